@@ -1,0 +1,133 @@
+//! The errors of devices and shelves, named by what the caller can do about them.
+
+use std::fmt;
+use std::io;
+
+/// What was asked of a device or a shelf when it failed; also the unit that the simulators count and script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// [`crate::Shelf::create`]
+    Create,
+    /// [`crate::Shelf::open`] and [`crate::Shelf::open_read_only`], and opening the shelf itself
+    Open,
+    /// [`crate::Shelf::list`]
+    List,
+    /// [`crate::Shelf::remove`]
+    Remove,
+    /// [`crate::Shelf::rename`]
+    Rename,
+    /// [`crate::Device::read`]
+    Read,
+    /// [`crate::Device::write`], and the write of [`crate::Device::write_flush`]
+    Write,
+    /// [`crate::Device::flush`], and the flush of [`crate::Device::write_flush`]
+    Flush,
+    /// [`crate::Device::discard`]
+    Discard,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Create => "create",
+            Operation::Open => "open",
+            Operation::List => "list",
+            Operation::Remove => "remove",
+            Operation::Rename => "rename",
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Flush => "flush",
+            Operation::Discard => "discard",
+        })
+    }
+}
+
+/// Why a device or a shelf refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// There is no device of that name.
+    #[error("no device named {name}")]
+    NotFound {
+        /// The name asked for.
+        name: String,
+    },
+    /// The name is taken; choose another or remove that device first.
+    #[error("a device named {name} already exists")]
+    AlreadyExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// No space is left (or a quota is reached). Free some and try again; nothing was left behind by a failed create.
+    #[error("no space left for {name}: {bytes} bytes wanted; free some space and try again")]
+    Full {
+        /// The device.
+        name: String,
+        /// How many bytes were wanted.
+        bytes: u64,
+    },
+    /// Another process has the shelf open for writing. Stop it, or open read-only.
+    #[error("{shelf} is in use by {}; stop it, or open read-only", Holder(*.holder))]
+    Busy {
+        /// The shelf.
+        shelf: String,
+        /// The process that holds it, where it could be found out.
+        holder: Option<u32>,
+    },
+    /// The device or shelf was opened read-only.
+    #[error("cannot {operation} {name}: it was opened read-only")]
+    ReadOnly {
+        /// What was asked.
+        operation: Operation,
+        /// The device or shelf.
+        name: String,
+    },
+    /// What lies under that name was not made by [`crate::Shelf::create`].
+    #[error("{name} is not a device: {bytes} bytes is not a positive multiple of 4096; move it elsewhere")]
+    NotADevice {
+        /// The name.
+        name: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The medium cannot do that at all.
+    #[error("{name} cannot {operation}: the medium under it does not support it")]
+    Unsupported {
+        /// What was asked.
+        operation: Operation,
+        /// The device.
+        name: String,
+    },
+    /// An earlier write or flush on this handle failed: what is persistent is unknown. Reopen, and run recovery.
+    #[error("{name} had a failed write or flush and takes no more: reopen it and run recovery")]
+    Poisoned {
+        /// The device.
+        name: String,
+    },
+    /// The power failed. Only the crash simulator answers this; on a real machine nobody is left to be told.
+    #[error("the simulated power failed")]
+    PowerLost,
+    /// The operating system or the medium reported an error.
+    #[error("cannot {operation} {name} at {offset}: {source}")]
+    Io {
+        /// What was asked.
+        operation: Operation,
+        /// The device or shelf.
+        name: String,
+        /// Byte offset in the device; 0 where there is none.
+        offset: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// "process 17" or "another process".
+struct Holder(Option<u32>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, "process {pid}"),
+            None => f.write_str("another process"),
+        }
+    }
+}

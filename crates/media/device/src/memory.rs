@@ -1,0 +1,145 @@
+//! Devices in DRAM: for tests, for the journal tier `memory`, and as the plainest reading of the contract.
+//!
+//! Nothing fails and nothing survives the process ([`Durability::None`]); a flush has nothing to do. The bytes lie in one
+//! allocation per device behind a reader-writer lock, so that overlapping writes are whole, which is more than the
+//! contract promises: use the crash shelf to find out whether an engine relies on it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::contract::{assert_name, assert_range, assert_size};
+use crate::{Device, DeviceError, Durability, Operation, Shelf};
+
+/// Named devices in DRAM. Cloning the `Arc` it is usually held in shares the devices.
+#[derive(Default)]
+pub struct MemoryShelf {
+    devices: Mutex<BTreeMap<String, Arc<Bytes>>>,
+}
+
+type Bytes = RwLock<Vec<u8>>;
+
+impl MemoryShelf {
+    /// An empty shelf.
+    pub fn new() -> MemoryShelf {
+        MemoryShelf::default()
+    }
+
+    fn devices(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Bytes>>> {
+        // A panic under this lock is an assert of a caller's error, before anything changed.
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, name: &str, writable: bool) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        let bytes = self.devices().get(name).cloned().ok_or_else(|| DeviceError::NotFound { name: name.into() })?;
+        Ok(Arc::new(MemoryDevice { name: name.into(), bytes, writable }))
+    }
+}
+
+impl fmt::Debug for MemoryShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryShelf").field(&self.devices().keys()).finish()
+    }
+}
+
+impl Shelf for MemoryShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        assert_size(bytes);
+        let full = || DeviceError::Full { name: name.into(), bytes };
+        let bytes = usize::try_from(bytes).map_err(|_| full())?;
+        let mut devices = self.devices();
+        if devices.contains_key(name) {
+            return Err(DeviceError::AlreadyExists { name: name.into() });
+        }
+        devices.insert(name.into(), Arc::new(RwLock::new(vec![0; bytes])));
+        drop(devices);
+        self.find(name, true)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.find(name, true)
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.find(name, false)
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        Ok(self.devices().keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        assert_name(name);
+        self.devices().remove(name).map(drop).ok_or_else(|| DeviceError::NotFound { name: name.into() })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        assert_name(from);
+        assert_name(to);
+        let mut devices = self.devices();
+        if devices.contains_key(to) {
+            return Err(DeviceError::AlreadyExists { name: to.into() });
+        }
+        let device = devices.remove(from).ok_or_else(|| DeviceError::NotFound { name: from.into() })?;
+        devices.insert(to.into(), device);
+        Ok(())
+    }
+}
+
+struct MemoryDevice {
+    name: String,
+    bytes: Arc<Bytes>,
+    writable: bool,
+}
+
+impl MemoryDevice {
+    fn change(&self, operation: Operation, change: impl FnOnce(&mut [u8])) -> Result<(), DeviceError> {
+        if !self.writable {
+            return Err(DeviceError::ReadOnly { operation, name: self.name.clone() });
+        }
+        change(&mut self.bytes.write().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice").field("name", &self.name).field("writable", &self.writable).finish()
+    }
+}
+
+impl Device for MemoryDevice {
+    fn len(&self) -> u64 {
+        self.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, buffer.len() as u64);
+        let start = offset as usize;
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        buffer.copy_from_slice(&bytes[start..start + buffer.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, data.len() as u64);
+        let start = offset as usize;
+        self.change(Operation::Write, |bytes| bytes[start..start + data.len()].copy_from_slice(data))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.change(Operation::Flush, |_| ())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, bytes);
+        let range = offset as usize..(offset + bytes) as usize;
+        self.change(Operation::Discard, |all| all[range].fill(0))
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::None
+    }
+}
