@@ -1,0 +1,42 @@
+//! Essays: every Rust file opens with `//!` that says what it is.
+
+use crate::tidy::report::Finding;
+use crate::tidy::tree::Tree;
+
+/// Fewest words of an essay; below that it says no more than the file's name.
+const WORDS_MIN: usize = 5;
+
+/// Fires on files without an essay at their top, and on essays of a word or two.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mend = "open the file with //!: what it is, its invariants, what it leaves out";
+    let mut findings = Vec::new();
+    for (file, _) in tree.rust() {
+        let top = file.text.lines().skip_while(|line| line.trim().is_empty() || line.starts_with("#!"));
+        let essay: Vec<&str> = top.map_while(|line| line.strip_prefix("//!")).collect();
+        let words = essay.iter().flat_map(|line| line.split_whitespace()).count();
+        if words == 0 {
+            findings.push(Finding::new(&file.path, 1, "no essay", mend));
+        } else if words < WORDS_MIN {
+            findings.push(Finding::new(&file.path, 1, format!("an essay of {words} words"), mend));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::report::found;
+
+    #[test]
+    fn a_missing_or_empty_essay_is_found() {
+        let files = [("a.rs", "// comment\nfn f() {}\n"), ("b.rs", "//! (skeleton)\n")];
+        assert_eq!(found(check, &files), ["a.rs:1: no essay", "b.rs:1: an essay of 1 words"]);
+    }
+
+    #[test]
+    fn an_essay_passes_also_below_an_inner_attribute() {
+        let files = [("a.rs", "#![no_main]\n//! One target of the coverage-guided runs.\n"), ("b.md", "text")];
+        assert!(found(check, &files).is_empty());
+    }
+}

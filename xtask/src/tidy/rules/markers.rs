@@ -1,0 +1,70 @@
+//! Markers: nothing half done is left in the tree, and no test is switched off.
+//!
+//! The words are put together from halves, so that this file does not find itself.
+
+use crate::tidy::report::Finding;
+use crate::tidy::scan::{line_of, words};
+use crate::tidy::tree::Tree;
+
+/// Macros and attributes, looked for in code.
+const IN_CODE: &[&str] =
+    &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("d", "bg!"), concat!("#[ig", "nore")];
+
+/// Words, looked for in comments.
+const IN_COMMENTS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX"), concat!("TO", "DO"), concat!("HA", "CK")];
+
+/// Fires on each marker.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mend = "finish it, or refuse the case with a clear error and write it down as missing";
+    let mut findings = Vec::new();
+    for (file, source) in tree.rust() {
+        for marker in IN_CODE {
+            for (at, _) in source.code.match_indices(marker).filter(|(at, _)| starts_word(&source.code, *at)) {
+                findings.push(Finding::new(&file.path, source.line_of(at), format!("leftover {marker}"), mend));
+            }
+        }
+        for marker in IN_COMMENTS {
+            for at in words(&source.comments, marker) {
+                findings.push(Finding::new(&file.path, source.line_of(at), format!("leftover {marker}"), mend));
+            }
+        }
+    }
+    for file in tree.files.iter().filter(|file| file.has_extension(&["toml", "sh", "py", "md"])) {
+        for marker in IN_COMMENTS {
+            let lines = words(&file.text, marker).map(|at| line_of(&file.text, at));
+            findings.extend(lines.map(|line| Finding::new(&file.path, line, format!("leftover {marker}"), mend)));
+        }
+    }
+    findings
+}
+
+fn starts_word(code: &str, at: usize) -> bool {
+    !code[..at].chars().next_back().is_some_and(crate::tidy::scan::is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::report::found;
+
+    #[test]
+    fn every_marker_is_found() {
+        for marker in IN_CODE {
+            assert_eq!(found(check, &[("a.rs", &format!("\n{marker}"))]), [format!("a.rs:2: leftover {marker}")]);
+        }
+        for marker in IN_COMMENTS {
+            let files = [("a.rs", format!("// {marker}: later")), ("b.md", format!("{marker}\n"))];
+            let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+            assert_eq!(
+                found(check, &files),
+                [format!("a.rs:1: leftover {marker}"), format!("b.md:1: leftover {marker}")]
+            );
+        }
+    }
+
+    #[test]
+    fn markers_in_literals_and_inside_words_pass() {
+        let text = format!("let a = \"{}()\"; my{}(); // {}ED\n", IN_CODE[0], IN_CODE[0], IN_COMMENTS[0]);
+        assert!(found(check, &[("a.rs", &text)]).is_empty());
+    }
+}

@@ -1,0 +1,14 @@
+//! The rules, one file each. A rule's tests hold a case that fires and one that does not.
+
+pub(crate) mod architecture;
+pub(crate) mod documented;
+pub(crate) mod essays;
+pub(crate) mod faults;
+pub(crate) mod layers;
+pub(crate) mod links;
+pub(crate) mod manifests;
+pub(crate) mod markers;
+pub(crate) mod size;
+pub(crate) mod text;
+pub(crate) mod unsafety;
+pub(crate) mod words;

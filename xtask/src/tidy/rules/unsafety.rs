@@ -1,0 +1,56 @@
+//! Unsafety: unsafe code lives in crates/media/device; every other crate forbids it to itself.
+
+use crate::tidy::report::Finding;
+use crate::tidy::scan::words;
+use crate::tidy::tree::Tree;
+
+/// The one folder that may hold unsafe code.
+const ALLOWED: &str = "crates/media/device/";
+
+/// Fires on the keyword elsewhere, and on crate roots elsewhere that do not forbid it.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let roots: Vec<String> = tree.packages().iter().map(|package| package.folder.clone()).collect();
+    for (file, source) in tree.rust().filter(|(file, _)| !file.path.starts_with(ALLOWED)) {
+        for at in words(&source.code, "unsafe") {
+            let mend = "move it behind a safe interface in crates/media/device";
+            findings.push(Finding::new(&file.path, source.line_of(at), "unsafe outside crates/media/device", mend));
+        }
+        let root = roots
+            .iter()
+            .any(|folder| ["lib.rs", "main.rs"].iter().any(|name| file.path == format!("{folder}/src/{name}")));
+        if root && !source.code.contains("#![forbid(unsafe_code)]") {
+            let mend = "write #![forbid(unsafe_code)] below its essay";
+            findings.push(Finding::new(&file.path, 1, "the crate does not forbid unsafe code", mend));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::report::found;
+
+    #[test]
+    fn unsafe_code_and_crates_that_allow_it_are_found() {
+        let files =
+            [("crates/a/Cargo.toml", "name = \"a\"\n"), ("crates/a/src/lib.rs", "fn f() {\n    unsafe { g() }\n}\n")];
+        let expected = [
+            "crates/a/src/lib.rs:2: unsafe outside crates/media/device",
+            "crates/a/src/lib.rs:1: the crate does not forbid unsafe code",
+        ];
+        assert_eq!(found(check, &files), expected);
+    }
+
+    #[test]
+    fn the_device_crate_and_crates_that_forbid_it_pass() {
+        let files = [
+            ("crates/a/Cargo.toml", "name = \"a\"\n"),
+            ("crates/a/src/main.rs", "#![forbid(unsafe_code)] // no unsafe here\n"),
+            ("crates/media/device/Cargo.toml", "name = \"device\"\n"),
+            ("crates/media/device/src/lib.rs", "unsafe fn f() {}"),
+        ];
+        assert!(found(check, &files).is_empty());
+    }
+}
