@@ -1,1 +1,3 @@
 //! (skeleton)
+#![forbid(unsafe_code)]
+pub mod messages;
