@@ -1,1 +1,43 @@
-//! (skeleton)
+//! HL7 v2 as a pure library: bytes in, bytes out, no I/O, no clock, no schema.
+//!
+//! ```text
+//!  bytes --> mllp / batch --> Message (segment table) --> Path --> Value
+//!                                |                                   |
+//!                                +--> Draft (edits) --> pieces       +--> escape, charset --> text
+//!                                +--> ack
+//! ```
+//!
+//! Four rules hold everywhere:
+//!
+//! 1. **The bytes are the message.** A [`Message`] borrows them and never changes them; what is not edited is written
+//!    back byte for byte, whatever it is.
+//! 2. **Only what is asked for is read.** Parsing finds line ends; fields are found when a path asks.
+//! 3. **Three kinds of nothing.** Absent, empty and `""` are different [`Value`]s at every level.
+//! 4. **Text is made last.** Routing and copying work on raw bytes; unescaping and decoding are for people's eyes.
+//!
+//! It does not know message structures (which segment may follow which), data types or code tables.
+//!
+//! A level's separators are found by looking at bytes. That is right for every charset whose bytes below 0x80 always
+//! mean ASCII (ASCII, UTF-8, ISO 8859, EUC); it can split a character in two in Shift_JIS, ISO-2022-JP, Big5 and
+//! GB 18030, where the second byte of a character may look like `|` or `\`. Such messages still pass through
+//! unchanged.
+
+pub mod ack;
+pub mod batch;
+mod delimiters;
+mod error;
+mod message;
+pub mod mllp;
+mod name;
+mod path;
+mod segment;
+mod table;
+mod value;
+
+pub use delimiters::Delimiters;
+pub use error::{EditError, ParseError, PathError, PathProblem};
+pub use message::Message;
+pub use name::SegmentName;
+pub use path::{Condition, Path, Place, SegmentSelector, Which};
+pub use segment::Segment;
+pub use value::Value;

@@ -1,0 +1,1 @@
+//! Acknowledgements: which one a message asks for, building it, reading it.

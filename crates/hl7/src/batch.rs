@@ -1,0 +1,1 @@
+//! Batches: splitting files that hold several messages (FHS, BHS, BTS, FTS).

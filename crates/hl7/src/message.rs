@@ -1,0 +1,163 @@
+//! A message: raw bytes, its delimiters and a segment table; everything below a segment is found when asked for.
+//!
+//! `parse` is two passes of `memchr` (is there a CR; where are the line ends) and allocates nothing for messages of
+//! up to 24 segments. Reading a path allocates nothing. Invariants: the bytes are never changed, and segment 0 is MSH.
+//!
+//! What it deliberately does not do: check a message against a schema, group segments, or refuse what it does not
+//! know. Z segments, unknown segments and lines without a name are all kept, and all in the table.
+
+use std::fmt;
+
+use crate::error::ParseError;
+use crate::path::{Path, SegmentSelector, Which};
+use crate::table::{Lines, Span, Table};
+use crate::{Delimiters, Segment, SegmentName, Value};
+
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// One HL7 v2 message over the bytes it came in.
+#[derive(Clone)]
+pub struct Message<'a> {
+    raw: &'a [u8],
+    delimiters: Delimiters,
+    table: Table,
+}
+
+impl<'a> Message<'a> {
+    /// Finds the delimiters and the segments. A byte order mark and blanks (CR, LF, NUL, space, tab) before MSH are
+    /// skipped; they stay part of [`raw`](Self::raw).
+    ///
+    /// # Errors
+    /// [`ParseError`] when there is no usable MSH; nothing after MSH-2 is ever refused.
+    pub fn parse(raw: &'a [u8]) -> Result<Message<'a>, ParseError> {
+        if u32::try_from(raw.len()).is_err() {
+            return Err(ParseError::TooLarge { bytes: raw.len() });
+        }
+        let start = header_start(raw);
+        if !raw[start..].starts_with(b"MSH") {
+            return Err(ParseError::NoHeader);
+        }
+        let delimiters = Delimiters::of_header(&raw[start..])?;
+        Ok(Message { raw, delimiters, table: Table::scan(raw, start, delimiters.field) })
+    }
+
+    /// The bytes it was parsed from, all of them.
+    #[must_use]
+    pub fn raw(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// The delimiters MSH declares.
+    #[must_use]
+    pub fn delimiters(&self) -> Delimiters {
+        self.delimiters
+    }
+
+    /// How many segments there are; at least one, MSH.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a message is never empty")]
+    pub fn len(&self) -> usize {
+        self.spans().len()
+    }
+
+    /// All segments in order.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = Segment<'a>> + ExactSizeIterator {
+        self.spans().iter().map(|span| self.at_span(span))
+    }
+
+    /// Segment at a 0-based index; index 0 is MSH.
+    #[must_use]
+    pub fn segment_at(&self, at: usize) -> Option<Segment<'a>> {
+        self.spans().get(at).map(|span| self.at_span(span))
+    }
+
+    /// The message header.
+    #[must_use]
+    pub fn header(&self) -> Segment<'a> {
+        self.at_span(&self.spans()[0])
+    }
+
+    /// The `occurrence`th (1-based) segment of a name.
+    #[must_use]
+    pub fn segment(&self, name: SegmentName, occurrence: usize) -> Option<Segment<'a>> {
+        let nth = occurrence.checked_sub(1)?;
+        self.spans().iter().filter(|span| span.name == name).nth(nth).map(|span| self.at_span(span))
+    }
+
+    /// The first place a path selects. A path of a segment only answers the raw segment.
+    #[must_use]
+    pub fn get(&self, path: &Path) -> Value<'a> {
+        let selector = &path.segment;
+        let segment = match &selector.which {
+            Which::Nth(n) => self.segment(selector.name, *n as usize),
+            Which::All => self.segment(selector.name, 1),
+            Which::Last => self.spans().iter().rfind(|span| span.name == selector.name).map(|span| self.at_span(span)),
+            Which::Where(_) => self.select(selector).next(),
+        };
+        match (segment, &path.place) {
+            (None, _) => Value::Absent,
+            (Some(segment), None) => Value::Present(segment.raw()),
+            (Some(segment), Some(place)) => segment.get(place),
+        }
+    }
+
+    /// Every place a path selects, in order: for each selected segment one place, or each selected repetition.
+    /// A selected segment without the field answers [`Value::Absent`], so that values line up with their segments;
+    /// with `[*]`, `[last]` or a condition on the repetition it answers nothing.
+    pub fn all<'p>(&self, path: &'p Path) -> impl Iterator<Item = Value<'a>> {
+        self.select(&path.segment).flat_map(move |segment| {
+            let whole = if path.place.is_none() { Some(Value::Present(segment.raw())) } else { None };
+            whole.into_iter().chain(path.place.iter().flat_map(move |place| segment.all(place)))
+        })
+    }
+
+    /// The segments a selector selects, in order.
+    pub fn select<'p>(&self, selector: &'p SegmentSelector) -> impl Iterator<Item = Segment<'a>> {
+        let named = self.spans().iter().filter(|span| span.name == selector.name);
+        let skip = match selector.which {
+            Which::Nth(n) => (n as usize).wrapping_sub(1),
+            Which::Last => named.clone().count().saturating_sub(1),
+            Which::All | Which::Where(_) => 0,
+        };
+        let take = if matches!(selector.which, Which::Nth(_)) { 1 } else { usize::MAX };
+        named.skip(skip).take(take).map(|span| self.at_span(span)).filter(move |segment| match &selector.which {
+            Which::Where(condition) => segment.meets(condition),
+            _ => true,
+        })
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        self.table.spans()
+    }
+
+    pub(crate) fn lines(&self) -> Lines {
+        Lines::of(&self.raw[self.spans()[0].start as usize..])
+    }
+
+    fn at_span(&self, span: &Span) -> Segment<'a> {
+        Segment::named(&self.raw[span.start as usize..span.end as usize], span.name, self.delimiters)
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    /// Header and size only: the rest of a message is a patient's, and must not reach a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = self.header();
+        let field = |number| String::from_utf8_lossy(header.field(number).bytes()).into_owned();
+        f.debug_struct("Message")
+            .field("type", &field(9))
+            .field("control_id", &field(10))
+            .field("segments", &self.len())
+            .field("bytes", &self.raw.len())
+            .finish()
+    }
+}
+
+/// Where MSH should start: after blanks, a byte order mark, and blanks.
+fn header_start(raw: &[u8]) -> usize {
+    let blanks = |from: usize| {
+        raw[from..].iter().position(|b| !matches!(b, b'\r' | b'\n' | 0 | b' ' | b'\t')).map_or(raw.len(), |n| from + n)
+    };
+    let start = blanks(0);
+    if raw[start..].starts_with(BYTE_ORDER_MARK) { blanks(start + BYTE_ORDER_MARK.len()) } else { start }
+}

@@ -1,0 +1,51 @@
+//! What a place holds: three kinds of nothing, or bytes.
+//!
+//! HL7 tells apart what most formats mix up: a field never sent (the receiver keeps what it has), one sent empty
+//! (the same, but the place exists), and `""` (the receiver deletes what it has). They stay apart at every level.
+
+/// The raw content of a field, repetition, component or subcomponent: not unescaped, not decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Value<'a> {
+    /// The segment or level ends before this place.
+    Absent,
+    /// The place is there, with nothing in it.
+    Empty,
+    /// The place holds `""`: delete what you have.
+    Null,
+    /// Anything else; never empty.
+    Present(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// Classifies the bytes of a place that is there.
+    #[must_use]
+    pub fn of(raw: &'a [u8]) -> Value<'a> {
+        match raw {
+            b"" => Value::Empty,
+            b"\"\"" => Value::Null,
+            _ => Value::Present(raw),
+        }
+    }
+
+    /// The bytes as they stand in the message: nothing for `Absent` and `Empty`, `""` for `Null`.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Value::Absent | Value::Empty => b"",
+            Value::Null => b"\"\"",
+            Value::Present(raw) => raw,
+        }
+    }
+
+    /// Whether there is content other than `""`.
+    #[must_use]
+    pub fn is_present(self) -> bool {
+        matches!(self, Value::Present(_))
+    }
+}
+
+impl<'a> From<Option<&'a [u8]>> for Value<'a> {
+    fn from(found: Option<&'a [u8]>) -> Value<'a> {
+        found.map_or(Value::Absent, Value::of)
+    }
+}
