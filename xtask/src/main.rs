@@ -5,6 +5,8 @@
 //! of ours: it starts them through cargo.
 #![forbid(unsafe_code)]
 
+mod ci;
+mod fuzz;
 mod tidy;
 
 use anyhow::Context;
@@ -14,6 +16,8 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "usage: cargo xtask <command>
 
   tidy    the house rules: sizes, layers, essays, docs, links, words
+  ci      every check: fmt, tidy, clippy, test, doc, fuzz, deny, release build, scripts/test-*.sh
+  fuzz    random and mutated input for every parser: cargo xtask fuzz [--seconds S] [TARGET]
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +37,8 @@ fn run(arguments: &[String]) -> anyhow::Result<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["tidy"] => tidy::report::run(&root()?),
+        ["ci"] => ci::run(&root()?),
+        ["fuzz", rest @ ..] => fuzz::run(&root()?, rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(true)

@@ -1,0 +1,137 @@
+//! One step: a command with its log, its verdict and its line.
+
+use super::tally::Tally;
+use anyhow::Context;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Most lines of a failed step that are shown; its log has the rest.
+const SHOWN_LINES_MAX: usize = 60;
+
+/// What a step came to.
+pub(crate) struct Outcome {
+    /// Whether the step as a whole held.
+    pub(crate) ok: bool,
+    /// The cases inside it, none for a tool that has no cases.
+    pub(crate) cases: Tally,
+    /// Something a reader should know although the step held.
+    pub(crate) note: Option<String>,
+    /// Everything the tool printed.
+    pub(crate) log: String,
+}
+
+impl Outcome {
+    /// A step that could not be run.
+    pub(crate) fn broken(error: &anyhow::Error) -> Outcome {
+        Outcome { ok: false, cases: Tally::default(), note: Some(format!("{error:#}")), log: String::new() }
+    }
+}
+
+/// Where the steps run and leave their logs.
+pub(crate) struct Place {
+    /// The checkout.
+    pub(crate) root: PathBuf,
+    /// One log a step.
+    pub(crate) logs: PathBuf,
+}
+
+impl Place {
+    /// Runs `command` in the checkout without input; its output goes to the step's log.
+    pub(crate) fn run(&self, name: &str, command: &mut Command) -> anyhow::Result<(bool, String)> {
+        let path = self.logs.join(format!("{name}.log"));
+        let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let errors = log.try_clone().context("cannot share the log")?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let status = command.current_dir(&self.root).stdin(Stdio::null()).stdout(log).stderr(errors).status();
+        let status = status.with_context(|| format!("cannot run {program}"))?;
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok((status.success(), String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+/// Runs a step, prints its line, and answers with the step and its cases as one tally.
+pub(crate) fn step(place: &Place, name: &str, run: impl FnOnce(&Place) -> anyhow::Result<Outcome>) -> Tally {
+    let start = Instant::now();
+    let outcome = run(place).unwrap_or_else(|error| Outcome::broken(&error));
+    print!("{}", report(name, start.elapsed(), &outcome, &place.logs));
+    let mut tally = outcome.cases;
+    tally += Tally { passed: usize::from(outcome.ok), failed: usize::from(!outcome.ok) };
+    tally
+}
+
+/// The line of a step, and for a failed one what its log says about why.
+fn report(name: &str, took: Duration, outcome: &Outcome, logs: &Path) -> String {
+    let verdict = if outcome.ok { "[ok]  " } else { "[FAIL]" };
+    let mut line = format!("{verdict}  {name:<28} {:>7.1} s", took.as_secs_f64());
+    if outcome.cases != Tally::default() {
+        line += &format!("   {} cases", outcome.cases.passed + outcome.cases.failed);
+    }
+    if let Some(note) = &outcome.note {
+        line += &format!("   {note}");
+    }
+    if !outcome.ok && !outcome.log.is_empty() {
+        line += &format!("   log: {}", logs.join(format!("{name}.log")).display());
+        for shown in telling_lines(&outcome.log) {
+            line += &format!("\n        {shown}");
+        }
+    }
+    line + "\n"
+}
+
+/// The lines of a failed log that say why: errors, failed cases, panics and the place each points to; else its end.
+fn telling_lines(log: &str) -> Vec<&str> {
+    let lines: Vec<&str> = log.lines().collect();
+    let tells = |line: &str| {
+        line.starts_with("error")
+            || line.ends_with("FAILED")
+            || line.contains("panicked at")
+            || line.starts_with("FAIL")
+    };
+    let mut told = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| tells(line)) {
+        told.push(*line);
+        told.extend(lines.get(at + 1).filter(|next| !tells(next) && !next.trim().is_empty()));
+    }
+    if told.is_empty() {
+        told = lines[lines.len().saturating_sub(SHOWN_LINES_MAX / 2)..].to_vec();
+    }
+    told.truncate(SHOWN_LINES_MAX);
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        let logs = std::env::temp_dir().join(format!("xtask-step-{}", std::process::id()));
+        std::fs::create_dir_all(&logs).expect("the temporary directory can be written");
+        Place { root: logs.clone(), logs }
+    }
+
+    fn shell(place: &Place, script: &str) -> anyhow::Result<Outcome> {
+        let (ok, log) = place.run("shell", Command::new("sh").args(["-c", script]))?;
+        Ok(Outcome { ok, cases: Tally::of_cargo(&log), note: None, log })
+    }
+
+    #[test]
+    fn a_step_counts_itself_and_its_cases() {
+        let script = "echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored' >&2; exit 1";
+        assert_eq!(step(&place(), "cases", |place| shell(place, script)), Tally { passed: 3, failed: 3 });
+        assert_eq!(step(&place(), "none", |place| shell(place, "true")), Tally { passed: 1, failed: 0 });
+    }
+
+    #[test]
+    fn a_step_that_cannot_run_has_failed() {
+        let missing = |place: &Place| place.run("gone", &mut Command::new("no-such-program")).map(|_| unreachable!());
+        assert_eq!(step(&place(), "gone", missing), Tally { passed: 0, failed: 1 });
+    }
+
+    #[test]
+    fn a_failed_step_shows_errors_with_their_place_and_else_the_end() {
+        assert_eq!(telling_lines("a\nerror: b\n  --> c\nd\n"), ["error: b", "  --> c"]);
+        assert_eq!(telling_lines("a\nb\n"), ["a", "b"]);
+    }
+}
