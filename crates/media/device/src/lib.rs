@@ -20,6 +20,8 @@
 //! * [`error`]: what can go wrong, named by what the caller can do
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM
+//! * [`file`]: devices that are files of a directory
+//! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
 //! # Where later media take their place
 //!
@@ -37,9 +39,14 @@
 pub mod buffer;
 pub mod contract;
 pub mod error;
+pub mod file;
 pub mod memory;
+pub mod os;
+mod poison;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf};
 pub use error::{DeviceError, Operation};
+pub use file::{FileKind, FileOptions, FileShelf};
 pub use memory::MemoryShelf;
+pub use os::free_bytes;

@@ -1,0 +1,50 @@
+//! One writer per directory: flock(2) on the file `lock`, which the system releases however the process ends.
+//!
+//! The file's text is the holder's process number, for the error message of whoever comes second. It is advice only; the
+//! lock itself decides. The file stays: removing it would let two processes lock two files of one name.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use super::shelf::failed;
+use crate::{DeviceError, Operation};
+
+/// The name of the lock file, which no device may have.
+pub(crate) const LOCK_NAME: &str = "lock";
+
+/// Held for as long as it lives; the shelf and every writable device of it share it.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of `directory`, or says who has it.
+    pub(crate) fn take(directory: &Path) -> Result<Lock, DeviceError> {
+        let path = directory.join(LOCK_NAME);
+        let name = || path.display().to_string();
+        let io = |source| failed(Operation::Open, &name(), 0, source);
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(DeviceError::Busy { shelf: directory.display().to_string(), holder: holder(&mut file) });
+            }
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        file.set_len(0).map_err(io)?;
+        file.rewind().map_err(io)?;
+        writeln!(file, "{}", std::process::id()).map_err(io)?;
+        Ok(Lock { _file: file })
+    }
+}
+
+/// The process number in the lock file; none if the holder has not written it yet.
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    // A number has at most ten digits; whatever else the file holds is not ours to read.
+    file.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,130 @@
+//! A write linked to its flush, handed to the kernel in one call through io_uring.
+//!
+//! ```text
+//!   submission queue   [ WRITE, IO_LINK ][ FSYNC, DATASYNC ]      one io_uring_enter, waits for both
+//!   completion queue   [ WRITE: bytes   ][ FSYNC: 0        ]
+//! ```
+//!
+//! The link makes the kernel start the flush only after the whole write has completed; a short or failed write cancels
+//! the flush (`ECANCELED`), and the caller of this module continues by other means. There is no polling thread: each
+//! ring belongs to whoever holds its slot, submits two entries and waits for two.
+//!
+//! Invariant: no function here returns or unwinds while the kernel may still read the caller's bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::slots::Slots;
+
+/// Room for one write and one flush.
+const ENTRIES: u32 = 2;
+
+const WRITE: u64 = 0;
+const FLUSH: u64 = 1;
+
+/// Most bytes one submission writes: Linux moves at most 2^31 - 4096 (`MAX_RW_COUNT`), the rest is a short write.
+const BYTES_MAX: usize = 1 << 30;
+
+/// A few rings; a ring is absent after the kernel refused to serve it, and made anew at the next use.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    rings: Slots<Option<Ring>>,
+}
+
+/// What became of the two requests: bytes written, and the flush.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) write: io::Result<usize>,
+    pub(crate) flush: io::Result<()>,
+}
+
+impl Rings {
+    /// Fails where the kernel has no io_uring (`ENOSYS`) or forbids it (`EPERM`).
+    pub(crate) fn new() -> io::Result<Rings> {
+        Ok(Rings { rings: Slots::new(|| Ring::new().map(Some))? })
+    }
+
+    /// Writes and flushes as one submission. The outer error means that the kernel did not serve the ring.
+    pub(crate) fn write_flush(&self, file: &File, offset: u64, data: &[u8]) -> io::Result<Outcome> {
+        let mut slot = self.rings.acquire();
+        // Taken out while in use: a panic or an error below leaves the slot empty, never a ring in an unknown state.
+        let mut ring = match slot.take() {
+            Some(ring) => ring,
+            None => Ring::new()?,
+        };
+        let outcome = ring.write_flush(file, offset, data)?;
+        *slot = Some(ring);
+        Ok(outcome)
+    }
+}
+
+struct Ring(IoUring);
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ring")
+    }
+}
+
+impl Ring {
+    fn new() -> io::Result<Ring> {
+        Ok(Ring(IoUring::new(ENTRIES)?))
+    }
+
+    fn write_flush(&mut self, file: &File, offset: u64, data: &[u8]) -> io::Result<Outcome> {
+        let fd = types::Fd(file.as_raw_fd());
+        let bytes = data.len().min(BYTES_MAX) as u32;
+        let write = opcode::Write::new(fd, data.as_ptr(), bytes).offset(offset).build();
+        let write = write.user_data(WRITE).flags(squeue::Flags::IO_LINK);
+        let flush = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build().user_data(FLUSH);
+        // SAFETY: `data` and `file` are borrowed until this function returns, and it does not return, nor unwind, before
+        // `complete` has seen the completion of every entry that the kernel took: the bytes stay where they are for as
+        // long as the kernel may read them.
+        unsafe { self.0.submission().push_multiple(&[write, flush]) }
+            .expect("the queue holds two entries and is empty between calls");
+        self.complete()
+    }
+
+    /// Submits what is queued and waits for the completions of both entries.
+    fn complete(&mut self) -> io::Result<Outcome> {
+        let mut results: [Option<i32>; 2] = [None, None];
+        let mut refused = None;
+        loop {
+            for entry in self.0.completion() {
+                if let Some(result) = results.get_mut(entry.user_data() as usize) {
+                    *result = Some(entry.result());
+                }
+            }
+            if let [Some(write), Some(flush)] = results {
+                return Ok(Outcome { write: count(write), flush: count(flush).map(drop) });
+            }
+            let arrived = results.iter().flatten().count();
+            let queued = self.0.submission().len();
+            if let Some(error) = refused.take() {
+                // What the kernel did not take it never touches; what it took must come back before we leave.
+                if arrived + queued == results.len() {
+                    return Err(error);
+                }
+                refused = Some(error);
+                std::thread::yield_now();
+                continue;
+            }
+            match self.0.submit_and_wait(results.len() - arrived) {
+                Ok(_) => {}
+                Err(error) => match error.raw_os_error() {
+                    // Interrupted while it waited, or short of memory for a moment: nothing is lost, call again.
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
+                    _ => refused = Some(error),
+                },
+            }
+        }
+    }
+}
+
+/// A completion's result: a count, or a negated error number.
+fn count(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}

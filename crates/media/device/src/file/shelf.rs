@@ -1,0 +1,356 @@
+//! A directory as a shelf: names that are durable, one writer, any number of readers.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::device::{FileDevice, Writer};
+use super::lock::{LOCK_NAME, Lock};
+use super::ring::Rings;
+use super::slots::Slots;
+use super::transfer::write_fully;
+use crate::contract::{assert_name, assert_size, is_name};
+use crate::os::FileSystem;
+use crate::poison::Poison;
+use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf, os};
+
+/// Suffix of a device that create has not finished; the leading dot keeps it from being a device name.
+const MAKING_SUFFIX: &str = ".making";
+
+/// The piece in which a new device is filled with zeros.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// How to use the files. Whatever is chosen here and cannot be had is not used, and [`FileShelf::kind`] says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Bypass the page cache (`O_DIRECT`); default true.
+    pub direct: bool,
+    /// Hand a write and its flush to the kernel as one io_uring submission; otherwise pwrite, then fdatasync.
+    pub uring: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions { direct: true, uring: true }
+    }
+}
+
+/// How the files of a shelf are in fact used; reports print it beside every figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileKind {
+    /// Whether the page cache is bypassed.
+    pub direct: bool,
+    /// Whether a write and its flush are one io_uring submission.
+    pub uring: bool,
+    /// The file system, by its usual name.
+    pub file_system: String,
+    /// What a flush is worth there.
+    pub durability: Durability,
+    /// What was wanted and refused, and why.
+    pub refused: Vec<String>,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = if self.direct { "O_DIRECT" } else { "buffered" };
+        let method = if self.uring { "io_uring write linked to fdatasync" } else { "pwrite then fdatasync" };
+        write!(f, "{}, {access}, {method}, {}", self.file_system, self.durability)?;
+        self.refused.iter().try_for_each(|refused| write!(f, "; {refused}"))
+    }
+}
+
+/// Devices that are files of one directory.
+pub struct FileShelf {
+    directory: PathBuf,
+    kind: FileKind,
+    /// None where the shelf was opened read-only.
+    lock: Option<Arc<Lock>>,
+    rings: Option<Arc<Rings>>,
+    /// Held while names change: the check that a name is free and the change are then one step.
+    names: Mutex<()>,
+}
+
+impl FileShelf {
+    /// Opens a directory to read and write, making it if need be. One process at a time can.
+    ///
+    /// Devices that a crash left half made are removed, and what the directory lists is made persistent.
+    ///
+    /// Errors: [`DeviceError::Busy`], [`DeviceError::Full`], [`DeviceError::Io`].
+    pub fn open(directory: &Path, options: FileOptions) -> Result<FileShelf, DeviceError> {
+        let open = |source| failed(Operation::Open, &directory.display().to_string(), 0, source);
+        make_directory(directory).map_err(open)?;
+        let lock = Lock::take(directory)?;
+        remove_unfinished(directory).map_err(open)?;
+        sync_directory(directory).map_err(open)?;
+        let mut refused = Vec::new();
+        let rings = options
+            .uring
+            .then(Rings::new)
+            .and_then(|rings| rings.inspect_err(|why| refused.push(format!("io_uring cannot be used ({why})"))).ok());
+        let direct = options.direct && probe_direct(directory).map_err(open)?;
+        if options.direct && !direct {
+            refused.push("the file system refuses O_DIRECT".into());
+        }
+        let kind = kind_of(os::file_system(directory).map_err(open)?, direct, rings.is_some(), refused);
+        Ok(FileShelf {
+            directory: directory.into(),
+            kind,
+            lock: Some(Arc::new(lock)),
+            rings: rings.map(Arc::new),
+            names: Mutex::new(()),
+        })
+    }
+
+    /// Opens a directory to read, also while another process writes it. Takes no lock and changes nothing.
+    ///
+    /// Errors: [`DeviceError::NotFound`], [`DeviceError::Io`].
+    pub fn open_read_only(directory: &Path) -> Result<FileShelf, DeviceError> {
+        let open = |source| failed(Operation::Open, &directory.display().to_string(), 0, source);
+        fs::read_dir(directory).map_err(open)?;
+        let direct = probe_direct_read(directory).map_err(open)?;
+        let kind = kind_of(os::file_system(directory).map_err(open)?, direct, false, Vec::new());
+        Ok(FileShelf { directory: directory.into(), kind, lock: None, rings: None, names: Mutex::new(()) })
+    }
+
+    /// How the files are in fact used.
+    pub fn kind(&self) -> &FileKind {
+        &self.kind
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The lock that every change needs, or the refusal of a shelf opened read-only.
+    fn lock(&self, operation: Operation, name: &str) -> Result<&Arc<Lock>, DeviceError> {
+        self.lock.as_ref().ok_or_else(|| DeviceError::ReadOnly { operation, name: name.into() })
+    }
+
+    fn names(&self) -> MutexGuard<'_, ()> {
+        // Guards no data: the directory is as whole after a panic as after a crash.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn assert_free(&self, operation: Operation, name: &str) -> Result<(), DeviceError> {
+        match self.path(name).try_exists() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(DeviceError::AlreadyExists { name: name.into() }),
+            Err(source) => Err(failed(operation, name, 0, source)),
+        }
+    }
+
+    /// Open options that honour the kind.
+    fn files(&self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(if self.kind.direct { libc::O_DIRECT } else { 0 });
+        options
+    }
+
+    /// Reserves and fills `path`, and makes its content persistent; its name is not yet.
+    fn fill(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let file = self.files().write(true).create(true).truncate(true).open(path)?;
+        match os::reserve(&file, bytes) {
+            // A file system that cannot reserve (NFS before 4.2) still can be filled, which is what reserves.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(bytes)?,
+            other => other?,
+        }
+        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES);
+        let mut offset = 0;
+        while offset < bytes {
+            let piece = &zeros[..zeros.len().min((bytes - offset) as usize)];
+            write_fully(offset, piece, |offset, rest| file.write_at(rest, offset))?;
+            offset += piece.len() as u64;
+        }
+        file.sync_all()
+    }
+
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        let lock = Arc::clone(self.lock(Operation::Open, name)?);
+        let io = |source| failed(Operation::Open, name, 0, source);
+        let open = || self.files().write(true).open(self.path(name)).map_err(io);
+        let file = open()?;
+        let bytes = device_bytes(name, &file)?;
+        // What a killed predecessor wrote and did not flush becomes persistent before anybody reads it; and what is read
+        // comes from the medium, not from pages that a failed write-back left in the cache.
+        file.sync_data().map_err(io)?;
+        if !self.kind.direct {
+            os::drop_cache(&file).map_err(io)?;
+        }
+        let writer =
+            Writer { flushers: Slots::new(open)?, rings: self.rings.clone(), poison: Poison::default(), _lock: lock };
+        let FileKind { direct, durability, .. } = self.kind;
+        Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: Some(writer) }))
+    }
+}
+
+impl fmt::Debug for FileShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileShelf {{ directory: {:?}, kind: {} }}", self.directory, self.kind)
+    }
+}
+
+impl Shelf for FileShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        assert_size(bytes);
+        self.lock(Operation::Create, name)?;
+        let _names = self.names();
+        self.assert_free(Operation::Create, name)?;
+        let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
+        let made = self.fill(&making, bytes).and_then(|()| fs::rename(&making, self.path(name)));
+        if let Err(source) = made {
+            // Best effort: the next writer removes it too. The first error is the one to report.
+            let _ = fs::remove_file(&making);
+            return Err(match failed(Operation::Create, name, 0, source) {
+                DeviceError::Full { name, .. } => DeviceError::Full { name, bytes },
+                other => other,
+            });
+        }
+        sync_directory(&self.directory).map_err(|source| failed(Operation::Create, name, 0, source))?;
+        self.open_to_write(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        self.open_to_write(name)
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        assert_name(name);
+        let file = self.files().open(self.path(name)).map_err(|source| failed(Operation::Open, name, 0, source))?;
+        let bytes = device_bytes(name, &file)?;
+        let FileKind { direct, durability, .. } = self.kind;
+        Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: None }))
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        let io = |source| failed(Operation::List, &self.directory.display().to_string(), 0, source);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let is_file = match entry.file_type() {
+                Ok(kind) => kind.is_file(),
+                // Renamed or removed by the writer since the directory was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) => return Err(io(error)),
+            };
+            names.extend(entry.file_name().into_string().ok().filter(|name| is_file && is_name(name)));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        assert_name(name);
+        self.lock(Operation::Remove, name)?;
+        let _names = self.names();
+        fs::remove_file(self.path(name))
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|source| failed(Operation::Remove, name, 0, source))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        assert_name(from);
+        assert_name(to);
+        self.lock(Operation::Rename, from)?;
+        let _names = self.names();
+        self.assert_free(Operation::Rename, to)?;
+        fs::rename(self.path(from), self.path(to))
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|source| failed(Operation::Rename, from, 0, source))
+    }
+}
+
+/// Names a system error by what the caller can do.
+pub(crate) fn failed(operation: Operation, name: &str, offset: u64, source: io::Error) -> DeviceError {
+    let name = name.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => DeviceError::NotFound { name },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::Full { name, bytes: 0 },
+        _ => DeviceError::Io { operation, name, offset, source },
+    }
+}
+
+/// The size of a file that create made; anything else in the directory is not a device.
+fn device_bytes(name: &str, file: &File) -> Result<u64, DeviceError> {
+    let found = file.metadata().map_err(|source| failed(Operation::Open, name, 0, source))?;
+    let bytes = found.len();
+    if !found.is_file() || bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(DeviceError::NotADevice { name: name.into(), bytes });
+    }
+    Ok(bytes)
+}
+
+fn kind_of(found: FileSystem, direct: bool, uring: bool, refused: Vec<String>) -> FileKind {
+    let durability = if found.is_volatile() { Durability::None } else { Durability::PowerFailSafe };
+    FileKind { direct, uring, file_system: found.name(), durability, refused }
+}
+
+/// Makes the directory and its missing ancestors, each one's name persistent.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make_directory(parent)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        other => other?,
+    }
+    sync_directory(parent)
+}
+
+/// Makes the names of a directory persistent.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Removes what a crash inside create left.
+fn remove_unfinished(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let is_unfinished =
+            entry.file_name().to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(MAKING_SUFFIX));
+        if is_unfinished {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file system takes `O_DIRECT`: asked by writing one block, because some refuse at open and some at I/O.
+fn probe_direct(directory: &Path) -> io::Result<bool> {
+    let path = directory.join(format!(".probe{MAKING_SUFFIX}"));
+    let open = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(&path);
+    let wrote = open.and_then(|file| file.write_all_at(&AlignedBuffer::zeroed(BLOCK_BYTES), 0));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => other?,
+    }
+    accepted(wrote)
+}
+
+/// The same for a viewer, which may not write: asked by reading the lock file. Where there is none nobody writes, and the
+/// page cache is as good. Beside a writer with `O_DIRECT` it is not: Linux keeps the two coherent only as well as it can
+/// (open(2), NOTES).
+fn probe_direct_read(directory: &Path) -> io::Result<bool> {
+    let open = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(directory.join(LOCK_NAME));
+    match open.and_then(|file| file.read_at(&mut AlignedBuffer::zeroed(BLOCK_BYTES), 0)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        other => accepted(other.map(drop)),
+    }
+}
+
+fn accepted(direct: io::Result<()>) -> io::Result<bool> {
+    match direct {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

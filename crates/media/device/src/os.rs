@@ -1,0 +1,156 @@
+//! The few calls of Linux that the standard library does not offer, each as a safe function.
+//!
+//! Locks (`File::try_lock` is `flock`), positioned reads and writes, `fdatasync` and `O_DIRECT` are in the standard
+//! library; what is left here is the space of a file system, and the time a process has used. Nothing here keeps state or retries a failure.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// What lies under a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// The `f_type` of statfs(2), for reports.
+    pub magic: u64,
+    /// Bytes that an unprivileged process may still allocate.
+    pub free_bytes: u64,
+}
+
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2): file systems that end with the machine's power.
+const VOLATILE_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+impl FileSystem {
+    /// Whether its files are gone when the power is.
+    pub fn is_volatile(self) -> bool {
+        VOLATILE_MAGICS.contains(&self.magic)
+    }
+
+    /// The usual name, or the magic number in hexadecimal where this table does not know it (statfs(2) lists them).
+    pub fn name(self) -> String {
+        let known = match self.magic {
+            0x0102_1994 => "tmpfs",
+            0x8584_58f6 => "ramfs",
+            0xef53 => "ext4",
+            0x5846_5342 => "xfs",
+            0x9123_683e => "btrfs",
+            0xf2f5_2010 => "f2fs",
+            0x2fc1_2fc1 => "zfs",
+            0x794c_7630 => "overlayfs",
+            0x6969 => "nfs",
+            0x6573_5546 => "fuse",
+            other => return format!("file system 0x{other:x}"),
+        };
+        known.into()
+    }
+}
+
+/// Asks statfs(2) about the file system that holds `path`.
+pub fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut out = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: path is a NUL-terminated string and out a statfs to fill; both live until the call returns.
+    let result = unsafe { libc::statfs(path.as_ptr(), out.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: statfs returned success, so the kernel has filled the whole structure.
+    let out = unsafe { out.assume_init() };
+    // The widths differ between architectures; none of these values is negative.
+    let magic = out.f_type as u64 & 0xffff_ffff;
+    Ok(FileSystem { magic, free_bytes: out.f_bavail.saturating_mul(out.f_bsize as u64) })
+}
+
+/// Bytes that an unprivileged process may still allocate on the file system that holds `path`.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    file_system(path).map(|found| found.free_bytes)
+}
+
+/// Allocates the first `bytes` of a file and makes it that long: fallocate(2) with mode 0. The space is reserved but, on
+/// most file systems, marked unwritten; the first write to each part still changes metadata.
+pub fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    fallocate(file, 0, 0, bytes)
+}
+
+/// Gives a range of a file back to the file system; it reads as zeros afterwards. The length stays.
+pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
+}
+
+fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Result<()> {
+    let (offset, bytes) = (file_offset(offset)?, file_offset(bytes)?);
+    loop {
+        // SAFETY: no memory is passed; the descriptor is open for as long as file is borrowed.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Drops the clean cached pages of a file, so that the next read asks the medium: posix_fadvise(2) `DONTNEED`.
+pub fn drop_cache(file: &File) -> io::Result<()> {
+    // SAFETY: no memory is passed; the descriptor is open for as long as file is borrowed.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// User plus system time that this process has used, all of its threads included: getrusage(2) `RUSAGE_SELF`.
+pub fn cpu_time() -> io::Result<Duration> {
+    let mut out = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: out is an rusage to fill and lives until the call returns.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, out.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: getrusage returned success, so the kernel has filled the whole structure.
+    let out = unsafe { out.assume_init() };
+    let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    Ok(of(out.ru_utime) + of(out.ru_stime))
+}
+
+fn file_offset(value: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(value).map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_reserved_file_has_its_blocks_and_a_punched_one_gives_them_back() {
+        let file = tempfile::tempfile().expect("temporary file");
+        reserve(&file, 1 << 20).expect("reserve");
+        assert_eq!(file.metadata().expect("metadata").len(), 1 << 20);
+        assert!(file.metadata().expect("metadata").blocks() * 512 >= 1 << 20);
+        punch_hole(&file, 0, 1 << 20).expect("punch");
+        assert_eq!(file.metadata().expect("metadata").len(), 1 << 20);
+        assert!(file.metadata().expect("metadata").blocks() * 512 < 1 << 20);
+        drop_cache(&file).expect("drop cache");
+    }
+
+    #[test]
+    fn a_size_no_file_can_have_is_an_error_not_a_wrapped_number() {
+        let file = tempfile::tempfile().expect("temporary file");
+        assert_eq!(reserve(&file, u64::MAX).expect_err("too large").kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn the_file_system_of_a_directory_has_a_name_and_free_space() {
+        let found = file_system(&std::env::temp_dir()).expect("statfs");
+        assert!(!found.name().is_empty());
+        assert!(free_bytes(&std::env::temp_dir()).expect("statfs") > 0);
+        assert!(FileSystem { magic: 0x0102_1994, free_bytes: 0 }.is_volatile());
+        assert!(!FileSystem { magic: 0xef53, free_bytes: 0 }.is_volatile());
+    }
+}

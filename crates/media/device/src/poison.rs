@@ -1,0 +1,50 @@
+//! The state of the contract: Open until a write, a flush or a discard fails, Poisoned from then on.
+//!
+//! One flag per handle, set once and never cleared; a new handle starts Open. It guards whatever changes the device.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::DeviceError;
+
+/// Open or Poisoned, for one handle.
+#[derive(Debug, Default)]
+pub(crate) struct Poison {
+    poisoned: AtomicBool,
+}
+
+impl Poison {
+    /// Runs `change` unless poisoned; poisons if it fails in a way that leaves the medium's content unknown.
+    pub(crate) fn guard(
+        &self,
+        name: &str,
+        change: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        // Acquire and release: whoever sees the flag also sees that the failure came before.
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(DeviceError::Poisoned { name: name.into() });
+        }
+        let result = change();
+        match &result {
+            Ok(()) | Err(DeviceError::ReadOnly { .. } | DeviceError::Unsupported { .. }) => {}
+            Err(_) => self.poisoned.store(true, Ordering::Release),
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Operation;
+
+    #[test]
+    fn one_failure_refuses_everything_after_it_and_a_refusal_is_no_failure() {
+        let poison = Poison::default();
+        let unsupported = || Err(DeviceError::Unsupported { operation: Operation::Discard, name: "a".into() });
+        assert!(matches!(poison.guard("a", unsupported), Err(DeviceError::Unsupported { .. })));
+        assert!(poison.guard("a", || Ok(())).is_ok());
+        let full = || Err(DeviceError::Full { name: "a".into(), bytes: 1 });
+        assert!(matches!(poison.guard("a", full), Err(DeviceError::Full { .. })));
+        assert!(matches!(poison.guard("a", || Ok(())), Err(DeviceError::Poisoned { .. })));
+    }
+}
