@@ -4,9 +4,7 @@
 
 use std::ops::Range;
 
-use super::words::{
-    FAMILY, FAMILY_ACCENTED, GIVEN, GIVEN_ACCENTED, REMARKS, SENDERS, TESTS, TOWN,
-};
+use super::words::{FAMILY, FAMILY_ACCENTED, GIVEN, GIVEN_ACCENTED, REMARKS, SENDERS, TESTS, TOWN};
 use super::{Charset, Kind, control_id};
 
 const VERSIONS: [&str; 5] = ["2.3", "2.3.1", "2.4", "2.5", "2.5.1"];
@@ -58,11 +56,15 @@ impl<'r> Writer<'r> {
         self.segment("PV2|||R07.9^CHEST PAIN, UNSPECIFIED^I10||||||||2|||||||||||||N");
         for set in 1..=self.rng.u32(0..4) {
             let stamp = self.day();
-            self.segment(&format!("AL1|{set}|DA^Drug allergy|PENI{set}^PENICILLIN G \\T\\ related^L|MO|RASH~ITCHING|{stamp}"));
+            self.segment(&format!(
+                "AL1|{set}|DA^Drug allergy|PENI{set}^PENICILLIN G \\T\\ related^L|MO|RASH~ITCHING|{stamp}"
+            ));
         }
         for set in 1..=self.rng.u32(1..4) {
             let stamp = self.moment();
-            self.segment(&format!("DG1|{set}||E11.{set}^Type 2 diabetes mellitus, example {set}^I10|example text|{stamp}|W"));
+            self.segment(&format!(
+                "DG1|{set}||E11.{set}^Type 2 diabetes mellitus, example {set}^I10|example text|{stamp}|W"
+            ));
         }
         let (name, address, phone) = (self.name(), self.address(), self.phone());
         self.segment(&format!("GT1|1||{name}||{address}|{phone}||19510203|F||SLF^Self"));
@@ -128,7 +130,9 @@ impl<'r> Writer<'r> {
         self.segment("RGS|1|A");
         self.segment(&format!("AIS|1|A|OFFICE15^15 minute office visit|{begin}|||30|min^Minutes||BOOKED"));
         for set in 1..=self.rng.u32(1..4) {
-            self.segment(&format!("AIG|{set}|A|EQ{set}^Example equipment {set}|D^^HL70182||||{begin}|||30|min^Minutes||BOOKED"));
+            self.segment(&format!(
+                "AIG|{set}|A|EQ{set}^Example equipment {set}|D^^HL70182||||{begin}|||30|min^Minutes||BOOKED"
+            ));
         }
         self.segment(&format!("AIL|1|A|OUTP^ROOM 7^^TERRACE HOSPITAL|^Main building|{begin}|||30|min^Minutes||BOOKED"));
         self.segment(&format!("AIP|1|A|1234^GENERAL^PRACTICE^^^DR|002^Consultant|{begin}|||30|min^Minutes||BOOKED"));
@@ -163,7 +167,9 @@ impl<'r> Writer<'r> {
     fn order_common(&mut self, control: &str) {
         let number = self.rng.u32(1_000_000..9_999_999);
         let (stamp, orderer) = (self.moment(), self.name());
-        self.segment(&format!("ORC|{control}|P{number}^ORDERS|F{number}^LABSYS||CM||1^once^^{stamp}||{stamp}|||1234^{orderer}"));
+        self.segment(&format!(
+            "ORC|{control}|P{number}^ORDERS|F{number}^LABSYS||CM||1^once^^{stamp}||{stamp}|||1234^{orderer}"
+        ));
     }
 
     fn observation_request(&mut self, set: usize) {
@@ -180,7 +186,9 @@ impl<'r> Writer<'r> {
         let stamp = self.moment();
         if self.rng.u32(0..8) == 0 {
             let remark = self.pick(&REMARKS);
-            self.segment(&format!("OBX|{set}|TX|{code}C^{name} comment^L|1|{remark}||||||F|||{stamp}|LAB1^Central laboratory"));
+            self.segment(&format!(
+                "OBX|{set}|TX|{code}C^{name} comment^L|1|{remark}||||||F|||{stamp}|LAB1^Central laboratory"
+            ));
         } else {
             let value = f64::from(self.rng.u32(1..20_000)) / 100.0;
             let flag = self.pick(&["N", "N", "N", "H", "L", "HH"]);

@@ -29,7 +29,8 @@ fn sizes_follow_the_corpus() {
 #[test]
 fn every_message_has_the_segments_the_workload_changes() {
     for sample in set(SEED, 1000) {
-        let names: Vec<&[u8]> = sample.bytes.split(|byte| *byte == b'\r').map(|line| &line[..line.len().min(3)]).collect();
+        let names: Vec<&[u8]> =
+            sample.bytes.split(|byte| *byte == b'\r').map(|line| &line[..line.len().min(3)]).collect();
         for needed in [b"MSH", b"PID", b"PV1"] {
             assert_eq!(names.iter().filter(|name| **name == needed).count(), 1, "{:?}", sample.kind);
         }

@@ -2,20 +2,39 @@
 
 /// Family names within ASCII.
 pub(super) const FAMILY: [&str; 16] = [
-    "SAMPLE", "PLACEHOLDER", "TESTPERSON", "MOCKINGTON", "FICTITIOUS", "DUMMYFORD", "SPECIMEN", "IMAGINARY",
-    "EXAMPLETON", "NOBODYSON", "MADEUP", "SYNTHETIC", "PRETEND-SMITH", "O'EXAMPLE", "DE LA PRUEBA", "VAN VOORBEELD",
+    "SAMPLE",
+    "PLACEHOLDER",
+    "TESTPERSON",
+    "MOCKINGTON",
+    "FICTITIOUS",
+    "DUMMYFORD",
+    "SPECIMEN",
+    "IMAGINARY",
+    "EXAMPLETON",
+    "NOBODYSON",
+    "MADEUP",
+    "SYNTHETIC",
+    "PRETEND-SMITH",
+    "O'EXAMPLE",
+    "DE LA PRUEBA",
+    "VAN VOORBEELD",
 ];
 
 /// Family names with letters of ISO-8859-1.
 pub(super) const FAMILY_ACCENTED: [&str; 8] = [
-    "M\u{dc}STERFRAU", "\u{c9}CHANTILLON", "PR\u{d8}VESEN", "FICT\u{cd}CIO", "P\u{c5}HITTAD", "EJEMPL\u{d3}N",
-    "BEISPIELM\u{c4}NNER", "IMAGIN\u{c1}RIA",
+    "M\u{dc}STERFRAU",
+    "\u{c9}CHANTILLON",
+    "PR\u{d8}VESEN",
+    "FICT\u{cd}CIO",
+    "P\u{c5}HITTAD",
+    "EJEMPL\u{d3}N",
+    "BEISPIELM\u{c4}NNER",
+    "IMAGIN\u{c1}RIA",
 ];
 
 /// Given names within ASCII.
-pub(super) const GIVEN: [&str; 12] = [
-    "ALPHA", "BRAVO", "CHARLIE", "DELTA", "ECHO", "FOXTROT", "GOLF", "HOTEL", "INDIA", "JULIETT", "KILO", "LIMA",
-];
+pub(super) const GIVEN: [&str; 12] =
+    ["ALPHA", "BRAVO", "CHARLIE", "DELTA", "ECHO", "FOXTROT", "GOLF", "HOTEL", "INDIA", "JULIETT", "KILO", "LIMA"];
 
 /// Given names with letters of ISO-8859-1.
 pub(super) const GIVEN_ACCENTED: [&str; 6] =

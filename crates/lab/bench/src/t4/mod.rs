@@ -1,0 +1,2 @@
+//! T4 (draft)
+pub mod expect;
