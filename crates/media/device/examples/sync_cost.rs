@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::{AlignedBuffer, Device, FileOptions, FileShelf, Shelf, os};
+use device::{AlignedBuffer, FileOptions, FileShelf, Shelf, os};
 
 /// The size of the file that is written round and round: a journal segment.
 const FILE_BYTES: u64 = 64 << 20;
