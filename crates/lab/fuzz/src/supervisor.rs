@@ -1,0 +1,53 @@
+//! The parent: each target runs in a process of its own, so that a stack overflow, a hang or a kill is a finding too.
+//!
+//! A child that ends by a signal took its input with it. The parent runs the same seed again with every input written
+//! down first; the last one written is the one.
+
+use crate::session::traced;
+use crate::targets::Target;
+use anyhow::Context;
+use std::path::Path;
+use std::process::Command;
+
+/// How a child ended.
+#[derive(Debug, PartialEq)]
+pub enum Verdict {
+    /// Every input held.
+    Held,
+    /// An input failed; the child has said which.
+    Failed,
+    /// The child was ended by this signal, or in another way it did not choose.
+    Killed(String),
+}
+
+/// Runs `program` as the session of `target`; prints how to replay what it finds. Answers whether every input held.
+pub fn supervise(
+    program: &Path,
+    target: &Target,
+    arguments: &[String],
+    seed: u64,
+    artifacts: &Path,
+) -> anyhow::Result<bool> {
+    let child = |more: &[&str]| -> anyhow::Result<Verdict> {
+        let mut command = Command::new(program);
+        command.args(["--child", target.name, "--seed", &seed.to_string()]).args(arguments).args(more);
+        let status = command.status().with_context(|| format!("cannot run {}", program.display()))?;
+        Ok(match status.code() {
+            Some(0) => Verdict::Held,
+            Some(1) => Verdict::Failed,
+            _ => Verdict::Killed(status.to_string()),
+        })
+    };
+    let verdict = child(&[])?;
+    if let Verdict::Killed(how) = &verdict {
+        println!("{}: ended by itself: {how}; running seed {seed} again to find the input", target.name);
+        child(&["--trace"])?;
+        println!(
+            "{}: replay: cargo xtask fuzz {} --input {}",
+            target.name,
+            target.name,
+            traced(artifacts, target).display()
+        );
+    }
+    Ok(verdict == Verdict::Held)
+}
