@@ -24,8 +24,11 @@
 
 pub mod ack;
 pub mod batch;
+pub mod charset;
 mod delimiters;
+mod draft;
 mod error;
+pub mod escape;
 mod message;
 pub mod mllp;
 mod name;
@@ -35,6 +38,7 @@ mod table;
 mod value;
 
 pub use delimiters::Delimiters;
+pub use draft::{Draft, Piece};
 pub use error::{EditError, ParseError, PathError, PathProblem};
 pub use message::Message;
 pub use name::SegmentName;

@@ -6,8 +6,10 @@
 //! What it deliberately does not do: check a message against a schema, group segments, or refuse what it does not
 //! know. Z segments, unknown segments and lines without a name are all kept, and all in the table.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use crate::charset::Charset;
 use crate::error::ParseError;
 use crate::path::{Path, SegmentSelector, Which};
 use crate::table::{Lines, Span, Table};
@@ -109,6 +111,14 @@ impl<'a> Message<'a> {
             let whole = if path.place.is_none() { Some(Value::Present(segment.raw())) } else { None };
             whole.into_iter().chain(path.place.iter().flat_map(move |place| segment.all(place)))
         })
+    }
+
+    /// What [`get`](Self::get) answers as text to show or to compare with what a person typed: decoded by the charset
+    /// of MSH-18 and unescaped; empty for absent and empty places, `""` for null.
+    #[must_use]
+    pub fn text(&self, path: &Path) -> Cow<'a, str> {
+        let charset = Charset::declared(self).unwrap_or(Charset::UTF_8);
+        charset.text(self.get(path).bytes(), self.delimiters)
     }
 
     /// The segments a selector selects, in order.

@@ -1,0 +1,113 @@
+//! What a draft writes: runs of the original, and new bytes between them.
+//!
+//! Each slot yields two parts, its content and the line end after it; neighbouring parts of the original then merge.
+//! The one hard question is the line end at a seam, where a segment's neighbour is not the one it had:
+//!
+//! - the last segment of a message may have no line end; followed by another it needs one;
+//! - in a message that uses CR, a bare LF ends a line only before a segment name and a separator (see `table`), and
+//!   what follows now may have none; so there a bare LF becomes CR.
+
+use std::iter::{Peekable, once};
+use std::ops::Range;
+
+use memchr::memchr;
+
+use super::{Draft, Slot};
+use crate::table::Lines;
+
+/// A part of what a draft writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece<'d> {
+    /// These bytes of the message under the draft.
+    Original(Range<usize>),
+    /// These bytes.
+    New(&'d [u8]),
+}
+
+impl Piece<'_> {
+    fn is_empty(&self) -> bool {
+        match self {
+            Piece::Original(range) => range.is_empty(),
+            Piece::New(bytes) => bytes.is_empty(),
+        }
+    }
+}
+
+pub(super) fn pieces<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Piece<'d>> {
+    let before = once(Piece::Original(0..draft.message.spans()[0].start as usize));
+    let slots = (0..draft.slots.len()).flat_map(|at| [content(draft, at), line_end(draft, at)]);
+    Merged { parts: before.chain(slots).filter(|piece| !piece.is_empty()).peekable() }
+}
+
+fn content<'d>(draft: &'d Draft<'_>, at: usize) -> Piece<'d> {
+    match &draft.slots[at] {
+        Slot::Kept(original) => {
+            let span = draft.message.spans()[*original as usize];
+            Piece::Original(span.start as usize..span.end as usize)
+        }
+        Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => Piece::New(bytes),
+    }
+}
+
+/// What stands between the slot at an index and the next one.
+fn line_end<'d>(draft: &'d Draft<'_>, at: usize) -> Piece<'d> {
+    let original = match &draft.slots[at] {
+        Slot::Kept(original) | Slot::Edited { original, .. } => *original as usize,
+        Slot::Inserted(_) => return Piece::New(made_line_end(draft)),
+    };
+    let next = draft.slots.get(at + 1);
+    let own = line_end_of(draft, original);
+    let bytes = &draft.message.raw()[own.clone()];
+    if bytes.is_empty() {
+        return if next.is_some() { Piece::New(made_line_end(draft)) } else { Piece::Original(own) };
+    }
+    let seam = match next {
+        None => original + 1 != draft.message.len(),
+        Some(Slot::Kept(next)) => *next as usize != original + 1,
+        Some(Slot::Edited { original: next, bytes }) => *next as usize != original + 1 || bytes.len() == 3,
+        Some(Slot::Inserted(_)) => true,
+    };
+    if seam && draft.lines == Lines::Cr && memchr(b'\r', bytes).is_none() {
+        return Piece::New(b"\r");
+    }
+    Piece::Original(own)
+}
+
+/// The line ends (and blank lines) after a segment of the message.
+fn line_end_of(draft: &Draft<'_>, original: usize) -> Range<usize> {
+    let spans = draft.message.spans();
+    let end = spans.get(original + 1).map_or(draft.message.raw().len(), |next| next.start as usize);
+    spans[original].end as usize..end
+}
+
+/// A line end in the style of the message's first.
+fn made_line_end(draft: &Draft<'_>) -> &'static [u8] {
+    let first = &draft.message.raw()[line_end_of(draft, 0)];
+    match (draft.lines, first) {
+        (Lines::Cr, [b'\r', b'\n', ..]) => b"\r\n",
+        (Lines::Lf, [b'\n', ..]) => b"\n",
+        _ => b"\r",
+    }
+}
+
+/// Merges neighbouring runs of the original.
+struct Merged<'d, I: Iterator<Item = Piece<'d>>> {
+    parts: Peekable<I>,
+}
+
+impl<'d, I: Iterator<Item = Piece<'d>>> Iterator for Merged<'d, I> {
+    type Item = Piece<'d>;
+
+    fn next(&mut self) -> Option<Piece<'d>> {
+        let mut run = match self.parts.next()? {
+            Piece::Original(range) => range,
+            new @ Piece::New(_) => return Some(new),
+        };
+        while let Some(Piece::Original(more)) =
+            self.parts.next_if(|part| matches!(part, Piece::Original(more) if more.start == run.end))
+        {
+            run.end = more.end;
+        }
+        Some(Piece::Original(run))
+    }
+}
