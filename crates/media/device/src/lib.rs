@@ -21,6 +21,8 @@
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM
 //! * [`file`]: devices that are files of a directory
+//! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
+//! * [`faulty`]: a script of faults around any other shelf
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
 //! # Where later media take their place
@@ -38,7 +40,9 @@
 
 pub mod buffer;
 pub mod contract;
+pub mod crash;
 pub mod error;
+pub mod faulty;
 pub mod file;
 pub mod memory;
 pub mod os;
@@ -46,7 +50,9 @@ mod poison;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf};
+pub use crash::CrashShelf;
 pub use error::{DeviceError, Operation};
+pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;

@@ -1,0 +1,325 @@
+//! A script of faults around any shelf: what drives, file systems and cables do wrong, at the operation of your choice.
+//!
+//! ```text
+//!   FaultyShelf::new(inner)                     counts every operation, changes nothing
+//!     .inject(Rule::nth(Write, 3, Fault::Eio))  the third write fails, and its device is poisoned
+//!     .inject(Rule::from(Create, 2, Fault::NoSpace))
+//! ```
+//!
+//! Each rule counts the operations of its kind (and, if given, of its device) since it was injected. Where several rules
+//! meet on one operation, the first injected wins. Handles follow the contract: a failed write, flush or discard poisons
+//! them, also where the fault left the inner device in order.
+//!
+//! Beside a crash shelf, [`Fault::Lost`] on a flush is the test of the tests: an engine that loses one flush must be caught
+//! by some crash image, or the images are too tame.
+//!
+//! It does not delay, and does not lose power; nothing here is random.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::contract::assert_range;
+use crate::poison::Poison;
+use crate::{BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The operation fails with `EIO` and changes nothing.
+    Eio,
+    /// The operation fails with [`DeviceError::Full`] and changes nothing.
+    NoSpace,
+    /// A write stores its first `bytes` (rounded down to blocks), then fails with `EIO`. Elsewhere as [`Fault::Eio`].
+    Short {
+        /// How many bytes arrive.
+        bytes: usize,
+    },
+    /// The operation answers success and does nothing: a lost write, a lying flush. A read returns zeros.
+    Lost,
+    /// A write goes to another place, `blocks` further on (round the end of the device), and answers success; a read
+    /// comes from there. Elsewhere without effect.
+    Misdirected {
+        /// Distance in [`BLOCK_BYTES`].
+        blocks: u64,
+    },
+    /// One bit of the data is inverted on its way: of what a read returns, of what a write stores. Elsewhere without
+    /// effect. Beyond the end of the data, no effect either.
+    BitFlip {
+        /// Which byte of the transfer.
+        byte: usize,
+        /// Which of its bits, 0 to 7.
+        bit: u8,
+    },
+}
+
+/// When a fault happens.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    operation: Operation,
+    name: Option<String>,
+    first: u64,
+    times: u64,
+    fault: Fault,
+}
+
+impl Rule {
+    /// Only at the `nth` such operation; 1 is the next one.
+    pub fn nth(operation: Operation, nth: u64, fault: Fault) -> Rule {
+        Rule { operation, name: None, first: nth, times: 1, fault }
+    }
+
+    /// At the `nth` such operation and at all after it.
+    pub fn from(operation: Operation, nth: u64, fault: Fault) -> Rule {
+        Rule { operation, name: None, first: nth, times: u64::MAX, fault }
+    }
+
+    /// Counts, and hits, only operations on the device of this name (by the name under which it was opened).
+    pub fn on(mut self, name: &str) -> Rule {
+        self.name = Some(name.into());
+        self
+    }
+}
+
+/// A shelf whose operations go wrong as scripted.
+#[derive(Debug)]
+pub struct FaultyShelf {
+    inner: Arc<dyn Shelf>,
+    script: Arc<Script>,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    rules: Mutex<Vec<Counted>>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    rule: Rule,
+    seen: u64,
+    hits: u64,
+}
+
+impl FaultyShelf {
+    /// Wraps a shelf; without rules it behaves as the shelf does.
+    pub fn new(inner: Arc<dyn Shelf>) -> FaultyShelf {
+        FaultyShelf { inner, script: Arc::new(Script::default()) }
+    }
+
+    /// Adds a rule. It counts from now on, also for devices that are open already.
+    pub fn inject(&self, rule: Rule) {
+        self.script.rules().push(Counted { rule, seen: 0, hits: 0 });
+    }
+
+    /// Removes all rules. Poisoned handles stay poisoned.
+    pub fn heal(&self) {
+        self.script.rules().clear();
+    }
+
+    /// How many operations the rules have hit: a test that injects a fault checks that it happened.
+    pub fn hits(&self) -> u64 {
+        self.script.rules().iter().map(|counted| counted.hits).sum()
+    }
+
+    fn wrap(&self, name: &str, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+        let script = Arc::clone(&self.script);
+        Arc::new(FaultyDevice { name: name.into(), inner, script, poison: Poison::default() })
+    }
+
+    /// Runs an operation on names, of which only the faults that need no data apply.
+    fn on_names<T>(
+        &self,
+        operation: Operation,
+        name: &str,
+        bytes: u64,
+        run: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        match self.script.next(operation, name) {
+            Some(fault @ (Fault::Eio | Fault::Short { .. } | Fault::NoSpace)) => {
+                Err(error_of(fault, operation, name, 0, bytes))
+            }
+            Some(Fault::Lost | Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => run(),
+        }
+    }
+}
+
+impl Script {
+    fn rules(&self) -> MutexGuard<'_, Vec<Counted>> {
+        // Counters are whole after any panic.
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the operation; the fault it is to suffer.
+    fn next(&self, operation: Operation, name: &str) -> Option<Fault> {
+        let mut fault = None;
+        for Counted { rule, seen, hits } in self.rules().iter_mut() {
+            if rule.operation != operation || rule.name.as_deref().is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            *seen += 1;
+            let is_hit = *seen >= rule.first && *seen - rule.first < rule.times;
+            if is_hit && fault.is_none() {
+                *hits += 1;
+                fault = Some(rule.fault);
+            }
+        }
+        fault
+    }
+}
+
+/// What a failing fault answers.
+fn error_of(fault: Fault, operation: Operation, name: &str, offset: u64, bytes: u64) -> DeviceError {
+    match fault {
+        Fault::NoSpace => DeviceError::Full { name: name.into(), bytes },
+        _ => {
+            let source = std::io::Error::from_raw_os_error(libc::EIO);
+            DeviceError::Io { operation, name: name.into(), offset, source }
+        }
+    }
+}
+
+impl Shelf for FaultyShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        let inner = self.on_names(Operation::Create, name, bytes, || self.inner.create(name, bytes))?;
+        Ok(self.wrap(name, inner))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        let inner = self.on_names(Operation::Open, name, 0, || self.inner.open(name))?;
+        Ok(self.wrap(name, inner))
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        let inner = self.on_names(Operation::Open, name, 0, || self.inner.open_read_only(name))?;
+        Ok(self.wrap(name, inner))
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.on_names(Operation::List, "", 0, || self.inner.list())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.on_names(Operation::Remove, name, 0, || self.inner.remove(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.on_names(Operation::Rename, from, 0, || self.inner.rename(from, to))
+    }
+}
+
+struct FaultyDevice {
+    name: String,
+    inner: Arc<dyn Device>,
+    script: Arc<Script>,
+    poison: Poison,
+}
+
+impl FaultyDevice {
+    fn error(&self, fault: Fault, operation: Operation, offset: u64, bytes: usize) -> DeviceError {
+        error_of(fault, operation, &self.name, offset, bytes as u64)
+    }
+
+    /// Where a misdirected transfer of `bytes` ends up: still inside the device.
+    fn misdirect(&self, offset: u64, bytes: usize, blocks: u64) -> u64 {
+        let places = self.len() - bytes as u64 + BLOCK_BYTES as u64;
+        (offset + blocks % (places / BLOCK_BYTES as u64) * BLOCK_BYTES as u64) % places
+    }
+
+    fn write_faultily(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let Some(fault) = self.script.next(Operation::Write, &self.name) else {
+            return self.inner.write(offset, data);
+        };
+        match fault {
+            Fault::Eio | Fault::NoSpace => Err(self.error(fault, Operation::Write, offset, data.len())),
+            Fault::Short { bytes } => {
+                let whole = bytes.min(data.len()) / BLOCK_BYTES * BLOCK_BYTES;
+                self.inner.write(offset, &data[..whole])?;
+                Err(self.error(fault, Operation::Write, offset, data.len()))
+            }
+            Fault::Lost => Ok(()),
+            Fault::Misdirected { blocks } => self.inner.write(self.misdirect(offset, data.len(), blocks), data),
+            Fault::BitFlip { byte, bit } => {
+                let mut flipped = crate::AlignedBuffer::from(data);
+                flip(&mut flipped, byte, bit);
+                self.inner.write(offset, &flipped)
+            }
+        }
+    }
+
+    fn flush_faultily(&self) -> Result<(), DeviceError> {
+        match self.script.next(Operation::Flush, &self.name) {
+            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
+                Err(self.error(fault, Operation::Flush, 0, 0))
+            }
+            Some(Fault::Lost) => Ok(()),
+            Some(Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => self.inner.flush(),
+        }
+    }
+}
+
+fn flip(data: &mut [u8], byte: usize, bit: u8) {
+    if let Some(byte) = data.get_mut(byte) {
+        *byte ^= 1 << (bit & 7);
+    }
+}
+
+impl fmt::Debug for FaultyDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FaultyDevice").field(&self.inner).finish()
+    }
+}
+
+impl Device for FaultyDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.inner.block_bytes()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, buffer.len() as u64);
+        match self.script.next(Operation::Read, &self.name) {
+            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
+                Err(self.error(fault, Operation::Read, offset, buffer.len()))
+            }
+            Some(Fault::Lost) => {
+                buffer.fill(0);
+                Ok(())
+            }
+            Some(Fault::Misdirected { blocks }) => {
+                self.inner.read(self.misdirect(offset, buffer.len(), blocks), buffer)
+            }
+            Some(Fault::BitFlip { byte, bit }) => {
+                self.inner.read(offset, buffer)?;
+                flip(buffer, byte, bit);
+                Ok(())
+            }
+            None => self.inner.read(offset, buffer),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, data.len() as u64);
+        self.poison.guard(&self.name, || self.write_faultily(offset, data))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.poison.guard(&self.name, || self.flush_faultily())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        assert_range(self.len(), offset, bytes);
+        self.poison.guard(&self.name, || match self.script.next(Operation::Discard, &self.name) {
+            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
+                Err(error_of(fault, Operation::Discard, &self.name, offset, bytes))
+            }
+            Some(Fault::Lost) => Ok(()),
+            Some(Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => self.inner.discard(offset, bytes),
+        })
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+}
