@@ -1,6 +1,7 @@
 //! Manifests and layout of a package: lints inherited, one integration-test binary, no drawer for everything.
 //!
-//! Each file under `tests/` links a binary of its own; one `tests/main.rs` with modules links once.
+//! Cargo takes each file directly under `tests/` for a binary of its own, each to be linked. One `tests/main.rs` with its
+//! modules beside it needs `autotests = false` and one `[[test]]`; modules in a folder need nothing.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::{Package, Tree};
@@ -43,9 +44,12 @@ fn test_binaries(tree: &Tree, package: &Package) -> Option<Finding> {
                 || (name.ends_with("/main.rs") && name.matches('/').count() == 1)
         })
         .collect();
-    let extra = binaries.get(1)?.1;
-    let what = format!("{} integration-test binaries in {}", binaries.len(), package.name);
-    Some(Finding::new(&extra.path, 1, what, "make them modules of one tests/main.rs"))
+    let declared = package.manifest.text.matches("[[test]]").count();
+    let off = package.manifest.text.lines().any(|line| line.trim() == "autotests = false");
+    let count = if off { declared } else { binaries.len() };
+    let extra = binaries.get(1).filter(|_| count > 1)?.1;
+    let what = format!("{count} integration-test binaries in {}", package.name);
+    Some(Finding::new(&extra.path, 1, what, "declare one [[test]] with autotests = false, or use tests/main/*.rs"))
 }
 
 #[cfg(test)]
@@ -76,6 +80,12 @@ mod tests {
             ("crates/a/tests/main.rs", ""),
             ("crates/a/tests/main/more.rs", ""),
             ("crates/a/tests/replay/more.rs", ""),
+            (
+                "crates/b/Cargo.toml",
+                "name = \"b\"\nautotests = false\n[[test]]\nname = \"main\"\n[lints]\nworkspace = true\n",
+            ),
+            ("crates/b/tests/main.rs", ""),
+            ("crates/b/tests/more.rs", ""),
         ];
         assert!(found(check, &files).is_empty());
     }
