@@ -50,10 +50,14 @@ pub const HEADER: [u8; 1] = [START];
 /// What goes after a payload, for vectored writes.
 pub const TRAILER: [u8; 2] = [END, CR];
 
-/// The release 2 payload that says "stored": ASCII ACK.
-const COMMIT_ACCEPTED: u8 = 0x06;
-/// The release 2 payload that says "not stored, send it again": ASCII NAK.
-const COMMIT_REFUSED: u8 = 0x15;
+/// ASCII ACK, the payload of [`COMMIT_ACK`].
+const ACK: u8 = 0x06;
+/// ASCII NAK, the payload of [`COMMIT_NAK`].
+const NAK: u8 = 0x15;
+/// The release 2 frame that says "stored".
+pub const COMMIT_ACK: [u8; 4] = [START, ACK, END, CR];
+/// The release 2 frame that says "not stored, send it again".
+pub const COMMIT_NAK: [u8; 4] = [START, NAK, END, CR];
 
 /// How much of a run of junk is kept for the log: a TLS record header, an HTTP request line or `MSH|^~\&|` fit.
 pub const FIRST_BYTES: usize = 16;
@@ -74,13 +78,11 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Whether FS must be followed by CR (or by the VT of the next frame) to end a frame. Default no.
     pub require_final_cr: bool,
-    /// Whether a payload of one ACK or NAK byte is a release 2 commit. Default no: it is a frame of one byte.
-    pub commit_frames: bool,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { message_bytes: 16 * 1024 * 1024, require_final_cr: false, commit_frames: false }
+        Limits { message_bytes: 16 * 1024 * 1024, require_final_cr: false }
     }
 }
 
@@ -109,7 +111,7 @@ pub enum Event {
         /// The first bytes of the payload, at most [`SEEN_BYTES`]: enough to answer by its MSH.
         seen: Bytes,
     },
-    /// A release 2 commit: whether the peer accepted. Only with [`Limits::commit_frames`].
+    /// A release 2 commit: whether the peer accepted. Only after [`Decoder::expect_commits`].
     Commit(bool),
     /// The stream ended inside a frame; only from [`Decoder::end`].
     Truncated {
@@ -143,6 +145,7 @@ enum Boundary {
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
+    commit_frames: bool,
     buffer: BytesMut,
     state: State,
     /// Junk since the last report, and whether this run had one.
@@ -157,6 +160,7 @@ impl Decoder {
     pub fn new(limits: Limits) -> Decoder {
         Decoder {
             limits,
+            commit_frames: false,
             buffer: BytesMut::new(),
             state: State::Between { trailing: false },
             junk: 0,
@@ -164,6 +168,13 @@ impl Decoder {
             reported: false,
             examined: 0,
         }
+    }
+
+    /// From now on a payload of one ACK or NAK byte is a release 2 commit; without this it is a frame of one byte.
+    #[must_use]
+    pub fn expect_commits(mut self) -> Decoder {
+        self.commit_frames = true;
+        self
     }
 
     /// Where to append what was read, with room for a read. Take all events after each read: the bound on memory
@@ -270,9 +281,9 @@ impl Decoder {
     }
 
     fn deliver(&self, payload: Bytes) -> Event {
-        match (self.limits.commit_frames, &payload[..]) {
-            (true, [COMMIT_ACCEPTED]) => Event::Commit(true),
-            (true, [COMMIT_REFUSED]) => Event::Commit(false),
+        match (self.commit_frames, &payload[..]) {
+            (true, [ACK]) => Event::Commit(true),
+            (true, [NAK]) => Event::Commit(false),
             _ => Event::Frame(payload),
         }
     }
@@ -353,11 +364,6 @@ pub fn encode(payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&HEADER);
     out.extend_from_slice(payload);
     out.extend_from_slice(&TRAILER);
-}
-
-/// The release 2 commit frame that says whether a message was stored.
-pub fn commit_frame(accepted: bool) -> [u8; 4] {
-    [START, if accepted { COMMIT_ACCEPTED } else { COMMIT_REFUSED }, END, CR]
 }
 
 /// Offset of the first byte of `payload` that a frame cannot carry (VT or FS). A peer would take it for a boundary

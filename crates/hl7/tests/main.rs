@@ -1,0 +1,4 @@
+//! Every integration test of the crate, in one binary.
+
+mod corpus;
+mod mllp;
