@@ -172,7 +172,7 @@ fn case_h_memory_stays_bounded_while_a_frame_is_skipped() {
     let (mut oversize, mut largest) = (0, 0);
     for _ in 0..5_000 {
         decoder.buffer().put_slice(&chunk);
-        while let Some(event) = decoder.next() {
+        for event in decoder.by_ref() {
             let Event::Oversize { seen } = event else { panic!("{event:?}") };
             assert_eq!(seen.len(), mllp::SEEN_BYTES);
             assert!(seen.starts_with(b"MSH|^~\\&|A|B|C|D\r"));
