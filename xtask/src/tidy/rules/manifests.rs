@@ -45,7 +45,7 @@ fn test_binaries(tree: &Tree, package: &Package) -> Option<Finding> {
         })
         .collect();
     let declared = package.manifest.text.matches("[[test]]").count();
-    let off = package.manifest.text.lines().any(|line| line.trim() == "autotests = false");
+    let off = package.manifest.text.lines().any(|line| line.starts_with("autotests = false"));
     let count = if off { declared } else { binaries.len() };
     let extra = binaries.get(1).filter(|_| count > 1)?.1;
     let what = format!("{count} integration-test binaries in {}", package.name);
@@ -82,7 +82,7 @@ mod tests {
             ("crates/a/tests/replay/more.rs", ""),
             (
                 "crates/b/Cargo.toml",
-                "name = \"b\"\nautotests = false\n[[test]]\nname = \"main\"\n[lints]\nworkspace = true\n",
+                "name = \"b\"\nautotests = false # why\n[[test]]\nname = \"main\"\n[lints]\nworkspace = true\n",
             ),
             ("crates/b/tests/main.rs", ""),
             ("crates/b/tests/more.rs", ""),
