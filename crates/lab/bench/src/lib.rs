@@ -1,6 +1,26 @@
-//! (skeleton)
+//! Workloads and load generators: what Terrace does, measured from outside, with the published figure beside it.
+//!
+//! ```text
+//! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! kill      the node killed under load, again and again, and what that left
+//! load      senders and receivers over real sockets, and the account of who got what
+//! messages  HL7 messages of realistic size from a seed
+//! node      the node under test, a process of its own
+//! machine, process, histogram        what it ran on, what it used, how long it took
+//! ```
+//!
+//! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
+//! checks share no code with the engine; a result says whether its medium was real and what it keeps when the power
+//! goes; everything random comes from a printed seed.
+//!
+//! Not here: micro-benchmarks, and the assembly of a node (the binary's).
 #![forbid(unsafe_code)]
+
 pub mod histogram;
+pub mod kill;
 pub mod load;
+pub mod machine;
 pub mod messages;
+pub mod node;
+pub mod process;
 pub mod t4;

@@ -10,6 +10,7 @@
 //!
 //! Rules, for each interface:
 //! - every acknowledged message is delivered (else *lost*); one never sent is *foreign*;
+//! - one given up by its sender before it was acknowledged reaches all interfaces or none (else *partial*);
 //! - first deliveries of one service come in the order sent (else *out of order*);
 //! - a second delivery is a *duplicate*. It is *excused* if the node cannot have known better: the sender sent
 //!   the message again after a broken connection, or the node was killed within `crash_window` after the first delivery,
@@ -31,7 +32,9 @@ pub struct Account {
     crash_window_ms: u64,
     /// By service.
     sent: Vec<usize>,
-    acknowledged: Vec<usize>,
+    /// Messages the sender is done with: acknowledged or given up.
+    settled: Vec<usize>,
+    given_up: HashSet<(usize, usize)>,
     resent: HashSet<(usize, usize)>,
     /// By interface and service.
     cells: Vec<Vec<u32>>,
@@ -48,6 +51,8 @@ pub struct Counts {
     pub sent: u64,
     /// Messages acknowledged by the node.
     pub acknowledged: u64,
+    /// Messages in doubt that their senders gave up.
+    pub given_up: u64,
     /// Sends beyond the first of a message, after a broken connection or a refusal.
     pub resends: u64,
     /// Negative acknowledgements received by the senders.
@@ -80,7 +85,8 @@ impl Account {
             interfaces,
             crash_window_ms: crash_window.as_millis() as u64,
             sent: vec![0; services],
-            acknowledged: vec![0; services],
+            settled: vec![0; services],
+            given_up: HashSet::new(),
             resent: HashSet::new(),
             cells: vec![Vec::new(); services * interfaces],
             highest: vec![None; services * interfaces],
@@ -104,9 +110,17 @@ impl Account {
 
     /// The node acknowledged message `sequence` of `service`.
     pub fn acknowledge(&mut self, service: usize, sequence: usize) {
-        assert_eq!(sequence, self.acknowledged[service], "one message is outstanding at a time");
-        self.acknowledged[service] = sequence + 1;
+        assert_eq!(sequence, self.settled[service], "one message is outstanding at a time");
+        self.settled[service] = sequence + 1;
         self.counts.acknowledged += 1;
+    }
+
+    /// The sender will not send message `sequence` of `service` again, although it was not acknowledged.
+    pub fn give_up(&mut self, service: usize, sequence: usize) {
+        assert_eq!(sequence, self.settled[service], "one message is outstanding at a time");
+        self.settled[service] = sequence + 1;
+        self.given_up.insert((service, sequence));
+        self.counts.given_up += 1;
     }
 
     /// The node refused message `sequence` of `service`.
@@ -123,9 +137,9 @@ impl Account {
         self.example(|| format!("message {sequence} of service {service} got a reply that is not its own: {reply}"));
     }
 
-    /// Messages of `service` sent so far; one beyond the acknowledged is in doubt.
-    pub fn sent(&self, service: usize) -> usize {
-        self.sent[service]
+    /// Whether a message of `service` is sent and neither acknowledged nor given up.
+    pub fn in_doubt(&self, service: usize) -> bool {
+        self.sent[service] > self.settled[service]
     }
 
     /// The node was killed.
@@ -211,12 +225,15 @@ impl Account {
 
     /// Messages never acknowledged that some interfaces received and others did not.
     pub fn partial(&self) -> u64 {
-        let unanswered = (0..self.services).flat_map(|s| (self.acknowledged[s]..self.sent[s]).map(move |n| (s, n)));
-        let reached = |(service, sequence): (usize, usize)| {
-            (0..self.interfaces).filter(|at| self.has(*at, service, sequence)).count()
-        };
-        unanswered.filter(|message| !matches!(reached(*message), 0) && reached(*message) < self.interfaces).count()
-            as u64
+        self.torn().count() as u64
+    }
+
+    fn torn(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let unanswered = (0..self.services).flat_map(|s| (self.settled[s]..self.sent[s]).map(move |n| (s, n)));
+        unanswered.chain(self.given_up.iter().copied()).filter(|(service, sequence)| {
+            let reached = (0..self.interfaces).filter(|at| self.has(*at, *service, *sequence)).count();
+            reached != 0 && reached != self.interfaces
+        })
     }
 
     /// The first faults as text, with the first missing messages.
@@ -224,16 +241,20 @@ impl Account {
         let missing = self.missing().take(EXAMPLES).map(|(interface, service, sequence)| {
             format!("interface {interface}: message {sequence} of service {service} was acknowledged and never came")
         });
-        self.examples.iter().cloned().chain(missing).collect()
+        let torn = self.torn().take(EXAMPLES).map(|(service, sequence)| {
+            format!("message {sequence} of service {service} was not acknowledged and reached some interfaces only")
+        });
+        self.examples.iter().cloned().chain(missing).chain(torn).collect()
     }
 
     fn missing(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         (0..self.interfaces)
             .flat_map(move |interface| (0..self.services).map(move |service| (interface, service)))
             .flat_map(move |(interface, service)| {
-                (0..self.acknowledged[service]).map(move |sequence| (interface, service, sequence))
+                (0..self.settled[service]).map(move |sequence| (interface, service, sequence))
             })
             .filter(|(interface, service, sequence)| !self.has(*interface, *service, *sequence))
+            .filter(|(_, service, sequence)| !self.given_up.contains(&(*service, *sequence)))
     }
 
     fn has(&self, interface: usize, service: usize, sequence: usize) -> bool {
@@ -359,6 +380,20 @@ mod tests {
         assert_eq!(account.partial(), 1);
         account.deliver(1, 0, 1, 1);
         assert_eq!(account.partial(), 0);
+    }
+
+    #[test]
+    fn a_message_given_up_may_be_missing_everywhere_but_not_somewhere() {
+        let mut account = account(1);
+        deliver_all(&mut account, 1, &[]);
+        account.send(1, 1);
+        account.give_up(1, 1);
+        assert_eq!((account.lost(), account.partial(), account.is_complete()), (0, 0, true));
+        account.deliver(1, 1, 1, 1);
+        assert_eq!((account.lost(), account.partial()), (0, 1));
+        assert!(account.examples()[0].contains("reached some interfaces only"));
+        account.deliver(0, 1, 1, 1);
+        assert_eq!((account.lost(), account.partial()), (0, 0));
     }
 
     #[test]

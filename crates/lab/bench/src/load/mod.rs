@@ -153,6 +153,20 @@ impl Load {
         self.account.kill(self.started.elapsed().as_millis() as u64);
     }
 
+    /// Has those cut-off senders give up the message they are in doubt about that `choose` picks.
+    pub fn give_up(&mut self, mut choose: impl FnMut() -> bool) {
+        for sender in self.senders.iter_mut().filter(|sender| sender.state() == State::Down) {
+            if choose() {
+                sender.give_up(&mut self.account);
+            }
+        }
+    }
+
+    /// Connections open, in both directions.
+    pub fn connections(&self) -> usize {
+        self.receivers.len() + self.senders.iter().filter(|sender| sender.state() != State::Down).count()
+    }
+
     /// Senders with a connection.
     pub fn connected(&self) -> usize {
         self.senders.iter().filter(|sender| !matches!(sender.state(), State::Down | State::Connecting)).count()
@@ -160,11 +174,10 @@ impl Load {
 
     /// Whether all senders have sent what they had to, and all of it is acknowledged.
     pub fn sending_is_over(&self) -> bool {
-        let finished = |sender: &Sender| {
-            let in_doubt = self.account.sent(sender.service()) > sender.acknowledged();
-            sender.acknowledged() >= self.plan.messages && !in_doubt
+        let finished = |(service, sender): (usize, &Sender)| {
+            sender.settled() >= self.plan.messages && !self.account.in_doubt(service)
         };
-        self.senders.iter().all(finished)
+        self.senders.iter().enumerate().all(finished)
     }
 
     /// Whether the sending is over and everything acknowledged has been delivered.

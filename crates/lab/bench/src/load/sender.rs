@@ -6,7 +6,7 @@
 //!   +------------- broken connection -----------------+              the message in doubt is sent again
 //! ```
 //!
-//! A message is sent again until it is acknowledged, as a real sender does.
+//! A message is sent again until it is acknowledged, as a real sender does, unless the sender is told to give it up.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -62,13 +62,17 @@ impl Sender {
         self.state
     }
 
-    pub(super) fn service(&self) -> usize {
-        self.service
+    /// Messages acknowledged or given up.
+    pub(super) fn settled(&self) -> usize {
+        self.sequence
     }
 
-    /// Messages acknowledged.
-    pub(super) fn acknowledged(&self) -> usize {
-        self.sequence
+    /// Goes on to the next message if one is in doubt and the connection is gone.
+    pub(super) fn give_up(&mut self, account: &mut Account) {
+        if self.state == State::Down && account.in_doubt(self.service) {
+            account.give_up(self.service, self.sequence);
+            self.sequence += 1;
+        }
     }
 
     /// Starts to connect; a refusal now or later leaves the sender `Down`.
@@ -116,8 +120,7 @@ impl Sender {
     /// Sends the next message, or the same again after a refusal or a broken connection.
     pub(super) fn send(&mut self, desk: &mut Desk<'_>) {
         let Some(stream) = &mut self.stream else { return };
-        let in_doubt = self.sequence < desk.account.sent(self.service);
-        if self.sequence >= desk.messages && !in_doubt {
+        if self.sequence >= desk.messages && !desk.account.in_doubt(self.service) {
             self.state = State::Ready;
             return;
         }

@@ -1,3 +1,5 @@
+//! The generator keeps its promises: determinism, sizes, charsets, control ids.
+
 use super::*;
 
 const SEED: u64 = 20_261_121;

@@ -1,2 +1,242 @@
-//! T4 (draft)
+//! T4: the published write-intensive workload of HL7 messaging, run against a node over real sockets.
+//!
+//! ```text
+//!   terrace bench t4 (this module)
+//!     |  writes DIR/production, starts both, samples before and after, prints
+//!     +-- terrace serve --data DIR --production DIR/production     the node under test
+//!     +-- terrace bench t4-load ...                                128 senders, 4 receivers, the account
+//! ```
+//!
+//! 128 inbound services, 4,800 messages to each; a routing engine sends each message to four interfaces through four
+//! transforms that change about four segments each; five message objects are stored durably for each inbound message, one as
+//! received and four as sent. The rate counts from the first byte sent until the last outbound message is acknowledged.
+//!
+//! Invariants: every delivery is compared whole with an expectation that shares no code with the engine (`expect`);
+//! the journal is a real file; nothing is counted that was not acknowledged. Processor time of the node is the kernel's
+//! count for its process alone.
+//!
+//! Not measured: receivers that are slow or refuse, several nodes, media other than a file.
+
 pub mod expect;
+mod load_process;
+mod production;
+pub mod published;
+mod report;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub use load_process::{LoadOptions, Outcome, Quantiles, load};
+pub use production::{service_name, write as write_production};
+pub use report::{Config, Report, Run, demo_table};
+
+use crate::machine::{FileSystem, Machine};
+use crate::node::{Node, NodeStats};
+use crate::process::Usage;
+use load_process::LoadProcess;
+
+/// Prepared messages: enough that a kind of message is not always the same one, few enough that they and what should
+/// become of them (about 12 MB) do not drive the node's own data out of the processor's cache.
+const BODIES: usize = 1024;
+/// Messages a service in a quick run.
+const QUICK_MESSAGES: usize = 400;
+/// Seconds of sending in a quick run, which is to be over within 15.
+const QUICK_SECONDS: u64 = 6;
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct T4Options {
+    /// Inbound services, 1 to 1,000. Published: 128.
+    pub services: usize,
+    /// Messages sent to each. Published: 4,800.
+    pub messages: usize,
+    /// At most 400 messages a service and 6 seconds of sending.
+    pub quick: bool,
+    /// Seed of the messages.
+    pub seed: u64,
+    /// Folder of the node's data, kept after the run; it must be empty or not exist. Default: a new folder on a real disk,
+    /// removed after the run.
+    pub data: Option<PathBuf>,
+    /// Keep the data of a default folder, too.
+    pub keep: bool,
+}
+
+impl Default for T4Options {
+    fn default() -> Self {
+        T4Options { services: 128, messages: 4_800, quick: false, seed: 1, data: None, keep: false }
+    }
+}
+
+/// Runs the workload: starts the node and the load, measures, stops both.
+///
+/// # Errors
+/// If the node or the load cannot be started, or one of them ends before the run is over. Loss, duplicates and wrong content
+/// are no errors here: they are in the report (`Report::is_clean`).
+pub fn run(options: &T4Options) -> anyhow::Result<Report> {
+    let mut session = Session::start(options)?;
+    let report = session.measure()?;
+    session.stop()?;
+    Ok(report)
+}
+
+/// A node and a load, running.
+pub struct Session {
+    node: Option<Node>,
+    load: LoadProcess,
+    folder: Folder,
+    plan: LoadOptions,
+}
+
+/// A folder for a node's data, and whether it goes with the run.
+pub(crate) struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Folder {
+    /// The folder asked for, which is kept; or a new one, in the folder for temporary files if that is on a disk, else in the
+    /// current folder.
+    pub(crate) fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
+        let path = match asked {
+            Some(path) => path.clone(),
+            None => {
+                let temporary = std::env::temp_dir();
+                let parent =
+                    if FileSystem::of(&temporary).is_volatile() { std::env::current_dir()? } else { temporary };
+                parent.join(format!("terrace-{name}-{}", std::process::id()))
+            }
+        };
+        if fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+            bail!("{} is not empty: give a new folder, since old messages would be sent again", path.display());
+        }
+        fs::create_dir_all(path.join("production")).with_context(|| format!("making {}", path.display()))?;
+        Ok(Folder { path: path.canonicalize()?, keep: asked.is_some() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves it there after the run.
+    pub(crate) fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Session {
+    /// Writes the production, starts the node and the load, and connects them.
+    pub fn start(options: &T4Options) -> anyhow::Result<Session> {
+        if options.services == 0
+            || options.services > crate::messages::control_id::MAX_SERVICES
+            || options.messages == 0
+        {
+            bail!("the workload takes 1 to 1000 services and at least one message for each");
+        }
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut folder = Folder::new(options.data.as_ref(), "t4")?;
+        if options.keep {
+            folder.keep();
+        }
+        let plan = LoadOptions {
+            services: options.services,
+            messages: if options.quick { options.messages.min(QUICK_MESSAGES) } else { options.messages },
+            bodies: BODIES,
+            seed: options.seed,
+            seconds: if options.quick { QUICK_SECONDS } else { 0 },
+        };
+        let mut load = LoadProcess::spawn(&program, plan)?;
+        production::write(&folder.path.join("production"), plan.services, load.receivers())?;
+        let mut node = Node::spawn(&program, &folder.path)?;
+        node.wait_until_ready()?;
+        load.aim(service_addresses(&node, plan.services)?)?;
+        Ok(Session { node: Some(node), load, folder, plan })
+    }
+
+    /// Runs the load and reports.
+    ///
+    /// # Panics
+    /// If the session was stopped.
+    pub fn measure(&mut self) -> anyhow::Result<Report> {
+        let node = self.node.as_ref().expect("the session runs");
+        let bar = progress_bar((self.plan.services * self.plan.messages) as u64);
+        let before = Sample::of(node)?;
+        let outcome = self.load.run(|acknowledged, delivered| {
+            bar.set_position(acknowledged);
+            bar.set_message(format!("{delivered} delivered"));
+        });
+        let after = Sample::of(node);
+        bar.finish_and_clear();
+        let outcome = outcome.with_context(|| format!("the node's log ends with:\n{}", node.log_tail()))?;
+        let machine = Machine::here();
+        let file_system = FileSystem::of(&self.folder.path);
+        let config = Config::new(self.plan, outcome.mean_bytes, &self.folder.path, file_system, self.folder.keep);
+        Ok(Report::new(machine, config, &outcome, before, after?))
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        self.node.as_ref().expect("the session runs")
+    }
+
+    /// Where the node's data is.
+    pub fn data(&self) -> &Path {
+        &self.folder.path
+    }
+
+    /// Stops the node as its user would, then the load, and removes the data if nobody asked for it.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(node) = self.node.take() {
+            let log = self.folder.path.join("node.log");
+            let status = node.stop()?;
+            if !status.success() {
+                bail!("the node ended with {status}; its log is {}", log.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep {
+            // A folder that cannot be removed is left; the report has said where it is.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// The counters of the node at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    usage: Usage,
+    stats: NodeStats,
+}
+
+impl Sample {
+    fn of(node: &Node) -> anyhow::Result<Sample> {
+        Ok(Sample { usage: node.usage()?, stats: node.stats()? })
+    }
+}
+
+/// The addresses of the workload's services, in order.
+pub(crate) fn service_addresses(node: &Node, services: usize) -> anyhow::Result<Vec<std::net::SocketAddr>> {
+    let address = |index| {
+        let name = service_name(index);
+        node.services().get(&name).copied().with_context(|| format!("the node does not serve {name}"))
+    };
+    (0..services).map(address).collect()
+}
+
+/// A bar on the terminal; hidden if standard error is none.
+fn progress_bar(messages: u64) -> ProgressBar {
+    let bar = ProgressBar::new(messages);
+    let style =
+        ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} acknowledged, {msg}  {elapsed} ({eta} left)");
+    bar.set_style(style.expect("the template is well-formed"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

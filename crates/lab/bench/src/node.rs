@@ -1,0 +1,185 @@
+//! The node under test, as a process of its own: started, asked, stopped, killed.
+//!
+//! ```text
+//! DIR/production/     what it runs, written by the workload
+//! DIR/node.log        what it prints
+//! DIR/node.json       written by the node when it is ready: its process id and the addresses it bound
+//! DIR/control.sock    answers `stats` with counters
+//! ```
+//!
+//! Invariants: a node is ready only if `node.json` names *this* process, since a killed node leaves its file behind; no node
+//! outlives its `Node`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::process::Usage;
+
+/// How long a node may take to become ready or to stop. Recovery replays the journal, at worst gigabytes of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a node that is starting or stopping is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A running node.
+pub struct Node {
+    child: Child,
+    data: PathBuf,
+    started: Instant,
+    services: BTreeMap<String, SocketAddr>,
+}
+
+/// What `DIR/node.json` says, as far as the bench needs it.
+#[derive(Debug, Deserialize)]
+struct Announcement {
+    pid: u32,
+    services: BTreeMap<String, SocketAddr>,
+}
+
+/// Counters of a node, as its control socket gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct NodeStats {
+    /// Of its journal.
+    pub journal: JournalStats,
+}
+
+/// Counters of a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct JournalStats {
+    /// Writes submitted.
+    pub writes: u64,
+    /// Bytes written, with padding.
+    pub bytes: u64,
+    /// Flushes completed.
+    pub flushes: u64,
+}
+
+impl Node {
+    /// Starts `program serve` on the data folder `data`, with the production in `data/production`. It is not ready yet.
+    pub fn spawn(program: &Path, data: &Path) -> anyhow::Result<Node> {
+        let log = File::options().create(true).append(true).open(data.join("node.log"));
+        let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
+        let child = Command::new(program)
+            .arg("serve")
+            .arg("--data")
+            .arg(data)
+            .arg("--production")
+            .arg(data.join("production"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        Ok(Node { child, data: data.to_owned(), started: Instant::now(), services: BTreeMap::new() })
+    }
+
+    /// Whether the node is ready now.
+    ///
+    /// # Errors
+    /// If it has ended, with the last lines of its log.
+    pub fn is_ready(&mut self) -> anyhow::Result<bool> {
+        if !self.services.is_empty() {
+            return Ok(true);
+        }
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the node ended at its start ({status}):\n{}", self.log_tail());
+        }
+        let Ok(text) = fs::read_to_string(self.data.join("node.json")) else { return Ok(false) };
+        // Half a file, or another process's: look again.
+        let Ok(announcement) = serde_json::from_str::<Announcement>(&text) else { return Ok(false) };
+        if announcement.pid == self.child.id() {
+            self.services = announcement.services;
+        }
+        Ok(!self.services.is_empty())
+    }
+
+    /// Waits until the node is ready.
+    pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        while !self.is_ready()? {
+            if self.started.elapsed() > PATIENCE {
+                bail!("the node is not ready after {} s:\n{}", PATIENCE.as_secs(), self.log_tail());
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Since its process was started.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The addresses its services listen at, by name; empty until it is ready.
+    pub fn services(&self) -> &BTreeMap<String, SocketAddr> {
+        &self.services
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> anyhow::Result<NodeStats> {
+        let path = self.data.join("control.sock");
+        let mut socket = UnixStream::connect(&path).with_context(|| format!("connecting to {}", path.display()))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.write_all(b"stats\n")?;
+        let mut line = String::new();
+        BufReader::new(socket).read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("the node answered `stats` with {line:?}"))
+    }
+
+    /// What the kernel has counted for it.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        Usage::of(self.pid()).context("reading the counters of the node's process")
+    }
+
+    /// Asks it to stop (SIGTERM) and waits until it has.
+    pub fn stop(mut self) -> anyhow::Result<ExitStatus> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let asked = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if asked.elapsed() > PATIENCE {
+                bail!("the node has not stopped {} s after SIGTERM:\n{}", PATIENCE.as_secs(), self.log_tail());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Ends it at once (SIGKILL), as a crash of the process would.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The last lines it printed.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(self.data.join("node.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
