@@ -20,36 +20,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::contract::assert_range;
 use crate::poison::Poison;
-use crate::{BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
+use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
 
-/// What goes wrong.
+/// What goes wrong. Not every fault fits every operation; a [`Rule`] that does not make sense panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The operation fails with `EIO` and changes nothing.
+    /// Any operation fails with `EIO` and changes nothing.
     Eio,
-    /// The operation fails with [`DeviceError::Full`] and changes nothing.
+    /// A create, a write, a flush or a discard fails with [`DeviceError::Full`] and changes nothing.
     NoSpace,
-    /// A write stores its first `bytes` (rounded down to blocks), then fails with `EIO`. Elsewhere as [`Fault::Eio`].
+    /// A write stores its first `bytes` (rounded down to blocks), then fails with `EIO`.
     Short {
         /// How many bytes arrive.
         bytes: usize,
     },
-    /// The operation answers success and does nothing: a lost write, a lying flush. A read returns zeros.
+    /// A write, a flush or a discard answers success and does nothing: a lost write, a lying flush.
     Lost,
-    /// A write goes to another place, `blocks` further on (round the end of the device), and answers success; a read
-    /// comes from there. Elsewhere without effect.
+    /// A write goes to, or a read comes from, another place, `blocks` further on (round the end of the device), and
+    /// answers success.
     Misdirected {
         /// Distance in [`BLOCK_BYTES`].
         blocks: u64,
     },
-    /// One bit of the data is inverted on its way: of what a read returns, of what a write stores. Elsewhere without
-    /// effect. Beyond the end of the data, no effect either.
+    /// One bit is inverted in what a read returns or a write stores; beyond the end of the data, none.
     BitFlip {
         /// Which byte of the transfer.
         byte: usize,
         /// Which of its bits, 0 to 7.
         bit: u8,
     },
+}
+
+impl Fault {
+    fn fits(self, operation: Operation) -> bool {
+        use Operation::{Create, Discard, Flush, Read, Write};
+        match self {
+            Fault::Eio => true,
+            Fault::NoSpace => matches!(operation, Create | Write | Flush | Discard),
+            Fault::Short { .. } => operation == Write,
+            Fault::Lost => matches!(operation, Write | Flush | Discard),
+            Fault::Misdirected { .. } | Fault::BitFlip { .. } => matches!(operation, Read | Write),
+        }
+    }
 }
 
 /// When a fault happens.
@@ -65,12 +77,18 @@ pub struct Rule {
 impl Rule {
     /// Only at the `nth` such operation; 1 is the next one.
     pub fn nth(operation: Operation, nth: u64, fault: Fault) -> Rule {
-        Rule { operation, name: None, first: nth, times: 1, fault }
+        Rule::new(operation, nth, 1, fault)
     }
 
     /// At the `nth` such operation and at all after it.
     pub fn from(operation: Operation, nth: u64, fault: Fault) -> Rule {
-        Rule { operation, name: None, first: nth, times: u64::MAX, fault }
+        Rule::new(operation, nth, u64::MAX, fault)
+    }
+
+    fn new(operation: Operation, first: u64, times: u64, fault: Fault) -> Rule {
+        assert!(fault.fits(operation), "a {operation} cannot suffer {fault:?}");
+        assert!(first > 0, "the first operation is number 1");
+        Rule { operation, name: None, first, times, fault }
     }
 
     /// Counts, and hits, only operations on the device of this name (by the name under which it was opened).
@@ -125,7 +143,7 @@ impl FaultyShelf {
         Arc::new(FaultyDevice { name: name.into(), inner, script, poison: Poison::default() })
     }
 
-    /// Runs an operation on names, of which only the faults that need no data apply.
+    /// Runs an operation on names, of which the only faults are errors.
     fn on_names<T>(
         &self,
         operation: Operation,
@@ -134,10 +152,8 @@ impl FaultyShelf {
         run: impl FnOnce() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         match self.script.next(operation, name) {
-            Some(fault @ (Fault::Eio | Fault::Short { .. } | Fault::NoSpace)) => {
-                Err(error_of(fault, operation, name, 0, bytes))
-            }
-            Some(Fault::Lost | Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => run(),
+            Some(fault) => Err(error_of(fault, operation, name, 0, bytes)),
+            None => run(),
         }
     }
 }
@@ -238,20 +254,25 @@ impl FaultyDevice {
             Fault::Lost => Ok(()),
             Fault::Misdirected { blocks } => self.inner.write(self.misdirect(offset, data.len(), blocks), data),
             Fault::BitFlip { byte, bit } => {
-                let mut flipped = crate::AlignedBuffer::from(data);
+                let mut flipped = AlignedBuffer::from(data);
                 flip(&mut flipped, byte, bit);
                 self.inner.write(offset, &flipped)
             }
         }
     }
 
-    fn flush_faultily(&self) -> Result<(), DeviceError> {
-        match self.script.next(Operation::Flush, &self.name) {
-            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
-                Err(self.error(fault, Operation::Flush, 0, 0))
+    fn read_faultily(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        match self.script.next(Operation::Read, &self.name) {
+            None => self.inner.read(offset, buffer),
+            Some(Fault::Misdirected { blocks }) => {
+                self.inner.read(self.misdirect(offset, buffer.len(), blocks), buffer)
             }
-            Some(Fault::Lost) => Ok(()),
-            Some(Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => self.inner.flush(),
+            Some(Fault::BitFlip { byte, bit }) => {
+                self.inner.read(offset, buffer)?;
+                flip(buffer, byte, bit);
+                Ok(())
+            }
+            Some(fault) => Err(self.error(fault, Operation::Read, offset, buffer.len())),
         }
     }
 }
@@ -279,24 +300,7 @@ impl Device for FaultyDevice {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         assert_range(self.len(), offset, buffer.len() as u64);
-        match self.script.next(Operation::Read, &self.name) {
-            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
-                Err(self.error(fault, Operation::Read, offset, buffer.len()))
-            }
-            Some(Fault::Lost) => {
-                buffer.fill(0);
-                Ok(())
-            }
-            Some(Fault::Misdirected { blocks }) => {
-                self.inner.read(self.misdirect(offset, buffer.len(), blocks), buffer)
-            }
-            Some(Fault::BitFlip { byte, bit }) => {
-                self.inner.read(offset, buffer)?;
-                flip(buffer, byte, bit);
-                Ok(())
-            }
-            None => self.inner.read(offset, buffer),
-        }
+        self.read_faultily(offset, buffer)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
@@ -305,17 +309,19 @@ impl Device for FaultyDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.poison.guard(&self.name, || self.flush_faultily())
+        self.poison.guard(&self.name, || match self.script.next(Operation::Flush, &self.name) {
+            None => self.inner.flush(),
+            Some(Fault::Lost) => Ok(()),
+            Some(fault) => Err(self.error(fault, Operation::Flush, 0, 0)),
+        })
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         assert_range(self.len(), offset, bytes);
         self.poison.guard(&self.name, || match self.script.next(Operation::Discard, &self.name) {
-            Some(fault @ (Fault::Eio | Fault::NoSpace | Fault::Short { .. })) => {
-                Err(error_of(fault, Operation::Discard, &self.name, offset, bytes))
-            }
+            None => self.inner.discard(offset, bytes),
             Some(Fault::Lost) => Ok(()),
-            Some(Fault::Misdirected { .. } | Fault::BitFlip { .. }) | None => self.inner.discard(offset, bytes),
+            Some(fault) => Err(error_of(fault, Operation::Discard, &self.name, offset, bytes)),
         })
     }
 

@@ -166,3 +166,42 @@ impl Moment {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BLOCK_BYTES;
+
+    /// A recording on one device of two blocks: which block is written (none is a flush), and how many operations had been
+    /// called when it returned.
+    fn pending(steps: &[(Option<u64>, Option<usize>)], point: usize) -> Vec<usize> {
+        let base = State { names: Default::default(), files: vec![Content::zeroed(2 * BLOCK_BYTES as u64)] };
+        let steps: Vec<Step> = steps
+            .iter()
+            .map(|(block, returned)| {
+                let action = match block {
+                    Some(block) => {
+                        let offset = block * BLOCK_BYTES as u64;
+                        Action::Write { file: 0, offset, data: vec![1; BLOCK_BYTES].into() }
+                    }
+                    None => Action::Flush { file: 0 },
+                };
+                Step { returned: *returned, ..Step::new("a", action) }
+            })
+            .collect();
+        Moment::at(&base, &steps, point).pending
+    }
+
+    #[test]
+    fn a_flush_covers_the_writes_that_had_returned_when_it_was_called_and_only_once_it_has_returned() {
+        // write 0 returns, write 1 is still running when flush 2 is called, and returns before it.
+        let overlap = [(Some(0), Some(1)), (Some(1), Some(3)), (None, Some(3))];
+        assert_eq!(pending(&overlap, 2), [0, 1], "the flush is in flight");
+        assert_eq!(pending(&overlap, 3), [1], "the flush has returned");
+        // The same with a flush that another operation overlaps: it counts from the first point after its return.
+        let slow = [(Some(0), Some(1)), (None, Some(3)), (Some(1), Some(3)), (None, None)];
+        assert_eq!(pending(&slow, 2), [0, 2]);
+        assert_eq!(pending(&slow, 3), [2]);
+        assert_eq!(pending(&slow, 4), [2], "the last flush never returned");
+    }
+}

@@ -128,3 +128,55 @@ impl Ring {
 fn count(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// Rings, or none with a word to the reader where the kernel has no io_uring for us.
+    fn rings() -> Option<Rings> {
+        Rings::new().inspect_err(|why| println!("skipped: io_uring cannot be used here ({why})")).ok()
+    }
+
+    fn error_number<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
+        result.expect_err("an error").raw_os_error()
+    }
+
+    #[test]
+    fn a_failed_write_cancels_its_flush_and_the_ring_serves_the_next() {
+        let Some(rings) = rings() else { return };
+        let home = tempfile::tempdir().expect("temporary directory");
+        let path = home.path().join("a");
+        let file = File::create_new(&path).expect("create");
+        let read_only = File::open(&path).expect("open");
+        for turn in 1..=10 {
+            let Outcome { write, flush } = rings.write_flush(&read_only, 0, &[0; 8192]).expect("served");
+            assert_eq!(error_number(write), Some(libc::EBADF));
+            assert_eq!(error_number(flush), Some(libc::ECANCELED));
+            let Outcome { write, flush } = rings.write_flush(&file, 4096, &[turn; 8192]).expect("served");
+            assert_eq!(write.expect("written"), 8192);
+            flush.expect("flushed");
+            let mut back = [0; 8192];
+            read_only.read_exact_at(&mut back, 4096).expect("read");
+            assert_eq!(back, [turn; 8192]);
+        }
+    }
+
+    #[test]
+    fn a_short_write_cancels_its_flush() {
+        let Some(rings) = rings() else { return };
+        // The one way to a short write without privileges: across the largest offset the file system allows, which on ext4
+        // with 4 KiB blocks is 2^44 - 4096 bytes.
+        let file = tempfile::tempfile().expect("temporary file");
+        let limit = (1 << 44) - 4096;
+        let Outcome { write, flush } = rings.write_flush(&file, limit - 4096, &[1; 8192]).expect("served");
+        match write.expect("written") {
+            4096 => assert_eq!(error_number(flush), Some(libc::ECANCELED)),
+            whole => {
+                println!("skipped: this file system wrote all {whole} bytes");
+                flush.expect("flushed");
+            }
+        }
+    }
+}

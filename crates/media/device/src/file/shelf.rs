@@ -218,17 +218,22 @@ impl Shelf for FileShelf {
         self.lock(Operation::Create, name)?;
         let _names = self.names();
         self.assert_free(Operation::Create, name)?;
+        // Asked first, so that a wish that cannot be granted does not fill the disk before it is refused.
+        let io = |source| failed(Operation::Create, name, 0, source);
+        if os::free_bytes(&self.directory).map_err(io)? < bytes {
+            return Err(DeviceError::Full { name: name.into(), bytes });
+        }
         let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
         let made = self.fill(&making, bytes).and_then(|()| fs::rename(&making, self.path(name)));
         if let Err(source) = made {
             // Best effort: the next writer removes it too. The first error is the one to report.
             let _ = fs::remove_file(&making);
-            return Err(match failed(Operation::Create, name, 0, source) {
+            return Err(match io(source) {
                 DeviceError::Full { name, .. } => DeviceError::Full { name, bytes },
                 other => other,
             });
         }
-        sync_directory(&self.directory).map_err(|source| failed(Operation::Create, name, 0, source))?;
+        sync_directory(&self.directory).map_err(io)?;
         self.open_to_write(name)
     }
 

@@ -1,0 +1,152 @@
+//! What only files have: a lock, half-made devices, other people's files, a full disk.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use device::{BLOCK_BYTES, DeviceError, Durability, FileOptions, FileShelf, Shelf, free_bytes};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+fn open(directory: &Path) -> FileShelf {
+    FileShelf::open(directory, FileOptions::default()).expect("open a shelf")
+}
+
+#[test]
+fn a_second_writer_is_told_who_holds_the_shelf_and_a_viewer_is_let_in() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    let device = shelf.create("a", BLOCK).expect("create");
+    let second = FileShelf::open(home.path(), FileOptions::default()).expect_err("locked");
+    assert!(matches!(second, DeviceError::Busy { holder: Some(pid), .. } if pid == std::process::id()), "{second}");
+    assert!(second.to_string().contains(&format!("in use by process {}", std::process::id())), "{second}");
+
+    let viewer = FileShelf::open_read_only(home.path()).expect("open read-only");
+    device.write_flush(0, &[5; BLOCK_BYTES]).expect("write");
+    let mut seen = [0; BLOCK_BYTES];
+    viewer.open_read_only("a").expect("open read-only").read(0, &mut seen).expect("read");
+    assert_eq!(seen, [5; BLOCK_BYTES]);
+    assert_eq!(viewer.list().expect("list"), ["a"]);
+}
+
+#[test]
+fn the_lock_is_held_until_the_last_device_is_closed() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    let device = shelf.create("a", BLOCK).expect("create");
+    drop(shelf);
+    let second = FileShelf::open(home.path(), FileOptions::default());
+    assert!(matches!(second, Err(DeviceError::Busy { .. })), "a device is still open to write");
+    drop(device);
+    drop(open(home.path()));
+}
+
+#[test]
+fn a_shelf_opened_read_only_changes_nothing() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    drop(open(home.path()).create("a", BLOCK).expect("create"));
+    fs::write(home.path().join(".b.making"), "half made by the writer right now").expect("write");
+    let viewer = FileShelf::open_read_only(home.path()).expect("open read-only");
+    let refusals =
+        [viewer.create("b", BLOCK).map(drop), viewer.open("a").map(drop), viewer.remove("a"), viewer.rename("a", "b")];
+    for refusal in refusals {
+        assert!(matches!(refusal, Err(DeviceError::ReadOnly { .. })), "{refusal:?}");
+    }
+    assert!(home.path().join(".b.making").exists());
+    let missing = FileShelf::open_read_only(&home.path().join("missing"));
+    assert!(matches!(missing, Err(DeviceError::NotFound { .. })), "{missing:?}");
+}
+
+#[test]
+fn a_directory_is_made_with_its_ancestors_and_found_again() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let deep = home.path().join("one/two/three");
+    open(&deep).create("a", 3 * BLOCK).expect("create").write_flush(BLOCK, &[7; BLOCK_BYTES]).expect("write");
+    let device = open(&deep).open("a").expect("open");
+    let mut bytes = [0; 3 * BLOCK_BYTES];
+    device.read(0, &mut bytes).expect("read");
+    assert_eq!(bytes, [[0; BLOCK_BYTES], [7; BLOCK_BYTES], [0; BLOCK_BYTES]].concat()[..]);
+}
+
+#[test]
+fn a_device_that_a_crash_left_half_made_is_removed_by_the_next_writer() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    fs::write(home.path().join(".a.making"), [0; 100]).expect("write");
+    let shelf = open(home.path());
+    assert!(shelf.list().expect("list").is_empty());
+    assert!(!home.path().join(".a.making").exists());
+    shelf.create("a", BLOCK).expect("create");
+    let left: Vec<_> =
+        fs::read_dir(home.path()).expect("read").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(left.len(), 2, "the device and the lock, nothing else: {left:?}");
+}
+
+#[test]
+fn other_files_are_not_taken_for_devices() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    fs::create_dir(home.path().join("directory")).expect("make a directory");
+    fs::write(home.path().join("has space"), "").expect("write");
+    fs::write(home.path().join("notes.txt"), "four score").expect("write");
+    fs::write(home.path().join("empty"), "").expect("write");
+    assert_eq!(shelf.list().expect("list"), ["empty", "notes.txt"]);
+    for (name, size) in [("notes.txt", 10), ("empty", 0)] {
+        for opened in [shelf.open(name), shelf.open_read_only(name)] {
+            assert!(matches!(opened, Err(DeviceError::NotADevice { bytes, .. }) if bytes == size), "{name}");
+        }
+    }
+    assert!(shelf.open("directory").is_err());
+    assert!(matches!(shelf.create("notes.txt", BLOCK), Err(DeviceError::AlreadyExists { .. })));
+    assert_eq!(fs::read(home.path().join("notes.txt")).expect("read"), b"four score");
+}
+
+#[test]
+fn a_device_larger_than_the_free_space_is_refused_and_leaves_nothing_behind() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    let wanted = (free_bytes(home.path()).expect("statfs") * 4).next_multiple_of(BLOCK);
+    let full = shelf.create("a", wanted).expect_err("too large");
+    assert!(matches!(full, DeviceError::Full { bytes, .. } if bytes == wanted), "{full}");
+    assert!(shelf.list().expect("list").is_empty());
+    shelf.create("a", BLOCK).expect("a smaller one fits");
+}
+
+#[test]
+fn the_space_of_a_device_is_allocated_when_create_returns() {
+    use std::os::unix::fs::MetadataExt;
+    let home = tempfile::tempdir().expect("temporary directory");
+    open(home.path()).create("a", 8 << 20).expect("create");
+    let found = fs::metadata(home.path().join("a")).expect("metadata");
+    assert!(found.blocks() * 512 >= 8 << 20, "only {} of {} bytes are allocated", found.blocks() * 512, found.len());
+}
+
+#[test]
+fn the_kind_says_what_is_used_and_what_was_refused() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    for direct in [false, true] {
+        for uring in [false, true] {
+            let shelf = FileShelf::open(home.path(), FileOptions { direct, uring }).expect("open a shelf");
+            let kind = shelf.kind();
+            println!("{kind}");
+            // What was wanted is either used or accounted for; what was not wanted is not used.
+            let granted = [(direct, kind.direct), (uring, kind.uring)];
+            assert!(granted.iter().all(|(wanted, used)| *wanted || !*used), "{kind}");
+            let missing = granted.iter().filter(|(wanted, used)| *wanted && !*used).count();
+            assert_eq!(kind.refused.len(), missing, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn memory_of_the_machine_is_not_called_durable() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        println!("skipped: no /dev/shm");
+        return;
+    }
+    let home = tempfile::tempdir_in(memory).expect("temporary directory");
+    let shelf = open(home.path());
+    let device: Arc<dyn device::Device> = shelf.create("a", BLOCK).expect("create");
+    assert_eq!(device.durability(), Durability::None);
+    assert_eq!(shelf.kind().durability, Durability::None);
+}
