@@ -46,7 +46,8 @@ impl Default for Delimiters {
 }
 
 impl Delimiters {
-    /// Reads the delimiters of a header segment (`MSH`, `FHS` or `BHS`); what follows field 2 is not looked at.
+    /// Reads the delimiters of a header segment (`MSH`, `FHS` or `BHS`) without its line end; what follows field 2 is
+    /// not looked at.
     ///
     /// # Errors
     /// [`ParseError`] when the segment is no header or declares delimiters that cannot be told apart.
@@ -55,10 +56,10 @@ impl Delimiters {
             return Err(ParseError::NoHeader);
         };
         if field.is_ascii_alphanumeric() || field <= b' ' {
-            return Err(ParseError::NoHeader); // `MSHELL`, or a lone MSH before a line end: no header at all
+            return Err(ParseError::NoHeader); // a word such as MSHELL, or a lone MSH
         }
         let rest = &segment[4..];
-        let found = rest.iter().position(|&b| b == field || b == b'\r' || b == b'\n').unwrap_or(rest.len());
+        let found = rest.iter().position(|&b| b == field).unwrap_or(rest.len());
         if !(1..=5).contains(&found) {
             return Err(ParseError::EncodingCharacters { found });
         }

@@ -11,7 +11,8 @@
 //! text: it stays, so that nothing a sender wrote is lost.
 //!
 //! Invariants: `unescape(escape(text)) == text`; `escape` answers no delimiter and no line end, if the message
-//! declares an escape character; `convert` keeps what `unescape` answers for each leaf value.
+//! declares an escape character; `convert` keeps what `unescape` answers for each leaf value (but for the escape
+//! characters of sequences that are kept as written, which become the target's).
 //!
 //! All of this works on bytes whose values below 0x80 mean ASCII (see the crate's essay).
 

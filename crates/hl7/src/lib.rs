@@ -29,6 +29,8 @@ mod delimiters;
 mod draft;
 mod error;
 pub mod escape;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod message;
 pub mod mllp;

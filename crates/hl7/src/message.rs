@@ -36,11 +36,10 @@ impl<'a> Message<'a> {
             return Err(ParseError::TooLarge { bytes: raw.len() });
         }
         let start = header_start(raw);
-        if !raw[start..].starts_with(b"MSH") {
-            return Err(ParseError::NoHeader);
-        }
-        let delimiters = Delimiters::of_header(&raw[start..])?;
-        Ok(Message { raw, delimiters, table: Table::scan(raw, start, delimiters.field) })
+        let [b'M', b'S', b'H', field, ..] = raw[start..] else { return Err(ParseError::NoHeader) };
+        let table = Table::scan(raw, start, field);
+        let header = table.spans().first().map_or(&b""[..], |span| &raw[span.start as usize..span.end as usize]);
+        Ok(Message { raw, delimiters: Delimiters::of_header(header)?, table })
     }
 
     /// The bytes it was parsed from, all of them.

@@ -66,11 +66,7 @@ impl<'a> Segment<'a> {
     pub fn fields(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let separator = self.delimiters.field;
         let first = if self.name.is_header() { self.raw.get(3..4) } else { None };
-        let rest = match self.raw.get(3) {
-            Some(&byte) if byte == separator => Some(&self.raw[4..]),
-            _ => None,
-        };
-        let rest = rest.into_iter().flat_map(move |fields| fields.split(move |&b| b == separator));
+        let rest = self.raw.split(move |&b| b == separator).skip(1);
         first.into_iter().chain(rest).map(Value::of)
     }
 

@@ -7,10 +7,11 @@
 //!
 //! A line ends at CR (HL7 2.5.1), at LF, or at CR LF. Files edited by hand mix them, and a report text sent in OBX-5
 //! may hold bare LFs; so where a message uses CR at all, a run of LFs ends a line only when what follows it
-//! is a segment name and a field separator, a CR, or the end. Without any CR, every LF ends a line.
+//! is a segment name and a field separator, a CR, or the end; LFs at the start of a line are blank lines. Without any
+//! CR, every LF ends a line.
 //!
-//! Invariants: spans are in order, do not touch each other, and hold at least one byte; the bytes between them are
-//! CR and LF only.
+//! Invariants: spans are in order, do not touch each other, hold at least one byte, and neither start nor end with CR
+//! or LF; the bytes between them are CR and LF only.
 
 use memchr::{memchr, memchr2};
 
@@ -101,7 +102,7 @@ fn line_end(raw: &[u8], from: usize, field: u8, lines: Lines) -> (usize, usize) 
             return (at, if raw.get(next) == Some(&b'\n') { next + 1 } else { next });
         }
         let after = raw[at..].iter().position(|&b| b != b'\n').map_or(raw.len(), |run| at + run);
-        if lf_run_ends_line(&raw[after..], field) {
+        if at == from || lf_run_ends_line(&raw[after..], field) {
             return (at, after);
         }
         search = after;
