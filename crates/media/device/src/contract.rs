@@ -33,7 +33,8 @@
 //!    rule recovery might acknowledge them.
 //! 6. **Names.** [`Shelf::create`], [`Shelf::remove`] and [`Shelf::rename`] are atomic, and persistent when they return.
 //!    A crash inside the call leaves either outcome, never a third: a name that exists has its full length, and reads
-//!    as zeros until written.
+//!    as zeros until written. A call that fails with [`DeviceError::Io`] leaves either outcome too, and which one is
+//!    not persistent yet: open the shelf anew. Every other error changed nothing.
 //!
 //! # Concurrency
 //!

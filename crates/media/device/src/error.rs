@@ -58,11 +58,11 @@ pub enum DeviceError {
         name: String,
     },
     /// No space is left (or a quota is reached). Free some and try again; nothing was left behind by a failed create.
-    #[error("no space left for {name}: {bytes} bytes wanted; free some space and try again")]
+    #[error("no space left for {name}{}: free some and try again", Wanted(*.bytes))]
     Full {
         /// The device.
         name: String,
-        /// How many bytes were wanted.
+        /// How many bytes were wanted; 0 where the system did not say which write it refused.
         bytes: u64,
     },
     /// Another process has the shelf open for writing. Stop it, or open read-only.
@@ -120,6 +120,25 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Says how much space was wanted, if that is what was missing.
+    pub(crate) fn wanting(self, wanted: u64) -> DeviceError {
+        match self {
+            DeviceError::Full { name, .. } => DeviceError::Full { name, bytes: wanted },
+            other => other,
+        }
+    }
+}
+
+/// " (4096 bytes wanted)" or nothing.
+struct Wanted(u64);
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 0 { write!(f, " ({} bytes wanted)", self.0) } else { Ok(()) }
+    }
+}
+
 /// "process 17" or "another process".
 struct Holder(Option<u32>);
 
@@ -128,6 +147,43 @@ impl fmt::Display for Holder {
         match self.0 {
             Some(pid) => write!(f, "process {pid}"),
             None => f.write_str("another process"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let name = || "journal-1".to_owned();
+        let eio = io::Error::from_raw_os_error(libc::EIO);
+        let cases = [
+            (
+                DeviceError::Full { name: name(), bytes: 4096 },
+                "no space left for journal-1 (4096 bytes wanted): free some and try again",
+            ),
+            (DeviceError::Full { name: name(), bytes: 0 }, "no space left for journal-1: free some and try again"),
+            (
+                DeviceError::Busy { shelf: "data".into(), holder: Some(17) },
+                "data is in use by process 17; stop it, or open read-only",
+            ),
+            (
+                DeviceError::Busy { shelf: "data".into(), holder: None },
+                "data is in use by another process; stop it, or open read-only",
+            ),
+            (
+                DeviceError::Poisoned { name: name() },
+                "journal-1 had a failed write or flush and takes no more: reopen it and run recovery",
+            ),
+            (
+                DeviceError::Io { operation: Operation::Flush, name: name(), offset: 8192, source: eio },
+                "cannot flush journal-1 at 8192: Input/output error (os error 5)",
+            ),
+        ];
+        for (error, message) in cases {
+            assert_eq!(error.to_string(), message);
         }
     }
 }

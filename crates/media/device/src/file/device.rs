@@ -59,6 +59,11 @@ impl FileDevice {
         failed(operation, &self.name, offset, source)
     }
 
+    fn write_all(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        write_fully(offset, data, |offset, rest| file.write_at(rest, offset))
+            .map_err(|source| self.failed(Operation::Write, offset, source).wanting(data.len() as u64))
+    }
+
     /// Calls `write` with the data where direct I/O can take it from.
     fn with_aligned(
         &self,
@@ -73,8 +78,7 @@ impl FileDevice {
     }
 
     fn write_then_flush(&self, file: &File, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        write_fully(offset, data, |offset, rest| file.write_at(rest, offset))
-            .map_err(|source| self.failed(Operation::Write, offset, source))?;
+        self.write_all(file, offset, data)?;
         file.sync_data().map_err(|source| self.failed(Operation::Flush, offset, source))
     }
 
@@ -84,7 +88,9 @@ impl FileDevice {
         let written = match write {
             Ok(bytes) => bytes,
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => 0,
-            Err(source) => return Err(self.failed(Operation::Write, offset, source)),
+            Err(source) => {
+                return Err(self.failed(Operation::Write, offset, source).wanting(data.len() as u64));
+            }
         };
         if written < data.len() {
             // A short write cancelled the flush; the plain way continues where it stopped.
@@ -119,12 +125,7 @@ impl Device for FileDevice {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range(self.bytes, offset, data.len() as u64);
-        self.change(Operation::Write, |_| {
-            self.with_aligned(data, |data| {
-                write_fully(offset, data, |offset, rest| self.file.write_at(rest, offset))
-                    .map_err(|source| self.failed(Operation::Write, offset, source))
-            })
-        })
+        self.change(Operation::Write, |_| self.with_aligned(data, |data| self.write_all(&self.file, offset, data)))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -171,5 +172,76 @@ impl fmt::Debug for FileDevice {
         let FileDevice { name, bytes, direct, writer, .. } = self;
         let writable = writer.is_some();
         write!(f, "FileDevice {{ name: {name:?}, bytes: {bytes}, direct: {direct}, writable: {writable} }}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A device of one block whose writes go to `written` and whose flushes go to `flushed`.
+    fn device(home: &Path, written: &str, flushed: &str, rings: Option<Arc<Rings>>) -> FileDevice {
+        let open = |path: &str| File::options().read(true).write(true).open(path).expect("open");
+        let writer = Writer {
+            flushers: Slots::new(|| Ok::<_, ()>(open(flushed))).expect("infallible"),
+            rings,
+            poison: Poison::default(),
+            _lock: Arc::new(Lock::take(home).expect("a fresh directory")),
+        };
+        FileDevice {
+            name: "a".into(),
+            bytes: BLOCK_BYTES as u64,
+            direct: false,
+            durability: Durability::None,
+            file: open(written),
+            writer: Some(writer),
+        }
+    }
+
+    fn is_poisoned(device: &FileDevice) -> bool {
+        let later = [device.write(0, &[]), device.flush(), device.write_flush(0, &[]), device.discard(0, 0)];
+        later.iter().all(|result| matches!(result, Err(DeviceError::Poisoned { .. })))
+    }
+
+    #[test]
+    fn a_failed_system_call_is_reported_once_and_poisons_with_and_without_io_uring() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let rings = [None, Rings::new().ok().map(Arc::new)];
+        for rings in rings {
+            // The kernel cannot flush a character device (EINVAL), and /dev/full is always full (ENOSPC).
+            let null = || device(home.path(), "/dev/null", "/dev/null", rings.clone());
+            let full = || device(home.path(), "/dev/full", "/dev/full", rings.clone());
+            let block = [1; BLOCK_BYTES];
+
+            let subject = null();
+            subject.write(0, &block).expect("/dev/null takes everything");
+            let failed = subject.flush();
+            assert!(matches!(failed, Err(DeviceError::Io { operation: Operation::Flush, .. })), "{failed:?}");
+            assert!(is_poisoned(&subject));
+            drop(subject);
+
+            let subject = null();
+            let failed = subject.write_flush(0, &block);
+            assert!(matches!(failed, Err(DeviceError::Io { operation: Operation::Flush, .. })), "{failed:?}");
+            assert!(is_poisoned(&subject));
+            drop(subject);
+
+            let subject = full();
+            let failed = subject.write(0, &block);
+            assert!(matches!(failed, Err(DeviceError::Full { bytes: 4096, .. })), "{failed:?}");
+            assert!(is_poisoned(&subject));
+            drop(subject);
+
+            let subject = full();
+            let failed = subject.write_flush(0, &block);
+            assert!(matches!(failed, Err(DeviceError::Full { bytes: 4096, .. })), "{failed:?}");
+            assert!(is_poisoned(&subject));
+            drop(subject);
+
+            let subject = null();
+            let unsupported = subject.discard(0, BLOCK_BYTES as u64);
+            assert!(unsupported.is_err(), "a character device has no holes");
+        }
     }
 }

@@ -228,10 +228,7 @@ impl Shelf for FileShelf {
         if let Err(source) = made {
             // Best effort: the next writer removes it too. The first error is the one to report.
             let _ = fs::remove_file(&making);
-            return Err(match io(source) {
-                DeviceError::Full { name, .. } => DeviceError::Full { name, bytes },
-                other => other,
-            });
+            return Err(io(source).wanting(bytes));
         }
         sync_directory(&self.directory).map_err(io)?;
         self.open_to_write(name)
@@ -239,6 +236,8 @@ impl Shelf for FileShelf {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         assert_name(name);
+        // The name must keep its meaning until the last descriptor is open.
+        let _names = self.names();
         self.open_to_write(name)
     }
 
