@@ -20,7 +20,7 @@
 //! * [`error`]: what can go wrong, named by what the caller can do
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM
-//! * [`file`]: devices that are files of a directory
+//! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
 //! * [`faulty`]: a script of faults around any other shelf
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions

@@ -26,23 +26,27 @@ const ZEROS_BYTES: usize = 1 << 20;
 /// How to use the files. Whatever is chosen here and cannot be had is not used, and [`FileShelf::kind`] says so.
 ///
 /// The defaults are what measured best (example `sync_cost`, 2026-11-21, 2 cores, Linux 6.18, ext4 on a virtio disk with a
-/// volatile write cache and no FUA; p50 and CPU time of one `write_flush`, one thread / p50 with two threads):
+/// volatile write cache and no FUA). One `write_flush` of one thread, p50 and CPU time / p50 with two threads, us:
 ///
 /// ```text
-///                                  4 KiB                     64 KiB                    256 KiB
-///   direct, plain (default)   101 us  29 us cpu / 131   117 us  29 us cpu / 163   160 us  34 us cpu / 255
-///   direct, io_uring          166     55        / 199   189     48        / 223   249     57        / 328
-///   buffered, plain           101     26        / 140   126     39        / 181   188     65        / 359
-///   O_DIRECT | O_DSYNC         98     24        / 136   113     26        / 167   151     28        / 231
+///   machine idle               4 KiB             64 KiB            256 KiB
+///   direct, plain (default)   101  29 / 131     117  29 / 163     160  34 / 255
+///   direct, io_uring          166  55 / 199     189  48 / 223     249  57 / 328
+///   buffered, plain           101  26 / 140     126  39 / 181     188  65 / 359
+///   O_DIRECT | O_DSYNC         98  24 / 136     113  26 / 167     151  28 / 231
+///
+///   both cores busy            4 KiB             64 KiB            256 KiB
+///   direct, plain (default)   128  24 / 133     150  28 / 177     204  34 / 271
+///   direct, io_uring          118  28 / 145     148  33 / 172     206  39 / 280
 /// ```
 ///
-/// io_uring loses because the kernel hands every fsync to a worker thread, which costs two context switches; it pays where
-/// one thread keeps many requests in flight, which this blocking contract does not ask for. `O_DSYNC` is not used although
-/// it saves a call: on a drive with FUA it would make the write persistent without what completed before it, which is
-/// less than [`Device::write_flush`] promises.
+/// io_uring costs more CPU because the kernel hands every fsync to a worker thread, and more time where that worker's core
+/// must first wake up; it pays where one thread keeps many requests in flight, which this blocking contract does not ask
+/// for. `O_DSYNC` is not used although it saves a call: on a drive with FUA it would make the write persistent without
+/// what completed before it, which is less than [`Device::write_flush`] promises.
 ///
 /// Writing zeros at creation: the first `pwrite` and `fdatasync` of a block took 138 us on a file that was only reserved
-/// and 94 us on a pre-written one (p50 of 600, interleaved); filling 64 MiB took 30 ms, once.
+/// and 94 us on a pre-written one (p50 of 600, interleaved, idle); filling 64 MiB took 30 ms, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Bypass the page cache (`O_DIRECT`); default true.
