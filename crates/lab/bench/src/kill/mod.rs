@@ -71,11 +71,12 @@ impl Default for KillOptions {
 /// If the node cannot be started, or does not become ready after a kill. Violations of the promise are in the report.
 pub fn run(options: &KillOptions) -> anyhow::Result<KillReport> {
     let mut harness = Harness::new(options)?;
-    for round in 0..options.rounds {
-        harness.round().with_context(|| format!("round {round} of seed {}", options.seed))?;
+    if let Err(error) = harness.rounds(options.rounds) {
+        harness.folder.keep();
+        let data = harness.folder.path().display();
+        return Err(error.context(format!("seed {}; the node's data is in {data}", options.seed)));
     }
-    let drained = harness.finish().with_context(|| format!("the end of seed {}", options.seed))?;
-    let report = KillReport::new(options, harness.load.account(), drained, &harness.figures, harness.folder.path());
+    let report = KillReport::new(options, harness.load.account(), &harness.figures, harness.folder.path());
     if !report.is_clean() {
         harness.folder.keep();
     }
@@ -88,6 +89,10 @@ struct Figures {
     /// From the start of the process until it is ready, after a kill; microseconds.
     recovery_us: Histogram,
     killed_in_recovery: usize,
+    /// Whether all was acknowledged and delivered in the end.
+    drained: bool,
+    /// Whether the last node stopped on SIGTERM with success.
+    stopped: bool,
 }
 
 struct Harness {
@@ -123,6 +128,13 @@ impl Harness {
             figures: Figures::default(),
             first: true,
         })
+    }
+
+    fn rounds(&mut self, rounds: usize) -> anyhow::Result<()> {
+        for round in 0..rounds {
+            self.round().with_context(|| format!("round {round}"))?;
+        }
+        self.finish().context("after the last round")
     }
 
     /// Starts the node, loads it, kills it.
@@ -197,8 +209,8 @@ impl Harness {
         Ok(())
     }
 
-    /// Starts the node a last time, lets everything finish; answers whether it did.
-    fn finish(&mut self) -> anyhow::Result<bool> {
+    /// Starts the node a last time and lets everything finish.
+    fn finish(&mut self) -> anyhow::Result<()> {
         let mut node = Node::spawn(&self.program, self.folder.path())?;
         self.until_ready(&mut node)?;
         self.load_for(Duration::from_millis(LAST_MS), &mut node)?;
@@ -212,10 +224,8 @@ impl Harness {
                 (seen, progress) = (counts, Instant::now());
             }
         }
-        let status = node.stop()?;
-        if !status.success() {
-            bail!("the node ended with {status} after SIGTERM");
-        }
-        Ok(self.load.is_over())
+        self.figures.drained = self.load.is_over();
+        self.figures.stopped = node.stop()?.success();
+        Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub struct KillReport {
     pub partial: u64,
     /// Whether all was acknowledged and delivered before the harness stopped waiting.
     pub drained: bool,
+    /// Whether the last node stopped on SIGTERM with success.
+    pub stopped: bool,
     /// Median time from the start of the process until it is ready, after a kill; milliseconds.
     pub recovery_ms_p50: f64,
     /// The longest.
@@ -38,13 +40,7 @@ pub struct KillReport {
 }
 
 impl KillReport {
-    pub(super) fn new(
-        options: &KillOptions,
-        account: &Account,
-        drained: bool,
-        figures: &Figures,
-        data: &Path,
-    ) -> KillReport {
+    pub(super) fn new(options: &KillOptions, account: &Account, figures: &Figures, data: &Path) -> KillReport {
         let millis = |quantile| figures.recovery_us.quantile(quantile) as f64 / 1000.0;
         KillReport {
             rounds: options.rounds,
@@ -54,7 +50,8 @@ impl KillReport {
             counts: account.counts(),
             lost: account.lost(),
             partial: account.partial(),
-            drained,
+            drained: figures.drained,
+            stopped: figures.stopped,
             recovery_ms_p50: millis(0.5),
             recovery_ms_max: millis(1.0),
             data: data.to_owned(),
@@ -76,7 +73,7 @@ impl KillReport {
             counts.framing,
             counts.bad_acknowledgements,
         ];
-        self.drained && counts.acknowledged > 0 && faults.iter().all(|fault| *fault == 0)
+        self.drained && self.stopped && counts.acknowledged > 0 && faults.iter().all(|fault| *fault == 0)
     }
 
     /// The report as a table; with violations and the command to repeat the run if there are any.
@@ -114,10 +111,11 @@ impl KillReport {
                 let _ = writeln!(out, "  fault: {example}");
             }
             let (rounds, seed, services) = (self.rounds, self.seed, self.services);
-            let drained = if self.drained { "" } else { " (the queues did not drain)" };
+            let drained = if self.drained { "" } else { "; the queues did not drain" };
+            let stopped = if self.stopped { "" } else { "; the node did not stop cleanly" };
             let _ = writeln!(
                 out,
-                "\nTHE PROMISE IS BROKEN{drained}. The node's data is in {}; repeat with\n  \
+                "\nTHE PROMISE IS BROKEN{drained}{stopped}. The node's data is in {}; repeat with\n  \
                  terrace bench kill --rounds {rounds} --seed {seed} --services {services}",
                 self.data.display()
             );
@@ -133,7 +131,8 @@ mod tests {
     use super::*;
 
     fn report(account: &Account, drained: bool) -> KillReport {
-        KillReport::new(&KillOptions::default(), account, drained, &Figures::default(), Path::new("/data"))
+        let figures = Figures { drained, stopped: true, ..Figures::default() };
+        KillReport::new(&KillOptions::default(), account, &figures, Path::new("/data"))
     }
 
     fn account() -> Account {

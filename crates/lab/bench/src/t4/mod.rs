@@ -190,10 +190,10 @@ impl Session {
     /// Stops the node as its user would, then the load, and removes the data if nobody asked for it.
     pub fn stop(mut self) -> anyhow::Result<()> {
         if let Some(node) = self.node.take() {
-            let log = self.folder.path.join("node.log");
             let status = node.stop()?;
             if !status.success() {
-                bail!("the node ended with {status}; its log is {}", log.display());
+                self.folder.keep();
+                bail!("the node ended with {status}; its log is {}", self.folder.path.join("node.log").display());
             }
         }
         Ok(())

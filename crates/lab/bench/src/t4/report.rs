@@ -225,9 +225,10 @@ impl Report {
             config.file_system.source,
         );
         for run in &self.runs {
-            let _ = writeln!(out, "{:<34}{:>14}{:>14}", "", "this run", "published");
+            let _ = writeln!(out, "{:<34}{:>16}{:>14}", "", "this run", "published");
             for (what, ours, published) in rows(run, machine.cores) {
-                let _ = writeln!(out, "{what:<34}{ours:>14}{published:>14}");
+                let line = format!("{what:<34}{ours:>16}{published:>14}");
+                let _ = writeln!(out, "{}", line.trim_end());
             }
             for example in &run.examples {
                 let _ = writeln!(out, "  fault: {example}");
@@ -291,7 +292,13 @@ pub fn demo_table(report: &Report) -> String {
             "every message arrived once at every receiver, in order, with the expected content".to_owned()
         } else {
             let wrong = run.wrong_content + run.out_of_order + run.refused + run.other_faults;
-            format!("NOT CLEAN: {} lost, {} duplicated, {wrong} other faults", run.lost, run.duplicated)
+            let expected = grouped((run.inbound * (config.interfaces as u64 + 1)) as f64);
+            format!(
+                "NOT CLEAN: {} lost, {} duplicated, {wrong} other faults, {} of {expected} objects stored",
+                run.lost,
+                run.duplicated,
+                grouped(run.stored as f64)
+            )
         };
         let durable = match run.durability {
             "none" => "in memory only: this folder is lost when the power goes",
