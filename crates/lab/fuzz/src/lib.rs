@@ -22,6 +22,7 @@
 
 pub mod mutator;
 pub mod pool;
+pub mod seeds;
 pub mod session;
 pub mod supervisor;
 pub mod targets;

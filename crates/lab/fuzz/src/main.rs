@@ -118,7 +118,8 @@ fn child(arguments: &Arguments, artifacts: &Path) -> anyhow::Result<bool> {
             arguments.seed
         );
         if let Some(failure) = report.failure {
-            println!("FAIL {}: {}", target.name, failure.message);
+            let message = failure.message.split_whitespace().collect::<Vec<_>>().join(" ");
+            println!("FAIL {}: {message}", target.name);
             println!(
                 "{}: replay: cargo xtask fuzz {} --input {}",
                 target.name,

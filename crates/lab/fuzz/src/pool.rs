@@ -23,6 +23,7 @@ impl Pool {
         files.sort();
         let read =
             files.iter().filter_map(|path| std::fs::read(path).ok()).filter(|bytes| bytes.len() <= INPUT_BYTES_MAX);
+        let read = read.map(|bytes| [target.before, &bytes].concat());
         let members = target.seeds.iter().map(|seed| seed.to_vec()).chain(read).collect();
         Pool { members, words: target.words.iter().map(|word| word.as_bytes().to_vec()).collect() }
     }
@@ -63,8 +64,9 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("a file has a parent")).expect("can be made");
             std::fs::write(path, text).expect("can be written");
         }
-        let target = Target { name: "t", run: |_| {}, seeds: &[b"0"], extensions: &["hl7"], words: &["|"] };
+        let target =
+            Target { name: "t", run: |_| {}, seeds: &[b"0"], extensions: &["hl7"], before: b"-", words: &["|"] };
         let pool = Pool::gather(&target, &[folder.path().to_owned()]);
-        assert_eq!(pool.members, [b"0", b"1", b"2"]);
+        assert_eq!(pool.members, [b"0".to_vec(), b"-1".to_vec(), b"-2".to_vec()]);
     }
 }

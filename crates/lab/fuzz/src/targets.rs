@@ -1,5 +1,7 @@
 //! The targets: every function that reads bytes from outside, with what a good input for it looks like.
 
+use crate::seeds;
+
 /// One target.
 pub struct Target {
     /// What it is called on the command line and in the names of artifacts.
@@ -10,12 +12,107 @@ pub struct Target {
     pub seeds: &'static [&'static [u8]],
     /// Extensions of files that are inputs too.
     pub extensions: &'static [&'static str],
+    /// What stands before the bytes of such a file, for a target that reads more than a file.
+    pub before: &'static [u8],
     /// Short strings that mean something in its format.
     pub words: &'static [&'static str],
 }
 
+/// Words of HL7: delimiters, line ends, frames, names, escapes.
+const HL7_WORDS: &[&str] = &[
+    "|",
+    "^",
+    "~",
+    "\\",
+    "&",
+    "#",
+    "\r",
+    "\n",
+    "\r\n",
+    "\u{b}",
+    "\u{1c}",
+    "\u{1c}\r",
+    "\0",
+    "\"\"",
+    "\u{feff}",
+    "MSH|",
+    "MSH|^~\\&|",
+    "PID|",
+    "OBX|",
+    "MSA|AA|",
+    "ERR|",
+    "FHS|",
+    "BHS|",
+    "BTS|",
+    "FTS|",
+    "ZZ1|",
+    "\\F\\",
+    "\\E\\",
+    "\\X0D\\",
+    "\\.br\\",
+    "ACK",
+    "AL",
+    "NE",
+    "2.3",
+    "2.5.1",
+    "UNICODE UTF-8",
+    "8859/1",
+    "\u{e9}",
+];
+
+/// Words of paths.
+const PATH_WORDS: &[&str] =
+    &["-", ".", ":", "[", "]", "(", ")", "[*]", "[last]", "='", "'", "''", "\"", "PID", "OBX", "0", "1", "99999"];
+
 /// Every target.
-pub const TARGETS: &[Target] = &[];
+pub const TARGETS: &[Target] = &[
+    Target { name: "message", run: hl7::fuzzing::message, seeds: seeds::MESSAGES, words: HL7_WORDS, ..HL7_FILES },
+    Target {
+        name: "path",
+        run: hl7::fuzzing::path,
+        seeds: seeds::PATHS,
+        words: PATH_WORDS,
+        extensions: &[],
+        before: b"",
+    },
+    Target {
+        name: "draft",
+        run: hl7::fuzzing::draft,
+        seeds: seeds::DRAFTS,
+        words: &[
+            "\n=",
+            "\n+",
+            "\n-",
+            "\ni",
+            "\nd",
+            "\ns",
+            "\t",
+            "\0",
+            "PID-5[2].1",
+            "OBX[*]-3",
+            "OBX[3.1='GLU']-5",
+            "|",
+            "^",
+            "~",
+            "&",
+            "\r",
+        ],
+        before: seeds::DRAFT_SCRIPT,
+        ..HL7_FILES
+    },
+    Target {
+        name: "escape",
+        run: hl7::fuzzing::escape,
+        seeds: seeds::ESCAPES,
+        words: HL7_WORDS,
+        before: b"^~\\&#*!?$%",
+        ..HL7_FILES
+    },
+];
+
+/// What the targets that read messages have in common.
+const HL7_FILES: Target =
+    Target { name: "", run: |_| {}, seeds: &[], extensions: &["hl7"], before: b"", words: HL7_WORDS };
 
 /// A target with a planted fault: a doubled delimiter in a message that still starts as one. It proves that the fuzzer
 /// finds faults, and is only run when named.
@@ -24,6 +121,7 @@ pub const CANARY: Target = Target {
     run: |input| assert!(!has_planted_fault(input), "the planted fault was found"),
     seeds: &[b"MSH|a|b\r", b"PID|c\r"],
     extensions: &[],
+    before: b"",
     words: &["|", "^"],
 };
 

@@ -1,0 +1,48 @@
+//! Built-in inputs: small, each with a different shape. The mutator does the rest.
+//!
+//! Everything in them is made up.
+
+/// Messages: usual, other delimiters, every line end, batches' headers, nothing but a header.
+pub const MESSAGES: &[&[u8]] = &[
+    b"MSH|^~\\&|LAB|NORTH|HIS|SOUTH|20260101120000||ORU^R01^ORU_R01|C1|P|2.5.1|||AL|NE||UNICODE UTF-8\r\
+      PID|1||123^^^A&1.2.3&ISO^MR~456^^^B^SS||SAMPLE^ANN^\"\"||19700101|F\r\
+      OBR|1|O1|F1|GLU^Glucose^L\rOBX|1|NM|GLU^Glucose^L||5.4|mmol/l|3.9-5.5|N|||F\r\
+      OBX|2|TX|NOTE||line 1\\.br\\line 2 \\T\\ more~second\r",
+    b"MSH|^~\\&#|A|B|C|D|20260101||ADT^A01|2|P|2.8\nEVN|A01|20260101\nPID|1||7||PLACEHOLDER^JO\nPV1|1|I|ICU^1^2\n",
+    b"MSH*!?$%*A*B*C*D*20260101**ADT!A08*3*P*2.3\r\nPID*1**7**SAMPLE!X\r\nZPD*a$b%c?d\r\n",
+    b"\xef\xbb\xbfMSH|^~\\&|A|B|C|D|20260101||ACK^A01^ACK|4|P|2.5\rMSA|AE|C1|text\rERR||PID^1^5|101^Required^HL70357|E\r",
+    b"MSH|^~\\&\r",
+    b"MSH|^|A|B\rPID|\r\r\nOBX||\n\nZ\r",
+    b"MSH|^~\\&|A|B|C|D|||ADT^A01|5|P|2.3|||ER|SU||8859/1\rPID|||\xc9\xe9^\\XE9\\^\\F\\\\S\\\\R\\\\E\\\\T\\\r",
+];
+
+/// Paths in every form.
+pub const PATHS: &[&[u8]] = &[
+    b"PID",
+    b"PID-5.1",
+    b"OBX[2]-5[2].1.1",
+    b"OBX[*]-3[*]",
+    b"OBX[last]-5[last]",
+    b"OBX[3.1='GLU']-5",
+    b"PID-3[4.1=\"A\"\"B\"].1",
+    b"PID:5(2).1",
+    b"PID.5.1.2",
+    b"MSH-1 = 'x'",
+];
+
+/// Scripts of edits, a NUL, and a message; see `hl7::fuzzing::draft`.
+pub const DRAFTS: &[&[u8]] = &[
+    b"=PID-5.1\tNEW\n+PID-3\t9^^^C\n-PID-8\n\0MSH|^~\\&|A|B\rPID|1||123~456||SAMPLE^ANN||19700101|F\rOBX|1\r",
+    b"i1\nd2\ns1PID|1|2\n=OBX[*]-3\ta&b\n=PID-5[3].2.2\tz\n\0MSH|^~\\&|A\nPID|1\nOBX|1|NM\nOBX|2|TX\n",
+    b"=OBX[3.1='GLU']-5\t7\n-OBX[last]-3[2]\n=MSH-2\t^~\\&\n\0MSH|^~\\&|A|B\rOBX|1|NM|GLU^a~GLU^b||5\r",
+];
+
+/// The script that stands before each message of the corpora.
+pub const DRAFT_SCRIPT: &[u8] = b"=PID-5.1\tNEW\n+PID-3\t9^^^C\n-OBX[2]-5\ni3\n=OBX[*]-3[2].1\tA&B\nd5\n\0";
+
+/// Ten bytes that choose delimiters, and text; see `hl7::fuzzing::escape`.
+pub const ESCAPES: &[&[u8]] = &[
+    b"^~\\&#*!?$%plain text",
+    b"^~\\&#^~\\&#a|b^c~d\\e&f\rg\nh",
+    b"^~\\&|*!?$%\\F\\\\S\\\\T\\\\R\\\\E\\\\X0D0A\\\\.br\\\\.sp3\\\\H\\\\Zx\\\\C2842\\",
+];
