@@ -22,10 +22,12 @@
 //!
 //! Not here: deciding on a code, waiting for answers, the sequence number protocol (MSA-4).
 
-use std::borrow::Cow;
+mod writer;
 
 use crate::charset::Charset;
-use crate::escape::escape;
+pub(crate) use writer::Writer;
+use writer::unbroken;
+
 use crate::{Delimiters, Message, Path, Place, Segment, SegmentName, Value, Which};
 
 const MSA: SegmentName = SegmentName::new(*b"MSA");
@@ -239,9 +241,9 @@ pub struct Reply<'a> {
 pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
     let version = Version::of(message);
     let charset = Charset::declared(message).unwrap_or(Charset::ASCII);
-    let mut out = Writer { out: Vec::with_capacity(256), delimiters: message.delimiters(), charset };
+    let mut out = Writer::new(message.delimiters(), charset);
     let header = message.header();
-    out.header();
+    out.header(SegmentName::MSH);
     for swapped in [5, 6, 3, 4] {
         out.echo(header.field(swapped));
     }
@@ -263,7 +265,7 @@ pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
     out.answer(header.field(10), version, reply);
     let location = reply.problem.and_then(|problem| problem.location);
     out.errors(version, location.map(|path| Location::of(path, Some(message))), reply);
-    out.out
+    out.finish()
 }
 
 /// The answer to bytes that hold no readable MSH: nobody to address, no control id to name, version 2.5. It tells a
@@ -271,8 +273,8 @@ pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
 #[must_use]
 pub fn build_without_header(reply: &Reply<'_>) -> Vec<u8> {
     let version = Version::ASSUMED;
-    let mut out = Writer { out: Vec::with_capacity(256), delimiters: Delimiters::default(), charset: Charset::ASCII };
-    out.header();
+    let mut out = Writer::new(Delimiters::default(), Charset::ASCII);
+    out.header(SegmentName::MSH);
     for _ in 3..=6 {
         out.field(b"");
     }
@@ -286,7 +288,7 @@ pub fn build_without_header(reply: &Reply<'_>) -> Vec<u8> {
     out.answer(Value::Absent, version, reply);
     let location = reply.problem.and_then(|problem| problem.location);
     out.errors(version, location.map(|path| Location::of(path, None)), reply);
-    out.out
+    out.finish()
 }
 
 /// The answer a message carries: an ACK, or a response such as ADR^A19 that has an MSA among its segments.
@@ -398,87 +400,20 @@ impl Location {
     }
 }
 
-/// Writes segments in the delimiters and the charset of the message answered.
-struct Writer {
-    out: Vec<u8>,
-    delimiters: Delimiters,
-    charset: Charset,
-}
-
 impl Writer {
-    /// MSH-1 and MSH-2.
-    fn header(&mut self) {
-        self.out.extend_from_slice(b"MSH");
-        self.field(b"");
-        self.out.extend(self.delimiters.encoding_characters());
-    }
-
-    fn field(&mut self, raw: &[u8]) {
-        self.out.push(self.delimiters.field);
-        self.out.extend_from_slice(raw);
-    }
-
-    /// A field of the message answered, raw.
-    fn echo(&mut self, value: Value<'_>) {
-        self.field(&unbroken(value.bytes()));
-    }
-
-    /// A field of text, escaped, at most `limit` bytes.
-    fn text(&mut self, text: &str, limit: usize) {
-        self.out.push(self.delimiters.field);
-        let start = self.out.len();
-        for character in text.chars() {
-            let before = self.out.len();
-            self.character(character);
-            if self.out.len() - start > limit {
-                self.out.truncate(before);
-                break;
-            }
-        }
-    }
-
-    fn character(&mut self, character: char) {
-        let mut buffer = [0; 4];
-        let text: &str = character.encode_utf8(&mut buffer);
-        match (u8::try_from(character), self.delimiters.escape) {
-            (Ok(byte), None) if byte.is_ascii_control() || self.delimiters.contains(byte) => self.out.push(b' '),
-            (Ok(byte), _) if byte.is_ascii() => self.out.extend_from_slice(&escape(&[byte], self.delimiters)),
-            _ => match self.charset.encode(text) {
-                Ok(bytes) if !bytes.iter().any(u8::is_ascii) => self.out.extend_from_slice(&bytes),
-                _ => self.out.push(b'?'),
-            },
-        }
-    }
-
     /// MSH-9: the trigger event is that of the message, the structure came with 2.3.1.
     fn message_type(&mut self, header: Segment<'_>, version: Version) {
         let event = unbroken(header.get(&Place::component(9, 2)).bytes());
         if version < Version::V2_3_1 || event.is_empty() {
             self.field(b"ACK");
         } else {
-            self.parts(self.delimiters.component, &[b"ACK", &event, b"ACK"]);
+            self.parts(self.delimiters().component, &[b"ACK", &event, b"ACK"]);
         }
-    }
-
-    /// A field of several parts; those at the end that are empty are left out, and all but the first where the
-    /// message declares no delimiter for them.
-    fn parts(&mut self, delimiter: Option<u8>, parts: &[&[u8]]) {
-        let used = parts.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
-        let used = if delimiter.is_none() { used.min(1) } else { used };
-        self.field(&parts[..used].join(&delimiter.unwrap_or_default()));
-    }
-
-    /// Ends a segment; fields at its end that are empty are left out.
-    fn end(&mut self) {
-        while self.out.last() == Some(&self.delimiters.field) {
-            self.out.pop();
-        }
-        self.out.push(b'\r');
     }
 
     /// MSA.
     fn answer(&mut self, control_id: Value<'_>, version: Version, reply: &Reply<'_>) {
-        self.out.extend_from_slice(b"MSA");
+        self.segment(MSA);
         self.field(reply.code.as_ref().as_bytes());
         self.echo(control_id);
         if version < Version::V2_7 {
@@ -497,19 +432,19 @@ impl Writer {
         let number = problem.code.to_string();
         let text = condition(problem.code).map_or("", |condition| condition.text);
         let coded: [&[u8]; 3] = [number.as_bytes(), text.as_bytes(), b"HL70357"];
-        self.out.extend_from_slice(b"ERR");
+        self.segment(ERR);
         if version < Version::V2_5 {
-            let coded = match self.delimiters.subcomponent {
+            let coded = match self.delimiters().subcomponent {
                 Some(subcomponent) => coded.join(&subcomponent),
                 None => coded[0].to_vec(),
             };
             let place = location.map_or_else(|| vec![Vec::new(); 3], |location| location.parts(3));
-            self.parts(self.delimiters.component, &[&place[0], &place[1], &place[2], &coded]);
+            self.parts(self.delimiters().component, &[&place[0], &place[1], &place[2], &coded]);
         } else {
             self.field(b"");
             let place = location.map_or_else(Vec::new, |location| location.parts(6));
-            self.parts(self.delimiters.component, &place.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            self.parts(self.delimiters.component, &coded);
+            self.parts(self.delimiters().component, &place.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            self.parts(self.delimiters().component, &coded);
             self.field(if problem.code == 0 { b"I" } else { b"E" });
             for _ in 5..=7 {
                 self.field(b"");
@@ -518,13 +453,4 @@ impl Writer {
         }
         self.end();
     }
-}
-
-/// Echoed bytes that cannot end a segment or a frame. CR cannot occur: it ends the segment they come from.
-fn unbroken(raw: &[u8]) -> Cow<'_, [u8]> {
-    let breaks = |byte: &u8| matches!(byte, b'\n' | 0x0B | 0x1C);
-    if !raw.iter().any(breaks) {
-        return Cow::Borrowed(raw);
-    }
-    Cow::Owned(raw.iter().map(|byte| if breaks(byte) { b' ' } else { *byte }).collect())
 }

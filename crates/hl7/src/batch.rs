@@ -1,1 +1,467 @@
-//! Batches: splitting files that hold several messages (FHS, BHS, BTS, FTS).
+//! Batches: several messages in one file or frame.
+//!
+//! ```text
+//! FHS|^~\&|...                         file header      |  [FHS]
+//!   BHS|^~\&|...                       batch header     |  { [BHS]
+//!     MSH|^~\&|...  PID|...  OBX|...   message          |    { message }
+//!     MSH|^~\&|...  PID|...            message          |
+//!   BTS|2                              messages in it   |    [BTS] }
+//! FTS|1                                batches in it    |  [FTS]
+//! ```
+//!
+//! (HL7 2.5.1 section 2.10.3.) Everything in brackets may be missing, so one plain message is a batch of one, and so are
+//! files put one after the other. Each header declares its own delimiters.
+//!
+//! [`split`] looks at the beginnings of lines only. A header begins at the start of a line, after a byte order mark and
+//! blanks if need be. In input that uses CR, a bare LF may be part of a text; there a line counts only if its
+//! separator is the one in force, as in a [`Message`](crate::Message).
+//!
+//! Invariants:
+//! - The parts tile the input: each byte belongs to exactly one part, in order. Line ends belong to the line before.
+//! - Nothing is dropped and nothing repaired: what is wrong is a [`Problem`], and the messages are there all the same.
+//!
+//! Not here: parsing the messages; a message with an unreadable MSH is a part like any other.
+
+use memchr::memchr2;
+use std::ops::Range;
+use thiserror::Error;
+
+use crate::ack::Writer;
+use crate::charset::Charset;
+use crate::table::Lines;
+use crate::{Delimiters, Segment, SegmentName, Value};
+
+const FHS: SegmentName = SegmentName::new(*b"FHS");
+const BHS: SegmentName = SegmentName::new(*b"BHS");
+const BTS: SegmentName = SegmentName::new(*b"BTS");
+const FTS: SegmentName = SegmentName::new(*b"FTS");
+
+/// Length of BTS-2 (HL7 2.5.1 section 2.15.3).
+const COMMENT: usize = 80;
+
+/// What a part of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// FHS.
+    FileHeader,
+    /// BHS.
+    BatchHeader,
+    /// MSH up to the next part.
+    Message,
+    /// BTS.
+    BatchTrailer,
+    /// FTS.
+    FileTrailer,
+    /// What is none of these: bytes before the first header, or after a header or trailer.
+    Stray,
+}
+
+/// A part of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is, its line end and the empty lines after it included.
+    pub range: Range<usize>,
+}
+
+/// What does not fit. Each names a part by its index in [`Batch::parts`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Problem {
+    /// BTS-1 is not the number of messages, or FTS-1 not the number of batches: something was lost on the way.
+    #[error("part {part}: the trailer declares {declared}, found {found}; ask the sender to send it again")]
+    Count {
+        /// The trailer.
+        part: usize,
+        /// What it declares.
+        declared: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// BTS-1 or FTS-1 holds something that is not a number; it could not be checked.
+    #[error("part {part}: the count in the trailer is not a number; it was not checked")]
+    NotACount {
+        /// The trailer.
+        part: usize,
+    },
+    /// A header without its trailer: the file may be cut short. The standard allows it.
+    #[error("part {part}: the header has no trailer; the file may be cut short")]
+    Unclosed {
+        /// The header.
+        part: usize,
+    },
+    /// Bytes that belong to no message.
+    #[error("part {part}: {bytes} bytes outside of any message; they were not taken")]
+    Stray {
+        /// Where.
+        part: usize,
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// Input split into its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch<'a> {
+    raw: &'a [u8],
+    /// All parts in order.
+    pub parts: Vec<Part>,
+    /// What does not fit, in order.
+    pub problems: Vec<Problem>,
+}
+
+impl<'a> Batch<'a> {
+    /// The input.
+    #[must_use]
+    pub fn raw(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// Where the messages are, in order.
+    pub fn messages(&self) -> impl Iterator<Item = Range<usize>> {
+        self.parts.iter().filter(|part| part.kind == Kind::Message).map(|part| part.range.clone())
+    }
+
+    /// Whether there is anything but one message.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        matches!(&self.parts[..], [Part { kind: Kind::Message, .. }])
+    }
+
+    /// The first segment of a part, to read its fields: BHS-11 and FHS-11 are the batch and file control ids. A header
+    /// is read by its own delimiters, a trailer by its own separator; none for stray bytes and unreadable headers.
+    #[must_use]
+    pub fn segment(&self, part: usize) -> Option<Segment<'a>> {
+        let Part { kind, range } = self.parts.get(part)?;
+        let line = &self.raw[range.clone()];
+        let line = &line[blanks(line)..];
+        let line = &line[..memchr2(b'\r', b'\n', line).unwrap_or(line.len())];
+        let delimiters = match kind {
+            Kind::Stray => return None,
+            Kind::FileHeader | Kind::BatchHeader | Kind::Message => Delimiters::of_header(line).ok()?,
+            Kind::BatchTrailer | Kind::FileTrailer => {
+                Delimiters { field: line.get(3).copied().unwrap_or(b'|'), ..Delimiters::default() }
+            }
+        };
+        Some(Segment::new(line, delimiters))
+    }
+}
+
+/// Splits input into its parts. Any input can be split; input without any header is one stray part.
+#[must_use]
+pub fn split(raw: &[u8]) -> Batch<'_> {
+    let mut splitter = Splitter::new(raw);
+    let lines = Lines::of(raw);
+    let (mut at, mut bare) = (0, false);
+    while at < raw.len() {
+        let next = line_end(raw, at);
+        splitter.line(at..next, bare);
+        // An LF at the start of a line is a blank line, and the next one starts a line too.
+        let starts = next - at == 1 && !bare;
+        bare = lines == Lines::Cr && raw[next - 1] == b'\n' && !raw[at..next].ends_with(b"\r\n") && !starts;
+        at = next;
+    }
+    splitter.finish()
+}
+
+/// Where the next line starts.
+fn line_end(raw: &[u8], from: usize) -> usize {
+    match memchr2(b'\r', b'\n', &raw[from..]) {
+        Some(found) => {
+            let at = from + found;
+            if raw[at..].starts_with(b"\r\n") { at + 2 } else { at + 1 }
+        }
+        None => raw.len(),
+    }
+}
+
+/// How many bytes of byte order mark and blanks a line starts with.
+fn blanks(line: &[u8]) -> usize {
+    let blank = |from: usize| {
+        let rest = line[from..].iter();
+        from + rest.take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0)).count()
+    };
+    let at = blank(0);
+    if line[at..].starts_with(b"\xEF\xBB\xBF") { blank(at + 3) } else { at }
+}
+
+/// The state of splitting: what is open and how much it holds.
+struct Splitter<'a> {
+    batch: Batch<'a>,
+    /// The field separator in force: that of the last header.
+    separator: Option<u8>,
+    file: Option<Open>,
+    group: Option<Open>,
+    /// Batches since the file began.
+    batches: u64,
+}
+
+/// A batch or file that has begun.
+struct Open {
+    /// The part of its header; none where the first message began the batch.
+    header: Option<usize>,
+    messages: u64,
+}
+
+impl<'a> Splitter<'a> {
+    fn new(raw: &'a [u8]) -> Splitter<'a> {
+        let batch = Batch { raw, parts: Vec::new(), problems: Vec::new() };
+        Splitter { batch, separator: None, file: None, group: None, batches: 0 }
+    }
+
+    fn line(&mut self, line: Range<usize>, bare: bool) {
+        let text = &self.batch.raw[line.clone()];
+        let found = self.kind(text, bare);
+        let start = match (found, self.batch.parts.last_mut()) {
+            (None, None) if blanks(text) == text.len() => return, // the first part will take it
+            (None, Some(last)) if bare || last.takes(text) => {
+                last.range.end = line.end;
+                return;
+            }
+            (_, None) => 0,
+            _ => line.start,
+        };
+        let part = self.batch.parts.len();
+        self.batch.parts.push(Part { kind: found.unwrap_or(Kind::Stray), range: start..line.end });
+        match found {
+            Some(Kind::FileHeader) => {
+                self.end_group();
+                self.end_file();
+                self.file = Some(Open { header: Some(part), messages: 0 });
+                self.batches = 0;
+            }
+            Some(Kind::BatchHeader) => self.begin_group(Some(part)),
+            Some(Kind::Message) => {
+                if self.group.is_none() {
+                    self.begin_group(None);
+                }
+                self.group.as_mut().expect("a group has begun").messages += 1;
+            }
+            Some(Kind::BatchTrailer) => {
+                if self.group.is_none() {
+                    self.begin_group(None);
+                }
+                let found = self.group.take().map_or(0, |group| group.messages);
+                self.check(part, found);
+            }
+            Some(Kind::FileTrailer) => {
+                self.end_group();
+                self.file = None;
+                self.check(part, self.batches);
+                self.batches = 0;
+            }
+            Some(Kind::Stray) | None => {}
+        }
+    }
+
+    /// What a line begins, if it begins anything. A `bare` line stands after an LF that may be part of a text.
+    fn kind(&mut self, line: &[u8], bare: bool) -> Option<Kind> {
+        let text = if bare { line } else { &line[blanks(line)..] };
+        let (name, rest) = text.split_at_checked(3)?;
+        let kind = match name {
+            b"FHS" => Kind::FileHeader,
+            b"BHS" => Kind::BatchHeader,
+            b"MSH" => Kind::Message,
+            b"BTS" => Kind::BatchTrailer,
+            b"FTS" => Kind::FileTrailer,
+            _ => return None,
+        };
+        let trailer = matches!(kind, Kind::BatchTrailer | Kind::FileTrailer);
+        let begins = match rest.first() {
+            Some(&byte) if bare && self.separator.is_some() => self.separator == Some(byte),
+            Some(byte) if byte.is_ascii_punctuation() => true,
+            None | Some(b'\r' | b'\n') => trailer,
+            Some(_) => false,
+        };
+        if begins && !trailer {
+            self.separator = rest.first().copied();
+        }
+        begins.then_some(kind)
+    }
+
+    fn begin_group(&mut self, header: Option<usize>) {
+        self.end_group();
+        self.batches += 1;
+        self.group = Some(Open { header, messages: 0 });
+    }
+
+    fn end_group(&mut self) {
+        let header = self.group.take().and_then(|group| group.header);
+        self.batch.problems.extend(header.map(|part| Problem::Unclosed { part }));
+    }
+
+    fn end_file(&mut self) {
+        let header = self.file.take().and_then(|file| file.header);
+        self.batch.problems.extend(header.map(|part| Problem::Unclosed { part }));
+    }
+
+    /// Holds what a trailer declares against what there is; an empty count declares nothing.
+    fn check(&mut self, part: usize, found: u64) {
+        let segment = self.batch.segment(part).expect("a trailer can be read");
+        let declared = segment.field(1).bytes().trim_ascii();
+        if declared.is_empty() {
+            return;
+        }
+        match std::str::from_utf8(declared).ok().and_then(|digits| digits.parse().ok()) {
+            Some(declared) if declared == found => {}
+            Some(declared) => self.batch.problems.push(Problem::Count { part, declared, found }),
+            None => self.batch.problems.push(Problem::NotACount { part }),
+        }
+    }
+
+    fn finish(mut self) -> Batch<'a> {
+        self.end_group();
+        self.end_file();
+        let Batch { raw, parts, problems } = &mut self.batch;
+        if parts.is_empty() && !raw.is_empty() {
+            parts.push(Part { kind: Kind::Stray, range: 0..raw.len() });
+        }
+        for (part, Part { kind, range }) in parts.iter().enumerate() {
+            let bytes = range.len();
+            if *kind == Kind::Stray && blanks(&raw[range.clone()]) < bytes {
+                problems.push(Problem::Stray { part, bytes });
+            }
+        }
+        problems.sort_by_key(Problem::part);
+        self.batch
+    }
+}
+
+impl Part {
+    /// Whether a line that begins nothing belongs to this part.
+    fn takes(&self, line: &[u8]) -> bool {
+        matches!(self.kind, Kind::Message | Kind::Stray) || blanks(line) == line.len()
+    }
+}
+
+impl Problem {
+    /// The part at fault, an index of [`Batch::parts`].
+    #[must_use]
+    pub fn part(&self) -> usize {
+        match *self {
+            Problem::Count { part, .. }
+            | Problem::NotACount { part }
+            | Problem::Unclosed { part }
+            | Problem::Stray { part, .. } => part,
+        }
+    }
+}
+
+/// The answer to a batch: its own headers swapped, and between them the acknowledgements. `answers` holds one per
+/// message in order, as [`ack::build`](crate::ack::build) makes them, empty where none is due. Each header is given a
+/// new `control_id` and refers to the one it answers (FHS-12, BHS-12); a count that did not fit is said in the
+/// trailer's comment (BTS-2, FTS-2).
+///
+/// # Panics
+/// If there are fewer answers than messages.
+#[must_use]
+pub fn respond(
+    batch: &Batch<'_>,
+    answers: &[Vec<u8>],
+    timestamp: &str,
+    mut control_id: impl FnMut() -> String,
+) -> Vec<u8> {
+    let mut response = Response { out: Vec::new(), file: None, group: None, answers: 0, groups: 0 };
+    let mut answers = answers.iter();
+    for (at, part) in batch.parts.iter().enumerate() {
+        let comment = batch.problems.iter().find(|problem| problem.part() == at).and_then(Problem::comment);
+        let segment = batch.segment(at);
+        match part.kind {
+            Kind::FileHeader => response.begin_file(segment, timestamp, &control_id()),
+            Kind::BatchHeader => response.begin_group(segment, timestamp, &control_id()),
+            Kind::Message => response.answer(answers.next().expect("there is an answer for each message")),
+            Kind::BatchTrailer => response.end_group(comment),
+            Kind::FileTrailer => response.end_file(comment),
+            Kind::Stray => {}
+        }
+    }
+    response.end_file(None);
+    response.out
+}
+
+impl Problem {
+    /// What the sender should read in the trailer of the answer.
+    fn comment(&self) -> Option<String> {
+        match self {
+            Problem::Count { declared, found, .. } => Some(format!("declared {declared}, received {found}")),
+            Problem::NotACount { .. } => Some("the count is not a number".to_owned()),
+            Problem::Unclosed { .. } | Problem::Stray { .. } => None,
+        }
+    }
+}
+
+/// A batch response being written.
+struct Response {
+    out: Vec<u8>,
+    /// The delimiters of the open file and batch header, if there is one.
+    file: Option<Delimiters>,
+    group: Option<Delimiters>,
+    /// Answers since the batch began, batches since the file began.
+    answers: u64,
+    groups: u64,
+}
+
+impl Response {
+    fn begin_file(&mut self, received: Option<Segment<'_>>, timestamp: &str, control_id: &str) {
+        self.end_file(None);
+        self.file = Some(self.header(FHS, received, timestamp, control_id));
+    }
+
+    fn begin_group(&mut self, received: Option<Segment<'_>>, timestamp: &str, control_id: &str) {
+        self.end_group(None);
+        self.group = Some(self.header(BHS, received, timestamp, control_id));
+    }
+
+    fn answer(&mut self, answer: &[u8]) {
+        self.answers += u64::from(!answer.is_empty());
+        self.out.extend_from_slice(answer);
+    }
+
+    /// A trailer is written where a header was.
+    fn end_group(&mut self, comment: Option<String>) {
+        let answers = std::mem::take(&mut self.answers);
+        if let Some(delimiters) = self.group.take() {
+            self.trailer(BTS, delimiters, answers, comment);
+            self.groups += 1;
+        } else if answers > 0 {
+            self.groups += 1;
+        }
+    }
+
+    fn end_file(&mut self, comment: Option<String>) {
+        self.end_group(None);
+        let groups = std::mem::take(&mut self.groups);
+        if let Some(delimiters) = self.file.take() {
+            self.trailer(FTS, delimiters, groups, comment);
+        }
+    }
+
+    /// FHS or BHS in the delimiters of the one received, or the usual ones where that was unreadable.
+    fn header(&mut self, name: SegmentName, received: Option<Segment<'_>>, timestamp: &str, id: &str) -> Delimiters {
+        let delimiters = received.map_or_else(Delimiters::default, |segment| segment.delimiters());
+        let field = |number| received.map_or(Value::Absent, |segment| segment.field(number));
+        let mut out = Writer::new(delimiters, Charset::ASCII);
+        out.header(name);
+        for swapped in [5, 6, 3, 4] {
+            out.echo(field(swapped));
+        }
+        out.text(timestamp, usize::MAX);
+        for _ in 8..=10 {
+            out.field(b"");
+        }
+        out.text(id, usize::MAX);
+        out.echo(field(11));
+        out.end();
+        self.out.extend_from_slice(&out.finish());
+        delimiters
+    }
+
+    fn trailer(&mut self, name: SegmentName, delimiters: Delimiters, count: u64, comment: Option<String>) {
+        let mut out = Writer::new(delimiters, Charset::ASCII);
+        out.segment(name);
+        out.text(&count.to_string(), usize::MAX);
+        out.text(&comment.unwrap_or_default(), COMMENT);
+        out.end();
+        self.out.extend_from_slice(&out.finish());
+    }
+}
