@@ -109,11 +109,11 @@ impl<'m> Draft<'m> {
     /// The first place a path selects; see [`Message::get`].
     #[must_use]
     pub fn get(&self, path: &Path) -> Value<'_> {
-        match (self.selected(&path.segment).next(), &path.place) {
-            (None, _) => Value::Absent,
-            (Some(at), None) => Value::Present(self.segment_bytes(at)),
-            (Some(at), Some(place)) => self.get_at(at, place),
-        }
+        let mut segments = self.selected(&path.segment).map(|at| self.segment(at));
+        let Some(place) = &path.place else {
+            return segments.next().map_or(Value::Absent, |segment| Value::Present(segment.raw()));
+        };
+        segments.flat_map(|segment| segment.all(place)).next().unwrap_or(Value::Absent)
     }
 
     /// What stands at a place of the segment at an index. Panics as [`segment`](Self::segment) does.

@@ -106,12 +106,11 @@ fn edit(draft: &mut Draft<'_>, line: &[u8]) -> Touched {
     match (command, path) {
         (b'=', Some(path)) => {
             let segments = draft.select(&path.segment);
-            let expected = draft.set(&path, value);
-            if expected == Ok(1) && path.place.is_some() && segments.len() == 1 {
-                let place = path.place.as_ref().expect("just checked");
-                if !matches!(place.repetition, Some(Which::Where(_))) {
-                    assert_eq!(draft.get_at(segments[0], place).bytes(), value, "what was set is read: {path}");
-                }
+            let done = draft.set(&path, value);
+            if let (Ok(1), Some(place), [at]) = (done, &path.place, &segments[..])
+                && !matches!(place.repetition, Some(Which::Where(_)))
+            {
+                assert_eq!(draft.get_at(*at, place).bytes(), value, "what was set is read: {path}");
             }
             Touched::Segments(segments)
         }

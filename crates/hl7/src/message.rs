@@ -91,9 +91,8 @@ impl<'a> Message<'a> {
         let selector = &path.segment;
         let segment = match &selector.which {
             Which::Nth(n) => self.segment(selector.name, *n as usize),
-            Which::All => self.segment(selector.name, 1),
             Which::Last => self.spans().iter().rfind(|span| span.name == selector.name).map(|span| self.at_span(span)),
-            Which::Where(_) => self.select(selector).next(),
+            Which::All | Which::Where(_) => return self.all(path).next().unwrap_or(Value::Absent),
         };
         match (segment, &path.place) {
             (None, _) => Value::Absent,

@@ -2,7 +2,12 @@
 
 mod ack;
 mod agreement;
+mod batch;
 mod corpus;
+mod draft;
+mod escape;
 mod invariants;
+mod message;
 mod mllp;
 mod model;
+mod path;

@@ -112,7 +112,7 @@ impl Cursor<'_> {
         } else if self.peek().is_some_and(|b| b.is_ascii_digit()) {
             let number = self.index()?;
             self.blanks();
-            if self.peek() == Some(close) {
+            if matches!(self.peek(), None | Some(b']' | b')')) {
                 Which::Nth(u32::from(number))
             } else {
                 self.at = start;

@@ -1,0 +1,262 @@
+//! Edits by hand: what each does to one message, what is refused, and how few bytes are new.
+
+use hl7::{Draft, EditError, Message, Path, Piece, Place, SegmentName, Which};
+
+const RAW: &str = "MSH|^~\\&|A|B\rPID|1||X^^^H~Y||DOE^J\rOBX|1|NM|GLU||5\rOBX|2|NM|K\rNTE|1|text\r";
+
+fn path(text: &str) -> Path {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The result of edits on `raw`.
+fn edited(raw: &str, edit: impl FnOnce(&mut Draft<'_>)) -> String {
+    let message = Message::parse(raw.as_bytes()).expect("a message");
+    let mut draft = Draft::new(&message);
+    edit(&mut draft);
+    let mut out = Vec::new();
+    draft.write_to(&mut out);
+    String::from_utf8(out).expect("still text")
+}
+
+fn line(text: &str, nth: usize) -> &str {
+    text.split('\r').nth(nth).expect("that many lines")
+}
+
+#[test]
+fn set_makes_what_is_missing_and_keeps_what_is_there() {
+    let cases = [
+        ("PID-1", "2", "PID|2||X^^^H~Y||DOE^J"),
+        ("PID-2", "a", "PID|1|a|X^^^H~Y||DOE^J"),
+        ("PID-3", "new", "PID|1||new||DOE^J"),
+        ("PID-3", "a~b^c&d", "PID|1||a~b^c&d||DOE^J"),
+        ("PID-3.1", "Z", "PID|1||Z^^^H~Y||DOE^J"),
+        ("PID-3.2", "Z", "PID|1||X^Z^^H~Y||DOE^J"),
+        ("PID-3[2].2", "Z", "PID|1||X^^^H~Y^Z||DOE^J"),
+        ("PID-3[2]", "a^b", "PID|1||X^^^H~a^b||DOE^J"),
+        ("PID-3[4].2.3", "Z", "PID|1||X^^^H~Y~~^&&Z||DOE^J"),
+        ("PID-3[last]", "Z", "PID|1||X^^^H~Z||DOE^J"),
+        ("PID-3[*].1", "Z", "PID|1||Z^^^H~Z||DOE^J"),
+        ("PID-3[1='Y'].4", "Q", "PID|1||X^^^H~Y^^^Q||DOE^J"),
+        ("PID-3[1='N'].4", "Q", "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-3.4.2", "1.2", "PID|1||X^^^H&1.2~Y||DOE^J"),
+        ("PID-8", "F", "PID|1||X^^^H~Y||DOE^J|||F"),
+        ("PID-8[last].2", "F", "PID|1||X^^^H~Y||DOE^J|||^F"),
+        ("PID-8[*]", "F", "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-5", "\"\"", "PID|1||X^^^H~Y||\"\""),
+        ("PID-5", "", "PID|1||X^^^H~Y||"),
+        ("PID-7", "", "PID|1||X^^^H~Y||DOE^J||"),
+        ("PID", "PID|9", "PID|9"),
+    ];
+    for (place, value, expected) in cases {
+        let text = edited(RAW, |draft| {
+            draft.set(&path(place), value.as_bytes()).unwrap_or_else(|error| panic!("{place}: {error}"));
+        });
+        assert_eq!(line(&text, 1), expected, "{place} = {value}");
+        assert_eq!(text.replace(expected, ""), RAW.replace("PID|1||X^^^H~Y||DOE^J", ""), "only PID changes");
+    }
+}
+
+#[test]
+fn append_adds_a_repetition_and_delete_removes_one() {
+    let append = [
+        ("PID-3", "Z", "PID|1||X^^^H~Y~Z||DOE^J"),
+        ("PID-4", "Z", "PID|1||X^^^H~Y|Z|DOE^J"),
+        ("PID-7", "a^b", "PID|1||X^^^H~Y||DOE^J||a^b"),
+    ];
+    for (place, value, expected) in append {
+        let text = edited(RAW, |draft| assert_eq!(draft.append(&path(place), value.as_bytes()), Ok(1)));
+        assert_eq!(line(&text, 1), expected);
+    }
+    let delete = [
+        ("PID-3[1]", 1, "PID|1||Y||DOE^J"),
+        ("PID-3[2]", 1, "PID|1||X^^^H||DOE^J"),
+        ("PID-3[last]", 1, "PID|1||X^^^H||DOE^J"),
+        ("PID-3[3]", 0, "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-3[*]", 2, "PID|1||||DOE^J"),
+        ("PID-3[1='X']", 1, "PID|1||Y||DOE^J"),
+        ("PID-3", 1, "PID|1||||DOE^J"),
+        ("PID-3.4", 1, "PID|1||X^^^~Y||DOE^J"),
+        ("PID-3.2", 0, "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-3[*].1", 2, "PID|1||^^^H~||DOE^J"),
+        ("PID-5[1]", 1, "PID|1||X^^^H~Y||"),
+        ("PID-5.1.1", 1, "PID|1||X^^^H~Y||^J"),
+        ("PID-2", 0, "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-9", 0, "PID|1||X^^^H~Y||DOE^J"),
+        ("PID-9.9.9", 0, "PID|1||X^^^H~Y||DOE^J"),
+    ];
+    for (place, count, expected) in delete {
+        let text = edited(RAW, |draft| assert_eq!(draft.delete(&path(place)), Ok(count), "{place}"));
+        assert_eq!(line(&text, 1), expected, "{place}");
+    }
+}
+
+#[test]
+fn segments_are_inserted_deleted_and_replaced() {
+    let obx = |which: &str| path(&format!("OBX{which}"));
+    for (which, count, left) in [("", 1, "2"), ("[2]", 1, "1"), ("[last]", 1, "1"), ("[*]", 2, ""), ("[3]", 0, "12")] {
+        let text = edited(RAW, |draft| assert_eq!(draft.delete(&obx(which)), Ok(count)));
+        let lines: String = text.split('\r').filter_map(|line| line.strip_prefix("OBX|")).map(|l| &l[..1]).collect();
+        assert_eq!(lines, left, "OBX{which}");
+    }
+    let text = edited(RAW, |draft| {
+        assert_eq!(draft.delete(&path("OBX[3='K']")), Ok(1));
+        draft.insert_segment(4, SegmentName::new(*b"ZPD")).expect("past MSH");
+        draft.set(&path("ZPD-2"), b"z").expect("it is there now");
+        draft.insert_segment(1, SegmentName::new(*b"EVN")).expect("past MSH");
+        assert_eq!((draft.len(), draft.touched()), (6, 3));
+        assert_eq!(draft.set(&path("NTE-1"), b"1"), Ok(1));
+        assert_eq!(draft.touched(), 3, "setting what is there already touches nothing");
+    });
+    assert_eq!(text, "MSH|^~\\&|A|B\rEVN\rPID|1||X^^^H~Y||DOE^J\rOBX|1|NM|GLU||5\rNTE|1|text\rZPD||z\r");
+    let text = edited(RAW, |draft| {
+        draft.insert_segment(1, SegmentName::new(*b"EVN")).expect("past MSH");
+        draft.delete_segment(1).expect("not MSH");
+        assert_eq!(draft.touched(), 0);
+    });
+    assert_eq!(text, RAW);
+}
+
+#[test]
+fn untouched_neighbours_are_one_piece() {
+    let message = Message::parse(RAW.as_bytes()).expect("a message");
+    let mut draft = Draft::new(&message);
+    assert_eq!(draft.pieces().collect::<Vec<_>>(), [Piece::Original(0..RAW.len())]);
+    draft.set(&path("OBX-5"), b"6").expect("it is there");
+    let at = RAW.find("OBX|1").expect("written above");
+    let after = at + "OBX|1|NM|GLU||5".len();
+    let edited = [Piece::Original(0..at), Piece::New(b"OBX|1|NM|GLU||6"), Piece::Original(after..RAW.len())];
+    assert_eq!(draft.pieces().collect::<Vec<_>>(), edited);
+    draft.delete_segment(2).expect("not MSH");
+    let deleted = [Piece::Original(0..at), Piece::Original(after + 1..RAW.len())];
+    assert_eq!(draft.pieces().collect::<Vec<_>>(), deleted);
+}
+
+#[test]
+fn line_ends_stay_as_they_were_and_new_ones_are_like_the_first() {
+    let insert_last = |draft: &mut Draft<'_>| {
+        draft.insert_segment(draft.len(), SegmentName::new(*b"ZPD")).expect("past MSH");
+    };
+    let delete_second = |draft: &mut Draft<'_>| draft.delete_segment(1).expect("not MSH");
+    let set_second = |draft: &mut Draft<'_>| assert_eq!(draft.set(&path("PID-1"), b"9"), Ok(1));
+    type Edit = fn(&mut Draft<'_>);
+    let cases: &[(&str, Edit, &str)] = &[
+        ("MSH|^\rPID|1\r", insert_last, "MSH|^\rPID|1\rZPD\r"),
+        ("MSH|^\nPID|1\n", insert_last, "MSH|^\nPID|1\nZPD\n"),
+        ("MSH|^\r\nPID|1\r\n", insert_last, "MSH|^\r\nPID|1\r\nZPD\r\n"),
+        ("MSH|^\r\nPID|1", insert_last, "MSH|^\r\nPID|1\r\nZPD\r\n"),
+        ("MSH|^", insert_last, "MSH|^\rZPD\r"),
+        ("MSH|^\n\nPID|1\n\n", set_second, "MSH|^\n\nPID|9\n\n"),
+        ("MSH|^\rPID|1", set_second, "MSH|^\rPID|9"),
+        ("MSH|^\rPID|1", delete_second, "MSH|^\r"),
+        ("MSH|^\rPID|1\r\r\nNTE|\n", delete_second, "MSH|^\rNTE|\n"),
+        // A bare LF that ends no line before what follows now becomes CR; so does the last one left in a CR message.
+        ("MSH|^\nPID|1\rhello\r", delete_second, "MSH|^\rhello\r"),
+        ("MSH|^\nPID|1\r", delete_second, "MSH|^\r"),
+        ("MSH|^\rPID|1\n", insert_last, "MSH|^\rPID|1\rZPD\r"),
+    ];
+    for (raw, edit, expected) in cases {
+        assert_eq!(edited(raw, edit), *expected, "{raw:?}");
+    }
+}
+
+#[test]
+fn edits_that_would_corrupt_the_message_are_refused_and_change_nothing() {
+    let delimiter = |byte| Err(EditError::Delimiter { byte });
+    let cases: &[(&str, &str, Result<usize, EditError>)] = &[
+        ("MSH-1", "!", Err(EditError::Header)),
+        ("MSH-2", "^~\\&#", Err(EditError::Header)),
+        ("MSH-2.1", "x", Err(EditError::Header)),
+        ("MSH-2", "^~\\&", Ok(1)),
+        ("MSH", "MSH|^~\\&#|A", Err(EditError::Header)),
+        ("MSH", "PID|1", Err(EditError::Header)),
+        ("PID", "MSH|^~\\&|A", Err(EditError::Header)),
+        ("PID", "hello", Err(EditError::NotASegment)),
+        ("PID", "", Err(EditError::NotASegment)),
+        ("PID", "PID|1\rZZZ", Err(EditError::LineEnd)),
+        ("PID-1", "a|b", delimiter(b'|')),
+        ("PID-1[1]", "a~b", delimiter(b'~')),
+        ("PID-1.1", "a~b", delimiter(b'~')),
+        ("PID-1.1", "a^b", delimiter(b'^')),
+        ("PID-1.1.1", "a&b", delimiter(b'&')),
+        ("PID-1", "a\rb", Err(EditError::LineEnd)),
+        ("PID-1", "a\nZPD", Err(EditError::LineEnd)),
+        ("PID-5", "a\n", Err(EditError::LineEnd)),
+        ("PV1-1", "x", Err(EditError::NoSegment { name: SegmentName::new(*b"PV1") })),
+        ("OBX[3]-1", "x", Err(EditError::NoSegment { name: SegmentName::new(*b"OBX") })),
+        ("PV1[last]-1", "x", Err(EditError::NoSegment { name: SegmentName::new(*b"PV1") })),
+        ("PV1[*]-1", "x", Ok(0)),
+        ("OBX[3='none']-1", "x", Ok(0)),
+    ];
+    for (place, value, expected) in cases {
+        let text = edited(RAW, |draft| assert_eq!(draft.set(&path(place), value.as_bytes()), *expected, "{place}"));
+        assert_eq!(text, RAW, "{place}");
+    }
+    // In a CR message a bare LF is text as long as no segment name follows; in an LF message it never is.
+    let text = edited(RAW, |draft| assert_eq!(draft.set(&path("PID-1"), b"a\nb"), Ok(1)));
+    assert_eq!(line(&text, 1), "PID|a\nb||X^^^H~Y||DOE^J");
+    let lf = RAW.replace('\r', "\n");
+    edited(&lf, |draft| assert_eq!(draft.set(&path("PID-1"), b"a\nb"), Err(EditError::LineEnd)));
+}
+
+#[test]
+fn the_header_cannot_be_deleted_moved_or_doubled() {
+    edited(RAW, |draft| {
+        assert_eq!(draft.delete(&path("MSH")), Err(EditError::Header));
+        assert_eq!(draft.delete_segment(0), Err(EditError::Header));
+        assert_eq!(draft.delete(&path("MSH-2")), Err(EditError::Header));
+        assert_eq!(draft.append(&path("MSH-2"), b"x"), Err(EditError::Header));
+        assert_eq!(draft.insert_segment(0, SegmentName::new(*b"ZPD")), Err(EditError::Header));
+        assert_eq!(draft.insert_segment(1, SegmentName::MSH), Err(EditError::Header));
+        assert_eq!(draft.insert_segment(1, SegmentName::UNREADABLE), Err(EditError::NotASegment));
+        assert_eq!(draft.insert_segment(6, SegmentName::new(*b"ZPD")), Err(EditError::NoIndex { at: 6, len: 5 }));
+        assert_eq!(draft.delete_segment(5), Err(EditError::NoIndex { at: 5, len: 5 }));
+        assert_eq!(draft.set(&path("MSH"), b"MSH|^~\\&|New"), Ok(1));
+        assert_eq!(draft.get(&path("MSH-3")).bytes(), b"New");
+    });
+}
+
+#[test]
+fn places_made_by_hand_are_checked() {
+    let nth = |n| Place { repetition: Some(Which::Nth(n)), ..Place::field(3) };
+    let cases = [
+        Place::field(0),
+        Place::component(3, 0),
+        nth(0),
+        nth(65_536),
+        Place { subcomponent: Some(1), ..Place::field(3) },
+    ];
+    for place in cases {
+        edited(RAW, |draft| assert_eq!(draft.set_at(1, &place, b"x"), Err(EditError::Index), "{place:?}"));
+    }
+    edited(RAW, |draft| {
+        assert_eq!(draft.set_at(9, &Place::field(1), b"x"), Err(EditError::NoIndex { at: 9, len: 5 }));
+        assert_eq!(draft.append(&path("PID-3[1]"), b"x"), Err(EditError::NotAField));
+        assert_eq!(draft.append(&path("PID-3.1"), b"x"), Err(EditError::NotAField));
+        assert_eq!(draft.append(&path("PID"), b"x"), Err(EditError::NotAField));
+    });
+}
+
+#[test]
+fn levels_that_msh_2_does_not_declare_cannot_be_made() {
+    edited("MSH|^\rPID|a^b\r", |draft| {
+        assert_eq!(draft.set(&path("PID-1.2"), b"c~d&e"), Ok(1));
+        assert_eq!(draft.set(&path("PID-1[2]"), b"x"), Err(EditError::Undeclared { level: "repetition" }));
+        assert_eq!(draft.append(&path("PID-1"), b"x"), Err(EditError::Undeclared { level: "repetition" }));
+        assert_eq!(draft.set(&path("PID-1.1.2"), b"x"), Err(EditError::Undeclared { level: "subcomponent" }));
+        assert_eq!(draft.set(&path("PID-1[1].1.1"), b"x"), Ok(1));
+        assert_eq!(draft.segment_bytes(1), b"PID|x^c~d&e");
+    });
+}
+
+#[test]
+fn a_draft_reads_what_was_edited() {
+    edited(RAW, |draft| {
+        assert_eq!(draft.get(&path("OBX[3.1='K']-5")).bytes(), b"");
+        draft.set(&path("OBX[3.1='K']-5"), b"4.1").expect("it is there");
+        assert_eq!(draft.get(&path("OBX[2]-5")).bytes(), b"4.1");
+        assert_eq!(draft.select(&path("OBX[5='4.1']").segment), [3]);
+        assert_eq!(draft.select(&path("OBX[*]").segment), [2, 3]);
+        assert_eq!(draft.get(&path("NTE")).bytes(), b"NTE|1|text");
+        assert_eq!((draft.name(3), draft.delimiters()), (SegmentName::new(*b"OBX"), draft.message().delimiters()));
+    });
+}
