@@ -144,3 +144,13 @@ fn has_planted_fault(input: &[u8]) -> bool {
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().chain([&CANARY, &CANARY_ABORT]).find(|target| target.name == name)
 }
+
+/// Tries one input on the target called `name`; the coverage-guided wrappers call it.
+///
+/// # Panics
+///
+/// If there is no such target, and if the input breaks a promise of the code under test.
+pub fn try_one(name: &str, input: &[u8]) {
+    let target = find(name).unwrap_or_else(|| panic!("there is no target {name}"));
+    (target.run)(input);
+}

@@ -39,3 +39,15 @@ fn an_unknown_target_is_refused_with_the_names_there_are() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no target no-such; there are: "));
 }
+
+#[test]
+fn every_target_has_a_coverage_guided_wrapper() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz");
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("the checkout has the folder fuzz");
+    for target in fuzz::targets::TARGETS {
+        let wrapper = std::fs::read_to_string(root.join(format!("fuzz_targets/{}.rs", target.name)));
+        let wrapper = wrapper.unwrap_or_else(|error| panic!("no wrapper for {}: {error}", target.name));
+        assert!(wrapper.contains(&format!("try_one(\"{}\", data)", target.name)), "the wrapper of {}", target.name);
+        assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{} in the manifest", target.name);
+    }
+}
