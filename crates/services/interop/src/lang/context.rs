@@ -1,0 +1,114 @@
+//! What a run is given besides the message, what it answers, and how it fails.
+
+use std::sync::Arc;
+
+use hl7::EditError;
+use hl7::charset::Charset;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// What the world is while one message is decided on or transformed. Nothing else of the world gets in, so that the
+/// same message and context always give the same result.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    /// The present, for `now(...)`.
+    pub now: Timestamp,
+    /// The zone `now(...)` is shown in, and that of timestamps which carry no offset.
+    pub zone: TimeZone,
+    /// Name of the service that received the message, for `service`.
+    pub service: &'a str,
+    /// What `control_id()` answers: an id no other message of this sender has.
+    pub control_id: &'a str,
+    /// The character set of messages that declare none in MSH-18.
+    pub charset: Charset,
+}
+
+impl<'a> Context<'a> {
+    /// A context in UTC, with UTF-8 for messages that declare no character set.
+    #[must_use]
+    pub fn new(now: Timestamp, service: &'a str, control_id: &'a str) -> Context<'a> {
+        Context { now, zone: TimeZone::UTC, service, control_id, charset: Charset::UTF_8 }
+    }
+}
+
+/// What becomes of a message that was transformed without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// It goes out as the draft now is.
+    Send,
+    /// `skip`: this destination does not get it.
+    Skip,
+}
+
+/// Why a message could not be decided on or transformed. Names the file, the line and what was asked for there;
+/// never what a message holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct RunError {
+    /// The declared file, as named when it was loaded.
+    pub file: Arc<str>,
+    /// The line in it, from 1.
+    pub line: u32,
+    /// What went wrong there.
+    pub problem: Problem,
+}
+
+/// What can go wrong in a run. The strings are text of the declared files: paths, expressions, names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A lookup without a default met a key the table does not have.
+    #[error("table `{table}` has no entry for the value of {what}; add one, or give lookup a default")]
+    NoEntry {
+        /// The table.
+        table: String,
+        /// The key's expression.
+        what: String,
+    },
+    /// A value that should be a time is not written as the pattern says.
+    #[error("the value of {what} is not a time in the expected form; check the pattern, or give date a default")]
+    NotATime {
+        /// The value's expression.
+        what: String,
+    },
+    /// The place cannot be written.
+    #[error("cannot write {place}: {source}")]
+    Edit {
+        /// The place, as written in the file.
+        place: String,
+        /// What the message's form does not allow.
+        source: EditError,
+    },
+    /// A segment beside which, to which or from which something should go is not there.
+    #[error("the message has no {place}; test for it with `if exists {place}`")]
+    NoSegment {
+        /// The place, as written in the file.
+        place: String,
+    },
+    /// A loop variable stands for something the loop has deleted.
+    #[error("{place} was deleted before this line")]
+    Deleted {
+        /// The place, as written in the file.
+        place: String,
+    },
+    /// A text of the file, of a table or of the configuration cannot be written in the message's character set.
+    #[error("a text does not fit the message's character set, {charset}; use plain letters, or convert the message")]
+    Charset {
+        /// Name of the character set.
+        charset: &'static str,
+    },
+    /// `fail`.
+    #[error("{text}")]
+    Failed {
+        /// The text after `fail`.
+        text: String,
+    },
+    /// The run took too many steps or made too many segments: loops over what they themselves insert.
+    #[error("this transform does not come to an end: it makes more than {limit} {what}; check its loops")]
+    Endless {
+        /// The limit.
+        limit: u32,
+        /// Of what.
+        what: &'static str,
+    },
+}

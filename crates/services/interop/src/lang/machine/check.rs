@@ -1,0 +1,131 @@
+//! Tests of places and values.
+//!
+//! Texts are compared as people read them: escapes and character set decoded. `hl7("...")` is compared as content,
+//! byte for byte. Order is that of numbers; a side that is no number makes the test false.
+
+use std::cmp::Ordering;
+
+use hl7::{Path, Value};
+
+use super::super::program::{Operand, Relation, Spot, SpotId};
+use super::super::syntax::Order;
+use super::super::{content, number};
+use super::value::{standing, value};
+use super::{Frame, Machine, Stop};
+
+/// The right side of a test.
+enum Right<'r> {
+    /// A literal as the author means it.
+    Text(&'r str),
+    /// Content of this message.
+    Content(&'r [u8]),
+}
+
+impl<'s> Machine<'s, '_> {
+    pub(super) fn check(&mut self, frame: Frame<'s>, check: u32) -> Result<bool, Stop> {
+        let check = &frame.program.checks[check as usize];
+        let right = usize::from(check.relation.takes_operand());
+        let passes = |machine: &Self, value: Value<'_>| -> Result<bool, Stop> {
+            Ok(machine.relate(frame, &check.relation, value)? != check.negated)
+        };
+        let result = match check.place {
+            None => passes(self, Value::of(self.peek(right)))?,
+            Some(spot) if !check.many => passes(self, value(&self.subject, &self.cursors, frame, spot)?)?,
+            Some(spot) => {
+                // Any one that passes decides `any`, any one that does not decides `all`.
+                let (mut seen, mut decided, mut failed) = (false, false, None);
+                self.each_value(frame, spot, &mut |value| {
+                    seen = true;
+                    match passes(self, value) {
+                        Ok(passed) => decided |= passed != check.all,
+                        Err(stop) => failed = Some(stop),
+                    }
+                    !decided && failed.is_none()
+                })?;
+                if let Some(stop) = failed {
+                    return Err(stop);
+                }
+                if seen { decided != check.all } else { passes(self, Value::Absent)? }
+            }
+        };
+        let taken = right + usize::from(check.place.is_none());
+        (0..taken).for_each(|_| self.pop());
+        Ok(result)
+    }
+
+    /// Whether the segment is there, or the place holds anything, null included.
+    pub(super) fn exists(&self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
+        match &frame.program.spots[spot as usize] {
+            Spot::Path(Path { segment, place: None }) => Ok(!self.subject.select(segment).is_empty()),
+            Spot::Segment(cursor) => Ok(standing(&self.cursors, frame, *cursor, spot).is_ok()),
+            _ => {
+                let mut found = false;
+                self.each_value(frame, spot, &mut |value| {
+                    found = !value.bytes().is_empty();
+                    !found
+                })?;
+                Ok(found)
+            }
+        }
+    }
+
+    /// Whether a value stands in the relation, not turned round.
+    fn relate(&self, frame: Frame<'s>, relation: &Relation, value: Value<'_>) -> Result<bool, Stop> {
+        let raw = value.bytes();
+        Ok(match relation {
+            Relation::Empty => raw.is_empty(),
+            Relation::Absent => value == Value::Absent,
+            Relation::Null => value == Value::Null,
+            Relation::Equals(right) => self.equals(frame, raw, *right)?,
+            Relation::EqualsNumber(right) => self.compare(frame, raw, *right) == Some(Ordering::Equal),
+            Relation::Ordered(order, right) => self.compare(frame, raw, *right).is_some_and(|found| match order {
+                Order::Less => found.is_lt(),
+                Order::LessOrEqual => found.is_le(),
+                Order::Greater => found.is_gt(),
+                Order::GreaterOrEqual => found.is_ge(),
+            }),
+            Relation::OneOf(texts) => {
+                let text = self.text(raw);
+                texts.binary_search_by(|known| (**known).cmp(&text)).is_ok()
+            }
+            Relation::InTable(table) => self.tables.table(*table).get(&self.text(raw)).is_some(),
+            Relation::Contains(right) => self.text(raw).contains(&*self.right_text(frame, *right)),
+            Relation::StartsWith(right) => self.text(raw).starts_with(&*self.right_text(frame, *right)),
+            Relation::EndsWith(right) => self.text(raw).ends_with(&*self.right_text(frame, *right)),
+            Relation::Matches(pattern) => content::matches(&self.text(raw), pattern),
+        })
+    }
+
+    fn right(&self, frame: Frame<'s>, operand: Operand) -> Right<'_> {
+        match operand {
+            Operand::Constant(constant) => Right::Text(&frame.program.constants[constant as usize].text),
+            Operand::Stack => Right::Content(self.peek(0)),
+        }
+    }
+
+    fn right_text(&self, frame: Frame<'s>, operand: Operand) -> std::borrow::Cow<'_, str> {
+        match self.right(frame, operand) {
+            Right::Text(text) => text.into(),
+            Right::Content(raw) => self.text(raw),
+        }
+    }
+
+    fn equals(&self, frame: Frame<'s>, raw: &[u8], operand: Operand) -> Result<bool, Stop> {
+        if let Operand::Constant(constant) = operand
+            && frame.program.constants[constant as usize].content
+        {
+            return Ok(*self.constant(frame, constant)? == *raw);
+        }
+        Ok(match self.right(frame, operand) {
+            Right::Text(text) => self.text(raw) == text,
+            Right::Content(other) => raw == other || self.text(raw) == self.text(other),
+        })
+    }
+
+    fn compare(&self, frame: Frame<'s>, raw: &[u8], operand: Operand) -> Option<Ordering> {
+        match self.right(frame, operand) {
+            Right::Text(text) => number::compare(raw, text.as_bytes()),
+            Right::Content(other) => number::compare(raw, other),
+        }
+    }
+}

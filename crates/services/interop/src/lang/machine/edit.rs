@@ -1,0 +1,230 @@
+//! Edits and loops: what changes the draft, and what keeps cursors where they belong when segments come and go.
+
+use hl7::{Draft, EditError, Path, Place, SegmentName};
+
+use super::super::context::Problem;
+use super::super::program::{ConstantId, Spot, SpotId};
+use super::value::{repetition_place, standing};
+use super::{Cursor, Frame, MAX_INSERTS, Machine, Stop, Subject};
+
+impl<'s, 'm> Machine<'s, 'm> {
+    fn draft(&mut self) -> &mut Draft<'m> {
+        match &mut self.subject {
+            Subject::Draft(draft) => draft,
+            Subject::Message(_) => unreachable!("a program of rules edits nothing"),
+        }
+    }
+
+    pub(super) fn set_constant(&mut self, frame: Frame<'s>, spot: SpotId, constant: ConstantId) -> Result<(), Stop> {
+        let bytes = self.constant(frame, constant)?;
+        self.write(frame, spot, &bytes)
+    }
+
+    /// Takes the value on the stack.
+    pub(super) fn set(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
+        // The arena is lent out while the draft is changed: both belong to the machine.
+        let arena = std::mem::take(&mut self.arena);
+        let start = *self.starts.last().expect("the compiler balances the stack");
+        let result = self.write(frame, spot, &arena[start..]);
+        self.arena = arena;
+        self.pop();
+        result
+    }
+
+    fn write(&mut self, frame: Frame<'s>, spot: SpotId, raw: &[u8]) -> Result<(), Stop> {
+        let result = match &frame.program.spots[spot as usize] {
+            Spot::Path(path) => self.draft().set(path, raw),
+            Spot::Place(cursor, place) => {
+                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                self.draft().set_at(at, place, raw)
+            }
+            Spot::Repetition { cursor, component, subcomponent } => {
+                let (at, state) = standing(&self.cursors, frame, *cursor, spot)?;
+                let place = repetition_place(state, *component, *subcomponent);
+                self.draft().set_at(at, &place, raw)
+            }
+            Spot::Segment(_) => unreachable!("a value goes into a field"),
+        };
+        result.map(|_| ()).map_err(|source| refused(frame, spot, source))
+    }
+
+    /// Takes the value on the stack.
+    pub(super) fn append(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
+        let arena = std::mem::take(&mut self.arena);
+        let start = *self.starts.last().expect("the compiler balances the stack");
+        let raw = &arena[start..];
+        let result = match &frame.program.spots[spot as usize] {
+            Spot::Path(path) => self.draft().append(path, raw).map(|_| ()).map_err(|e| refused(frame, spot, e)),
+            Spot::Place(cursor, place) => {
+                standing(&self.cursors, frame, *cursor, spot).map(|found| found.0).and_then(|at| {
+                    self.draft().append_at(at, place.field, raw).map_err(|source| refused(frame, spot, source))
+                })
+            }
+            _ => unreachable!("append is of a field"),
+        };
+        self.arena = arena;
+        self.pop();
+        result
+    }
+
+    pub(super) fn copy(&mut self, frame: Frame<'s>, from: SpotId, to: SpotId) -> Result<(), Stop> {
+        if matches!(&frame.program.spots[from as usize], Spot::Segment(_) | Spot::Path(Path { place: None, .. })) {
+            return self.copy_segment(frame, from, to);
+        }
+        self.push_value(frame, from)?;
+        self.set(frame, to)
+    }
+
+    /// Fills a segment with the fields of another; its name stays.
+    fn copy_segment(&mut self, frame: Frame<'s>, from: SpotId, to: SpotId) -> Result<(), Stop> {
+        let (source, target) = (self.segment_of(frame, from)?, self.segment_of(frame, to)?);
+        let draft = self.draft();
+        let mut raw = draft.name(target).bytes().to_vec();
+        raw.extend_from_slice(draft.segment_bytes(source).get(3..).unwrap_or_default());
+        draft.set_segment(target, &raw).map_err(|source| refused(frame, to, source))
+    }
+
+    /// The index of the one segment a spot stands for.
+    fn segment_of(&self, frame: Frame<'s>, spot: SpotId) -> Result<usize, Stop> {
+        match &frame.program.spots[spot as usize] {
+            Spot::Path(path) => {
+                let found = self.subject.select(&path.segment).first().copied();
+                found.ok_or_else(|| Problem::NoSegment { place: frame.label(spot) }.into())
+            }
+            Spot::Segment(cursor) | Spot::Place(cursor, _) | Spot::Repetition { cursor, .. } => {
+                Ok(standing(&self.cursors, frame, *cursor, spot)?.0)
+            }
+        }
+    }
+
+    pub(super) fn delete(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
+        let result = match &frame.program.spots[spot as usize] {
+            Spot::Path(Path { segment, place: None }) => {
+                for at in self.subject.select(segment).into_iter().rev() {
+                    self.delete_segment(frame, spot, at)?;
+                }
+                return Ok(());
+            }
+            Spot::Segment(cursor) => {
+                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                return self.delete_segment(frame, spot, at);
+            }
+            Spot::Path(path) => self.draft().delete(path).map(|_| ()),
+            Spot::Place(cursor, place) => {
+                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                self.draft().delete_at(at, place).map(|_| ())
+            }
+            Spot::Repetition { cursor, component, subcomponent } => {
+                let (at, state) = standing(&self.cursors, frame, *cursor, spot)?;
+                let place = repetition_place(state, *component, *subcomponent);
+                let whole = component.is_none();
+                let result = self.draft().delete_at(at, &place).map(|_| ());
+                if whole {
+                    let state = &mut self.cursors[frame.cursor(*cursor)];
+                    state.gone = true;
+                    state.repetition -= 1;
+                }
+                result
+            }
+        };
+        result.map_err(|source| refused(frame, spot, source))
+    }
+
+    fn delete_segment(&mut self, frame: Frame<'s>, spot: SpotId, at: usize) -> Result<(), Stop> {
+        self.draft().delete_segment(at).map_err(|source| refused(frame, spot, source))?;
+        for cursor in &mut self.cursors {
+            cursor.segment = cursor.segment.filter(|segment| *segment != at);
+            cursor.pending.retain(|segment| *segment != at);
+            for segment in cursor.segment.iter_mut().chain(&mut cursor.pending).filter(|segment| **segment > at) {
+                *segment -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a new segment goes.
+    pub(super) fn beside(&self, frame: Frame<'s>, beside: Option<SpotId>, after: bool) -> Result<Option<usize>, Stop> {
+        beside.map(|spot| self.segment_of(frame, spot).map(|at| at + usize::from(after))).transpose()
+    }
+
+    /// Inserts a segment at an index, or at the end.
+    pub(super) fn insert(
+        &mut self,
+        frame: Frame<'s>,
+        name: SegmentName,
+        at: Option<usize>,
+        cursor: Option<u16>,
+    ) -> Result<(), Stop> {
+        self.inserts += 1;
+        if self.inserts > MAX_INSERTS {
+            return Err(Problem::Endless { limit: MAX_INSERTS, what: "segments" }.into());
+        }
+        let at = at.unwrap_or(self.draft().len());
+        self.draft().insert_segment(at, name).map_err(|source| Problem::Edit { place: name.to_string(), source })?;
+        for cursor in &mut self.cursors {
+            for segment in cursor.segment.iter_mut().chain(&mut cursor.pending).filter(|segment| **segment >= at) {
+                *segment += 1;
+            }
+        }
+        if let Some(cursor) = cursor {
+            self.cursors[frame.cursor(cursor)] = Cursor { segment: Some(at), turn: 1, ..Cursor::default() };
+        }
+        Ok(())
+    }
+
+    pub(super) fn each_segment(
+        &mut self,
+        frame: Frame<'s>,
+        cursor: u16,
+        spot: SpotId,
+        under: Option<u16>,
+    ) -> Result<(), Stop> {
+        let Spot::Path(path) = &frame.program.spots[spot as usize] else {
+            unreachable!("a loop over segments is over a path");
+        };
+        let mut pending = self.subject.select(&path.segment);
+        if let Some(outer) = under {
+            let from = standing(&self.cursors, frame, outer, spot)?.0;
+            let name = self.draft().name(from);
+            let draft = self.draft();
+            let to = (from + 1..draft.len()).find(|at| draft.name(*at) == name).unwrap_or(draft.len());
+            pending.retain(|at| (from + 1..to).contains(at));
+        }
+        pending.reverse();
+        self.cursors[frame.cursor(cursor)] = Cursor { pending, ..Cursor::default() };
+        Ok(())
+    }
+
+    pub(super) fn each_repetition(&mut self, frame: Frame<'s>, cursor: u16, spot: SpotId) -> Result<(), Stop> {
+        let (segment, place) = match &frame.program.spots[spot as usize] {
+            Spot::Path(Path { segment, place: Some(place) }) => (self.subject.select(segment).first().copied(), place),
+            Spot::Place(outer, place) => (Some(standing(&self.cursors, frame, *outer, spot)?.0), place),
+            _ => unreachable!("a loop over repetitions is over a field"),
+        };
+        let field = segment.map_or(&b""[..], |at| self.subject.segment(at).get(&Place::field(place.field)).bytes());
+        let separators =
+            self.delimiters.repetition.map_or(0, |separator| memchr::memchr_iter(separator, field).count());
+        let remaining = if field.is_empty() { 0 } else { separators as u32 + 1 };
+        self.cursors[frame.cursor(cursor)] = Cursor { segment, field: place.field, remaining, ..Cursor::default() };
+        Ok(())
+    }
+
+    /// Moves a cursor on; false after the last.
+    pub(super) fn next_turn(&mut self, frame: Frame<'s>, cursor: u16) -> bool {
+        let state = &mut self.cursors[frame.cursor(cursor)];
+        state.turn += 1;
+        if state.field == 0 {
+            state.segment = state.pending.pop();
+            return state.segment.is_some();
+        }
+        state.gone = false;
+        state.repetition += 1;
+        let more = state.remaining > 0 && state.segment.is_some();
+        state.remaining = state.remaining.saturating_sub(1);
+        more
+    }
+}
+
+fn refused(frame: Frame<'_>, spot: SpotId, source: EditError) -> Stop {
+    Problem::Edit { place: frame.label(spot), source }.into()
+}

@@ -1,0 +1,258 @@
+//! Operations that make values: sources and functions. Null (`""`) goes through every function unchanged.
+
+use hl7::{Path, Value};
+
+use super::super::content::{self, Case};
+use super::super::context::Problem;
+use super::super::program::{Op, Spot, SpotId};
+use super::super::time::Form;
+use super::value::{standing, value};
+use super::{Flow, Frame, Machine, Stop};
+
+/// HL7's "delete what you have".
+const NULL: &[u8] = b"\"\"";
+
+impl<'s> Machine<'s, '_> {
+    pub(super) fn value_step(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<Flow, Stop> {
+        match op {
+            Op::Constant(constant) => {
+                let bytes = self.constant(frame, *constant)?;
+                self.push(&bytes);
+            }
+            Op::Value(spot) => self.push_value(frame, *spot)?,
+            Op::Variable(variable) => {
+                self.starts.push(self.arena.len());
+                self.arena.extend_from_slice(&self.variables[frame.variables + usize::from(*variable)]);
+            }
+            Op::Service => self.push_text(self.context.service)?,
+            Op::ControlId => self.push_text(self.context.control_id)?,
+            Op::Index(cursor) => self.push(self.cursors[frame.cursor(*cursor)].turn.to_string().as_bytes()),
+            Op::Count(spot) => {
+                let count = self.count(frame, *spot)?;
+                self.push(count.to_string().as_bytes());
+            }
+            Op::Now(form) => {
+                let (now, mut text) = (self.now(), String::new());
+                frame.program.forms[*form as usize].write(&now, &now, &mut text);
+                self.push_text(&text)?;
+            }
+            Op::Keep(variable) => {
+                let range = self.range(0);
+                let kept = &mut self.variables[frame.variables + usize::from(*variable)];
+                kept.clear();
+                kept.extend_from_slice(&self.arena[range]);
+                self.pop();
+            }
+            Op::JumpIfValue(to) => {
+                if !self.peek(0).is_empty() {
+                    return Ok(Flow::Goto(*to));
+                }
+                self.pop();
+            }
+            Op::Lookup { table, what, found } => {
+                if self.lookup(*table, found.is_some())? {
+                    return Ok(found.map_or(Flow::Next, Flow::Goto));
+                }
+                if found.is_none() {
+                    let table = self.tables.name(*table).to_owned();
+                    return Err(Problem::NoEntry { table, what: frame.text(*what) }.into());
+                }
+                self.pop();
+            }
+            Op::Date { from, to, what, read } => {
+                let (from, to) = (&frame.program.forms[*from as usize], &frame.program.forms[*to as usize]);
+                if self.date(from, to)? {
+                    return Ok(read.map_or(Flow::Next, Flow::Goto));
+                }
+                if read.is_none() {
+                    return Err(Problem::NotATime { what: frame.text(*what) }.into());
+                }
+                self.pop();
+            }
+            Op::Join(spot) => self.join(frame, *spot)?,
+            op => self.function(frame, op)?,
+        }
+        Ok(Flow::Next)
+    }
+
+    fn function(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<(), Stop> {
+        let escape = self.delimiters.escape;
+        let arguments = match op {
+            Op::Concat(parts) => return Ok(self.concat(*parts as usize)),
+            Op::Replace => 2,
+            Op::Split(_) | Op::Pad { .. } => 1,
+            _ => 0,
+        };
+        if self.peek(arguments) == NULL && !matches!(op, Op::Length) {
+            (0..arguments).for_each(|_| self.pop());
+            return Ok(());
+        }
+        match op {
+            Op::Upper => self.rewrite(0, |value, _, to| content::change_case(value, escape, Case::Upper, to)),
+            Op::Lower => self.rewrite(0, |value, _, to| content::change_case(value, escape, Case::Lower, to)),
+            Op::Trim => self.narrow(content::trim(self.peek(0))),
+            Op::Length => {
+                let value = self.peek(0);
+                let length = if value == NULL { 0 } else { content::length(value, escape) };
+                self.pop();
+                self.push(length.to_string().as_bytes());
+            }
+            Op::Substring { start, length } => {
+                self.narrow(content::substring(self.peek(0), escape, *start, *length));
+            }
+            Op::Split(part) => {
+                let range = content::split(self.peek(1), self.peek(0), escape, *part);
+                self.pop();
+                self.narrow(range);
+            }
+            Op::Replace => {
+                self.rewrite(2, |value, arguments, to| content::replace(value, arguments[0], arguments[1], escape, to));
+            }
+            Op::Pad { left, width } => {
+                let width = *width as usize;
+                self.rewrite(1, |value, arguments, to| {
+                    let missing = width.saturating_sub(content::length(value, escape));
+                    let padding = arguments[0].repeat(missing);
+                    let (first, second) = if *left { (&padding[..], value) } else { (value, &padding[..]) };
+                    to.extend_from_slice(first);
+                    to.extend_from_slice(second);
+                });
+            }
+            Op::Add { unit, amount, what } => {
+                if self.peek(0).is_empty() {
+                    return Ok(());
+                }
+                let text = self.text(self.peek(0));
+                let moment = Form::Hl7.read(&text, &self.now()).and_then(|moment| moment.add(*unit, *amount));
+                let Some(moment) = moment else { return Err(Problem::NotATime { what: frame.text(*what) }.into()) };
+                let mut text = String::new();
+                Form::Hl7.write(&moment, &moment, &mut text);
+                self.pop();
+                self.push_text(&text)?;
+            }
+            op => unreachable!("{op:?} is run elsewhere"),
+        }
+        Ok(())
+    }
+
+    fn push_text(&mut self, text: &str) -> Result<(), Stop> {
+        let content = self.content_of(text)?;
+        self.push(&content);
+        Ok(())
+    }
+
+    /// Makes one value of the topmost `parts`. A null among them is nothing: joined to text it would be two quotes.
+    fn concat(&mut self, parts: usize) {
+        let has_null = (0..parts).any(|depth| self.peek(depth) == NULL);
+        if has_null {
+            let mut kept = std::mem::take(&mut self.scratch);
+            kept.clear();
+            for depth in (0..parts).rev() {
+                let part = self.peek(depth);
+                kept.extend_from_slice(if part == NULL { b"" } else { part });
+            }
+            (0..parts).for_each(|_| self.pop());
+            self.push(&kept);
+            self.scratch = kept;
+        } else {
+            self.starts.truncate(self.starts.len() + 1 - parts);
+        }
+    }
+
+    /// Replaces a value and its `arguments` above it by what `make` writes.
+    fn rewrite(&mut self, arguments: usize, make: impl FnOnce(&[u8], [&[u8]; 2], &mut Vec<u8>)) {
+        let mut made = std::mem::take(&mut self.scratch);
+        made.clear();
+        let argument = |number: usize| if number < arguments { self.peek(arguments - 1 - number) } else { b"" };
+        make(self.peek(arguments), [argument(0), argument(1)], &mut made);
+        (0..=arguments).for_each(|_| self.pop());
+        self.push(&made);
+        self.scratch = made;
+    }
+
+    /// Replaces the key on the stack by its entry; false if there is none. Without a default (`or_else`), nothing is
+    /// translated to nothing and null to null.
+    fn lookup(&mut self, table: u32, or_else: bool) -> Result<bool, Stop> {
+        let key = self.text(self.peek(0));
+        let Some(found) = self.tables.table(table).get(&key) else {
+            return Ok(!or_else && matches!(self.peek(0), b"" | NULL));
+        };
+        let content = self.content_of(found)?;
+        self.pop();
+        self.push(&content);
+        Ok(true)
+    }
+
+    /// Replaces the time on the stack by its other form; false if it is no time. Empty and null stay what they are.
+    fn date(&mut self, from: &Form, to: &Form) -> Result<bool, Stop> {
+        if matches!(self.peek(0), b"" | NULL) {
+            return Ok(true);
+        }
+        let now = self.now();
+        let Some(moment) = from.read(&self.text(self.peek(0)), &now) else { return Ok(false) };
+        let mut text = String::new();
+        to.write(&moment, &now, &mut text);
+        let content = self.content_of(&text)?;
+        self.pop();
+        self.push(&content);
+        Ok(true)
+    }
+
+    /// How many segments, or places that hold something.
+    fn count(&self, frame: Frame<'s>, spot: SpotId) -> Result<usize, Stop> {
+        if let Spot::Path(Path { segment, place: None }) = &frame.program.spots[spot as usize] {
+            return Ok(self.subject.select(segment).len());
+        }
+        let mut count = 0;
+        self.each_value(frame, spot, &mut |value| {
+            count += usize::from(!value.bytes().is_empty());
+            true
+        })?;
+        Ok(count)
+    }
+
+    /// Replaces the separator on the stack by all values of a spot that hold something, joined by it.
+    fn join(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
+        let mut joined = std::mem::take(&mut self.scratch);
+        joined.clear();
+        self.each_value(frame, spot, &mut |value| {
+            if !matches!(value, Value::Absent | Value::Empty | Value::Null) {
+                if !joined.is_empty() {
+                    joined.extend_from_slice(self.peek(0));
+                }
+                joined.extend_from_slice(value.bytes());
+            }
+            true
+        })?;
+        self.pop();
+        self.push(&joined);
+        self.scratch = joined;
+        Ok(())
+    }
+
+    /// Gives every value of a spot to `see` until that answers false; nothing, if the spot selects nothing.
+    pub(super) fn each_value(
+        &self,
+        frame: Frame<'_>,
+        spot: SpotId,
+        see: &mut dyn FnMut(Value<'_>) -> bool,
+    ) -> Result<(), Stop> {
+        match &frame.program.spots[spot as usize] {
+            Spot::Path(Path { segment, place: Some(place) }) => {
+                for at in self.subject.select(segment) {
+                    if !self.subject.segment(at).all(place).all(&mut *see) {
+                        return Ok(());
+                    }
+                }
+            }
+            Spot::Place(cursor, place) => {
+                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                self.subject.segment(at).all(place).all(see);
+            }
+            _ => {
+                see(value(&self.subject, &self.cursors, frame, spot)?);
+            }
+        }
+        Ok(())
+    }
+}

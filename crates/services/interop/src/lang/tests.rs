@@ -1,0 +1,274 @@
+//! Golden scripts: `testscripts/lang/*.txt`, each several cases of declared files and messages with what they give.
+//!
+//! ```text
+//! == a title, which is the claim
+//! -- table wards                     also: transform NAME, rules, message, values, conditions
+//! ICU,INT
+//! -- transform main                  the transform `main` is run
+//! set PV1-3.1 = lookup(wards, PV1-3.1)
+//! -- message                         one segment a line
+//! MSH|^~\&|A
+//! PV1|1|I|ICU
+//! -- result
+//! MSH|^~\&|A
+//! PV1|1|I|INT
+//! ```
+//!
+//! `values` has lines `EXPRESSION => RESULT` and `conditions` lines `CONDITION => true`, each run on the message.
+//! `UPDATE=1 cargo test -p interop lang` writes the results that come out; read the difference before committing it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hl7::{Draft, Message};
+
+use super::{Context, Diagnostic, Outcome, Rules, RunError, Source, Table, Tables, Transforms, Verdict};
+
+/// The operations the scripts' rules may send to.
+const OPERATIONS: [&str; 4] = ["billing", "laboratory", "pharmacy", "registry"];
+
+/// A section of a case: its kind, its name, its lines.
+#[derive(Clone, Debug)]
+struct Section {
+    kind: String,
+    name: String,
+    text: String,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    title: String,
+    sections: Vec<Section>,
+}
+
+fn read_cases(text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("== ") {
+            cases.push(Case { title: title.to_owned(), sections: Vec::new() });
+        } else if let Some(head) = line.strip_prefix("-- ") {
+            let (kind, name) = head.split_once(' ').unwrap_or((head, ""));
+            let case = cases.last_mut().expect("a script begins with a case");
+            case.sections.push(Section { kind: kind.to_owned(), name: name.to_owned(), text: String::new() });
+        } else if let Some(section) = cases.last_mut().and_then(|case| case.sections.last_mut()) {
+            section.text.push_str(line);
+            section.text.push('\n');
+        }
+    }
+    for section in cases.iter_mut().flat_map(|case| &mut case.sections) {
+        section.text.truncate(section.text.trim_end().len());
+    }
+    cases
+}
+
+fn write_cases(cases: &[Case]) -> String {
+    let mut text = String::new();
+    for case in cases {
+        writeln!(text, "== {}", case.title).expect("a string takes all");
+        for Section { kind, name, text: lines } in &case.sections {
+            let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+            let end = if lines.is_empty() { "" } else { "\n" };
+            write!(text, "-- {kind}{name}\n{lines}{end}").expect("a string takes all");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+impl Case {
+    fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Section> {
+        self.sections.iter().filter(move |section| section.kind == kind)
+    }
+
+    fn tables(&self) -> Result<Arc<Tables>, String> {
+        let mut tables = Tables::new();
+        for section in self.of("table") {
+            let file = format!("tables/{}.csv", section.name);
+            let table =
+                Table::parse_csv(Source { file: &file, text: &section.text }).map_err(|fault| fault.to_string())?;
+            tables.insert(section.name.as_str(), table);
+        }
+        Ok(Arc::new(tables))
+    }
+
+    fn transforms(&self, tables: &Arc<Tables>) -> Result<Transforms, String> {
+        let files: Vec<(String, String, &str)> = self
+            .of("transform")
+            .map(|section| (section.name.clone(), format!("transforms/{}.hl7t", section.name), section.text.as_str()))
+            .collect();
+        let sources: Vec<(String, Source<'_>)> =
+            files.iter().map(|(name, file, text)| (name.clone(), Source { file, text })).collect();
+        Transforms::compile(&sources, tables).map_err(|faults| joined(&faults))
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let section = self.of("message").last().expect("a case that runs has a message");
+        // \xNN stands for a byte, so that messages in other character sets can be written here.
+        let mut raw = Vec::new();
+        let mut rest = section.text.as_str();
+        while let Some((before, after)) = rest.split_once("\\x{") {
+            raw.extend_from_slice(before.as_bytes());
+            raw.push(u8::from_str_radix(&after[..2], 16).expect("two hexadecimal digits"));
+            rest = &after[3..];
+        }
+        raw.extend_from_slice(rest.as_bytes());
+        raw.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b'\r');
+        raw.push(b'\r');
+        raw
+    }
+
+    /// What the case gives, one way or another.
+    fn outcome(&self) -> String {
+        let run = || -> Result<String, String> {
+            let tables = self.tables()?;
+            let transforms = self.transforms(&tables)?;
+            if let Some(rules) = self.of("rules").next() {
+                return self.decide(rules, &transforms, &tables);
+            }
+            if self.of("message").next().is_none() {
+                return Ok("compiles".to_owned());
+            }
+            run_main(&transforms, &self.message())
+        };
+        run().unwrap_or_else(|fault| fault)
+    }
+
+    fn decide(&self, rules: &Section, transforms: &Transforms, tables: &Arc<Tables>) -> Result<String, String> {
+        let source = Source { file: "rules/main.rules", text: &rules.text };
+        let rules =
+            Rules::compile("main", source, &OPERATIONS, transforms, tables).map_err(|faults| joined(&faults))?;
+        let mut text = String::new();
+        for section in self.of("message") {
+            let case = Case { title: String::new(), sections: vec![section.clone()] };
+            let raw = case.message();
+            let message = Message::parse(&raw).expect("the script's messages have a header");
+            let decision = rules.decide(&message, &context()).map_err(|error| error.to_string())?;
+            let verdict = match &decision.verdict {
+                Verdict::Routed => decision
+                    .sends
+                    .iter()
+                    .map(|send| {
+                        let using =
+                            send.transform.map_or(String::new(), |id| format!(" using {}", transforms.name(id)));
+                        format!("{}{using}", OPERATIONS[send.operation])
+                    })
+                    .collect::<Vec<_>>()
+                    .join(" + "),
+                Verdict::Dropped { why } => format!("dropped: {why}"),
+                Verdict::Rejected { why, code } => format!("rejected {code}: {why}"),
+                Verdict::Unmatched => "unmatched".to_owned(),
+            };
+            let name = if section.name.is_empty() { "message" } else { &section.name };
+            writeln!(text, "{name} -> {verdict} | {} | evaluated {}", decision.reason, decision.evaluated)
+                .expect("a string takes all");
+        }
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// Lines of `values` or `conditions` with what they give.
+    fn lines(&self, section: &Section) -> String {
+        let raw = if self.of("message").next().is_some() { self.message() } else { b"MSH|^~\\&|\r".to_vec() };
+        let tables = self.tables().expect("the tables of a case of values are right");
+        let mut text = String::new();
+        for line in section.text.lines() {
+            let input = line.split(" => ").next().expect("there is always a first part").trim_end();
+            let result = match section.kind.as_str() {
+                "values" => evaluate(&format!("insert ZZZ at end as z\nset z-1 = {input}"), &raw, &tables),
+                _ => evaluate(
+                    &format!("insert ZZZ at end as z\nif {input} {{ set z-1 = 'true' }} else {{ set z-1 = 'false' }}"),
+                    &raw,
+                    &tables,
+                ),
+            };
+            writeln!(text, "{input} => {result}").expect("a string takes all");
+        }
+        text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Runs a program that leaves its result in ZZZ-1; on a fault, the first line of it.
+fn evaluate(program: &str, raw: &[u8], tables: &Arc<Tables>) -> String {
+    let sources = [("main".to_owned(), Source { file: "main", text: program })];
+    let result = Transforms::compile(&sources, tables)
+        .map_err(|faults| joined(&faults))
+        .and_then(|transforms| run_main(&transforms, raw));
+    match result {
+        Ok(message) => {
+            let line = message.lines().last().unwrap_or("").to_owned();
+            line.strip_prefix("ZZZ").map(|rest| rest.strip_prefix('|').unwrap_or(rest).to_owned()).unwrap_or(line)
+        }
+        Err(fault) => fault.lines().next().unwrap_or("").to_owned(),
+    }
+}
+
+fn run_main(transforms: &Transforms, raw: &[u8]) -> Result<String, String> {
+    let message = Message::parse(raw).expect("the script's messages have a header");
+    let mut draft = Draft::new(&message);
+    let main = transforms.find("main").expect("a case that runs has a transform `main`");
+    match transforms.run(main, &mut draft, &context()).map_err(|error: RunError| format!("error: {error}"))? {
+        Outcome::Skip => Ok("skip".to_owned()),
+        Outcome::Send => {
+            let mut out = Vec::new();
+            draft.write_to(&mut out);
+            Ok(shown(&out))
+        }
+    }
+}
+
+/// A message as the scripts write it.
+fn shown(raw: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in raw.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| write!(text, "\\x{{{byte:02x}}}").expect("a string takes all"));
+    }
+    text.replace('\r', "\n").trim_end().to_owned()
+}
+
+fn joined(faults: &[Diagnostic]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn context() -> Context<'static> {
+    Context::new("2024-02-29T10:30:00.25Z".parse().expect("a timestamp"), "adt-in", "T0001")
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts/lang")
+}
+
+#[test]
+fn every_script_gives_what_it_says() {
+    let update = std::env::var_os("UPDATE").is_some();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
+        .expect("the folder is part of the crate")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    files.sort();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "txt")) {
+        let text = std::fs::read_to_string(file).expect("scripts are UTF-8");
+        let mut cases = read_cases(&text);
+        for case in &mut cases {
+            count += 1;
+            let before = case.clone();
+            for section in &mut case.sections {
+                match section.kind.as_str() {
+                    "values" | "conditions" => section.text = before.lines(section),
+                    "result" => section.text = before.outcome(),
+                    _ => {}
+                }
+            }
+            for (was, is) in before.sections.iter().zip(&case.sections).filter(|(was, is)| was.text != is.text) {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                wrong.push(format!("{name}, {}:\n--- expected\n{}\n--- came out\n{}\n", case.title, was.text, is.text));
+            }
+        }
+        if update {
+            std::fs::write(file, write_cases(&cases)).expect("the scripts can be written");
+        }
+    }
+    assert!(count > 0, "no scripts in {}", folder().display());
+    assert!(update || wrong.is_empty(), "{}", wrong.join("\n"));
+}
