@@ -347,7 +347,7 @@ impl Problem {
     }
 }
 
-/// The answer to a batch: its own headers swapped, and between them the acknowledgements. `answers` holds one per
+/// The answer to a batch: its headers swapped, its trailers, and between them the acknowledgements. `answers` holds one per
 /// message in order, as [`ack::build`](crate::ack::build) makes them, empty where none is due. Each header is given a
 /// new `control_id` and refers to the one it answers (FHS-12, BHS-12); a count that did not fit is said in the
 /// trailer's comment (BTS-2, FTS-2).
@@ -370,12 +370,12 @@ pub fn respond(
             Kind::FileHeader => response.begin_file(segment, timestamp, &control_id()),
             Kind::BatchHeader => response.begin_group(segment, timestamp, &control_id()),
             Kind::Message => response.answer(answers.next().expect("there is an answer for each message")),
-            Kind::BatchTrailer => response.end_group(comment),
-            Kind::FileTrailer => response.end_file(comment),
+            Kind::BatchTrailer => response.end_group(segment, comment),
+            Kind::FileTrailer => response.end_file(segment, comment),
             Kind::Stray => {}
         }
     }
-    response.end_file(None);
+    response.end_file(None, None);
     response.out
 }
 
@@ -403,12 +403,12 @@ struct Response {
 
 impl Response {
     fn begin_file(&mut self, received: Option<Segment<'_>>, timestamp: &str, control_id: &str) {
-        self.end_file(None);
+        self.end_file(None, None);
         self.file = Some(self.header(FHS, received, timestamp, control_id));
     }
 
     fn begin_group(&mut self, received: Option<Segment<'_>>, timestamp: &str, control_id: &str) {
-        self.end_group(None);
+        self.end_group(None, None);
         self.group = Some(self.header(BHS, received, timestamp, control_id));
     }
 
@@ -417,21 +417,23 @@ impl Response {
         self.out.extend_from_slice(answer);
     }
 
-    /// A trailer is written where a header was.
-    fn end_group(&mut self, comment: Option<String>) {
+    /// A trailer is written where one was received, and where a header was written.
+    fn end_group(&mut self, received: Option<Segment<'_>>, comment: Option<String>) {
         let answers = std::mem::take(&mut self.answers);
-        if let Some(delimiters) = self.group.take() {
+        let delimiters = self.group.take().or(received.map(|trailer| trailer.delimiters()));
+        if let Some(delimiters) = delimiters {
             self.trailer(BTS, delimiters, answers, comment);
-            self.groups += 1;
-        } else if answers > 0 {
-            self.groups += 1;
         }
+        self.groups += u64::from(delimiters.is_some() || answers > 0);
     }
 
-    fn end_file(&mut self, comment: Option<String>) {
-        self.end_group(None);
+    fn end_file(&mut self, received: Option<Segment<'_>>, comment: Option<String>) {
+        if self.group.is_some() || self.answers > 0 {
+            self.end_group(None, None);
+        }
         let groups = std::mem::take(&mut self.groups);
-        if let Some(delimiters) = self.file.take() {
+        let delimiters = self.file.take().or(received.map(|trailer| trailer.delimiters()));
+        if let Some(delimiters) = delimiters {
             self.trailer(FTS, delimiters, groups, comment);
         }
     }

@@ -3,6 +3,10 @@
 //! Each panics when an invariant of its module breaks, and returns quietly for input that is refused. None of them
 //! repeats how the code works; they compare answers that two different parts of it give.
 
+mod protocol;
+
+pub use protocol::{ack, batch, mllp};
+
 use crate::{Delimiters, Draft, Message, Path, Place, Segment, SegmentName, Value, Which, charset, escape};
 
 /// Parsing: nothing is lost, and every way of reading a field agrees.

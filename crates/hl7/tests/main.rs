@@ -11,3 +11,4 @@ mod message;
 mod mllp;
 mod model;
 mod path;
+mod protocol;
