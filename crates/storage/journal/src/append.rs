@@ -1,0 +1,220 @@
+//! Appending: a record becomes one frame, or several where a buffer or a segment ends.
+//!
+//! The common case is one lock, one copy, one checksum over 28 bytes: the payload's checksum is computed before the
+//! lock is taken. Everything else (no room, no buffer, no segment, a record of many frames) goes through the *turn*:
+//! one append at a time has it, and the others wait, so that LSN order is call order and frames of two records do not
+//! mix. Before the first frame is pushed there is room in prepared segments for the last one: a record is never left
+//! half appended because the shelf is full.
+
+use crate::error::JournalError;
+use crate::format::{BLOCK_BYTES, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, LAST};
+use crate::lsn::Lsn;
+use crate::options::{BUFFERS, Preparation};
+use crate::pipeline::Piece;
+use crate::shared::{Guard, Shared, State};
+
+/// What each batch takes beside payload, at most: its frame, one frame header, and the end that fits no frame.
+const BATCH_OVERHEAD_BYTES: u64 = 128;
+
+impl Shared {
+    pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let max = self.options.max_record_bytes;
+        if bytes as u64 > max {
+            return Err(JournalError::TooLarge { bytes: bytes as u64, max });
+        }
+        let payload_crc = crc_of(parts);
+        let piece = Piece { kind, flags: FIRST | LAST, payload_crc, payload_bytes: bytes, parts };
+        let mut state = self.lock();
+        state.check()?;
+        let lsn = if !state.turn && state.has_room(self, bytes) {
+            state.pipeline.push(&piece)
+        } else {
+            state.stats.appends_delayed += 1;
+            let (guard, lsn) = self.append_in_turn(state, &piece)?;
+            state = guard;
+            lsn
+        };
+        state.stats.records += 1;
+        state.stats.payload_bytes += bytes as u64;
+        if state.append_waiters > 0 {
+            self.appended.notify_all();
+        }
+        Ok(lsn)
+    }
+
+    fn append_in_turn<'a>(&'a self, mut state: Guard<'a>, piece: &Piece<'_>) -> Result<(Guard<'a>, Lsn), JournalError> {
+        while state.turn {
+            state.turn_waiters += 1;
+            state = self.wait(&self.turn_freed, state);
+            state.turn_waiters -= 1;
+            state.check()?;
+        }
+        state.turn = true;
+        let (mut state, result) = self.append_frames(state, piece);
+        state.turn = false;
+        if state.turn_waiters > 0 {
+            self.turn_freed.notify_all();
+        }
+        result.map(|lsn| (state, lsn))
+    }
+
+    /// Reserves, then pushes frame after frame.
+    fn append_frames<'a>(&'a self, state: Guard<'a>, piece: &Piece<'_>) -> (Guard<'a>, Result<Lsn, JournalError>) {
+        let (mut state, reserved) = self.reserve(state, piece.payload_bytes as u64);
+        if let Err(error) = reserved {
+            return (state, Err(error));
+        }
+        let mut lsn = None;
+        let mut at = 0;
+        loop {
+            let (guard, ready) = self.wait_for_room(state);
+            state = guard;
+            if let Err(error) = ready {
+                return (state, Err(error));
+            }
+            let room = state.pipeline.room().expect("waited for");
+            let bytes = room.min(piece.payload_bytes - at);
+            let parts = cut(piece.parts, at, bytes);
+            let first = if at == 0 { FIRST } else { 0 };
+            let last = if at + bytes == piece.payload_bytes { LAST } else { 0 };
+            let whole = bytes == piece.payload_bytes;
+            let payload_crc = if whole { piece.payload_crc } else { crc_of(&parts) };
+            let flags = first | last;
+            let frame = Piece { kind: piece.kind, flags, payload_crc, payload_bytes: bytes, parts: &parts };
+            let pushed = state.pipeline.push(&frame);
+            let lsn = *lsn.get_or_insert(pushed);
+            at += bytes;
+            if last != 0 {
+                return (state, Ok(lsn));
+            }
+        }
+    }
+
+    /// Prepares segments until a record of that size surely fits.
+    fn reserve<'a>(&'a self, mut state: Guard<'a>, bytes: u64) -> (Guard<'a>, Result<(), JournalError>) {
+        loop {
+            if let Err(error) = state.check() {
+                return (state, Err(error));
+            }
+            if state.space() >= state.needed(bytes, self.options.buffer_bytes) {
+                return (state, Ok(()));
+            }
+            let prepared;
+            (state, prepared) = self.next_segment(state);
+            if let Err(error) = prepared {
+                return (state, Err(error));
+            }
+        }
+    }
+
+    /// Has one more segment made ready.
+    fn next_segment<'a>(&'a self, mut state: Guard<'a>) -> (Guard<'a>, Result<(), JournalError>) {
+        if self.options.preparation == Preparation::Inline {
+            drop(state);
+            let result = self.prepare();
+            return (self.lock(), result);
+        }
+        let end = state.chain.end();
+        // A failure from before this append asked is not an answer to it: space may have been freed since.
+        state.preparation_failure = None;
+        while state.chain.end() == end {
+            if let Err(error) = state.check() {
+                return (state, Err(error));
+            }
+            if let Some(error) = state.preparation_failure.take() {
+                return (state, Err(error));
+            }
+            state.wanted = true;
+            self.work.notify_one();
+            state = self.wait(&self.prepared, state);
+        }
+        (state, Ok(()))
+    }
+
+    /// Waits until a frame fits, writing batches itself if nobody else does.
+    fn wait_for_room<'a>(&'a self, mut state: Guard<'a>) -> (Guard<'a>, Result<(), JournalError>) {
+        loop {
+            if let Err(error) = state.check() {
+                return (state, Err(error));
+            }
+            if state.has_room(self, 0) {
+                return (state, Ok(()));
+            }
+            state.pipeline.seal();
+            if state.open_batch(self, 0) {
+                continue;
+            }
+            state = match state.pipeline.take() {
+                Some(write) => self.write(state, write),
+                None => self.wait(&self.buffer_freed, state),
+            };
+        }
+    }
+}
+
+impl State {
+    /// Whether a frame of that payload fits the batch being filled; opens one if there is none.
+    fn has_room(&mut self, shared: &Shared, payload_bytes: usize) -> bool {
+        if self.pipeline.is_between_batches() && !self.open_batch(shared, 0) {
+            return false;
+        }
+        self.pipeline.room().is_some_and(|room| payload_bytes <= room)
+    }
+
+    /// Bytes from the end of the log to the end of the last prepared segment, without segment headers.
+    fn space(&self) -> u64 {
+        let position = self.pipeline.position();
+        let in_tail = self.tail.end().since(position);
+        let behind = self.chain.iter().rev().take_while(|segment| segment.header.base >= self.tail.end());
+        in_tail + behind.map(|segment| segment.header.bytes - BLOCK_BYTES).sum::<u64>()
+    }
+
+    /// What a record takes at worst: each batch it fills, and each segment it crosses, has an overhead; and the first
+    /// and last block may be used in part only.
+    fn needed(&self, bytes: u64, buffer_bytes: u64) -> u64 {
+        let batches = bytes / (buffer_bytes - BATCH_OVERHEAD_BYTES) + self.chain.len() as u64 + BUFFERS as u64;
+        bytes + batches * BATCH_OVERHEAD_BYTES + 2 * BLOCK_BYTES
+    }
+}
+
+const _: () =
+    assert!(BATCH_OVERHEAD_BYTES as usize >= crate::format::BATCH_FRAME_BYTES + 2 * FRAME_HEADER_BYTES + FRAME_ALIGN);
+
+fn crc_of(parts: &[&[u8]]) -> u32 {
+    parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+}
+
+/// The parts of `parts` that make up `bytes` bytes from `from` on.
+fn cut<'a>(parts: &[&'a [u8]], from: usize, bytes: usize) -> Vec<&'a [u8]> {
+    let mut skip = from;
+    let mut left = bytes;
+    let mut out = Vec::new();
+    for part in parts {
+        let start = skip.min(part.len());
+        let end = part.len().min(start + left);
+        skip -= start;
+        if start < end {
+            out.push(&part[start..end]);
+            left -= end - start;
+        }
+    }
+    assert_eq!(left, 0, "the parts hold what was asked for");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_cut_of_the_parts_is_a_cut_of_the_whole() {
+        let parts: [&[u8]; 5] = [b"abc", b"", b"defg", b"h", b"ij"];
+        let whole = parts.concat();
+        for from in 0..=whole.len() {
+            for bytes in 0..=whole.len() - from {
+                assert_eq!(cut(&parts, from, bytes).concat(), &whole[from..from + bytes]);
+            }
+        }
+    }
+}

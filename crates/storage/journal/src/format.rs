@@ -1,0 +1,312 @@
+//! The bytes on the medium: segment headers and frames. `format.md` beside `src` has the same as a picture.
+//!
+//! ```text
+//! segment   | header, one block | batch | batch | ...                                   base = LSN of its first byte
+//! batch     | batch frame 48 B | frame | frame | ... | zeros up to the block boundary   starts on a block boundary
+//! frame     | header 32 B | payload | zeros up to a multiple of 8 |
+//!
+//! frame header:  0 header_crc u32 | 4 payload_crc u32 | 8 lsn u64 | 16 epoch u32, 20 identity u32
+//!               24 payload_bytes u32 | 28 flags u8 | 29 kind u8 | 30 zero u16
+//! batch frame:   flags has BATCH; payload = durable u64 | batch_bytes u32 | records u32
+//! ```
+//!
+//! Little endian throughout. Everything in the log is a frame, so that one function decides whether bytes are valid, and
+//! a reader may begin at any frame. The two checksums are apart because the payload's is computed by the appending
+//! thread before it knows its LSN; the header's, over 28 bytes, is computed under the lock.
+//!
+//! Encoding and checking only: nothing here reads a device or knows what comes before or after a frame.
+
+use crate::lsn::{Lsn, Nonce};
+
+/// Batches start and end on multiples of this: what is written with direct I/O, and never written twice.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Bytes in front of every payload.
+pub const FRAME_HEADER_BYTES: usize = 32;
+/// A batch frame: header and payload.
+pub const BATCH_FRAME_BYTES: usize = FRAME_HEADER_BYTES + BATCH_PAYLOAD_BYTES;
+/// Frames start on multiples of this, so that a header's integers are aligned.
+pub const FRAME_ALIGN: usize = 8;
+/// The version of the format written; others are refused.
+pub const VERSION: u32 = 1;
+
+const BATCH_PAYLOAD_BYTES: usize = 16;
+const MAGIC: [u8; 8] = *b"TERRJNL\0";
+const SEGMENT_HEADER_USED: usize = 48;
+
+/// The frame begins a record.
+pub const FIRST: u8 = 1;
+/// The frame ends a record.
+pub const LAST: u8 = 2;
+/// The frame is the last of its batch: the next batch starts at the next block boundary.
+pub const END: u8 = 4;
+/// The frame is a batch frame.
+pub const BATCH: u8 = 8;
+/// The batch begins an epoch: it was made persistent before anything behind it was written. Only with [`BATCH`].
+pub const OPEN: u8 = 16;
+/// The batch ends an epoch in good order; only with [`BATCH`].
+pub const CLOSE: u8 = 32;
+
+// Devices take whole blocks of their own size; ours must consist of such.
+const _: () = assert!((BLOCK_BYTES as usize).is_multiple_of(device::BLOCK_BYTES));
+// The header of a batch plus one frame with some payload always fits a block, so that room for a batch is room for data.
+const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN <= BLOCK_BYTES as usize);
+
+/// The first block of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// LSN of the segment's first byte, which is this header's.
+    pub base: Lsn,
+    /// Size of the segment, this block included.
+    pub bytes: u64,
+    /// The journal, and the epoch that prepared the segment.
+    pub nonce: Nonce,
+    /// What was persistent when the segment was prepared.
+    pub durable: Lsn,
+}
+
+/// Why a segment's first block is not a header that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// Not a journal segment at all.
+    Magic,
+    /// Written by another version of the format, this one.
+    Version(u32),
+    /// The checksum does not fit.
+    Checksum {
+        /// The checksum over what is there.
+        expected: u32,
+        /// The checksum that is there.
+        found: u32,
+    },
+}
+
+impl SegmentHeader {
+    /// The block as it is on the medium.
+    pub fn encode(&self, block: &mut [u8]) {
+        assert_eq!(block.len() as u64, BLOCK_BYTES);
+        block.fill(0);
+        block[0..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        block[16..24].copy_from_slice(&self.base.0.to_le_bytes());
+        block[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        block[32..36].copy_from_slice(&self.nonce.epoch.to_le_bytes());
+        block[36..40].copy_from_slice(&self.nonce.identity.to_le_bytes());
+        block[40..SEGMENT_HEADER_USED].copy_from_slice(&self.durable.0.to_le_bytes());
+        let crc = header_block_crc(block);
+        block[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads a block. The checksum covers all 4096 bytes, so the unused ones are known to be zero.
+    pub fn decode(block: &[u8]) -> Result<SegmentHeader, HeaderFault> {
+        assert_eq!(block.len() as u64, BLOCK_BYTES);
+        if block[0..8] != MAGIC {
+            return Err(HeaderFault::Magic);
+        }
+        let version = u32_at(block, 8);
+        if version != VERSION {
+            return Err(HeaderFault::Version(version));
+        }
+        let (expected, found) = (header_block_crc(block), u32_at(block, 12));
+        if expected != found {
+            return Err(HeaderFault::Checksum { expected, found });
+        }
+        Ok(SegmentHeader {
+            base: Lsn(u64_at(block, 16)),
+            bytes: u64_at(block, 24),
+            nonce: Nonce { epoch: u32_at(block, 32), identity: u32_at(block, 36) },
+            durable: Lsn(u64_at(block, 40)),
+        })
+    }
+}
+
+fn header_block_crc(block: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&block[0..12]), &block[16..])
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// CRC32C of the payload.
+    pub payload_crc: u32,
+    /// Where the frame lies.
+    pub lsn: Lsn,
+    /// Who wrote it.
+    pub nonce: Nonce,
+    /// Length of the payload.
+    pub payload_bytes: u32,
+    /// [`FIRST`], [`LAST`], [`END`]; or [`BATCH`] with [`OPEN`], [`CLOSE`], [`END`].
+    pub flags: u8,
+    /// The caller's kind of record; 0 in a batch frame.
+    pub kind: u8,
+}
+
+/// Why bytes are not a frame of this journal at this place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFault {
+    /// The header names another place: bytes of an earlier life of the segment, or never written.
+    Elsewhere {
+        /// Where it says it lies.
+        found: Lsn,
+    },
+    /// The header names another journal.
+    Foreign {
+        /// Whose it says it is.
+        found: Nonce,
+    },
+    /// The header's checksum does not fit.
+    Header {
+        /// The checksum over what is there.
+        expected: u32,
+        /// The checksum that is there.
+        found: u32,
+    },
+    /// The payload's checksum does not fit.
+    Payload {
+        /// The checksum that the header names.
+        expected: u32,
+        /// The checksum over what is there.
+        found: u32,
+    },
+}
+
+impl Frame {
+    /// Writes the header's 32 bytes, with its checksum.
+    pub fn encode(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), FRAME_HEADER_BYTES);
+        out[4..8].copy_from_slice(&self.payload_crc.to_le_bytes());
+        out[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
+        out[16..20].copy_from_slice(&self.nonce.epoch.to_le_bytes());
+        out[20..24].copy_from_slice(&self.nonce.identity.to_le_bytes());
+        out[24..28].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        out[28] = self.flags;
+        out[29] = self.kind;
+        out[30..32].fill(0);
+        let crc = crc32c::crc32c(&out[4..FRAME_HEADER_BYTES]);
+        out[0..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads a header that must lie at `at` and belong to the journal `identity`. The epoch is the caller's to judge.
+    pub fn decode(header: &[u8], at: Lsn, identity: u32) -> Result<Frame, FrameFault> {
+        let frame = Frame {
+            payload_crc: u32_at(header, 4),
+            lsn: Lsn(u64_at(header, 8)),
+            nonce: Nonce { epoch: u32_at(header, 16), identity: u32_at(header, 20) },
+            payload_bytes: u32_at(header, 24),
+            flags: header[28],
+            kind: header[29],
+        };
+        if frame.lsn != at {
+            return Err(FrameFault::Elsewhere { found: frame.lsn });
+        }
+        if frame.nonce.identity != identity {
+            return Err(FrameFault::Foreign { found: frame.nonce });
+        }
+        let (expected, found) = (crc32c::crc32c(&header[4..FRAME_HEADER_BYTES]), u32_at(header, 0));
+        if expected != found {
+            return Err(FrameFault::Header { expected, found });
+        }
+        Ok(frame)
+    }
+
+    /// Whether `payload` is what the header certifies.
+    pub fn check(&self, payload: &[u8]) -> Result<(), FrameFault> {
+        assert_eq!(payload.len(), self.payload_bytes as usize);
+        let found = crc32c::crc32c(payload);
+        if found == self.payload_crc { Ok(()) } else { Err(FrameFault::Payload { expected: self.payload_crc, found }) }
+    }
+
+    /// Whether a flag is set.
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// From the start of this frame to the start of what follows it in the batch.
+    pub fn bytes(&self) -> usize {
+        frame_bytes(self.payload_bytes as usize)
+    }
+}
+
+/// What a frame with that much payload takes in the log.
+pub fn frame_bytes(payload_bytes: usize) -> usize {
+    (FRAME_HEADER_BYTES + payload_bytes).next_multiple_of(FRAME_ALIGN)
+}
+
+/// Sets [`END`] in the frame whose header starts `header`.
+pub fn mark_end(header: &mut [u8]) {
+    header[28] |= END;
+    let crc = crc32c::crc32c(&header[4..FRAME_HEADER_BYTES]);
+    header[0..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The first frame of a batch: how far it reaches, and what was known when it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// Where the batch starts; a multiple of [`BLOCK_BYTES`].
+    pub lsn: Lsn,
+    /// Who wrote it.
+    pub nonce: Nonce,
+    /// Everything before this was persistent when the batch was handed to the device. The one number that tells a torn
+    /// tail from corruption; see [`crate::recovery`].
+    pub durable: Lsn,
+    /// Length from `lsn` to the end of the last frame, without the zeros up to the block boundary.
+    pub bytes: u32,
+    /// How many records end in this batch.
+    pub records: u32,
+    /// [`OPEN`], [`CLOSE`] or neither.
+    pub flags: u8,
+}
+
+impl BatchHeader {
+    /// Writes the 48 bytes of the batch frame. A batch without other frames ends with this one.
+    pub fn encode(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), BATCH_FRAME_BYTES);
+        assert!(self.lsn.0.is_multiple_of(BLOCK_BYTES), "a batch starts on a block boundary");
+        assert!(self.durable <= self.lsn, "what is durable lies before what is being written");
+        assert!(self.bytes as usize >= BATCH_FRAME_BYTES);
+        let (header, payload) = out.split_at_mut(FRAME_HEADER_BYTES);
+        payload[0..8].copy_from_slice(&self.durable.0.to_le_bytes());
+        payload[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        payload[12..16].copy_from_slice(&self.records.to_le_bytes());
+        let end = if self.bytes as usize == BATCH_FRAME_BYTES { END } else { 0 };
+        let frame = Frame {
+            payload_crc: crc32c::crc32c(payload),
+            lsn: self.lsn,
+            nonce: self.nonce,
+            payload_bytes: BATCH_PAYLOAD_BYTES as u32,
+            flags: BATCH | self.flags | end,
+            kind: 0,
+        };
+        frame.encode(header);
+    }
+
+    /// Reads a batch frame that must lie at `at`. `None`: a valid frame, but not one that begins a batch.
+    pub fn decode(bytes: &[u8], at: Lsn, identity: u32) -> Result<Option<BatchHeader>, FrameFault> {
+        let frame = Frame::decode(&bytes[..FRAME_HEADER_BYTES], at, identity)?;
+        if !frame.has(BATCH) || frame.payload_bytes as usize != BATCH_PAYLOAD_BYTES {
+            return Ok(None);
+        }
+        let payload = &bytes[FRAME_HEADER_BYTES..BATCH_FRAME_BYTES];
+        frame.check(payload)?;
+        Ok(Some(BatchHeader {
+            lsn: frame.lsn,
+            nonce: frame.nonce,
+            durable: Lsn(u64_at(payload, 0)),
+            bytes: u32_at(payload, 8),
+            records: u32_at(payload, 12),
+            flags: frame.flags & (OPEN | CLOSE),
+        }))
+    }
+
+    /// Where the next batch starts.
+    pub fn next(&self) -> Lsn {
+        self.lsn.plus(u64::from(self.bytes).next_multiple_of(BLOCK_BYTES))
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes were taken"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"))
+}

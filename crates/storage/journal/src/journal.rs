@@ -1,0 +1,236 @@
+//! [`Journal`]: opening, and the calls that its users make.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use device::Shelf;
+
+use crate::error::JournalError;
+use crate::format::{CLOSE, OPEN};
+use crate::lsn::{Lsn, Nonce};
+use crate::options::{Options, Preparation, Record, Recovered, Stats};
+use crate::pipeline::Pipeline;
+use crate::reader::{Reader, read_one};
+use crate::recovery::{Verdict, walk};
+use crate::scan::Progress;
+use crate::segment::{Access, Chain};
+use crate::shared::Shared;
+use crate::upkeep::Upkeep;
+
+/// A durable, ordered log; shared by reference between threads.
+///
+/// Dropping it closes it: what was appended is committed, and a closing batch is written, as far as that works;
+/// [`close`](Journal::close) says whether it did.
+#[derive(Debug)]
+pub struct Journal {
+    shared: Arc<Shared>,
+    preparer: Option<JoinHandle<()>>,
+    closed: bool,
+}
+
+impl Journal {
+    /// Opens the journal on `shelf`, or makes one on an empty shelf, and recovers: finds the end of the log, drops a
+    /// torn tail, begins a new epoch. When it returns, everything that can be read is persistent. Running it again
+    /// after a crash inside it gives the same records.
+    ///
+    /// The caller sees to it that one journal at a time is open on a shelf; a shelf of files refuses a second process.
+    ///
+    /// Errors: [`JournalError::Corrupt`] and [`JournalError::Version`] (nothing was changed), [`JournalError::Full`]
+    /// (the log ends exactly with a segment and there is no space for another), [`JournalError::Options`],
+    /// [`JournalError::Device`].
+    pub fn open(shelf: Arc<dyn Shelf>, options: Options) -> Result<(Journal, Recovered), JournalError> {
+        options.check()?;
+        let mut chain = Chain::load(&*shelf, Access::Write)?;
+        let mut upkeep = Upkeep::load(&*shelf)?;
+        let identity = match chain.front() {
+            Some(segment) => segment.header.nonce.identity,
+            None => new_identity(&options),
+        };
+        let ending = walk(&chain, Progress::new(chain.first(), identity), &mut |_, _, _| ())?;
+        if let Some(corruption) = ending.corruption {
+            return Err(corruption.into());
+        }
+        assert!(matches!(ending.verdict, Verdict::End | Verdict::Torn));
+        let progress = ending.progress;
+        // Higher than that of anything on the medium: an epoch writes nothing before its opening batch is persistent,
+        // so whatever an epoch left behind, its opening batch was found, or a segment it prepared.
+        let prepared = chain.iter().map(|segment| segment.header.nonce.epoch).max().unwrap_or(0);
+        let epoch = progress.nonce.epoch.max(prepared).checked_add(1).expect("2^32 openings are not reached");
+        let nonce = Nonce { identity, epoch };
+        let mut end = progress.position;
+        if end == chain.end() {
+            let made = upkeep.prepare(&*shelf, &options, end, nonce, end)?;
+            end = made.segment.start();
+            chain.push(Arc::new(made.segment));
+        }
+        let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
+        let shared = Arc::new(Shared::new(shelf, options, upkeep, chain, pipeline));
+        shared.write_marker(OPEN)?;
+        let recovered = Recovered {
+            first: shared.lock().chain.first(),
+            end: shared.durable(),
+            torn_bytes: ending.torn_bytes,
+            segments: shared.lock().chain.len(),
+            records: progress.records,
+        };
+        let preparer = start_preparer(&shared);
+        Ok((Journal { shared, preparer, closed: false }, recovered))
+    }
+
+    /// Appends a record of the caller's `kind` whose payload is the parts, joined. LSN order is the order of calls.
+    ///
+    /// The record is copied and *not durable* yet: [`commit`](Journal::commit) it. Blocks while all buffers are full,
+    /// and then writes them if nobody else does.
+    ///
+    /// Errors, after each of which nothing was appended: [`JournalError::TooLarge`], [`JournalError::Full`] (again
+    /// later), [`JournalError::Device`] (the next segment could not be made; again later), [`JournalError::Poisoned`].
+    pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
+        self.shared.append(kind, parts)
+    }
+
+    /// Returns when the record at `lsn`, and every record before it, is persistent. With [`appended`](Journal::appended)
+    /// as `lsn`: everything appended so far.
+    ///
+    /// One of the callers writes for all that wait; no timer, no thread of the journal's is involved.
+    ///
+    /// Errors: [`JournalError::Poisoned`]; whether the record will be found after reopening is then unknown.
+    pub fn commit(&self, lsn: Lsn) -> Result<(), JournalError> {
+        if self.shared.durable() > lsn {
+            return Ok(());
+        }
+        let state = self.shared.lock();
+        let appended = state.pipeline.appended();
+        // A record at lsn is durable when durable() lies behind its start; where none is yet, what is before it counts.
+        let target = if lsn < appended { lsn.plus(1) } else { appended };
+        self.shared.commit_before(state, target)
+    }
+
+    /// The end of the last complete record (exclusive), or a later position where the next one will come behind.
+    pub fn appended(&self) -> Lsn {
+        self.shared.lock().pipeline.appended()
+    }
+
+    /// Every record that starts before this is persistent. Never behind [`appended`](Journal::appended); equal to it
+    /// when everything is persistent.
+    pub fn durable(&self) -> Lsn {
+        self.shared.durable()
+    }
+
+    /// The oldest position: reading from here yields the oldest record there is.
+    pub fn first(&self) -> Lsn {
+        self.shared.lock().chain.first()
+    }
+
+    /// Waits until a record ends behind `after`, or for `timeout`, or until the journal is poisoned; answers
+    /// [`appended`](Journal::appended). A thread that commits for others sleeps here, then commits what it is told.
+    pub fn wait_appended(&self, after: Lsn, timeout: Duration) -> Lsn {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        if state.pipeline.record_end() <= after && state.check().is_ok() {
+            state.append_waiters += 1;
+            let idle = |state: &mut crate::shared::State| state.pipeline.record_end() <= after && state.check().is_ok();
+            let waited = shared.appended.wait_timeout_while(state, timeout, idle);
+            state = waited.expect("no thread panicked inside the journal").0;
+            state.append_waiters -= 1;
+        }
+        state.pipeline.appended()
+    }
+
+    /// The durable records from `from` on: a record's LSN, [`first`](Journal::first), or a past value of
+    /// [`durable`](Journal::durable). The reader ends at what is durable when it gets there, and goes on after more has
+    /// become so.
+    pub fn read(&self, from: Lsn) -> Reader {
+        Reader::new(self.shared.clone(), from)
+    }
+
+    /// The record at `lsn`.
+    ///
+    /// Errors: [`JournalError::Truncated`], [`JournalError::BeyondEnd`], [`JournalError::NoRecord`],
+    /// [`JournalError::Corrupt`], [`JournalError::Device`].
+    pub fn read_at(&self, lsn: Lsn) -> Result<Record, JournalError> {
+        read_one(self.shared.clone(), lsn)
+    }
+
+    /// Gives up the records before `before`, as far as they fill whole segments: those are kept to be used again, up to
+    /// [`Options::spare_segments`], or removed. Persistent when it returns. Records at or behind `before` stay.
+    ///
+    /// Errors: [`JournalError::Device`]; some segments may have been freed, the journal goes on.
+    pub fn truncate(&self, before: Lsn) -> Result<(), JournalError> {
+        self.shared.truncate(before)
+    }
+
+    /// What was done since opening.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats
+    }
+
+    /// Commits what was appended and closes the epoch, so that damage to its last batch can be told from a torn tail.
+    ///
+    /// Errors: [`JournalError::Poisoned`].
+    pub fn close(mut self) -> Result<(), JournalError> {
+        self.closed = true;
+        self.stop_preparer();
+        self.finish_epoch()
+    }
+
+    fn finish_epoch(&self) -> Result<(), JournalError> {
+        let state = self.shared.lock();
+        let appended = state.pipeline.appended();
+        self.shared.commit_before(state, appended)?;
+        self.shared.write_marker(CLOSE)
+    }
+
+    fn stop_preparer(&mut self) {
+        if let Some(thread) = self.preparer.take() {
+            self.shared.lock().stop = true;
+            self.shared.work.notify_all();
+            // It panicked only if bookkeeping was wrong; then the lock is poisoned and the next use says so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.closed || std::thread::panicking() {
+            return;
+        }
+        self.stop_preparer();
+        // Nobody is left to be told: the next opening finds out. `close` is for those who want to know.
+        let _ = self.finish_epoch();
+    }
+}
+
+impl Shared {
+    /// Writes a batch without records. A closing batch for which the segment has no block left is left out: it would
+    /// only make damage easier to recognise.
+    fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        state.check()?;
+        if flag == CLOSE && state.pipeline.next() == state.tail.end() {
+            return Ok(());
+        }
+        let opened = state.open_batch(self, flag);
+        assert!(opened, "nothing is in flight and there is a block");
+        state.pipeline.seal();
+        let write = state.pipeline.take().expect("a sealed batch waits and nothing is in flight");
+        let state = self.write(state, write);
+        state.check()
+    }
+}
+
+fn start_preparer(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+    let work = |shared: Arc<Shared>| move || shared.prepare_when_asked();
+    (shared.options.preparation == Preparation::Background).then(|| std::thread::spawn(work(shared.clone())))
+}
+
+/// Drawn from the randomness that the standard library seeds its hash tables with.
+fn new_identity(options: &Options) -> u32 {
+    use std::hash::{BuildHasher, Hasher};
+    if options.identity != 0 {
+        return options.identity;
+    }
+    let drawn = std::hash::RandomState::new().build_hasher().finish();
+    ((drawn >> 32) as u32 ^ drawn as u32).max(1)
+}

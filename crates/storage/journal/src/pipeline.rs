@@ -1,0 +1,353 @@
+//! The group commit as a plain state machine: what is being filled, what is being written, what is durable.
+//!
+//! ```text
+//!      push                take                      finish
+//!  current  --seal-->  sealed  ------>  in flight  ---------->  buffer back to `free`
+//!  (0 or 1)            (queue)          (0, 1 or 2)             persisted, durable move, in log order
+//!
+//!  log:  ....durable..persisted |  in flight A |  in flight B | sealed | current ..... next
+//! ```
+//!
+//! No I/O, no locks, no clock: [`crate::journal`] holds one of these under its mutex and does what it answers.
+//!
+//! Invariants:
+//! 1. Batches lie end to end in log order: in flight, then sealed, then current; a block belongs to one batch only and
+//!    is written once.
+//! 2. `persisted` is the start of the oldest batch not yet persistent. A batch that finishes before an older one waits.
+//! 3. `durable <= persisted`, and lies before a record of which a part is not persistent yet.
+//! 4. The header of a batch carries the `persisted` of the moment it is taken.
+//! 5. After a failure nothing moves any more.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use device::{AlignedBuffer, DeviceError};
+
+use crate::format::{
+    BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, mark_end,
+};
+use crate::lsn::{Lsn, Nonce};
+use crate::options::BUFFERS;
+
+/// Most batches handed to the device at once.
+pub(crate) const IN_FLIGHT_MAX: usize = 2;
+
+/// A batch being filled, or filled.
+#[derive(Debug)]
+struct Batch {
+    /// Counts batches from 0.
+    sequence: u64,
+    start: Lsn,
+    /// How long it may become: the buffer's size, or what is left of the segment.
+    limit: usize,
+    buffer: AlignedBuffer,
+    /// Offset of the header of the last frame; 0 while there is none.
+    last_frame: usize,
+    records: u32,
+    /// What is durable once this batch and all before it are; known when it is sealed.
+    settled: Lsn,
+    flags: u8,
+}
+
+/// A batch that the device has.
+#[derive(Debug)]
+struct Flight {
+    sequence: u64,
+    start: Lsn,
+    next: Lsn,
+    settled: Lsn,
+    bytes: usize,
+    done: bool,
+}
+
+/// A batch to be written and flushed at once; goes back to [`Pipeline::finish`].
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// Where it goes.
+    pub(crate) start: Lsn,
+    /// Whole blocks.
+    pub(crate) buffer: AlignedBuffer,
+    /// Records that end in it.
+    pub(crate) records: u32,
+    /// Whether another batch was in flight when it was taken.
+    pub(crate) overlaps: bool,
+}
+
+/// One frame to append.
+pub(crate) struct Piece<'a> {
+    pub(crate) kind: u8,
+    /// [`FIRST`], [`LAST`], both or neither.
+    pub(crate) flags: u8,
+    pub(crate) payload_crc: u32,
+    pub(crate) payload_bytes: usize,
+    /// The payload, in parts.
+    pub(crate) parts: &'a [&'a [u8]],
+}
+
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    nonce: Nonce,
+    next: Lsn,
+    sequence: u64,
+    current: Option<Batch>,
+    sealed: VecDeque<Batch>,
+    in_flight: VecDeque<Flight>,
+    free: Vec<AlignedBuffer>,
+    buffer_bytes: usize,
+    /// Start of the record of which not all frames have been pushed.
+    unfinished: Option<Lsn>,
+    appended: Lsn,
+    record_end: Lsn,
+    persisted: Lsn,
+    durable: Lsn,
+    failure: Option<Arc<DeviceError>>,
+}
+
+impl Pipeline {
+    /// A pipeline whose first batch starts at `next`, everything before which is persistent.
+    pub(crate) fn new(nonce: Nonce, next: Lsn, buffer_bytes: usize) -> Pipeline {
+        assert!(next.0.is_multiple_of(BLOCK_BYTES));
+        Pipeline {
+            nonce,
+            next,
+            sequence: 0,
+            current: None,
+            sealed: VecDeque::with_capacity(BUFFERS),
+            in_flight: VecDeque::with_capacity(IN_FLIGHT_MAX),
+            free: (0..BUFFERS).map(|_| AlignedBuffer::with_capacity(buffer_bytes)).collect(),
+            buffer_bytes,
+            unfinished: None,
+            appended: next,
+            record_end: next,
+            persisted: next,
+            durable: next,
+            failure: None,
+        }
+    }
+
+    /// Where the batch behind all others starts.
+    pub(crate) fn next(&self) -> Lsn {
+        self.next
+    }
+
+    /// End of the last complete record, or the position where the next batch starts.
+    pub(crate) fn appended(&self) -> Lsn {
+        self.appended
+    }
+
+    /// End of the last complete record.
+    pub(crate) fn record_end(&self) -> Lsn {
+        self.record_end
+    }
+
+    /// Everything before this is on the medium.
+    pub(crate) fn persisted(&self) -> Lsn {
+        self.persisted
+    }
+
+    /// Every record that starts before this is complete on the medium.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Arc<DeviceError>> {
+        self.failure.as_ref()
+    }
+
+    /// The journal's nonce.
+    pub(crate) fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    /// The segment behind `next` has become the current one: its first batch starts at `start`.
+    pub(crate) fn enter(&mut self, start: Lsn) {
+        assert!(self.current.is_none() && start > self.next && start.0.is_multiple_of(BLOCK_BYTES));
+        self.next = start;
+    }
+
+    /// Payload bytes for which one more frame has room in the batch being filled; `None` without one, or if not even a
+    /// frame of [`FRAME_ALIGN`] bytes fits.
+    pub(crate) fn room(&self) -> Option<usize> {
+        let batch = self.current.as_ref()?;
+        let room = batch.limit - batch.buffer.len();
+        (room >= FRAME_HEADER_BYTES + FRAME_ALIGN).then(|| room - FRAME_HEADER_BYTES)
+    }
+
+    /// No batch is being filled.
+    pub(crate) fn is_between_batches(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Where the next frame goes, or the next batch.
+    pub(crate) fn position(&self) -> Lsn {
+        self.current.as_ref().map_or(self.next, |batch| batch.start.plus(batch.buffer.len() as u64))
+    }
+
+    /// Begins a batch that may reach to `segment_end`. `false`: no buffer is free.
+    pub(crate) fn open_batch(&mut self, segment_end: Lsn, flags: u8) -> bool {
+        assert!(self.current.is_none() && self.next < segment_end);
+        let Some(mut buffer) = self.free.pop() else { return false };
+        assert!(buffer.is_empty());
+        buffer.resize(BATCH_FRAME_BYTES, 0);
+        let limit =
+            usize::try_from(segment_end.since(self.next)).map_or(self.buffer_bytes, |n| n.min(self.buffer_bytes));
+        let (sequence, start, settled) = (self.sequence, self.next, self.next);
+        self.current = Some(Batch { sequence, start, limit, buffer, last_frame: 0, records: 0, settled, flags });
+        self.sequence += 1;
+        true
+    }
+
+    /// Appends a frame, for which there must be room; returns where it lies.
+    pub(crate) fn push(&mut self, piece: &Piece<'_>) -> Lsn {
+        assert!(self.room().is_some_and(|room| piece.payload_bytes <= room), "a frame is only pushed into room");
+        let starts = piece.flags & FIRST != 0;
+        assert_eq!(starts, self.unfinished.is_none(), "frames of two records do not mix");
+        let batch = self.current.as_mut().expect("room() answered");
+        let at = batch.buffer.len();
+        let lsn = batch.start.plus(at as u64);
+        let frame = Frame {
+            payload_crc: piece.payload_crc,
+            lsn,
+            nonce: self.nonce,
+            payload_bytes: u32::try_from(piece.payload_bytes).expect("a buffer is smaller than 4 GiB"),
+            flags: piece.flags,
+            kind: piece.kind,
+        };
+        batch.buffer.resize(at + FRAME_HEADER_BYTES, 0);
+        frame.encode(&mut batch.buffer[at..]);
+        for part in piece.parts {
+            batch.buffer.extend_from_slice(part);
+        }
+        let end = at + frame.bytes();
+        assert!(batch.buffer.len() <= end && end <= batch.limit.next_multiple_of(FRAME_ALIGN));
+        batch.buffer.resize(end, 0);
+        batch.last_frame = at;
+        if starts {
+            self.unfinished = Some(lsn);
+        }
+        if piece.flags & LAST != 0 {
+            batch.records += 1;
+            self.unfinished = None;
+            self.record_end = batch.start.plus(end as u64);
+            self.appended = self.record_end;
+        }
+        lsn
+    }
+
+    /// Closes the batch being filled, if there is one; the next one starts at the following block.
+    pub(crate) fn seal(&mut self) {
+        let Some(mut batch) = self.current.take() else { return };
+        let bytes = batch.buffer.len();
+        self.next = batch.start.plus((bytes as u64).next_multiple_of(BLOCK_BYTES));
+        batch.settled = self.unfinished.unwrap_or(self.next);
+        if self.unfinished.is_none() {
+            self.appended = self.next;
+        }
+        if batch.last_frame > 0 {
+            mark_end(&mut batch.buffer[batch.last_frame..]);
+        }
+        self.sealed.push_back(batch);
+    }
+
+    /// Whether something waits to be written and the device may take one more batch.
+    pub(crate) fn may_take(&self) -> bool {
+        if self.failure.is_some() || self.in_flight.len() >= IN_FLIGHT_MAX {
+            return false;
+        }
+        match (&self.sealed.front(), &self.current) {
+            (Some(_), _) => true,
+            (None, Some(batch)) => batch.last_frame > 0 && self.worth_a_flight(batch),
+            (None, None) => false,
+        }
+    }
+
+    /// A second write only for a batch at least as large as the one in flight. Were it taken at once, the first thread
+    /// back would send its one record alone and everybody else would wait for two flushes: the essay has the figures.
+    fn worth_a_flight(&self, batch: &Batch) -> bool {
+        self.in_flight.iter().all(|flight| flight.done || batch.buffer.len() >= flight.bytes)
+    }
+
+    /// The oldest batch that waits, ready to be written.
+    pub(crate) fn take(&mut self) -> Option<Write> {
+        if !self.may_take() {
+            return None;
+        }
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        let mut batch = self.sealed.pop_front()?;
+        let bytes = batch.buffer.len();
+        let header = BatchHeader {
+            lsn: batch.start,
+            nonce: self.nonce,
+            durable: self.persisted,
+            bytes: u32::try_from(bytes).expect("a buffer is smaller than 4 GiB"),
+            records: batch.records,
+            flags: batch.flags,
+        };
+        header.encode(&mut batch.buffer[..BATCH_FRAME_BYTES]);
+        batch.buffer.pad_to_block();
+        let overlaps = !self.in_flight.is_empty();
+        self.in_flight.push_back(Flight {
+            sequence: batch.sequence,
+            start: batch.start,
+            next: header.next(),
+            settled: batch.settled,
+            bytes,
+            done: false,
+        });
+        Some(Write { start: batch.start, buffer: batch.buffer, records: batch.records, overlaps })
+    }
+
+    /// The device has answered: moves what is durable, oldest batch first. Answers the numbers of the batches that have
+    /// become persistent by it; none if an older one is still in flight.
+    pub(crate) fn finish(&mut self, write: Write, result: Result<(), DeviceError>) -> Range<u64> {
+        let Write { start, mut buffer, .. } = write;
+        buffer.clear();
+        self.free.push(buffer);
+        let first = self.in_flight.front().expect("every write was taken from here").sequence;
+        if let Err(error) = result {
+            self.fail(Arc::new(error));
+        }
+        if self.failure.is_some() {
+            return first..first;
+        }
+        let flight = self.in_flight.iter_mut().find(|flight| flight.start == start);
+        flight.expect("every write was taken from here").done = true;
+        let mut finished = first..first;
+        while let Some(flight) = self.in_flight.pop_front_if(|flight| flight.done) {
+            assert!(self.persisted <= flight.start && self.durable <= flight.settled);
+            self.persisted = flight.next;
+            self.durable = flight.settled;
+            finished.end = flight.sequence + 1;
+        }
+        finished
+    }
+
+    /// Nothing is persistent from now on.
+    pub(crate) fn fail(&mut self, error: Arc<DeviceError>) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// The number of the batch to wait for until what lies before `target` is durable. A record may go on in later
+    /// batches: whoever has waited asks again. Numbers grow by one from batch to batch.
+    pub(crate) fn batch_of(&self, target: Lsn) -> u64 {
+        let mut oldest = self.sequence;
+        let filling = self.current.iter().chain(self.sealed.iter().rev()).map(|batch| (batch.sequence, batch.start));
+        let flying = self.in_flight.iter().rev().map(|flight| (flight.sequence, flight.start));
+        for (sequence, start) in filling.chain(flying) {
+            if start < target {
+                return sequence;
+            }
+            oldest = sequence;
+        }
+        oldest
+    }
+
+    /// The numbers of the batches that wait to be taken.
+    pub(crate) fn waiting_batches(&self) -> Range<u64> {
+        let waiting = self.sealed.len() + usize::from(self.current.is_some());
+        self.sequence - waiting as u64..self.sequence
+    }
+}

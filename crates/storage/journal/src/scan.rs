@@ -1,0 +1,222 @@
+//! Judging one batch: is it whole, and does it go on where the log has come to?
+//!
+//! ```text
+//!   position P:  | batch frame | frame | frame | 0 0 |
+//!                     |            +-- same nonce, end to end, checksums, FIRST .. LAST in turn, END on the last
+//!                     +-- says P, epoch not lower than the log's, nothing durable behind P
+//! ```
+//!
+//! A batch counts whole or not at all. Deciding what a batch that is not whole *means* is [`crate::recovery`]'s part.
+
+use crate::error::Damage;
+use crate::format::{
+    BATCH, BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, CLOSE, END, FIRST, FRAME_HEADER_BYTES, Frame, FrameFault, LAST,
+    OPEN,
+};
+use crate::lsn::{Lsn, Nonce};
+use crate::window::Window;
+use device::DeviceError;
+
+/// Where the log has come to, walking it from its first segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// Where the next batch is expected.
+    pub(crate) position: Lsn,
+    /// Identity, and the epoch of the last batch; 0 before the first.
+    pub(crate) nonce: Nonce,
+    /// The largest `durable` seen in a batch header.
+    pub(crate) durable: Lsn,
+    /// The record that the last frame left unfinished.
+    pub(crate) unfinished: Unfinished,
+    /// The last batch closed its epoch.
+    pub(crate) closed: bool,
+    /// Complete records.
+    pub(crate) records: u64,
+    /// Whole batches.
+    pub(crate) batches: u64,
+}
+
+/// Whether a record goes on in the next frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// The log starts here: frames of a record whose beginning was truncated may come first.
+    Unknown,
+    /// No.
+    No,
+    /// The one that starts there.
+    Record(Lsn),
+}
+
+impl Progress {
+    pub(crate) fn new(position: Lsn, identity: u32) -> Progress {
+        Progress {
+            position,
+            nonce: Nonce { identity, epoch: 0 },
+            durable: Lsn::ZERO,
+            unfinished: Unfinished::Unknown,
+            closed: false,
+            records: 0,
+            batches: 0,
+        }
+    }
+}
+
+/// What lies at the expected place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A whole batch that continues the log; the progress behind it.
+    Whole(BatchHeader, Progress),
+    /// A header of this place and epoch, but not the frames it promises.
+    Body(BatchHeader, Bad),
+    /// A header that names this place and this journal, but does not fit its checksum.
+    Header(Bad),
+    /// A valid frame of this place, of an epoch that is over: what a crash cut off.
+    Stale(Nonce),
+    /// Nothing that was written for this place.
+    Blank(Bad),
+    /// Valid frames that contradict the log before them.
+    Impossible(Bad),
+}
+
+/// A place and what is wrong there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bad {
+    pub(crate) at: Lsn,
+    pub(crate) damage: Damage,
+}
+
+/// Looks at `progress.position`, which lies inside the window's segment.
+pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, DeviceError> {
+    let at = progress.position;
+    let end = window.segment().end();
+    assert!(window.segment().start() <= at && at < end && at.0.is_multiple_of(BLOCK_BYTES));
+    let bad = |damage| Bad { at, damage };
+    let bytes = window.bytes(at, BATCH_FRAME_BYTES, end)?;
+    let header = match BatchHeader::decode(bytes, at, progress.nonce.identity) {
+        Ok(Some(header)) => header,
+        Ok(None) => {
+            let frame = Frame::decode(&bytes[..FRAME_HEADER_BYTES], at, progress.nonce.identity);
+            let nonce = frame.expect("the batch frame's header was decoded").nonce;
+            return Ok(if nonce.epoch < progress.nonce.epoch {
+                Found::Stale(nonce)
+            } else {
+                Found::Impossible(bad(Damage::Order("a frame that begins no batch lies where a batch must begin")))
+            });
+        }
+        Err(fault @ (FrameFault::Elsewhere { .. } | FrameFault::Foreign { .. })) => {
+            return Ok(Found::Blank(bad(Damage::Frame(fault))));
+        }
+        Err(fault) => return Ok(Found::Header(bad(Damage::Frame(fault)))),
+    };
+    if header.nonce.epoch < progress.nonce.epoch {
+        return Ok(Found::Stale(header.nonce));
+    }
+    if let Some(what) = contradiction(&header, progress, end) {
+        return Ok(Found::Impossible(bad(Damage::Order(what))));
+    }
+    frames(window, header, progress)
+}
+
+/// What a valid header says that cannot be true behind `progress`.
+fn contradiction(header: &BatchHeader, progress: &Progress, segment_end: Lsn) -> Option<&'static str> {
+    let opens = header.flags & OPEN != 0;
+    let at_start = progress.batches == 0;
+    if (header.bytes as usize) < BATCH_FRAME_BYTES || header.next() > segment_end {
+        Some("the batch leaves its segment")
+    } else if header.durable > header.lsn {
+        Some("the batch says that itself was durable before it was written")
+    } else if header.durable < progress.durable {
+        Some("the batch says that less was durable than an earlier batch said")
+    } else if opens && header.nonce.epoch == progress.nonce.epoch {
+        Some("the epoch is opened twice")
+    } else if !opens && !at_start && header.nonce.epoch != progress.nonce.epoch {
+        Some("an epoch begins without being opened")
+    } else if !opens && progress.closed {
+        Some("the epoch goes on after it was closed")
+    } else {
+        None
+    }
+}
+
+/// Walks the frames of a batch whose header is valid.
+fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Result<Found, DeviceError> {
+    let bytes = window.bytes(header.lsn, header.bytes as usize, window.segment().end())?;
+    // A new epoch drops the record that the last one left unfinished.
+    let unfinished = if header.flags & OPEN != 0 { Unfinished::No } else { progress.unfinished };
+    let mut order = FrameOrder { unfinished, records: 0 };
+    let first = Frame::decode(&bytes[..FRAME_HEADER_BYTES], header.lsn, header.nonce.identity);
+    let mut ended = first.is_ok_and(|frame| frame.has(END));
+    let mut at = BATCH_FRAME_BYTES;
+    while at < bytes.len() {
+        let lsn = header.lsn.plus(at as u64);
+        let frame = match whole_frame(&bytes[at..], lsn, header.nonce) {
+            Ok(frame) => frame,
+            Err(damage) => return Ok(Found::Body(header, Bad { at: lsn, damage })),
+        };
+        if let Some(what) = order.apply(&frame).or(ended.then_some("frames follow the end of the batch")) {
+            return Ok(Found::Impossible(Bad { at: lsn, damage: Damage::Order(what) }));
+        }
+        ended = frame.has(END);
+        at += frame.bytes();
+    }
+    if !ended || order.records != header.records {
+        let damage = Damage::Order("the batch has other frames than its header says");
+        return Ok(Found::Impossible(Bad { at: header.lsn, damage }));
+    }
+    let after = Progress {
+        position: header.next(),
+        nonce: header.nonce,
+        durable: header.durable,
+        unfinished: order.unfinished,
+        closed: header.flags & CLOSE != 0,
+        records: progress.records + u64::from(order.records),
+        batches: progress.batches + 1,
+    };
+    Ok(Found::Whole(header, after))
+}
+
+/// The frame that starts `bytes`, which end with the batch, if all of it is valid.
+fn whole_frame(bytes: &[u8], lsn: Lsn, nonce: Nonce) -> Result<Frame, Damage> {
+    if bytes.len() < FRAME_HEADER_BYTES {
+        return Err(Damage::Order("the batch ends inside a frame header"));
+    }
+    let frame = Frame::decode(&bytes[..FRAME_HEADER_BYTES], lsn, nonce.identity).map_err(Damage::Frame)?;
+    if frame.nonce != nonce {
+        return Err(Damage::Stale { expected: nonce.epoch, found: frame.nonce });
+    }
+    let payload = FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload_bytes as usize;
+    if frame.bytes() > bytes.len() {
+        return Err(Damage::Order("the frame leaves its batch"));
+    }
+    frame.check(&bytes[payload]).map_err(Damage::Frame)?;
+    Ok(frame)
+}
+
+/// Records follow each other, frame by frame, without mixing.
+#[derive(Debug)]
+pub(crate) struct FrameOrder {
+    pub(crate) unfinished: Unfinished,
+    pub(crate) records: u32,
+}
+
+impl FrameOrder {
+    /// Takes the next frame; answers what is wrong with it.
+    pub(crate) fn apply(&mut self, frame: &Frame) -> Option<&'static str> {
+        if frame.has(BATCH) {
+            return Some("a batch begins inside a batch");
+        }
+        let starts = frame.has(FIRST);
+        match self.unfinished {
+            Unfinished::Record(_) if starts => return Some("a record begins inside a record"),
+            Unfinished::No if !starts => return Some("a record goes on that never began"),
+            _ => {}
+        }
+        if frame.has(LAST) {
+            self.records += 1;
+            self.unfinished = Unfinished::No;
+        } else if starts {
+            self.unfinished = Unfinished::Record(frame.lsn);
+        }
+        None
+    }
+}

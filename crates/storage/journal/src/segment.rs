@@ -1,0 +1,201 @@
+//! Segments on a shelf: their names, their headers, and the chain they form.
+//!
+//! ```text
+//! journal-0000000000000000   journal-0000000004000000   journal-0000000008000000     spare-00000003
+//! [base, base + bytes)       starts where that ends     prepared ahead, empty        truncated, free to be used
+//! ```
+//!
+//! Invariants:
+//! 1. A device named `journal-*` has a valid header: it gets that name only after its header is persistent. So a bad
+//!    header under such a name is damage, never a crash.
+//! 2. The bases leave no gap: segments are renamed away from the front only, and added at the end only.
+//! 3. What a `spare-*` device holds means nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use device::{AlignedBuffer, Device, DeviceError, Shelf};
+
+use crate::error::{Corruption, Damage, JournalError};
+use crate::format::{BLOCK_BYTES, HeaderFault, SegmentHeader};
+use crate::lsn::Lsn;
+
+/// One segment of the log, open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) device: Arc<dyn Device>,
+}
+
+impl Segment {
+    pub(crate) fn name(&self) -> String {
+        segment_name(self.header.base)
+    }
+
+    /// Where the first batch starts.
+    pub(crate) fn start(&self) -> Lsn {
+        self.header.base.plus(BLOCK_BYTES)
+    }
+
+    /// Where the next segment starts.
+    pub(crate) fn end(&self) -> Lsn {
+        self.header.base.plus(self.header.bytes)
+    }
+
+    pub(crate) fn holds(&self, lsn: Lsn) -> bool {
+        self.header.base <= lsn && lsn < self.end()
+    }
+
+    /// The device's offset of a position that lies in the segment or at its end.
+    pub(crate) fn offset(&self, lsn: Lsn) -> u64 {
+        assert!(lsn <= self.end());
+        lsn.since(self.header.base)
+    }
+
+    /// An error about a place in this segment.
+    pub(crate) fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
+        Corruption { segment: self.name(), offset: self.offset(lsn), lsn, damage, proof: None }
+    }
+
+    /// Opens the segment named for `base` and checks that its header fits its name and its device.
+    pub(crate) fn open(shelf: &dyn Shelf, base: Lsn, access: Access) -> Result<Segment, JournalError> {
+        let name = segment_name(base);
+        let device = match access {
+            Access::Write => shelf.open(&name)?,
+            Access::Read => shelf.open_read_only(&name)?,
+        };
+        let bad = |damage| {
+            JournalError::from(Corruption { segment: name.clone(), offset: 0, lsn: base, damage, proof: None })
+        };
+        let mut block = AlignedBuffer::zeroed(BLOCK_BYTES as usize);
+        device.read(0, &mut block)?;
+        let header = match SegmentHeader::decode(&block) {
+            Ok(header) => header,
+            Err(HeaderFault::Version(found)) => return Err(JournalError::Version { segment: name, found }),
+            Err(fault) => return Err(bad(Damage::Header(fault))),
+        };
+        if header.base != base {
+            return Err(bad(Damage::Base { expected: base, found: header.base }));
+        }
+        if header.bytes != device.len() {
+            return Err(bad(Damage::Size { expected: header.bytes, found: device.len() }));
+        }
+        Ok(Segment { header, device })
+    }
+}
+
+/// How the segments are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// By the one process that writes the journal.
+    Write,
+    /// By a [`crate::View`].
+    Read,
+}
+
+/// The segments of the log in order, without a gap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    segments: VecDeque<Arc<Segment>>,
+}
+
+impl Chain {
+    /// Opens every segment on the shelf. Errors: damage in a header, a gap, two journals on one shelf.
+    pub(crate) fn load(shelf: &dyn Shelf, access: Access) -> Result<Chain, JournalError> {
+        let mut bases: Vec<Lsn> = shelf.list()?.iter().filter_map(|name| segment_base(name)).collect();
+        bases.sort_unstable();
+        let mut chain = Chain::default();
+        for base in bases {
+            let segment = Segment::open(shelf, base, access)?;
+            if let Some(last) = chain.segments.back() {
+                if last.end() != base {
+                    return Err(segment.corruption(base, Damage::Gap { expected: last.end(), found: base }).into());
+                }
+                let (expected, found) = (last.header.nonce.identity, segment.header.nonce.identity);
+                if expected != found {
+                    return Err(segment.corruption(base, Damage::Identity { expected, found }).into());
+                }
+            }
+            chain.segments.push_back(Arc::new(segment));
+        }
+        Ok(chain)
+    }
+
+    pub(crate) fn push(&mut self, segment: Arc<Segment>) {
+        if let Some(last) = self.segments.back() {
+            assert_eq!(last.end(), segment.header.base, "the chain has no gap");
+        }
+        self.segments.push_back(segment);
+    }
+
+    /// Forgets the first segment; at least one stays.
+    pub(crate) fn pop_front(&mut self) {
+        assert!(self.segments.len() > 1, "the last segment holds the end of the log and stays");
+        self.segments.pop_front();
+    }
+
+    pub(crate) fn front(&self) -> Option<&Arc<Segment>> {
+        self.segments.front()
+    }
+
+    pub(crate) fn back(&self) -> Option<&Arc<Segment>> {
+        self.segments.back()
+    }
+
+    /// The segment that holds `lsn`. Searches from the end, where writers and most readers are.
+    pub(crate) fn find(&self, lsn: Lsn) -> Option<&Arc<Segment>> {
+        self.segments.iter().rev().find(|segment| segment.holds(lsn))
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
+        self.segments.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The base of the first segment; [`Lsn::ZERO`] of an empty chain.
+    pub(crate) fn first(&self) -> Lsn {
+        self.front().map_or(Lsn::ZERO, |segment| segment.header.base)
+    }
+
+    /// The end of the last segment; [`Lsn::ZERO`] of an empty chain.
+    pub(crate) fn end(&self) -> Lsn {
+        self.back().map_or(Lsn::ZERO, |segment| segment.end())
+    }
+}
+
+/// Writes a header to a spare device, makes it persistent, and only then gives it a segment's name (invariant 1).
+pub(crate) fn install(
+    shelf: &dyn Shelf,
+    spare: &str,
+    device: Arc<dyn Device>,
+    header: SegmentHeader,
+) -> Result<Segment, DeviceError> {
+    assert_eq!(device.len(), header.bytes);
+    let mut block = AlignedBuffer::zeroed(BLOCK_BYTES as usize);
+    header.encode(&mut block);
+    device.write_flush(0, &block)?;
+    shelf.rename(spare, &segment_name(header.base))?;
+    Ok(Segment { header, device })
+}
+
+pub(crate) fn segment_name(base: Lsn) -> String {
+    format!("journal-{:016x}", base.0)
+}
+
+fn segment_base(name: &str) -> Option<Lsn> {
+    let digits = name.strip_prefix("journal-")?;
+    let base = u64::from_str_radix(digits, 16).ok().map(Lsn)?;
+    (segment_name(base) == name).then_some(base)
+}
+
+pub(crate) fn spare_name(number: u32) -> String {
+    format!("spare-{number:08x}")
+}
+
+pub(crate) fn spare_number(name: &str) -> Option<u32> {
+    let number = u32::from_str_radix(name.strip_prefix("spare-")?, 16).ok()?;
+    (spare_name(number) == name).then_some(number)
+}

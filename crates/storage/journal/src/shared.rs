@@ -1,0 +1,247 @@
+//! What the threads of a journal share: one mutex over the plain state machine, and who waits for what.
+//!
+//! ```text
+//!   append ----> state (mutex) <---- commit: leader takes a batch, unlocks, writes + flushes, locks, finishes
+//!                  |                          followers wait in the slot of their batch
+//!                  +-- chain of segments <--- upkeep (own mutex): makes the next segment, recycles truncated ones
+//! ```
+//!
+//! Lock order: `upkeep`, then `state`. No I/O under `state`. A panic under `state` is an assert that found the journal's
+//! own bookkeeping wrong: every later call then panics too, which is the safe answer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use device::{DeviceError, Shelf};
+
+use crate::error::JournalError;
+use crate::lsn::Lsn;
+use crate::options::{Options, Preparation, Stats};
+use crate::pipeline::{Pipeline, Write};
+use crate::reader::Source;
+use crate::segment::{Chain, Segment};
+use crate::upkeep::Upkeep;
+
+/// Waiting committers are kept apart by batch, so that a finished batch wakes its own and nobody else. More than the
+/// batches that can be between filling and finished (one per buffer, and the one to come).
+const SLOTS: usize = 8;
+const _: () = assert!(SLOTS > crate::options::BUFFERS + 1);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) shelf: Arc<dyn Shelf>,
+    pub(crate) options: Options,
+    state: Mutex<State>,
+    pub(crate) upkeep: Mutex<Upkeep>,
+    /// A copy of the pipeline's `durable`, for readers.
+    durable: AtomicU64,
+    /// Committers, by the number of their batch.
+    slots: [Condvar; SLOTS],
+    /// The appender that has the turn, for a buffer.
+    pub(crate) buffer_freed: Condvar,
+    /// Appenders, for the turn.
+    pub(crate) turn_freed: Condvar,
+    /// The appender that has the turn, for a segment.
+    pub(crate) prepared: Condvar,
+    /// The preparing thread, for work.
+    pub(crate) work: Condvar,
+    /// Callers of `wait_appended`.
+    pub(crate) appended: Condvar,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) chain: Chain,
+    /// The segment in which the next batch starts, or which it has filled.
+    pub(crate) tail: Arc<Segment>,
+    /// An append that takes more than one frame, or has to wait, has the turn: the others wait.
+    pub(crate) turn: bool,
+    pub(crate) turn_waiters: u32,
+    pub(crate) append_waiters: u32,
+    /// Committers in each slot.
+    waiting: [u32; SLOTS],
+    /// The next segment is asked for.
+    pub(crate) wanted: bool,
+    /// Why it could not be made, until the append that needs it is told.
+    pub(crate) preparation_failure: Option<JournalError>,
+    /// The journal is being closed.
+    pub(crate) stop: bool,
+    pub(crate) stats: Stats,
+}
+
+pub(crate) type Guard<'a> = MutexGuard<'a, State>;
+
+impl Shared {
+    pub(crate) fn new(
+        shelf: Arc<dyn Shelf>,
+        options: Options,
+        upkeep: Upkeep,
+        chain: Chain,
+        pipeline: Pipeline,
+    ) -> Shared {
+        let tail = chain.find(pipeline.next()).or(chain.back()).expect("opening made at least one segment").clone();
+        let durable = AtomicU64::new(pipeline.durable().0);
+        let state = State {
+            pipeline,
+            chain,
+            tail,
+            turn: false,
+            turn_waiters: 0,
+            append_waiters: 0,
+            waiting: [0; SLOTS],
+            wanted: false,
+            preparation_failure: None,
+            stop: false,
+            stats: Stats::default(),
+        };
+        Shared {
+            shelf,
+            options,
+            state: Mutex::new(state),
+            upkeep: Mutex::new(upkeep),
+            durable,
+            slots: Default::default(),
+            buffer_freed: Condvar::new(),
+            turn_freed: Condvar::new(),
+            prepared: Condvar::new(),
+            work: Condvar::new(),
+            appended: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_> {
+        self.state.lock().expect("no thread panicked inside the journal")
+    }
+
+    pub(crate) fn wait<'a>(&self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
+        condition.wait(state).expect("no thread panicked inside the journal")
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Waits until everything before `target` is durable, writing whatever waits to be written if nobody else does.
+    pub(crate) fn commit_before<'a>(&'a self, mut state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
+        loop {
+            if state.pipeline.durable() >= target {
+                return Ok(());
+            }
+            state.check()?;
+            if let Some(write) = state.pipeline.take() {
+                state = self.write(state, write);
+                continue;
+            }
+            let slot = slot_of(state.pipeline.batch_of(target));
+            state.waiting[slot] += 1;
+            state = self.wait(&self.slots[slot], state);
+            state.waiting[slot] -= 1;
+        }
+    }
+
+    /// Writes and flushes one batch, without the lock, and tells everybody whom that concerns.
+    pub(crate) fn write<'a>(&'a self, mut state: Guard<'a>, write: Write) -> Guard<'a> {
+        let segment = state.chain.find(write.start).expect("a batch in flight keeps its segment").clone();
+        let stats = &mut state.stats;
+        stats.batches += 1;
+        stats.written_bytes += write.buffer.len() as u64;
+        stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
+        stats.batches_overlapped += u64::from(write.overlaps);
+        drop(state);
+        let panicking = FailOnPanic(self);
+        let result = segment.device.write_flush(segment.offset(write.start), &write.buffer);
+        std::mem::forget(panicking);
+        let mut state = self.lock();
+        let finished = state.pipeline.finish(write, result);
+        self.durable.store(state.pipeline.durable().0, Ordering::Release);
+        if state.pipeline.failure().is_some() {
+            self.wake_everybody();
+            return state;
+        }
+        for batch in finished {
+            if state.waiting[slot_of(batch)] > 0 {
+                self.slots[slot_of(batch)].notify_all();
+            }
+        }
+        if state.turn {
+            self.buffer_freed.notify_one();
+        }
+        // The next leader: one of those whom the waiting batches serve.
+        if state.pipeline.may_take()
+            && let Some(batch) = state.pipeline.waiting_batches().find(|batch| state.waiting[slot_of(*batch)] > 0)
+        {
+            self.slots[slot_of(batch)].notify_one();
+        }
+        state
+    }
+
+    pub(crate) fn wake_everybody(&self) {
+        self.slots.iter().for_each(Condvar::notify_all);
+        for condition in [&self.buffer_freed, &self.turn_freed, &self.prepared, &self.work, &self.appended] {
+            condition.notify_all();
+        }
+    }
+}
+
+/// A device that panics would leave its batch in flight for ever, and its followers waiting.
+struct FailOnPanic<'a>(&'a Shared);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        let name = "the journal's device (it panicked)".into();
+        self.0.lock().pipeline.fail(Arc::new(DeviceError::Poisoned { name }));
+        self.0.wake_everybody();
+    }
+}
+
+fn slot_of(batch: u64) -> usize {
+    (batch % SLOTS as u64) as usize
+}
+
+impl State {
+    /// Errors: [`JournalError::Poisoned`].
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        match self.pipeline.failure() {
+            Some(cause) => Err(JournalError::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that a batch is being filled, in the tail segment or the one behind it, and asks for the segment
+    /// after that in time. `false`: no buffer is free, or no segment is ready.
+    pub(crate) fn open_batch(&mut self, shared: &Shared, flags: u8) -> bool {
+        let next = self.pipeline.next();
+        if next == self.tail.end() {
+            let Some(segment) = self.chain.find(next) else { return false };
+            self.tail = segment.clone();
+            self.pipeline.enter(self.tail.start());
+        }
+        let half = self.tail.header.base.plus(self.tail.header.bytes / 2);
+        let last = self.chain.end() == self.tail.end();
+        let background = shared.options.preparation == Preparation::Background;
+        if background && last && next >= half && !self.wanted && self.preparation_failure.is_none() {
+            self.wanted = true;
+            shared.work.notify_one();
+        }
+        self.pipeline.open_batch(self.tail.end(), flags)
+    }
+}
+
+impl Source for Shared {
+    fn first(&self) -> Lsn {
+        self.lock().chain.first()
+    }
+
+    fn limit(&self) -> Lsn {
+        self.durable()
+    }
+
+    fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>> {
+        self.lock().chain.find(lsn).cloned()
+    }
+
+    fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError> {
+        Ok(lsn < self.first())
+    }
+}

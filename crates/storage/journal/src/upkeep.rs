@@ -1,0 +1,168 @@
+//! Making the next segment ready, and taking truncated ones out of the chain.
+//!
+//! ```text
+//!   allocate --> spare-N --(header written, flushed; renamed)--> journal-BASE --(truncate: renamed)--> spare-M
+//!                   ^                                                                                    |
+//!                   +------------------------------- used again ----------------------------------------+
+//! ```
+//!
+//! What a recycled segment still holds is rejected by position: every frame says its LSN, and no LSN is used twice.
+//! Order of a truncation: the segment leaves the shelf's chain (a rename, persistent when it returns), from the front
+//! only; then it leaves the chain in memory; only then may its blocks be written again, because all of this happens
+//! under the `upkeep` lock. A reader that meets foreign bytes asks whether its place was truncated before it cries.
+
+use std::sync::Arc;
+
+use device::{DeviceError, Shelf};
+
+use crate::error::JournalError;
+use crate::format::SegmentHeader;
+use crate::lsn::{Lsn, Nonce};
+use crate::options::Options;
+use crate::segment::{Segment, install, spare_name, spare_number};
+use crate::shared::Shared;
+
+/// The spares on the shelf. Whoever changes which segments there are holds this.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    spares: Vec<u32>,
+    next_number: u32,
+}
+
+/// A segment made ready, and whether it had been one before.
+pub(crate) struct Prepared {
+    pub(crate) segment: Segment,
+    pub(crate) recycled: bool,
+}
+
+impl Upkeep {
+    /// Finds the spares left by earlier openings.
+    pub(crate) fn load(shelf: &dyn Shelf) -> Result<Upkeep, DeviceError> {
+        let spares: Vec<u32> = shelf.list()?.iter().filter_map(|name| spare_number(name)).collect();
+        let next_number = spares.iter().max().map_or(0, |number| number + 1);
+        Ok(Upkeep { spares, next_number })
+    }
+
+    /// Makes a segment at `base` out of a spare, or of new space.
+    pub(crate) fn prepare(
+        &mut self,
+        shelf: &dyn Shelf,
+        options: &Options,
+        base: Lsn,
+        nonce: Nonce,
+        durable: Lsn,
+    ) -> Result<Prepared, JournalError> {
+        let header = SegmentHeader { base, bytes: options.segment_bytes, nonce, durable };
+        while let Some(number) = self.spares.last().copied() {
+            let name = spare_name(number);
+            let device = match shelf.open(&name) {
+                // An earlier attempt failed after it had taken effect.
+                Err(DeviceError::NotFound { .. }) => {
+                    self.spares.pop();
+                    continue;
+                }
+                other => other?,
+            };
+            if device.len() == options.segment_bytes {
+                let segment = install(shelf, &name, device, header)?;
+                self.spares.pop();
+                return Ok(Prepared { segment, recycled: true });
+            }
+            // Of another size: the options have changed.
+            drop(device);
+            shelf.remove(&name)?;
+            self.spares.pop();
+        }
+        let number = self.take_number();
+        let name = spare_name(number);
+        let device = shelf.create(&name, options.segment_bytes).map_err(|error| match error {
+            DeviceError::Full { bytes, .. } => JournalError::Full { bytes },
+            other => other.into(),
+        })?;
+        // It is a spare from here on: if the next step fails it is used by the next attempt.
+        self.spares.push(number);
+        let segment = install(shelf, &name, device, header)?;
+        self.spares.pop();
+        Ok(Prepared { segment, recycled: false })
+    }
+
+    /// Takes the name of a truncated segment off the shelf: kept as a spare while there are few, else removed.
+    fn retire(&mut self, shelf: &dyn Shelf, segment: &Segment, spares_max: usize) -> Result<(), DeviceError> {
+        let done = if self.spares.len() < spares_max {
+            let number = self.take_number();
+            let renamed = shelf.rename(&segment.name(), &spare_name(number));
+            if renamed.is_ok() {
+                self.spares.push(number);
+            }
+            renamed
+        } else {
+            shelf.remove(&segment.name())
+        };
+        match done {
+            // An earlier attempt failed after it had taken effect.
+            Err(DeviceError::NotFound { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn take_number(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number = self.next_number.checked_add(1).expect("2^32 segments are not reached");
+        number
+    }
+}
+
+impl Shared {
+    /// Adds one segment to the end of the chain.
+    pub(crate) fn prepare(&self) -> Result<(), JournalError> {
+        let mut upkeep = self.upkeep.lock().expect("no thread panicked inside the journal");
+        let (base, nonce, durable) = {
+            let state = self.lock();
+            (state.chain.end(), state.pipeline.nonce(), state.pipeline.persisted())
+        };
+        let prepared = upkeep.prepare(&*self.shelf, &self.options, base, nonce, durable)?;
+        let mut state = self.lock();
+        state.chain.push(Arc::new(prepared.segment));
+        if prepared.recycled {
+            state.stats.segments_recycled += 1;
+        } else {
+            state.stats.segments_created += 1;
+        }
+        Ok(())
+    }
+
+    /// The preparing thread: works when asked, until the journal is closed.
+    pub(crate) fn prepare_when_asked(&self) {
+        let mut state = self.lock();
+        while !state.stop {
+            if !state.wanted {
+                state = self.wait(&self.work, state);
+                continue;
+            }
+            drop(state);
+            let result = self.prepare();
+            state = self.lock();
+            state.wanted = false;
+            state.preparation_failure = result.err();
+            self.prepared.notify_all();
+        }
+    }
+
+    /// Frees the segments that end at or before `before`, all but those that are being written.
+    pub(crate) fn truncate(&self, before: Lsn) -> Result<(), JournalError> {
+        let mut upkeep = self.upkeep.lock().expect("no thread panicked inside the journal");
+        loop {
+            let segment = {
+                let state = self.lock();
+                let front = state.chain.front().expect("the tail segment stays").clone();
+                let in_use = Arc::ptr_eq(&front, &state.tail) || front.end() > state.pipeline.durable();
+                if in_use || front.end() > before {
+                    return Ok(());
+                }
+                front
+            };
+            upkeep.retire(&*self.shelf, &segment, self.options.spare_segments)?;
+            self.lock().chain.pop_front();
+        }
+    }
+}

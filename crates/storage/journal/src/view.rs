@@ -1,0 +1,168 @@
+//! [`View`]: reading a journal without owning it, also while another process writes it.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use device::{DeviceError, Shelf};
+
+use crate::error::{Corruption, JournalError};
+use crate::format::BatchHeader;
+use crate::lsn::Lsn;
+use crate::options::Record;
+use crate::reader::{Reader, Source, read_one};
+use crate::recovery::{Ending, Verdict, Visit, walk};
+use crate::scan::Progress;
+use crate::segment::{Access, Chain, Segment};
+use crate::window::Window;
+
+/// A journal opened to read. Changes nothing on the shelf.
+///
+/// It ends at the last whole batch there was when it was opened or [refreshed](View::refresh). A batch that is only
+/// half there, because another process is writing it, ends the view quietly. Two things to know of the end of a journal
+/// that is being written: its last records may not be acknowledged yet, and a power failure may still take them.
+#[derive(Debug)]
+pub struct View {
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    shelf: Arc<dyn Shelf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    chain: Chain,
+    ending: Ending,
+}
+
+/// How often opening starts anew because segments were truncated under it. A writer truncates once per segment filled,
+/// which takes far longer than listing a shelf.
+const ATTEMPTS: u32 = 16;
+
+impl View {
+    /// Opens what is on the shelf; an empty shelf is an empty log. Reads the whole log once.
+    ///
+    /// Damage does not hinder it: the view then ends before the damage, which [`corruption`](View::corruption) tells.
+    ///
+    /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
+    /// [`JournalError::Device`].
+    pub fn open(shelf: Arc<dyn Shelf>) -> Result<View, JournalError> {
+        let (chain, ending) = look(&*shelf, None, &mut |_, _, _| ())?;
+        let state = Mutex::new(State { chain, ending });
+        Ok(View { seen: Arc::new(Seen { shelf, state }) })
+    }
+
+    /// Looks again: goes on from the end seen last. Answers the new end.
+    ///
+    /// Errors: as of [`open`](View::open).
+    pub fn refresh(&self) -> Result<Lsn, JournalError> {
+        let from = self.seen.lock().ending.progress;
+        let (chain, ending) = look(&*self.seen.shelf, Some(from), &mut |_, _, _| ())?;
+        *self.seen.lock() = State { chain, ending };
+        Ok(self.end())
+    }
+
+    /// The oldest position there is.
+    pub fn first(&self) -> Lsn {
+        self.seen.first()
+    }
+
+    /// Behind the last whole batch.
+    pub fn end(&self) -> Lsn {
+        self.seen.limit()
+    }
+
+    /// Complete records before [`end`](View::end), since [`first`](View::first) of the time of opening.
+    pub fn records(&self) -> u64 {
+        self.seen.lock().ending.progress.records
+    }
+
+    /// Bytes at the end that a recovery would drop (of a journal that is being written: that are on their way).
+    pub fn torn_bytes(&self) -> u64 {
+        self.seen.lock().ending.torn_bytes
+    }
+
+    /// The damage for which opening the journal would be refused, if there is any.
+    pub fn corruption(&self) -> Option<Corruption> {
+        let state = self.seen.lock();
+        assert_eq!(state.ending.corruption.is_some(), state.ending.verdict == Verdict::Corrupt);
+        state.ending.corruption.clone()
+    }
+
+    /// The records from `from` on, up to [`end`](View::end); as [`crate::Journal::read`].
+    pub fn read(&self, from: Lsn) -> Reader {
+        Reader::new(self.seen.clone(), from)
+    }
+
+    /// The record at `lsn`; as [`crate::Journal::read_at`].
+    ///
+    /// Errors: as there.
+    pub fn read_at(&self, lsn: Lsn) -> Result<Record, JournalError> {
+        read_one(self.seen.clone(), lsn)
+    }
+
+    /// The segments, in order.
+    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+        self.seen.lock().chain.iter().cloned().collect()
+    }
+
+    /// Walks the whole log anew.
+    pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<Ending, JournalError> {
+        look(&*self.seen.shelf, None, visit).map(|(_, ending)| ending)
+    }
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while a view is exchanged")
+    }
+}
+
+impl Source for Seen {
+    fn first(&self) -> Lsn {
+        self.lock().chain.first()
+    }
+
+    fn limit(&self) -> Lsn {
+        self.lock().ending.progress.position
+    }
+
+    fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>> {
+        self.lock().chain.find(lsn).cloned()
+    }
+
+    fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError> {
+        let chain = load(&*self.shelf)?;
+        Ok(lsn < chain.first())
+    }
+}
+
+/// Loads the chain; again if a segment vanishes between being listed and being opened.
+fn load(shelf: &dyn Shelf) -> Result<Chain, JournalError> {
+    let mut attempt = 1;
+    loop {
+        match Chain::load(shelf, Access::Read) {
+            Err(JournalError::Device(DeviceError::NotFound { .. })) if attempt < ATTEMPTS => attempt += 1,
+            other => return other,
+        }
+    }
+}
+
+/// Loads the chain and walks it; again if its front was truncated meanwhile, which looks like damage.
+fn look(shelf: &dyn Shelf, from: Option<Progress>, visit: Visit<'_>) -> Result<(Chain, Ending), JournalError> {
+    let mut attempt = 1;
+    loop {
+        let chain = load(shelf)?;
+        let identity = chain.front().map_or(0, |segment| segment.header.nonce.identity);
+        let start = Progress::new(chain.first(), identity);
+        let from = from.filter(|progress| progress.position >= chain.first() && progress.nonce.identity == identity);
+        let mut visited =
+            |segment: &Arc<Segment>, header: &BatchHeader, window: &mut Window| visit(segment, header, window);
+        let ending = walk(&chain, from.unwrap_or(start), &mut visited)?;
+        if ending.verdict != Verdict::Corrupt || attempt == ATTEMPTS || load(shelf)?.first() == chain.first() {
+            return Ok((chain, ending));
+        }
+        attempt += 1;
+    }
+}

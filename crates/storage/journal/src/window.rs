@@ -1,0 +1,65 @@
+//! [`Window`]: a sliding piece of a segment in memory, so that walking small frames does not read the device for each.
+//!
+//! A window never holds bytes behind the limit that its user names, because those may still be being written: what it
+//! holds stays true.
+
+use std::sync::Arc;
+
+use device::{AlignedBuffer, DeviceError};
+
+use crate::format::BLOCK_BYTES;
+use crate::lsn::Lsn;
+use crate::segment::Segment;
+
+/// How much is read at once: enough that a device's per-request cost vanishes (at 20 us and 1 GB/s, a quarter).
+const READ_AHEAD_BYTES: u64 = 256 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    segment: Arc<Segment>,
+    /// Offset in the segment of the first byte held.
+    start: u64,
+    held: AlignedBuffer,
+}
+
+impl Window {
+    pub(crate) fn new(segment: Arc<Segment>) -> Window {
+        Window { segment, start: 0, held: AlignedBuffer::new() }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Drops what is held: the next call reads the device again.
+    pub(crate) fn forget(&mut self) {
+        self.held.clear();
+    }
+
+    /// The `bytes` at `lsn`, none of which lie behind `limit`; reads ahead up to `limit`.
+    pub(crate) fn bytes(&mut self, lsn: Lsn, bytes: usize, limit: Lsn) -> Result<&[u8], DeviceError> {
+        let from = self.segment.offset(lsn);
+        let to = from + bytes as u64;
+        assert!(to <= self.segment.header.bytes, "a frame does not leave its segment");
+        if from < self.start || to > self.start + self.held.len() as u64 {
+            self.load(from, to, limit)?;
+        }
+        let at = (from - self.start) as usize;
+        Ok(&self.held[at..at + bytes])
+    }
+
+    fn load(&mut self, from: u64, to: u64, limit: Lsn) -> Result<(), DeviceError> {
+        let start = from - from % BLOCK_BYTES;
+        let needed = to.next_multiple_of(BLOCK_BYTES);
+        let allowed = self.segment.offset(limit.min(self.segment.end()).max(self.segment.header.base));
+        let end = (start + READ_AHEAD_BYTES).min(allowed - allowed % BLOCK_BYTES).max(needed);
+        // Cleared first: after a failed read nothing is held.
+        self.held.clear();
+        let mut held = std::mem::take(&mut self.held);
+        held.resize((end - start) as usize, 0);
+        self.segment.device.read(start, &mut held)?;
+        self.held = held;
+        self.start = start;
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! What a journal does when nothing goes wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::MemoryShelf;
+use journal::{Journal, JournalError, Lsn, Options, Preparation, Record, View};
+
+fn small() -> Options {
+    Options {
+        segment_bytes: 32 << 10,
+        buffer_bytes: 8 << 10,
+        max_record_bytes: 1 << 20,
+        preparation: Preparation::Inline,
+        identity: 0xabcd,
+        ..Options::default()
+    }
+}
+
+fn payload(number: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|i| (i * 31 + number * 7 + (i >> 8)) as u8).collect()
+}
+
+fn all(journal: &Journal) -> Vec<Record> {
+    journal.read(journal.first()).collect::<Result<_, _>>().expect("everything is readable")
+}
+
+#[test]
+fn what_was_appended_is_read_back_in_order_before_and_after_reopening() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let mut expected = Vec::new();
+    for round in 0..4u64 {
+        let (journal, recovered) = Journal::open(shelf.clone(), small()).expect("opens");
+        assert_eq!((recovered.records, recovered.torn_bytes), (expected.len() as u64, 0));
+        for number in 0..40 {
+            let number = round * 40 + number;
+            let record = payload(number, (number as usize * 97) % 3000);
+            let (left, right) = record.split_at(record.len() / 3);
+            let lsn = journal.append(number as u8, &[left, right]).expect("appends");
+            if number % 3 == 0 {
+                journal.commit(lsn).expect("commits");
+                assert!(journal.durable() > lsn);
+            }
+            expected.push(Record { lsn, kind: number as u8, payload: record });
+        }
+        journal.commit(journal.appended()).expect("commits");
+        assert_eq!(journal.durable(), journal.appended());
+        assert_eq!(all(&journal), expected);
+        for record in &expected {
+            assert_eq!(journal.read_at(record.lsn).expect("is there"), *record);
+        }
+        journal.close().expect("closes");
+    }
+    let view = View::open(shelf).expect("opens");
+    assert_eq!(view.read(view.first()).collect::<Result<Vec<_>, _>>().expect("readable"), expected);
+    assert_eq!(view.corruption(), None);
+}
+
+#[test]
+fn a_record_may_be_larger_than_buffers_and_segments() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let mut expected = Vec::new();
+    for (number, bytes) in [0, 1, 5_000, 8_192, 31_000, 32_768, 200_000, 1 << 20, 17].into_iter().enumerate() {
+        let record = payload(number as u64, bytes);
+        let lsn = journal.append(number as u8, &[&record]).expect("appends");
+        expected.push(Record { lsn, kind: number as u8, payload: record });
+    }
+    assert!(matches!(journal.append(0, &[&vec![0; (1 << 20) + 1]]), Err(JournalError::TooLarge { .. })));
+    journal.commit(expected[expected.len() - 1].lsn).expect("commits");
+    assert_eq!(all(&journal), expected);
+    drop(journal);
+    let (journal, recovered) = Journal::open(shelf, small()).expect("opens");
+    assert_eq!(recovered.records, expected.len() as u64);
+    assert_eq!(all(&journal), expected);
+}
+
+#[test]
+fn truncation_gives_up_whole_segments_and_keeps_what_lies_behind() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let mut records = Vec::new();
+    for number in 0..200u64 {
+        let record = payload(number, 1000);
+        let lsn = journal.append(1, &[&record]).expect("appends");
+        journal.commit(lsn).expect("commits");
+        records.push(Record { lsn, kind: 1, payload: record });
+    }
+    let middle = records[100].lsn;
+    journal.truncate(middle).expect("truncates");
+    assert!(journal.first() > Lsn::ZERO && journal.first() <= middle);
+    assert!(matches!(journal.read_at(records[0].lsn), Err(JournalError::Truncated { .. })));
+    assert!(matches!(journal.read(records[0].lsn).next(), Some(Err(JournalError::Truncated { .. }))));
+    let kept: Vec<Record> = records.iter().filter(|record| record.lsn >= journal.first()).cloned().collect();
+    assert!(kept.len() >= 100);
+    assert_eq!(all(&journal), kept);
+    for number in 200..400u64 {
+        let lsn = journal.append(1, &[&payload(number, 1000)]).expect("appends");
+        journal.commit(lsn).expect("commits");
+        journal.truncate(lsn).expect("truncates");
+    }
+    assert!(journal.stats().segments_recycled > 10, "{:?}", journal.stats());
+    drop(journal);
+    let (journal, _) = Journal::open(shelf, small()).expect("opens");
+    assert_eq!(all(&journal).last().map(|record| record.payload.clone()), Some(payload(399, 1000)));
+}
+
+#[test]
+fn positions_that_are_no_records_are_told_from_damage() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, recovered) = Journal::open(shelf, small()).expect("opens");
+    let one = journal.append(7, &[&payload(1, 10_000)]).expect("appends");
+    let two = journal.append(7, &[&payload(2, 100)]).expect("appends");
+    assert!(matches!(journal.read_at(one), Err(JournalError::BeyondEnd { .. })));
+    journal.commit(two).expect("commits");
+    assert_eq!(journal.read_at(two).expect("is there").payload, payload(2, 100));
+    for wrong in [recovered.end.0, one.0 + 8, one.0 + 9_000, two.0 - 8, two.0 + 1] {
+        let answer = journal.read_at(Lsn(wrong));
+        assert!(matches!(answer, Err(JournalError::NoRecord { .. })), "{wrong}: {answer:?}");
+    }
+    assert_eq!(journal.read(recovered.end).count(), 2);
+    let mut tailing = journal.read(journal.durable());
+    assert!(tailing.next().is_none());
+    let three = journal.append(7, &[b"three"]).expect("appends");
+    assert!(tailing.next().is_none());
+    journal.commit(three).expect("commits");
+    assert_eq!(tailing.next().expect("one more").expect("readable").lsn, three);
+}
+
+#[test]
+fn waiting_for_appends_returns_at_once_when_there_is_one_and_after_the_timeout_when_not() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf, small()).expect("opens");
+    let before = journal.appended();
+    assert_eq!(journal.wait_appended(before, Duration::ZERO), before);
+    let lsn = journal.append(1, &[b"x"]).expect("appends");
+    let after = journal.wait_appended(before, Duration::from_secs(3600));
+    assert!(after > lsn);
+    journal.commit(after).expect("commits");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| journal.wait_appended(after, Duration::from_secs(3600)));
+        let lsn = journal.append(1, &[b"y"]).expect("appends");
+        assert!(waiter.join().expect("returns") > lsn);
+    });
+}
