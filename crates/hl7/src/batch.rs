@@ -106,6 +106,8 @@ pub struct Batch<'a> {
     raw: &'a [u8],
     /// All parts in order.
     pub parts: Vec<Part>,
+    /// Where the messages are, in order.
+    pub messages: Vec<Range<usize>>,
     /// What does not fit, in order.
     pub problems: Vec<Problem>,
 }
@@ -117,12 +119,7 @@ impl<'a> Batch<'a> {
         self.raw
     }
 
-    /// Where the messages are, in order.
-    pub fn messages(&self) -> impl Iterator<Item = Range<usize>> {
-        self.parts.iter().filter(|part| part.kind == Kind::Message).map(|part| part.range.clone())
-    }
-
-    /// Whether there is anything but one message.
+    /// Whether there is one message and nothing else.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         matches!(&self.parts[..], [Part { kind: Kind::Message, .. }])
@@ -205,7 +202,7 @@ struct Open {
 
 impl<'a> Splitter<'a> {
     fn new(raw: &'a [u8]) -> Splitter<'a> {
-        let batch = Batch { raw, parts: Vec::new(), problems: Vec::new() };
+        let batch = Batch { raw, parts: Vec::new(), messages: Vec::new(), problems: Vec::new() };
         Splitter { batch, separator: None, file: None, group: None, batches: 0 }
     }
 
@@ -312,12 +309,15 @@ impl<'a> Splitter<'a> {
     fn finish(mut self) -> Batch<'a> {
         self.end_group();
         self.end_file();
-        let Batch { raw, parts, problems } = &mut self.batch;
+        let Batch { raw, parts, messages, problems } = &mut self.batch;
         if parts.is_empty() && !raw.is_empty() {
             parts.push(Part { kind: Kind::Stray, range: 0..raw.len() });
         }
         for (part, Part { kind, range }) in parts.iter().enumerate() {
             let bytes = range.len();
+            if *kind == Kind::Message {
+                messages.push(range.clone());
+            }
             if *kind == Kind::Stray && blanks(&raw[range.clone()]) < bytes {
                 problems.push(Problem::Stray { part, bytes });
             }

@@ -48,7 +48,7 @@ fn a_plain_message_is_a_batch_of_one() {
     for raw in ["MSH|^~\\&|A\rPID|1\r", "MSH|^~\\&|A", "\u{feff}MSH|^~\\&|A\r", "\r\n\0 MSH|^~\\&|A\r\n\r\n"] {
         let batch = batch::split(raw.as_bytes());
         assert!(batch.is_plain(), "{raw:?}");
-        assert_eq!(batch.messages().next(), Some(0..raw.len()), "{raw:?}");
+        assert_eq!(batch.messages.first(), Some(&(0..raw.len())), "{raw:?}");
         assert_eq!(batch.problems, []);
         assert!(Message::parse(raw.as_bytes()).is_ok());
     }
@@ -173,7 +173,7 @@ fn headers_are_read_by_their_own_delimiters() {
     assert!(batch.segment(5).is_none());
     let unreadable = batch::split(b"BHS|||\rMSH|\rjunk");
     assert!(unreadable.segment(0).is_none(), "a header that declares no delimiters");
-    assert_eq!(unreadable.messages().count(), 1, "its message is there all the same");
+    assert_eq!(unreadable.messages.len(), 1, "its message is there all the same");
 }
 
 #[test]
@@ -214,14 +214,14 @@ fn a_batch_is_answered_by_a_batch() {
         ]
     );
     let again = batch::split(response.as_bytes());
-    assert_eq!((again.messages().count(), again.problems), (2, vec![]), "a response is a batch without a fault");
+    assert_eq!((again.messages.len(), again.problems), (2, vec![]), "a response is a batch without a fault");
 }
 
 #[test]
 fn an_answer_has_the_headers_its_batch_had() {
     let respond = |raw: &str| {
         let batch = batch::split(raw.as_bytes());
-        let answers = vec![b"MSH|\r".to_vec(); batch.messages().count()];
+        let answers = vec![b"MSH|\r".to_vec(); batch.messages.len()];
         String::from_utf8(batch::respond(&batch, &answers, "", String::new)).expect("ASCII")
     };
     assert_eq!(respond("MSH|^~\\&|\rMSH|^~\\&|\r"), "MSH|\rMSH|\r");
@@ -239,7 +239,7 @@ fn corpus_files_tile_and_only_the_known_one_has_a_wrong_count() {
     for (path, file) in super::corpus::files() {
         let batch = batch::split(&file);
         tiles(&batch);
-        for range in batch.messages() {
+        for range in batch.messages {
             messages += 1;
             if let Ok(message) = Message::parse(&file[range]) {
                 assert!(message.segments().all(|segment| !matches!(segment.name().bytes(), b"BTS" | b"FTS")));

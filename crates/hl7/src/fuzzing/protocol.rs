@@ -56,7 +56,7 @@ pub fn batch(data: &[u8]) {
     assert!(batch.problems.iter().all(|problem| problem.part() < batch.parts.len()));
 
     let mut answers = Vec::new();
-    for range in batch.messages() {
+    for range in batch.messages.iter().cloned() {
         let alone = batch::split(&data[range.clone()]);
         assert!(alone.parts[0].kind == Kind::Message, "a message alone starts with a message");
         let reply = Reply { code: Code::AE, control_id: "2", timestamp: "2026", text: None, problem: None };
@@ -76,7 +76,7 @@ fn check_response(batch: &Batch<'_>, answers: &[Vec<u8>]) {
     let response = batch::respond(batch, answers, "2026", || "3".to_owned());
     let again = batch::split(&response);
     assert_eq!(again.problems, [], "{}", response.escape_ascii());
-    let messages: Vec<&[u8]> = again.messages().map(|range| &response[range]).collect();
+    let messages: Vec<&[u8]> = again.messages.iter().map(|range| &response[range.clone()]).collect();
     assert!(messages.into_iter().eq(answers.iter().filter(|answer| !answer.is_empty())));
 }
 
