@@ -13,6 +13,9 @@
 //! Beside a crash shelf, [`Fault::Lost`] on a flush is the test of the tests: an engine that loses one flush must be caught
 //! by some crash image, or the images are too tame.
 //!
+//! What a *failed* flush leaves on a real medium is unknown sector by sector. This wrapper leaves the inner device as it was;
+//! put it around a crash shelf, and the images of that moment are what an engine must be able to reopen.
+//!
 //! It does not delay, and does not lose power; nothing here is random.
 
 use std::fmt;

@@ -15,6 +15,7 @@ fn open(directory: &Path) -> FileShelf {
 #[test]
 fn a_second_writer_is_told_who_holds_the_shelf_and_a_viewer_is_let_in() {
     let home = tempfile::tempdir().expect("temporary directory");
+    fs::write(home.path().join("lock"), "4294967295\n").expect("the number of a process long gone");
     let shelf = open(home.path());
     let device = shelf.create("a", BLOCK).expect("create");
     let second = FileShelf::open(home.path(), FileOptions::default()).expect_err("locked");
