@@ -139,7 +139,7 @@ impl<'a> Message<'a> {
     }
 
     pub(crate) fn lines(&self) -> Lines {
-        Lines::of(&self.raw[self.spans()[0].start as usize..])
+        self.table.lines()
     }
 
     fn at_span(&self, span: &Span) -> Segment<'a> {

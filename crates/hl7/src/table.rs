@@ -49,14 +49,15 @@ pub(crate) struct Table {
     inline: [Span; INLINE],
     len: usize,
     heap: Vec<Span>,
+    lines: Lines,
 }
 
 impl Table {
     /// Splits `raw[start..]` into lines. `raw` is shorter than 4 GiB (checked by the caller).
     pub(crate) fn scan(raw: &[u8], start: usize, field: u8) -> Table {
         let empty = Span { start: 0, end: 0, name: SegmentName::UNREADABLE };
-        let mut table = Table { inline: [empty; INLINE], len: 0, heap: Vec::new() };
         let lines = Lines::of(&raw[start..]);
+        let mut table = Table { inline: [empty; INLINE], len: 0, heap: Vec::new(), lines };
         let mut from = start;
         while from < raw.len() {
             let (end, next) = line_end(raw, from, field, lines);
@@ -79,6 +80,10 @@ impl Table {
             self.heap.push(span);
         }
         self.len += 1;
+    }
+
+    pub(crate) fn lines(&self) -> Lines {
+        self.lines
     }
 
     pub(crate) fn spans(&self) -> &[Span] {

@@ -5,9 +5,10 @@
 
 use memchr::{memchr, memchr2};
 
-use super::splice::Target;
+use super::splice::{Target, rewritten};
 use super::{Draft, Slot};
 use crate::path::{Path, Place, Which};
+use crate::segment::count;
 use crate::table::{Lines, breaks_line};
 use crate::{Delimiters, EditError, SegmentName};
 
@@ -46,12 +47,13 @@ impl Draft<'_> {
             return if segment.get(place).bytes() == raw { Ok(1) } else { Err(EditError::Header) };
         }
         check_value(raw, place, self.delimiters())?;
-        let repetitions = self.repetitions(at, place, true);
-        for &repetition in repetitions.as_slice() {
-            let target = Target::find(&self.segment(at), place, repetition)?;
-            self.splice(at, &target, raw)?;
-        }
-        Ok(repetitions.as_slice().len())
+        let repetition = match self.repetition(at, place) {
+            Selected::One(repetition) => repetition,
+            Selected::Several => return self.rewrite(at, place, Some(raw)),
+        };
+        let target = Target::find(&self.segment(at), place, repetition)?;
+        self.splice(at, &target, raw)?;
+        Ok(1)
     }
 
     /// Adds a repetition to the field in every segment the path selects; answers how many. An empty or absent field
@@ -81,8 +83,7 @@ impl Draft<'_> {
             return Err(EditError::Header);
         }
         let present = segment.field(field).bytes();
-        let next =
-            if present.is_empty() { 1 } else { crate::segment::count(present, self.delimiters().repetition) + 1 };
+        let next = if present.is_empty() { 1 } else { count(present, self.delimiters().repetition) + 1 };
         let place = Place { repetition: Some(Which::Nth(next as u32)), ..Place::field(field) };
         self.set_at(at, &place, raw).map(|_| ())
     }
@@ -93,12 +94,11 @@ impl Draft<'_> {
     /// # Errors
     /// [`EditError::Header`] for MSH, MSH-1 and MSH-2.
     pub fn delete(&mut self, path: &Path) -> Result<usize, EditError> {
+        let segments = self.select(&path.segment);
+        let Some(place) = &path.place else { return self.delete_segments(&segments) };
         let mut places = 0;
-        for at in self.select(&path.segment).into_iter().rev() {
-            places += match &path.place {
-                Some(place) => self.delete_places(at, place)?,
-                None => self.delete_segment(at).map(|()| 1)?,
-            };
+        for at in segments {
+            places += self.delete_places(at, place)?;
         }
         Ok(places)
     }
@@ -117,13 +117,7 @@ impl Draft<'_> {
     /// [`EditError::Header`] for index 0, [`EditError::NoIndex`].
     pub fn delete_segment(&mut self, at: usize) -> Result<(), EditError> {
         self.check_index(at, self.len())?;
-        if at == 0 {
-            return Err(EditError::Header);
-        }
-        if !matches!(self.slots.remove(at), Slot::Inserted(_)) {
-            self.deleted += 1;
-        }
-        Ok(())
+        self.delete_segments(&[at]).map(|_| ())
     }
 
     /// Puts a segment without fields at an index from 1 to [`len`](Self::len), which puts it last.
@@ -164,25 +158,48 @@ impl Draft<'_> {
         self.store(at, raw.to_vec())
     }
 
-    fn delete_places(&mut self, at: usize, place: &Place) -> Result<usize, EditError> {
-        self.check_place(at, place)?;
-        if self.segment(at).is_atomic(place.field) {
+    /// Takes the segments at these indexes, which ascend, out in one pass.
+    fn delete_segments(&mut self, segments: &[usize]) -> Result<usize, EditError> {
+        if segments.first() == Some(&0) {
             return Err(EditError::Header);
         }
-        let mut places = 0;
-        let repetitions = self.repetitions(at, place, false);
-        for &repetition in repetitions.as_slice().iter().rev() {
-            let segment = self.segment(at);
-            let Ok(mut target) = Target::find(&segment, place, repetition) else { continue };
-            if !target.exists() {
-                continue;
-            }
-            if repetition.is_some() && place.component.is_none() {
-                target.widen_over_separator(segment.raw(), self.delimiters().repetition);
-            }
-            places += usize::from(!target.range.is_empty());
-            self.splice(at, &target, b"")?;
+        let mut doomed = segments.iter().peekable();
+        let mut at = 0;
+        self.slots.retain(|slot| {
+            let dies = doomed.next_if_eq(&&at).is_some();
+            self.deleted += usize::from(dies && !matches!(slot, Slot::Inserted(_)));
+            at += 1;
+            !dies
+        });
+        Ok(segments.len())
+    }
+
+    fn delete_places(&mut self, at: usize, place: &Place) -> Result<usize, EditError> {
+        self.check_place(at, place)?;
+        let segment = self.segment(at);
+        if segment.is_atomic(place.field) {
+            return Err(EditError::Header);
         }
+        if place.repetition.is_some() {
+            return self.rewrite(at, place, None);
+        }
+        match Target::find(&segment, place, place.component.map(|_| 1)) {
+            Ok(target) if target.holds_something() => self.splice(at, &target, b"").map(|()| 1),
+            // Not there, or of a level that MSH-2 does not declare, which no field can have.
+            _ => Ok(0),
+        }
+    }
+
+    /// Writes `value` to the place in each repetition it selects, or deletes it there; answers in how many.
+    fn rewrite(&mut self, at: usize, place: &Place, value: Option<&[u8]>) -> Result<usize, EditError> {
+        let segment = self.segment(at);
+        let Some(field) = segment.field_bytes(place.field) else { return Ok(0) };
+        if field.is_empty() && value.is_none() {
+            return Ok(0);
+        }
+        let (field, places) = rewritten(&segment, field, place, value)?;
+        let target = Target::find(&segment, &Place::field(place.field), None)?;
+        self.splice(at, &target, &field)?;
         Ok(places)
     }
 
@@ -195,23 +212,17 @@ impl Draft<'_> {
         Ok(segments)
     }
 
-    /// The repetitions (1-based) that a place selects; one that is none for the whole field. `make`: `[last]` of a
-    /// field without any is its first.
-    fn repetitions(&self, at: usize, place: &Place, make: bool) -> Repetitions {
+    /// The repetition (1-based; none: the whole field) that a place selects, where it can only be one.
+    fn repetition(&self, at: usize, place: &Place) -> Selected {
         match (&place.repetition, place.component) {
-            (None, None) => Repetitions::One(None),
-            (None, Some(_)) => Repetitions::One(Some(1)),
-            (Some(Which::Nth(n)), _) => Repetitions::One(Some(*n as usize)),
-            (Some(which), _) => {
-                let segment = self.segment(at);
-                let field = segment.field_bytes(place.field);
-                let found = field.into_iter().flat_map(|field| segment.selected(field, place));
-                let found: Vec<_> = found.map(|(index, _)| Some(index + 1)).collect();
-                if found.is_empty() && make && *which == Which::Last {
-                    return Repetitions::One(Some(1));
-                }
-                Repetitions::Many(found)
+            (None, None) => Selected::One(None),
+            (None, Some(_)) => Selected::One(Some(1)),
+            (Some(Which::Nth(n)), _) => Selected::One(Some(*n as usize)),
+            (Some(Which::Last), _) => {
+                let field = self.segment(at).field(place.field).bytes();
+                Selected::One(Some(count(field, self.delimiters().repetition)))
             }
+            (Some(Which::All | Which::Where(_)), _) => Selected::Several,
         }
     }
 
@@ -229,10 +240,7 @@ impl Draft<'_> {
         }
         let raw = self.segment_bytes(at);
         let mut bytes = Vec::with_capacity(raw.len() + value.len() + 16);
-        bytes.extend_from_slice(&raw[..target.range.start]);
-        bytes.extend(target.padding());
-        bytes.extend_from_slice(value);
-        bytes.extend_from_slice(&raw[target.range.end..]);
+        target.write(raw, value, &mut bytes);
         self.store(at, bytes)
     }
 
@@ -261,19 +269,12 @@ impl Draft<'_> {
     }
 }
 
-/// One repetition is the usual case, and needs no list.
-enum Repetitions {
+/// How many repetitions a place may select.
+enum Selected {
+    /// This one.
     One(Option<usize>),
-    Many(Vec<Option<usize>>),
-}
-
-impl Repetitions {
-    fn as_slice(&self) -> &[Option<usize>] {
-        match self {
-            Repetitions::One(one) => std::slice::from_ref(one),
-            Repetitions::Many(many) => many,
-        }
-    }
+    /// Any number.
+    Several,
 }
 
 /// Refuses a value that holds a delimiter of a level at or above its place.

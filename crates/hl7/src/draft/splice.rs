@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use crate::path::Place;
-use crate::segment::{count, part};
-use crate::{EditError, Segment};
+use crate::segment::{count, part, parts};
+use crate::{Delimiters, EditError, Segment};
 
 /// The range a value replaces, and how many of which separator come before it.
 #[derive(Debug)]
@@ -22,20 +22,22 @@ pub(super) struct Target {
 impl Target {
     /// The place `place` with repetition `repetition` (1-based; none: the whole field) in `segment`.
     pub(super) fn find(segment: &Segment<'_>, place: &Place, repetition: Option<usize>) -> Result<Target, EditError> {
-        let d = segment.delimiters();
-        let mut target = Target { range: 0..segment.raw().len(), padding: [(0, 0); 4] };
+        let (raw, d) = (segment.raw(), segment.delimiters());
+        let mut target = Target { range: 0..raw.len(), padding: [(0, 0); 4] };
         // The name is part 1, so field n is part n + 1; in a header MSH-1 is a separator and takes no part of its own.
         let field = usize::from(place.field) + usize::from(!segment.name().is_header());
-        target.enter(segment.raw(), 0, Some(d.field), field)?;
+        target.enter(raw, 0, Some(d.field), field)?;
         if let Some(repetition) = repetition {
-            target.enter(segment.raw(), 1, d.repetition, repetition)?;
+            target.enter(raw, 1, d.repetition, repetition)?;
         }
-        if let Some(component) = place.component {
-            target.enter(segment.raw(), 2, d.component, usize::from(component))?;
-            if let Some(subcomponent) = place.subcomponent {
-                target.enter(segment.raw(), 3, d.subcomponent, usize::from(subcomponent))?;
-            }
-        }
+        target.enter_components(raw, place, d)?;
+        Ok(target)
+    }
+
+    /// The component and subcomponent of `place` in `repetition`, which is one repetition's bytes.
+    pub(super) fn within(repetition: &[u8], place: &Place, d: Delimiters) -> Result<Target, EditError> {
+        let mut target = Target { range: 0..repetition.len(), padding: [(0, 0); 4] };
+        target.enter_components(repetition, place, d)?;
         Ok(target)
     }
 
@@ -44,18 +46,29 @@ impl Target {
         self.padding.iter().all(|&(_, times)| times == 0)
     }
 
+    /// Whether the place is there and not empty.
+    pub(super) fn holds_something(&self) -> bool {
+        self.exists() && !self.range.is_empty()
+    }
+
     /// The separators to write before the value.
     pub(super) fn padding(&self) -> impl Iterator<Item = u8> + use<> {
         self.padding.into_iter().flat_map(|(separator, times)| std::iter::repeat_n(separator, times))
     }
 
-    /// Takes the separator on one side of a repetition into the range, so that removing it leaves no empty one.
-    pub(super) fn widen_over_separator(&mut self, raw: &[u8], separator: Option<u8>) {
-        if self.range.start > 0 && separator == Some(raw[self.range.start - 1]) {
-            self.range.start -= 1;
-        } else if self.range.end < raw.len() && separator == Some(raw[self.range.end]) {
-            self.range.end += 1;
-        }
+    /// Appends `raw` to `out` with `value` at the target.
+    pub(super) fn write(&self, raw: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&raw[..self.range.start]);
+        out.extend(self.padding());
+        out.extend_from_slice(value);
+        out.extend_from_slice(&raw[self.range.end..]);
+    }
+
+    fn enter_components(&mut self, raw: &[u8], place: &Place, d: Delimiters) -> Result<(), EditError> {
+        let Some(component) = place.component else { return Ok(()) };
+        self.enter(raw, 2, d.component, usize::from(component))?;
+        let Some(subcomponent) = place.subcomponent else { return Ok(()) };
+        self.enter(raw, 3, d.subcomponent, usize::from(subcomponent))
     }
 
     /// Narrows the range to part `number` of what `separator` makes of it, or to its end, with what is missing as
@@ -76,6 +89,40 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// `field` of `segment` with `value` at `place` in each repetition that selects, or with that deleted; and in how many
+/// repetitions there was something to do. One pass: a message may hold millions of repetitions, and splicing each
+/// would be quadratic.
+pub(super) fn rewritten(
+    segment: &Segment<'_>,
+    field: &[u8],
+    place: &Place,
+    value: Option<&[u8]>,
+) -> Result<(Vec<u8>, usize), EditError> {
+    let d = segment.delimiters();
+    let mut selected = segment.selected(field, place).map(|(index, _)| index).peekable();
+    let (mut out, mut written, mut places) = (Vec::with_capacity(field.len() + 16), 0, 0);
+    for (index, bytes) in parts(field, d.repetition).enumerate() {
+        let chosen = selected.next_if_eq(&index).is_some();
+        if chosen && value.is_none() && place.component.is_none() {
+            places += 1;
+            continue;
+        }
+        out.extend(d.repetition.filter(|_| written > 0));
+        written += 1;
+        let target = if chosen { Some(Target::within(bytes, place, d)) } else { None };
+        match (target, value) {
+            (Some(target), Some(value)) => target?.write(bytes, value, &mut out),
+            (Some(Ok(target)), None) if target.holds_something() => target.write(bytes, b"", &mut out),
+            _ => {
+                out.extend_from_slice(bytes);
+                continue;
+            }
+        }
+        places += 1;
+    }
+    Ok((out, places))
 }
 
 /// Where in `whole` its own part begins.
