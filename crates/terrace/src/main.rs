@@ -1,2 +1,56 @@
-//! (skeleton)
-fn main() {}
+//! Terrace: a data platform for machines with more than one kind of memory. This is its one program.
+//!
+//! The command line is parsed in `cli`, each command has a file of its own, and this file only connects them and turns
+//! what went wrong into an exit code: 0 done, 1 a check found a problem, 2 it could not run.
+
+#![forbid(unsafe_code)]
+
+mod benches;
+mod cli;
+mod config;
+mod demo;
+mod journals;
+mod messages;
+mod productions;
+mod serve;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Stop(place) => serve::stop(&place),
+        Command::Status(args) => serve::status(&args),
+        Command::Production(command) => productions::run(command),
+        Command::Operation(command) => productions::operation(command),
+        Command::Message(command) => messages::run(command),
+        Command::Bench(command) => benches::run(command),
+        Command::Inspect(command) => journals::inspect(command),
+        Command::Verify(args) => journals::verify(&args),
+    }
+}
+
+/// Whether the reader of our output went away (`terrace message list | head`): that is no error.
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}

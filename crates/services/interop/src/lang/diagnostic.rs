@@ -51,6 +51,11 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
+/// A diagnostic about a range of bytes of a declared file that is not in this language (the TOML files).
+pub(crate) fn diagnose(source: Source<'_>, at: Range<usize>, message: String, hint: Option<String>) -> Diagnostic {
+    source.diagnostic(Fault { span: Span::new(at), message, hint })
+}
+
 /// A stretch of source bytes that a fault or an operation belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
@@ -150,7 +155,7 @@ impl<'a> Source<'a> {
 /// "did you mean `x`?" and the list of what there is: the hint for a name that is not known.
 ///
 /// `kind` is the plural noun of the list: "tables".
-pub(super) fn suggest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>, kind: &str) -> String {
+pub(crate) fn suggest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>, kind: &str) -> String {
     let mut known: Vec<&str> = known.into_iter().collect();
     known.sort_unstable();
     known.dedup();

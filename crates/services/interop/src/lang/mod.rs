@@ -45,6 +45,7 @@ mod tests;
 
 pub use context::{Context, Outcome, Problem, RunError};
 pub use diagnostic::{Diagnostic, Source};
+pub(crate) use diagnostic::{diagnose, suggest};
 pub use rules::{Decision, Rules, Send, Verdict};
 pub use table::{Table, Tables};
 pub use transforms::{TransformId, Transforms};

@@ -1,10 +1,10 @@
 //! Edits and loops: what changes the draft, and what keeps cursors where they belong when segments come and go.
 
-use hl7::{Draft, EditError, Path, Place, SegmentName};
+use hl7::{Draft, EditError, Path, Place, SegmentName, Value, Which};
 
 use super::super::context::Problem;
 use super::super::program::{ConstantId, Spot, SpotId};
-use super::value::{repetition_place, standing};
+use super::value::{repetition_place, standing, value};
 use super::{Cursor, Frame, MAX_INSERTS, Machine, Stop, Subject};
 
 impl<'s, 'm> Machine<'s, 'm> {
@@ -32,7 +32,11 @@ impl<'s, 'm> Machine<'s, 'm> {
     }
 
     fn write(&mut self, frame: Frame<'s>, spot: SpotId, raw: &[u8]) -> Result<(), Stop> {
-        let result = match &frame.program.spots[spot as usize] {
+        let spots = &frame.program.spots;
+        if raw.is_empty() && names_one(&spots[spot as usize]) && self.is_blank(frame, spot)? {
+            return Ok(());
+        }
+        let result = match &spots[spot as usize] {
             Spot::Path(path) => self.draft().set(path, raw),
             Spot::Place(cursor, place) => {
                 let at = standing(&self.cursors, frame, *cursor, spot)?.0;
@@ -46,6 +50,12 @@ impl<'s, 'm> Machine<'s, 'm> {
             Spot::Segment(_) => unreachable!("a value goes into a field"),
         };
         result.map(|_| ()).map_err(|source| refused(frame, spot, source))
+    }
+
+    /// The segment is there and ends before the place: to write nothing there is to change nothing.
+    fn is_blank(&self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
+        let absent = value(&self.subject, &self.cursors, frame, spot)? == Value::Absent;
+        Ok(absent && self.segment_of(frame, spot).is_ok())
     }
 
     /// Takes the value on the stack.
@@ -225,6 +235,21 @@ impl<'s, 'm> Machine<'s, 'm> {
     }
 }
 
+/// Whether a spot names one place rather than all that meet a condition.
+fn names_one(spot: &Spot) -> bool {
+    let one = |which: &Which| matches!(which, Which::Nth(_) | Which::Last);
+    let place = match spot {
+        Spot::Path(Path { segment, place: Some(place) }) if one(&segment.which) => place,
+        Spot::Place(_, place) => place,
+        Spot::Repetition { .. } => return true,
+        _ => return false,
+    };
+    place.repetition.as_ref().is_none_or(one)
+}
+
 fn refused(frame: Frame<'_>, spot: SpotId, source: EditError) -> Stop {
+    if let (EditError::NoSegment { .. }, Spot::Path(path)) = (source, &frame.program.spots[spot as usize]) {
+        return Problem::NoSegment { place: path.segment.to_string() }.into();
+    }
     Problem::Edit { place: frame.label(spot), source }.into()
 }

@@ -30,8 +30,8 @@ use super::time::Moment;
 /// More operations than any message needs: 100,000 segments with 100 operations each.
 const MAX_STEPS: u32 = 10_000_000;
 
-/// More segments than any transform should add to one message.
-const MAX_INSERTS: u32 = 100_000;
+/// More segments than any transform should add to one message. Each insert moves the list of those behind it.
+const MAX_INSERTS: u32 = 20_000;
 
 /// What a program reads, and a transform edits.
 enum Subject<'s, 'm> {

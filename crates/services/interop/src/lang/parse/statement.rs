@@ -44,7 +44,7 @@ impl Parser<'_> {
         let action = self.nested(Self::action)?;
         let span = self.scan.since(start);
         if !self.scan.at_statement_end() {
-            return Err(self.scan.unexpected("the end of the line"));
+            return Err(self.scan.unexpected("the end of the line").hint("one statement a line, or `;` between two"));
         }
         Ok(Statement { action, span })
     }

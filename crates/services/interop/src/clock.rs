@@ -1,0 +1,98 @@
+//! The one place that asks for the time of day, so that tests can say what time it is.
+//!
+//! Invariant: nothing else in this crate calls `SystemTime::now` (clippy.toml forbids it). Waiting (timeouts, pauses)
+//! goes through tokio's timer, which tests can pause.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Where the time of day comes from.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    zone: TimeZone,
+    fixed: Option<std::sync::Arc<AtomicI64>>,
+}
+
+impl Clock {
+    /// The machine's clock and time zone.
+    pub fn system() -> Self {
+        Self { zone: TimeZone::system(), fixed: None }
+    }
+
+    /// A clock that stands at `microseconds` after 1970 (UTC) until `set` moves it.
+    pub fn fixed(microseconds: i64) -> Self {
+        Self { zone: TimeZone::UTC, fixed: Some(std::sync::Arc::new(AtomicI64::new(microseconds))) }
+    }
+
+    /// Moves a fixed clock.
+    ///
+    /// # Panics
+    /// On the machine's clock: only a test moves time.
+    pub fn set(&self, microseconds: i64) {
+        self.fixed.as_ref().expect("only a fixed clock is set").store(microseconds, Ordering::Relaxed);
+    }
+
+    /// Microseconds since 1970 (UTC).
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
+    pub fn now_us(&self) -> i64 {
+        match &self.fixed {
+            Some(fixed) => fixed.load(Ordering::Relaxed),
+            // A machine whose clock stands before 1970 gets 1970: times are for readers, never for order.
+            None => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// The time zone in which HL7 timestamps are written.
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// Microseconds since 1970 as a timestamp; 1970 where they are beyond what one holds.
+    pub fn timestamp(&self, us: i64) -> Timestamp {
+        Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    /// `us` as an HL7 timestamp with offset, `YYYYMMDDHHMMSS+ZZZZ` (HL7 2.A, data type TS/DTM).
+    pub fn hl7(&self, us: i64) -> String {
+        self.timestamp(us).to_zoned(self.zone.clone()).strftime("%Y%m%d%H%M%S%z").to_string()
+    }
+}
+
+/// Formats the HL7 time of now, writing it anew only when the second has changed: an acknowledgement a message makes
+/// this the most frequent formatting of the node.
+#[derive(Debug, Default)]
+pub struct Stamp {
+    second: i64,
+    text: String,
+}
+
+impl Stamp {
+    /// The HL7 timestamp of `us`.
+    pub fn at(&mut self, clock: &Clock, us: i64) -> &str {
+        let second = us.div_euclid(1_000_000);
+        if self.text.is_empty() || self.second != second {
+            self.second = second;
+            self.text = clock.hl7(us);
+        }
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hl7_time_carries_seconds_and_offset() {
+        let clock = Clock::fixed(1_700_000_000_000_000);
+        assert_eq!(clock.hl7(clock.now_us()), "20231114221320+0000");
+        let mut stamp = Stamp::default();
+        assert_eq!(stamp.at(&clock, 999_999), "19700101000000+0000");
+        assert_eq!(stamp.at(&clock, 1_000_000), "19700101000001+0000");
+    }
+}

@@ -1,0 +1,162 @@
+//! Which messages were seen before: a bounded window over (service, MSH-3, MSH-4, MSH-10), with a hash of the content,
+//! since senders do reuse control ids for other messages.
+//!
+//! Invariants: at most `capacity` messages are remembered, the oldest forgotten first; a message that was refused is
+//! forgotten, so that its resend is not taken for a duplicate. Hashes are keyed at random for each start: a sender
+//! cannot choose ids that collide. Nothing of this is stored: recovery fills the window again from the journal.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+
+use foldhash::quality::RandomState;
+use hl7::{Message, Path, Value};
+
+/// Messages remembered by default: at 100 messages a second, about 40 minutes; 40 bytes each.
+pub const CAPACITY: usize = 1 << 18;
+
+/// What the window says of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Not in the window; it is now.
+    New,
+    /// The same id with the same content, which is in the journal's hands.
+    Same,
+    /// The same id with the same content, which is still on its way in (waiting for room in a queue, say).
+    Pending,
+    /// The same id with other content.
+    OtherContent,
+}
+
+/// Identity of a message in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    id: u64,
+    content: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Remembered {
+    content: u64,
+    submitted: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Window {
+    hasher: RandomState,
+    seen: HashMap<u64, Remembered, foldhash::fast::RandomState>,
+    order: VecDeque<u64>,
+    capacity: usize,
+    sender: [Path; 3],
+}
+
+impl Window {
+    /// An empty window of `capacity` messages.
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a window of no messages sees nothing");
+        Self {
+            hasher: RandomState::default(),
+            seen: HashMap::default(),
+            order: VecDeque::new(),
+            capacity,
+            sender: ["MSH-3", "MSH-4", "MSH-10"].map(|path| path.parse().expect("a constant path")),
+        }
+    }
+
+    /// The identity of a message that came in through `service`.
+    pub fn key(&self, service: &str, message: &Message<'_>) -> Key {
+        let [application, facility, control] = [0, 1, 2].map(|n| message.get(&self.sender[n]).bytes());
+        Key {
+            id: self.hasher.hash_one((service, application, facility, control)),
+            content: self.hasher.hash_one(message.raw()),
+        }
+    }
+
+    /// Whether the message was seen; if not, it is from now on, as one on its way in.
+    pub fn see(&mut self, key: Key) -> Seen {
+        match self.seen.entry(key.id) {
+            MapEntry::Occupied(known) if known.get().content == key.content => {
+                if known.get().submitted {
+                    Seen::Same
+                } else {
+                    Seen::Pending
+                }
+            }
+            MapEntry::Occupied(mut known) => {
+                known.insert(Remembered { content: key.content, submitted: false });
+                Seen::OtherContent
+            }
+            MapEntry::Vacant(place) => {
+                place.insert(Remembered { content: key.content, submitted: false });
+                self.order.push_back(key.id);
+                if self.order.len() > self.capacity {
+                    let oldest = self.order.pop_front().expect("longer than the capacity");
+                    self.seen.remove(&oldest);
+                }
+                Seen::New
+            }
+        }
+    }
+
+    /// The message has been submitted to the journal.
+    pub fn submitted(&mut self, key: Key) {
+        if let Some(known) = self.seen.get_mut(&key.id).filter(|known| known.content == key.content) {
+            known.submitted = true;
+        }
+    }
+
+    /// Forgets a message that was not stored after all.
+    pub fn forget(&mut self, key: Key) {
+        if self.seen.remove(&key.id).is_some() {
+            // The place in line stays behind as an empty slot only if searched for; refusals are rare, so search.
+            if let Some(at) = self.order.iter().rposition(|id| *id == key.id) {
+                self.order.remove(at);
+            }
+        }
+    }
+}
+
+/// The control id, MSH-10, for logs and lists; empty where there is none. It names a message, not a patient.
+pub fn control_id(message: &Message<'_>) -> String {
+    static CONTROL: std::sync::LazyLock<Path> = std::sync::LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
+    match message.get(&CONTROL) {
+        Value::Present(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(window: &Window, text: &str) -> Key {
+        window.key("in", &Message::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_window_tells_resent_from_reused_ids_and_forgets_the_oldest() {
+        let mut window = Window::new(2);
+        let first = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|1\r");
+        let reused = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|2\r");
+        let second = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\r");
+        let third = key(&window, "MSH|^~\\&|A|C|||2026||ADT^A01|2|P|2.5\r");
+        assert_eq!(window.see(first), Seen::New);
+        assert_eq!(window.see(first), Seen::Pending, "nothing says yet that it is stored");
+        window.submitted(first);
+        assert_eq!(window.see(first), Seen::Same);
+        assert_eq!(window.see(reused), Seen::OtherContent);
+        assert_eq!(window.see(second), Seen::New);
+        assert_eq!(window.see(third), Seen::New, "another facility is another sender");
+        assert_eq!(window.see(first), Seen::New, "the window holds two");
+    }
+
+    #[test]
+    fn a_refused_message_is_not_a_duplicate_when_resent() {
+        let mut window = Window::new(2);
+        let key = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\r");
+        assert_eq!(window.see(key), Seen::New);
+        window.forget(key);
+        assert_eq!(window.see(key), Seen::New);
+    }
+}

@@ -1,0 +1,286 @@
+//! The engine between services and queues: takes a message, decides, has it stored, and says what to answer.
+//!
+//! ```text
+//! bytes -> intake::decide (pure) -> record -> ledger (durable) -> answer
+//!                |                                 \-> queues of the operations
+//!                +-- room in the queues is waited for before anything is written: back pressure
+//! ```
+//!
+//! Invariants:
+//! 1. `Taken::Stored` resolves its answer only when the record is persistent.
+//! 2. One connection's messages are submitted in the order they came.
+//! 3. The plan (production and queues) is taken once a message: a reload changes the next one, never half of one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::Bytes;
+use hl7::{Message, ack};
+use journal::Lsn;
+use tokio::sync::{Notify, oneshot};
+
+use crate::clock::{Clock, Stamp};
+use crate::duplicates::{Key, Seen, Window};
+use crate::intake::{self, Answers, Inbound, Work};
+use crate::ledger::{Destination, Ledger, Refusal};
+use crate::production::settings::Duplicates;
+use crate::production::{Production, Service};
+use crate::queue::{Entry, Queue};
+use crate::record::Status;
+
+/// How outputs are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bodies {
+    /// Only what the transform changed, with references into the message as received.
+    #[default]
+    Delta,
+    /// Whole.
+    Full,
+}
+
+/// A production with the queues of its operations, in the same order.
+#[derive(Debug)]
+pub struct Plan {
+    /// The production.
+    pub production: Arc<Production>,
+    /// One queue an operation.
+    pub queues: Vec<Arc<Queue>>,
+}
+
+/// Figures since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages stored.
+    pub stored: AtomicU64,
+    /// Outputs made.
+    pub outputs: AtomicU64,
+    /// Messages refused with AR or AE (stored all the same, but for a full disk).
+    pub refused: AtomicU64,
+    /// Messages seen before.
+    pub duplicates: AtomicU64,
+    /// Messages refused since the disk was full.
+    pub full: AtomicU64,
+    /// Bytes between frames that belonged to none.
+    pub junk_bytes: AtomicU64,
+    /// Partial frames thrown away.
+    pub partial: AtomicU64,
+    /// Frames over the size bound.
+    pub oversize: AtomicU64,
+    /// Connections open.
+    pub connections: AtomicU64,
+}
+
+/// What became of a message taken in.
+#[derive(Debug)]
+pub enum Taken {
+    /// Answer at once: nothing was stored, since it is stored already or cannot be.
+    Now {
+        /// MLLP frames to send.
+        answer: Vec<u8>,
+        /// Whether the message is stored (a duplicate acknowledged again).
+        accepted: bool,
+    },
+    /// Answer once `durable` resolves. If it never does, the journal failed: no answer, and the connection closes.
+    Stored {
+        /// Gives the id once the record is persistent.
+        durable: oneshot::Receiver<Lsn>,
+        /// MLLP frames to send then; empty where nothing is to be said.
+        answer: Vec<u8>,
+        /// What was decided.
+        status: Status,
+    },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Engine {
+    /// Where records go.
+    pub ledger: Arc<Ledger>,
+    /// The time of day.
+    pub clock: Clock,
+    /// Figures.
+    pub counters: Counters,
+    bodies: Bodies,
+    plan: RwLock<Arc<Plan>>,
+    window: Mutex<Window>,
+    stamp: Mutex<Stamp>,
+    /// Rung when the fate of a message in the window is known.
+    settled: Notify,
+    /// Makes the control ids of our own acknowledgements unique across starts: microseconds at the start, counted up.
+    next_control_id: AtomicU64,
+}
+
+impl Engine {
+    /// An engine that stores through `ledger`.
+    pub fn new(ledger: Arc<Ledger>, clock: Clock, plan: Plan, bodies: Bodies, window: Window) -> Arc<Self> {
+        let first = u64::try_from(clock.now_us()).unwrap_or(0);
+        Arc::new(Self {
+            ledger,
+            clock,
+            counters: Counters::default(),
+            bodies,
+            plan: RwLock::new(Arc::new(plan)),
+            window: Mutex::new(window),
+            stamp: Mutex::default(),
+            settled: Notify::new(),
+            next_control_id: AtomicU64::new(first),
+        })
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another plan in force for the messages to come.
+    pub fn replace_plan(&self, plan: Plan) {
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A control id that no other acknowledgement of this node has.
+    pub fn control_id(&self) -> String {
+        format!("T{:X}", self.next_control_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes a message in. Waits only for room in the queues it goes to.
+    pub async fn take(&self, service: &Service, raw: Bytes) -> Taken {
+        let plan = self.plan();
+        let now_us = self.clock.now_us();
+        let control_id = self.control_id();
+        let inbound = Inbound { service, raw: &raw, message: Message::parse(&raw), now_us, control_id: &control_id };
+        let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
+        let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
+        let (key, flagged) = match self.duplicate(&inbound).await {
+            Known::Again(code) => {
+                count(&self.counters.duplicates);
+                return Taken::Now { answer: answers.frames(code, None), accepted: code == ack::Code::AA };
+            }
+            Known::Key { key, flagged } => (key, flagged),
+        };
+        if flagged {
+            count(&self.counters.duplicates);
+        }
+        let work = intake::decide(&inbound, &plan, self.bodies, flagged, &self.clock);
+        for output in &work.outputs {
+            plan.queues[output.operation].room().await;
+        }
+        let answer = answers.frames(work.code, work.problem.as_ref());
+        let status = work.status;
+        match self.submit(&plan, work) {
+            Ok(durable) => {
+                // A resend of what was refused is a new try, not a duplicate.
+                self.settle(key, !matches!(status, Status::Rejected | Status::Errored));
+                Taken::Stored { durable, answer, status }
+            }
+            Err(refusal) => {
+                self.settle(key, false);
+                let answer = self.refuse(service, &answers, &refusal);
+                Taken::Now { answer, accepted: false }
+            }
+        }
+    }
+
+    /// Says in the window what became of a message: submitted, or not stored and to be forgotten.
+    fn settle(&self, key: Option<Key>, submitted: bool) {
+        let Some(key) = key else { return };
+        let mut window = self.window();
+        if submitted {
+            window.submitted(key);
+        } else {
+            window.forget(key);
+        }
+        drop(window);
+        self.settled.notify_waiters();
+    }
+
+    /// The answer to a message over the size bound, of which only the first bytes were `seen`.
+    pub fn refuse_oversize(&self, service: &Service, seen: &[u8]) -> Vec<u8> {
+        let now_us = self.clock.now_us();
+        let control_id = self.control_id();
+        let inbound = Inbound { service, raw: seen, message: Message::parse(seen), now_us, control_id: &control_id };
+        let bound = service.settings.intake().message_bytes;
+        let problem =
+            intake::Problem { code: 207, location: None, text: format!("the message is larger than {bound}") };
+        count(&self.counters.refused);
+        Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A")).frames(ack::Code::AR, Some(&problem))
+    }
+
+    fn submit(&self, plan: &Plan, work: Work) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+        let outputs = work.outputs.len() as u64;
+        let destinations = work
+            .outputs
+            .into_iter()
+            .enumerate()
+            .map(|(n, output)| {
+                let queue = Arc::clone(&plan.queues[output.operation]);
+                queue.reserve();
+                let lane = queue.lane_of(output.key_hash);
+                let index = u16::try_from(n).expect("intake makes fewer outputs than 65536");
+                Destination { queue, lane, entry: Entry { id: 0, output: index, frame: Some(output.frame) } }
+            })
+            .collect();
+        let durable = self.ledger.submit(&work.record, destinations)?;
+        count(&self.counters.stored);
+        self.counters.outputs.fetch_add(outputs, Ordering::Relaxed);
+        if matches!(work.status, Status::Rejected | Status::Errored) {
+            count(&self.counters.refused);
+        }
+        Ok(durable)
+    }
+
+    fn refuse(&self, service: &Service, answers: &Answers<'_>, refusal: &Refusal) -> Vec<u8> {
+        tracing::error!(service = service.name, %refusal, "a message was not stored, and the sender was told so");
+        match refusal {
+            Refusal::Full => count(&self.counters.full),
+            Refusal::TooLarge | Refusal::Closed => count(&self.counters.refused),
+        }
+        let text = refusal.to_string();
+        answers.frames(ack::Code::AE, Some(&intake::Problem { code: 207, location: None, text }))
+    }
+
+    /// Looks the message up in the window, as its service asks.
+    async fn duplicate(&self, inbound: &Inbound<'_>) -> Known {
+        let policy = inbound.service.settings.intake().duplicates;
+        let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
+            return Known::Key { key: None, flagged: false };
+        };
+        loop {
+            let settled = self.settled.notified();
+            let (key, seen) = {
+                let mut window = self.window();
+                let key = window.key(&inbound.service.name, message);
+                (key, window.see(key))
+            };
+            match (policy, seen) {
+                // The first one is acknowledged again only when it is on the medium, and it may yet be refused.
+                (Duplicates::Drop, Seen::Pending) => settled.await,
+                (Duplicates::Drop, Seen::Same) => {
+                    let durable = match self.ledger.barrier() {
+                        Some(barrier) => barrier.await.is_ok(),
+                        None => true,
+                    };
+                    return Known::Again(if durable { ack::Code::AA } else { ack::Code::AE });
+                }
+                (_, seen) => return Known::Key { key: Some(key), flagged: seen != Seen::New },
+            }
+        }
+    }
+}
+
+/// What the window said.
+enum Known {
+    /// Seen before and dropped: acknowledge again with this code.
+    Again(ack::Code),
+    /// To be stored.
+    Key { key: Option<Key>, flagged: bool },
+}
+
+/// Counts one.
+pub fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

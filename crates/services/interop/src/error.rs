@@ -1,0 +1,95 @@
+//! What can go wrong in the engine, named by what the caller can do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::lang::Diagnostic;
+
+/// Errors of the interface engine. No message carries patient data: they go to logs and terminals.
+#[derive(Debug, thiserror::Error)]
+pub enum InteropError {
+    /// The production's files are wrong: correct them. Every problem found is listed.
+    #[error("the production has {} problem(s):\n\n{}", .0.len(), .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
+    Production(Vec<Diagnostic>),
+    /// An address cannot be listened on: choose another or end who holds it.
+    #[error(
+        "service {service}: cannot listen on {address}: {source}; choose another port or end the program that holds it"
+    )]
+    Listen {
+        /// Name of the service.
+        service: String,
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A certificate or key cannot be used: correct the file.
+    #[error("{file}: {problem}", file = .file.display())]
+    Tls {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file or socket of the node cannot be used: see the cause.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The journal failed. After `Poisoned` the node has to be started again.
+    #[error("journal: {0}")]
+    Journal(#[from] journal::JournalError),
+    /// The device below the journal failed.
+    #[error("device: {0}")]
+    Device(#[from] device::DeviceError),
+    /// A record of another version, or of none: use the release that wrote it.
+    #[error("journal record of kind {kind} is not of a version this release reads; use the release that wrote it")]
+    UnknownRecord {
+        /// The record's kind byte.
+        kind: u8,
+    },
+    /// No message has this id (or it is older than what is kept).
+    #[error("no message {id} is stored here; `terrace message list` shows what is")]
+    NoMessage {
+        /// The id asked for.
+        id: u64,
+    },
+    /// Nothing of this name: the message lists what there is.
+    #[error("no {what} is called `{name}`; there are: {known}")]
+    NoSuch {
+        /// Kind of thing.
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// No node runs on this data directory: start one, or check the path.
+    #[error("no node answers on {path}: {source}; start one with `terrace serve`, or name its directory with --data", path = .path.display())]
+    NoNode {
+        /// The control socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The running node refused the request.
+    #[error("the node answered: {0}")]
+    Refused(String),
+    /// The node is stopping, or stopped after its journal failed.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+impl InteropError {
+    /// For `map_err` on file operations.
+    pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { action, path, source }
+    }
+}

@@ -1,0 +1,345 @@
+//! What to do with a message: accepted or not, where it goes, what it becomes, what is stored of it, what is answered.
+//! Pure: no I/O, the time is given; the engine does the waiting and writing.
+//!
+//! ```text
+//! parse -> acceptable? (header fields, types, versions) -> rules -> transform a draft per send -> record + frames
+//!    \-> Rejected (AR, table 0357)        \-> Rejected      \-> Errored (AE 207)
+//! ```
+//!
+//! Invariants: whatever comes in is stored, also what is refused (so that it can be looked at); a message of which one
+//! transform fails goes nowhere at all, since half a route is worse than none; what is answered names no patient data.
+
+use bytes::Bytes;
+use hl7::{Draft, Message, ParseError, Path, Value, ack, mllp};
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+
+use crate::clock::Clock;
+use crate::engine::{Bodies, Plan};
+use crate::lang::{Context, Decision, Outcome, Verdict};
+use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
+use crate::production::{Operation, Service};
+use crate::record::{Head, Status, Writer};
+
+/// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
+const OUTPUTS_MAX: usize = 1_000;
+
+/// A message that came in.
+#[derive(Debug)]
+pub struct Inbound<'a> {
+    /// The service that took it.
+    pub service: &'a Service,
+    /// Its bytes.
+    pub raw: &'a [u8],
+    /// The same, parsed.
+    pub message: Result<Message<'a>, ParseError>,
+    /// When it came, microseconds since 1970.
+    pub now_us: i64,
+    /// An id that no other message of this node has, for transforms and acknowledgements.
+    pub control_id: &'a str,
+}
+
+/// What is wrong with a message, for its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Code of HL7 table 0357.
+    pub code: u16,
+    /// Where.
+    pub location: Option<Path>,
+    /// What, without patient data.
+    pub text: String,
+}
+
+/// One output to send.
+#[derive(Debug)]
+pub struct Sending {
+    /// Position of the operation in the production.
+    pub operation: usize,
+    /// Hash of the value that keeps order; 0 where the order is one strict line.
+    pub key_hash: u64,
+    /// The MLLP frame.
+    pub frame: Bytes,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Work {
+    /// The record to store.
+    pub record: Vec<u8>,
+    /// What to send once it is stored.
+    pub outputs: Vec<Sending>,
+    /// What was decided.
+    pub status: Status,
+    /// What to answer once it is stored.
+    pub code: ack::Code,
+    /// What is wrong, where something is.
+    pub problem: Option<Problem>,
+}
+
+/// The paths that every message is looked at by.
+struct Paths {
+    kind: Path,
+    event: Path,
+    control: Path,
+    processing: Path,
+    version: Path,
+}
+
+static PATHS: LazyLock<Paths> = LazyLock::new(|| {
+    let path = |text: &str| text.parse().expect("a constant path");
+    Paths {
+        kind: path("MSH-9.1"),
+        event: path("MSH-9.2"),
+        control: path("MSH-10"),
+        processing: path("MSH-11.1"),
+        version: path("MSH-12.1"),
+    }
+});
+
+/// Decides about a message. `duplicate`: it was seen before.
+pub fn decide(inbound: &Inbound<'_>, plan: &Plan, bodies: Bodies, duplicate: bool, clock: &Clock) -> Work {
+    let message = match &inbound.message {
+        Ok(message) => message,
+        Err(error) => {
+            let problem = Problem { code: 100, location: None, text: format!("not an HL7 message: {error}") };
+            return refused(inbound, Status::Rejected, problem, duplicate);
+        }
+    };
+    if ack::is_acknowledgement(message) {
+        let head = head(inbound, Status::Dropped, "an acknowledgement came in; it is answered by nothing", duplicate);
+        return stored_only(inbound, &head, ack::Code::AA, None);
+    }
+    if let Some(problem) = unacceptable(message, inbound.service.settings.intake()) {
+        return refused(inbound, Status::Rejected, problem, duplicate);
+    }
+    let now = clock.timestamp(inbound.now_us);
+    let context =
+        Context { zone: clock.zone().clone(), ..Context::new(now, &inbound.service.name, inbound.control_id) };
+    let Some(rules) = &inbound.service.rules else {
+        let head = head(inbound, Status::Unmatched, "the service has no rules", duplicate);
+        return stored_only(inbound, &head, ack::Code::AA, None);
+    };
+    let decision = match rules.decide(message, &context) {
+        Ok(decision) => decision,
+        Err(error) => {
+            let problem = Problem { code: 207, location: None, text: error.to_string() };
+            return refused(inbound, Status::Errored, problem, duplicate);
+        }
+    };
+    match &decision.verdict {
+        Verdict::Routed => route(inbound, message, plan, &decision, &context, bodies, duplicate),
+        Verdict::Dropped { why } => {
+            let reason = format!("{}: dropped: {why}", decision.reason);
+            stored_only(inbound, &head(inbound, Status::Dropped, &reason, duplicate), ack::Code::AA, None)
+        }
+        Verdict::Rejected { why, code } => {
+            let problem = Problem { code: *code, location: None, text: why.clone() };
+            refused(inbound, Status::Rejected, problem, duplicate)
+        }
+        Verdict::Unmatched if inbound.service.settings.intake().unmatched == Unmatched::Reject => {
+            let problem = Problem { code: 207, location: None, text: "no rule takes this message".to_owned() };
+            refused(inbound, Status::Rejected, problem, duplicate)
+        }
+        Verdict::Unmatched => {
+            stored_only(inbound, &head(inbound, Status::Unmatched, &decision.reason, duplicate), ack::Code::AA, None)
+        }
+    }
+}
+
+/// Why the service does not take the message, if so.
+fn unacceptable(message: &Message<'_>, intake: &Intake) -> Option<Problem> {
+    let paths = &*PATHS;
+    let problem = |code, location: &Path, text: &str| {
+        Some(Problem { code, location: Some(location.clone()), text: text.to_owned() })
+    };
+    let kind = message.get(&paths.kind).bytes();
+    if kind.is_empty() {
+        return problem(101, &paths.kind, "the message type, MSH-9.1, is required");
+    }
+    if !message.get(&paths.control).is_present() {
+        return problem(101, &paths.control, "the message control id, MSH-10, is required");
+    }
+    if !intake.types.is_empty() {
+        let event = message.get(&paths.event).bytes();
+        let of_kind: Vec<&str> = intake.types.iter().map(String::as_str).filter(|t| same_kind(t, kind)).collect();
+        if of_kind.is_empty() {
+            return problem(200, &paths.kind, "this service does not take messages of this type");
+        }
+        let takes = |t: &&str| t.split_once('^').is_none_or(|(_, wanted)| wanted.as_bytes() == event);
+        if !of_kind.iter().any(takes) {
+            return problem(201, &paths.event, "this service does not take messages of this event");
+        }
+    }
+    let listed = |list: &[String], path: &Path| {
+        let value = message.get(path).bytes();
+        list.is_empty() || list.iter().any(|item| item.as_bytes() == value)
+    };
+    if !listed(&intake.processing_ids, &paths.processing) {
+        return problem(202, &paths.processing, "this service does not take messages of this processing id");
+    }
+    if !listed(&intake.versions, &paths.version) {
+        return problem(203, &paths.version, "this service does not take messages of this version");
+    }
+    None
+}
+
+fn same_kind(wanted: &str, kind: &[u8]) -> bool {
+    wanted.split('^').next().unwrap_or_default().as_bytes() == kind
+}
+
+fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: bool) -> Head<'a> {
+    let service = &inbound.service.name;
+    Head { status, duplicate, resent_from: None, received_us: inbound.now_us, service, reason }
+}
+
+/// A message that is stored and goes nowhere.
+fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<Problem>) -> Work {
+    let record = Writer::new(head, inbound.raw).finish();
+    Work { record, outputs: Vec::new(), status: head.status, code, problem }
+}
+
+/// A message that is stored and refused: AR where the sender must change it, AE where the fault is here.
+fn refused(inbound: &Inbound<'_>, status: Status, problem: Problem, duplicate: bool) -> Work {
+    let code = if status == Status::Rejected { ack::Code::AR } else { ack::Code::AE };
+    let reason = problem.text.clone();
+    stored_only(inbound, &head(inbound, status, &reason, duplicate), code, Some(problem))
+}
+
+/// Makes the outputs of a routed message.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the ingredients of one output; a struct of them would be used here alone"
+)]
+fn route(
+    inbound: &Inbound<'_>,
+    message: &Message<'_>,
+    plan: &Plan,
+    decision: &Decision,
+    context: &Context<'_>,
+    bodies: Bodies,
+    duplicate: bool,
+) -> Work {
+    if decision.sends.len() > OUTPUTS_MAX {
+        let text = format!("the rules make more than {OUTPUTS_MAX} outputs of one message");
+        return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
+    }
+    let transforms = &plan.production.transforms;
+    let mut writer = Writer::new(&head(inbound, Status::Routed, &decision.reason, duplicate), inbound.raw);
+    let mut outputs = Vec::with_capacity(decision.sends.len());
+    for send in &decision.sends {
+        let operation = &plan.production.operations[send.operation];
+        let mut draft = Draft::new(message);
+        let mut name = "";
+        if let Some(transform) = send.transform {
+            name = transforms.name(transform);
+            match transforms.run(transform, &mut draft, context) {
+                Ok(Outcome::Send) => {}
+                Ok(Outcome::Skip) => continue,
+                Err(error) => {
+                    let problem = Problem { code: 207, location: None, text: error.to_string() };
+                    return refused(inbound, Status::Errored, problem, duplicate);
+                }
+            }
+        }
+        let frame = frame_of(&draft, inbound.raw.len());
+        let body = &frame[1..frame.len() - 2];
+        let pieces =
+            (bodies == Bodies::Delta && draft.pieces().count() < usize::from(u16::MAX)).then(|| draft.pieces());
+        writer.output(&operation.name, name, body, pieces);
+        outputs.push(Sending { operation: send.operation, key_hash: key_hash(operation, message), frame });
+    }
+    Work { record: writer.finish(), outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
+}
+
+/// The MLLP frame of a draft.
+fn frame_of(draft: &Draft<'_>, about: usize) -> Bytes {
+    let mut frame = Vec::with_capacity(about + 256);
+    frame.push(mllp::START);
+    draft.write_to(&mut frame);
+    frame.extend_from_slice(&[mllp::END, mllp::CR]);
+    frame.into()
+}
+
+/// The MLLP frame of a body.
+pub fn frame(body: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(body.len() + 3);
+    mllp::encode(body, &mut frame);
+    frame.into()
+}
+
+/// Hash of the value by which an operation keeps order. Fixed for the life of the node: recovery finds the same lanes.
+pub fn key_hash(operation: &Operation, message: &Message<'_>) -> u64 {
+    match &operation.key {
+        Some(path) => foldhash::fast::FixedState::default().hash_one(message.get(path).bytes()),
+        None => 0,
+    }
+}
+
+/// Builds what goes back to the sender, as MLLP frames.
+#[derive(Debug)]
+pub struct Answers<'a> {
+    inbound: &'a Inbound<'a>,
+    timestamp: String,
+    second_id: String,
+}
+
+impl<'a> Answers<'a> {
+    /// For one message; `second_id` is the control id of an application acknowledgement that follows a commit one.
+    pub fn new(inbound: &'a Inbound<'a>, timestamp: String, second_id: String) -> Self {
+        Self { inbound, timestamp, second_id }
+    }
+
+    /// The frames that say `code` (AA, AE or AR): none, one, or a commit acknowledgement followed by an application
+    /// acknowledgement, as MSH-15, MSH-16 and the service say.
+    pub fn frames(&self, code: ack::Code, problem: Option<&Problem>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let policy = match &self.inbound.service.settings {
+            Settings::Mllp(mllp) => mllp.acknowledge,
+            Settings::File(_) => Acknowledge::Never,
+        };
+        if policy == Acknowledge::Never {
+            return out;
+        }
+        let Ok(message) = &self.inbound.message else {
+            mllp::encode(&ack::build_without_header(&self.reply(code, self.inbound.control_id, problem)), &mut out);
+            return out;
+        };
+        if ack::is_acknowledgement(message) {
+            return out;
+        }
+        let (accept, application) = match ack::mode(message) {
+            ack::Mode::Enhanced { accept, application } if policy == Acknowledge::Auto => (accept, application),
+            _ => {
+                let reply = self.reply(code, self.inbound.control_id, problem);
+                mllp::encode(&ack::build(message, &reply), &mut out);
+                return out;
+            }
+        };
+        if accept.wants(code) {
+            let reply = self.reply(code.commit(), self.inbound.control_id, problem);
+            mllp::encode(&ack::build(message, &reply), &mut out);
+        }
+        if application.wants(code) {
+            mllp::encode(&ack::build(message, &self.reply(code, &self.second_id, problem)), &mut out);
+        }
+        out
+    }
+
+    fn reply<'r>(&'r self, code: ack::Code, control_id: &'r str, problem: Option<&'r Problem>) -> ack::Reply<'r> {
+        ack::Reply {
+            code,
+            control_id,
+            timestamp: &self.timestamp,
+            text: problem.map(|p| p.text.as_str()),
+            problem: problem.map(|p| ack::Problem { code: p.code, location: p.location.as_ref(), text: &p.text }),
+        }
+    }
+}
+
+/// The value at `path`, as text for people.
+pub fn text(message: &Message<'_>, path: &Path) -> String {
+    match message.get(path) {
+        Value::Present(_) => message.text(path).into_owned(),
+        _ => String::new(),
+    }
+}

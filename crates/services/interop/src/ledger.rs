@@ -1,0 +1,313 @@
+//! The ledger: the one place where the engine writes its journal, and where "durable" becomes "acknowledged".
+//!
+//! ```text
+//! connections --submit--> [journal buffer] --commit (two threads, group commit)--> durable
+//!                                                      |
+//!      acknowledgement <--- woken in LSN order --------+------> queues of the operations, in LSN order
+//! lanes --note(fate)--> gathered, written with the next commit (or after NOTE_DELAY)
+//! ```
+//!
+//! Invariants:
+//! 1. `submit` resolves only after the record is persistent; entries reach queues only then, and in LSN order.
+//! 2. Fates are not waited for: a crash within `NOTE_DELAY` of a delivery may deliver that message again (the one
+//!    window in which the engine may deliver twice), never lose one.
+//! 3. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
+//!
+//! It does not decide what is stored, and it does not read.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use journal::{Journal, JournalError, Lsn};
+use tokio::sync::{oneshot, watch};
+
+use crate::queue::{Entry, Queue};
+use crate::record::{self, Delivery, Switch};
+
+/// How long a fate may wait for a commit that other work causes before it causes one itself. It bounds the window in
+/// which a crash makes a delivery happen twice; shorter means more flushes on an idle node.
+const NOTE_DELAY: Duration = Duration::from_millis(5);
+
+/// The same while the medium is full.
+const FULL_DELAY: Duration = Duration::from_secs(1);
+
+/// Fates written in one record at most.
+const NOTES_PER_RECORD: usize = 4_096;
+
+/// Committing threads: while one waits for the medium the other gathers and writes the next group.
+const COMMITTERS: usize = 2;
+
+/// Where an entry goes once its record is durable.
+#[derive(Debug)]
+pub struct Destination {
+    /// The operation's queue.
+    pub queue: Arc<Queue>,
+    /// The lane in it.
+    pub lane: usize,
+    /// The entry; its id is set when the record has one.
+    pub entry: Entry,
+}
+
+/// Why a record was not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The medium has no room. Later submissions may succeed.
+    #[error("the disk is full")]
+    Full,
+    /// The record is larger than the journal takes.
+    #[error("the message and its outputs are larger than one journal record")]
+    TooLarge,
+    /// The journal failed or the node is stopping.
+    #[error("the journal is closed")]
+    Closed,
+}
+
+struct Waiting {
+    lsn: Lsn,
+    destinations: Vec<Destination>,
+    durable: oneshot::Sender<Lsn>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    notes: Vec<Delivery>,
+    /// The last try to write notes found the medium full.
+    full: bool,
+    /// End of the log up to which a committer has taken responsibility.
+    claimed: Option<Lsn>,
+    closing: bool,
+}
+
+/// See the module's text.
+pub struct Ledger {
+    journal: Journal,
+    state: Mutex<State>,
+    work: Condvar,
+    /// Held while durable entries go to the queues, so that two committers cannot overtake each other.
+    hand_over: Mutex<()>,
+    failed: watch::Sender<Option<String>>,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("durable", &self.journal.durable()).finish_non_exhaustive()
+    }
+}
+
+impl Ledger {
+    /// A ledger over an open journal; `start` makes it commit.
+    pub fn new(journal: Journal) -> Arc<Self> {
+        Arc::new(Self {
+            journal,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            hand_over: Mutex::new(()),
+            failed: watch::Sender::new(None),
+        })
+    }
+
+    /// Starts the committing threads. They end after `close`.
+    pub fn start(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
+        (0..COMMITTERS)
+            .map(|n| {
+                let ledger = Arc::clone(self);
+                std::thread::Builder::new()
+                    .name(format!("commit-{n}"))
+                    .spawn(move || ledger.commit_loop())
+                    .expect("the system has room for a thread at start-up")
+            })
+            .collect()
+    }
+
+    /// The journal, for reading.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Tells when and why the journal failed.
+    pub fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.failed.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a message record. The receiver gives its id once it is durable, and is dropped if the journal fails first.
+    ///
+    /// # Errors
+    /// `Refusal`; nothing is stored then and the reserved entries are released.
+    pub fn submit(&self, payload: &[u8], destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+        let (durable, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        let appended = if state.closing || self.failed.borrow().is_some() {
+            Err(Refusal::Closed)
+        } else {
+            self.append(record::KIND_MESSAGE, payload)
+        };
+        match appended {
+            Ok(lsn) => {
+                state.waiting.push_back(Waiting { lsn, destinations, durable });
+                drop(state);
+                self.work.notify_one();
+                Ok(receiver)
+            }
+            Err(refusal) => {
+                drop(state);
+                destinations.iter().for_each(|d| d.queue.release());
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Resolves once all that was submitted before is durable; `None` where it is already.
+    pub fn barrier(&self) -> Option<oneshot::Receiver<Lsn>> {
+        let (durable, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        let lsn = state.waiting.back()?.lsn;
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
+        Some(receiver)
+    }
+
+    /// Records what became of an output, with the next commit.
+    pub fn note(&self, delivery: Delivery) {
+        let mut state = self.lock();
+        state.notes.push(delivery);
+        let first = state.notes.len() == 1;
+        drop(state);
+        if first {
+            self.work.notify_one();
+        }
+    }
+
+    /// Records an operation suspended or resumed, with the next commit.
+    ///
+    /// # Errors
+    /// `Refusal`.
+    pub fn switch(&self, switch: &Switch) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+        let (durable, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        let lsn = self.append(record::KIND_OPERATION, &record::encode_switch(switch))?;
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
+        drop(state);
+        self.work.notify_one();
+        Ok(receiver)
+    }
+
+    fn append(&self, kind: u8, payload: &[u8]) -> Result<Lsn, Refusal> {
+        self.journal.append(kind, &[payload]).map_err(|error| match error {
+            JournalError::Full { .. } => Refusal::Full,
+            JournalError::TooLarge { .. } => Refusal::TooLarge,
+            other => {
+                self.fail(&other);
+                Refusal::Closed
+            }
+        })
+    }
+
+    /// Refuses new work, commits what is there, and lets the committing threads end.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.work.notify_all();
+    }
+
+    fn fail(&self, error: &JournalError) {
+        self.failed.send_if_modified(|failed| {
+            let first = failed.is_none();
+            if first {
+                *failed = Some(error.to_string());
+            }
+            first
+        });
+    }
+
+    fn commit_loop(&self) {
+        while let Some(last) = self.next_group() {
+            if let Err(error) = self.journal.commit(last) {
+                tracing::error!(%error, "the journal failed; nothing more is acknowledged");
+                self.fail(&error);
+                // Dropping the senders tells the waiting connections.
+                self.lock().waiting.clear();
+                self.work.notify_all();
+                return;
+            }
+            self.hand_over();
+        }
+    }
+
+    /// Waits for records to commit and claims them; `None` when closed or failed.
+    fn next_group(&self) -> Option<Lsn> {
+        let mut state = self.lock();
+        loop {
+            if self.failed.borrow().is_some() {
+                return None;
+            }
+            let unclaimed = state.waiting.back().map(|w| w.lsn).filter(|lsn| state.claimed.is_none_or(|c| *lsn > c));
+            if unclaimed.is_some() || (state.closing && !state.notes.is_empty()) {
+                let last = self.write_notes(&mut state).or(unclaimed);
+                state.claimed = last.or(state.claimed);
+                return last;
+            }
+            if state.closing {
+                return None;
+            }
+            if state.notes.is_empty() {
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                let delay = if state.full { FULL_DELAY } else { NOTE_DELAY };
+                let (next, waited) = self.work.wait_timeout(state, delay).unwrap_or_else(PoisonError::into_inner);
+                state = next;
+                if waited.timed_out() && !state.notes.is_empty() {
+                    if let Some(last) = self.write_notes(&mut state) {
+                        state.claimed = Some(last);
+                        return Some(last);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the gathered fates; the LSN of the last record written.
+    fn write_notes(&self, state: &mut State) -> Option<Lsn> {
+        let notes = std::mem::take(&mut state.notes);
+        let mut last = None;
+        let was_full = std::mem::take(&mut state.full);
+        for (written, group) in notes.chunks(NOTES_PER_RECORD).enumerate() {
+            match self.append(record::KIND_DELIVERIES, &record::encode_deliveries(group)) {
+                Ok(lsn) => last = Some(lsn),
+                Err(refusal) => {
+                    // Kept for the next commit: on a full disk deliveries go on, and are noted once there is room.
+                    if !was_full {
+                        tracing::warn!(%refusal, "fates of deliveries cannot be written yet");
+                    }
+                    state.full = true;
+                    state.notes = notes[written * NOTES_PER_RECORD..].to_vec();
+                    break;
+                }
+            }
+        }
+        last
+    }
+
+    /// Sends what has become durable on its way, in LSN order.
+    fn hand_over(&self) {
+        let _order = self.hand_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let durable = self.journal.durable();
+        let ready: Vec<Waiting> = {
+            let mut state = self.lock();
+            let count = state.waiting.partition_point(|w| w.lsn < durable);
+            state.waiting.drain(..count).collect()
+        };
+        for waiting in ready {
+            for mut destination in waiting.destinations {
+                destination.entry.id = waiting.lsn.0;
+                destination.queue.push(destination.lane, destination.entry);
+            }
+            // A connection that went away no longer listens; the message is stored and goes out all the same.
+            let _ = waiting.durable.send(waiting.lsn);
+        }
+    }
+}

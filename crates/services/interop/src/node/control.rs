@@ -1,0 +1,185 @@
+//! The control socket: how `terrace message resend`, `terrace production reload` and the like reach a running node.
+//!
+//! A Unix socket in the data directory, so that the file system says who may use it. One request a line, words
+//! separated by blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `status` | `Status` |
+//! | `reload` | what changed |
+//! | `resend ID [OPERATION ...]` | the id of the new message |
+//! | `suspend OPERATION`, `resume OPERATION` | |
+//! | `stop` | ; the node ends |
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream as Blocking;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::Node;
+use crate::error::InteropError;
+use crate::intake;
+use crate::ledger::Destination;
+use crate::queue::Entry;
+use crate::record::{self, Head, Status, Switch, Writer};
+use hl7::{Message, Piece};
+
+/// Longest request taken; the longest real one names every operation of a large production.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn socket_path(data: &Path) -> PathBuf {
+    data.join("control.sock")
+}
+
+/// Starts answering.
+pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
+    let path = socket_path(&node.options.data);
+    // The journal's lock is held: a socket that lies here belongs to a node that is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(InteropError::file("listen on", &path))?;
+    let node = Arc::clone(node);
+    let mut stop = node.stop.subscribe();
+    tokio::spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => break,
+            };
+            if let Ok((stream, _)) = accepted {
+                tokio::spawn(serve(Arc::clone(&node), stream));
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+    });
+    Ok(())
+}
+
+async fn serve(node: Arc<Node>, mut stream: UnixStream) {
+    let (read, mut write) = stream.split();
+    let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let answer = match node.request(&line).await {
+            Ok(answer) => json!({ "ok": answer }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        // A client that has gone away needs no answer.
+        if write.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Node {
+    async fn request(&self, line: &str) -> Result<Value, InteropError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["status"] => Ok(serde_json::to_value(self.status()).expect("plain data becomes JSON")),
+            ["reload"] => Ok(json!(self.reload().await?)),
+            ["resend", id, operations @ ..] => {
+                let id = id.parse().map_err(|_| InteropError::Refused(format!("`{id}` is not a message id")))?;
+                Ok(json!(self.resend(id, operations).await?))
+            }
+            ["suspend", operation] => self.switch(operation, true).await,
+            ["resume", operation] => self.switch(operation, false).await,
+            ["stop"] => {
+                self.stop.send_replace(true);
+                Ok(Value::Null)
+            }
+            _ => Err(InteropError::Refused(format!("`{line}` is not a request"))),
+        }
+    }
+
+    /// Stores a stored message's outputs again, as a new message, and sends them: all, or those to `operations`.
+    ///
+    /// # Errors
+    /// No such message, output or operation; the journal refuses.
+    pub async fn resend(&self, id: u64, operations: &[&str]) -> Result<u64, InteropError> {
+        let record =
+            self.engine.ledger.journal().read_at(journal::Lsn(id)).map_err(|_| InteropError::NoMessage { id })?;
+        if record.kind != record::KIND_MESSAGE {
+            return Err(InteropError::NoMessage { id });
+        }
+        let stored = record::decode_message(&record.payload.into())?;
+        let names: Vec<&str> = stored.outputs.iter().map(|o| o.operation.as_str()).collect();
+        if let Some(wrong) = operations.iter().find(|wanted| !names.contains(wanted)) {
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(InteropError::NoSuch { what: "output of this message", name: (*wrong).to_owned(), known });
+        }
+        let plan = self.engine.plan();
+        let head = Head {
+            status: Status::Routed,
+            duplicate: false,
+            resent_from: Some(id),
+            received_us: self.engine.clock.now_us(),
+            service: &stored.service,
+            reason: "resent by hand",
+        };
+        let mut writer = Writer::new(&head, &stored.raw);
+        let mut destinations = Vec::new();
+        let chosen =
+            stored.outputs.iter().filter(|o| operations.is_empty() || operations.contains(&o.operation.as_str()));
+        for (n, output) in chosen.enumerate() {
+            let operation = plan.production.operation(&output.operation)?;
+            let at = plan.production.operations.iter().position(|o| Arc::ptr_eq(o, operation)).expect("found just now");
+            let key_hash = Message::parse(&stored.raw).map(|m| intake::key_hash(operation, &m)).unwrap_or(0);
+            let queue = Arc::clone(&plan.queues[at]);
+            let lane = queue.lane_of(key_hash);
+            let index = u16::try_from(n).expect("a record has fewer outputs than 65536");
+            writer.output(&output.operation, &output.transform, &output.body, None::<std::iter::Empty<Piece<'_>>>);
+            let entry = Entry { id: 0, output: index, frame: Some(intake::frame(&output.body)) };
+            destinations.push(Destination { queue, lane, entry });
+        }
+        if destinations.is_empty() {
+            return Err(InteropError::Refused(format!("message {id} went nowhere: there is nothing to send again")));
+        }
+        destinations.iter().for_each(|d| d.queue.reserve());
+        let submitted = self.engine.ledger.submit(&writer.finish(), destinations);
+        let durable = submitted.map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
+        Ok(durable.await.map_err(|_| InteropError::Stopping)?.0)
+    }
+
+    /// Suspends or resumes an operation; it stays so across restarts.
+    async fn switch(&self, operation: &str, suspended: bool) -> Result<Value, InteropError> {
+        let queues = self.queues();
+        let queue = queues.iter().find(|queue| queue.name == operation).ok_or_else(|| InteropError::NoSuch {
+            what: "operation",
+            name: operation.to_owned(),
+            known: queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        let at_us = self.engine.clock.now_us();
+        let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: "by hand".to_owned() };
+        let durable =
+            self.engine.ledger.switch(&switch).map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
+        durable.await.map_err(|_| InteropError::Stopping)?;
+        queue.order(|orders| orders.suspended = suspended);
+        Ok(Value::Null)
+    }
+}
+
+/// Asks the node whose data directory is `data`.
+///
+/// # Errors
+/// `NoNode` where none runs there; `Refused` with its reason.
+pub fn ask(data: &Path, request: &str) -> Result<Value, InteropError> {
+    let path = socket_path(data);
+    let no_node = |source| InteropError::NoNode { path: path.clone(), source };
+    let mut stream = Blocking::connect(&path).map_err(no_node)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
+    stream.write_all(format!("{request}\n").as_bytes()).map_err(no_node)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).map_err(no_node)?;
+    let mut answer: Value = serde_json::from_str(&line)
+        .map_err(|_| InteropError::Refused("nothing that can be read; is it of the same release?".to_owned()))?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) => Err(InteropError::Refused(error.to_owned())),
+        None => Ok(answer["ok"].take()),
+    }
+}

@@ -1,0 +1,189 @@
+//! Starting services, and putting a changed production in force while messages flow.
+//!
+//! A reload compares by name. A service that keeps its address keeps its socket and connections and uses the new rules
+//! from its next message on; one whose address or kind changed listens anew. An operation that stays keeps its queue
+//! and takes the new settings with its next message (its number of lanes is fixed until a restart, since moving
+//! messages between lanes would break their order); one that went away keeps sending what it has, with its old
+//! settings, and then ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::{Node, Running, load, lock};
+use crate::engine::Plan;
+use crate::error::InteropError;
+use crate::production::{Production, Service, settings};
+use crate::queue::Queue;
+use crate::service::{file, mllp};
+
+/// A service with its socket, bound and not yet accepting.
+pub(super) struct Ready {
+    service: Arc<Service>,
+    listener: Option<TcpListener>,
+}
+
+/// Binds every MLLP service of a production.
+pub(super) async fn bind_all(production: &Production) -> Result<Vec<Ready>, InteropError> {
+    let mut all = Vec::new();
+    for service in production.services.values() {
+        all.push(bind(service).await?);
+    }
+    Ok(all)
+}
+
+async fn bind(service: &Arc<Service>) -> Result<Ready, InteropError> {
+    let listener = match &service.settings {
+        settings::Service::Mllp(settings) => Some(mllp::bind(service, settings.listen).await?),
+        settings::Service::File(settings) => {
+            file::prepare(settings)?;
+            None
+        }
+    };
+    Ok(Ready { service: Arc::clone(service), listener })
+}
+
+impl Node {
+    pub(super) fn start_services(&self, ready: Vec<Ready>) -> Result<(), InteropError> {
+        for Ready { service, listener } in ready {
+            let name = service.name.clone();
+            let running = match listener {
+                Some(listener) => {
+                    let listening = mllp::serve(Arc::clone(&self.engine), service, listener)
+                        .map_err(InteropError::file("listen for", &name))?;
+                    tracing::info!(service = name, address = %listening.address, "listening");
+                    Running::Mllp(listening)
+                }
+                None => Running::File(file::watch(Arc::clone(&self.engine), service)),
+            };
+            lock(&self.services).insert(name, running);
+        }
+        Ok(())
+    }
+
+    /// Reads the production folder again and puts it in force. What it says changed.
+    ///
+    /// # Errors
+    /// The production is wrong or an address is taken: the old one stays in force, whole.
+    pub async fn reload(&self) -> Result<Vec<String>, InteropError> {
+        let _one = self.reloading.lock().await;
+        let production = Arc::new(load(&self.options.origin)?);
+        let mut changes = Vec::new();
+        // Everything that can fail comes first.
+        let mut ready = Vec::new();
+        for service in production.services.values() {
+            if !self.keeps_socket(service) {
+                ready.push(bind(service).await?);
+            }
+        }
+        let plan = self.plan_for(&production, &mut changes);
+        let fresh: Vec<Arc<Queue>> = {
+            let old = self.engine.plan();
+            plan.queues.iter().filter(|q| !old.queues.iter().any(|o| Arc::ptr_eq(o, q))).cloned().collect()
+        };
+        self.engine.replace_plan(plan);
+        self.start_lanes(&fresh);
+        self.swap_services(&production, ready, &mut changes)?;
+        self.adopt_homeless()?;
+        super::status::write_ready(self)?;
+        tracing::info!(changes = changes.len(), "production reloaded");
+        Ok(changes)
+    }
+
+    /// Whether a running service of this name can go on with its socket.
+    fn keeps_socket(&self, service: &Service) -> bool {
+        match (lock(&self.services).get(&service.name), &service.settings) {
+            (Some(Running::Mllp(listening)), settings::Service::Mllp(new)) => match &listening.service().settings {
+                settings::Service::Mllp(old) => old.listen == new.listen,
+                settings::Service::File(_) => false,
+            },
+            (Some(Running::File(_)), settings::Service::File(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// The plan of a new production: queues of operations that stay, new ones for those that came.
+    fn plan_for(&self, production: &Arc<Production>, changes: &mut Vec<String>) -> Plan {
+        let old = self.engine.plan();
+        let mut kept: BTreeMap<&str, &Arc<Queue>> = old.queues.iter().map(|q| (q.name.as_str(), q)).collect();
+        let mut retired = lock(&self.retired);
+        let mut queues = Vec::new();
+        for operation in &production.operations {
+            let name = operation.name.as_str();
+            let back = retired.iter().position(|queue| queue.name == name).map(|at| retired.swap_remove(at));
+            let queue = match kept.remove(name).cloned().or(back) {
+                Some(queue) => {
+                    let before = queue.orders().borrow().operation.settings.clone();
+                    if before != operation.settings {
+                        changes.push(format!("operation {name} changed"));
+                    }
+                    if before.order().lanes != operation.settings.order().lanes {
+                        changes.push(format!("operation {name}: its number of lanes changes at the next start"));
+                    }
+                    queue.order(|orders| {
+                        orders.operation = Arc::clone(operation);
+                        orders.retired = false;
+                    });
+                    queue
+                }
+                None => {
+                    changes.push(format!("operation {name} came"));
+                    Arc::new(Queue::new(Arc::clone(operation), false))
+                }
+            };
+            queues.push(queue);
+        }
+        for (name, queue) in kept {
+            changes.push(format!("operation {name} went ({} messages still go out)", queue.depth()));
+            queue.order(|orders| orders.retired = true);
+            retired.push(Arc::clone(queue));
+        }
+        Plan { production: Arc::clone(production), queues }
+    }
+
+    fn swap_services(
+        &self,
+        production: &Production,
+        ready: Vec<Ready>,
+        changes: &mut Vec<String>,
+    ) -> Result<(), InteropError> {
+        {
+            let mut services = lock(&self.services);
+            services.retain(|name, running| {
+                let stays = production.services.contains_key(name);
+                if !stays {
+                    changes.push(format!("service {name} went"));
+                    running.stop();
+                }
+                stays
+            });
+            for Ready { service, .. } in &ready {
+                changes.push(format!("service {} listens anew", service.name));
+                if let Some(old) = services.remove(&service.name) {
+                    old.stop();
+                }
+            }
+            for (name, running) in services.iter() {
+                let service = Arc::clone(&production.services[name]);
+                match running {
+                    Running::Mllp(listening) => listening.replace(service),
+                    Running::File(watching) => watching.replace(service),
+                }
+            }
+        }
+        self.start_services(ready)
+    }
+
+    /// Queues what waited for an operation that is back.
+    fn adopt_homeless(&self) -> Result<(), InteropError> {
+        let mut found = lock(&self.homeless);
+        found.homeless.clear();
+        let plan = self.engine.plan();
+        let queued = crate::recovery::requeue(self.engine.ledger.journal(), &plan, &mut found)?;
+        if queued > 0 {
+            tracing::info!(queued, "messages that waited for an operation go out now");
+        }
+        Ok(())
+    }
+}

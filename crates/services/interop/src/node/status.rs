@@ -1,0 +1,204 @@
+//! What a node says of itself: `node.json`, written when it is ready, and the status that its control socket answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::{fs, process};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Node, Running, lock};
+use crate::error::InteropError;
+use crate::queue::Queue;
+
+/// File in the data directory that says that, and where, a node is ready.
+const READY: &str = "node.json";
+
+/// A service, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// `mllp` or `file`.
+    pub kind: String,
+    /// Address and port, or folder.
+    pub at: String,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// The rules file it uses.
+    pub rules: Option<String>,
+}
+
+/// An operation, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OperationStatus {
+    /// Its name.
+    pub name: String,
+    /// Messages accepted and not done.
+    pub waiting: usize,
+    /// Bytes of them in memory.
+    pub memory_bytes: usize,
+    /// Delivered since the start.
+    pub delivered: u64,
+    /// Given up on since the start.
+    pub failed: u64,
+    /// Tries followed by another, since the start.
+    pub retried: u64,
+    /// Stands still until resumed.
+    pub suspended: bool,
+    /// No longer in the production; ends when empty.
+    pub retired: bool,
+}
+
+/// The journal, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JournalStatus {
+    /// What it lies on.
+    pub device: String,
+    /// Oldest position kept.
+    pub first: u64,
+    /// End of what is persistent.
+    pub durable: u64,
+    /// Writes (each followed by a flush) since the start.
+    pub writes: u64,
+    /// Bytes written since the start, with padding.
+    pub bytes: u64,
+    /// Records since the start.
+    pub records: u64,
+    /// Bytes cut off at the last start since a crash had torn them.
+    pub torn_bytes: u64,
+}
+
+/// Everything about a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// The process.
+    pub pid: u32,
+    /// The production's name.
+    pub production: String,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Services.
+    pub services: Vec<ServiceStatus>,
+    /// Operations.
+    pub operations: Vec<OperationStatus>,
+    /// Waiting messages by operation that the production does not have.
+    pub homeless: std::collections::BTreeMap<String, u64>,
+    /// The journal.
+    pub journal: JournalStatus,
+    /// Messages stored since the start.
+    pub stored: u64,
+    /// Outputs made since the start.
+    pub outputs: u64,
+    /// Messages refused since the start.
+    pub refused: u64,
+    /// Messages seen before, since the start.
+    pub duplicates: u64,
+    /// Messages refused for a full disk, since the start.
+    pub full: u64,
+    /// Bytes outside frames, since the start.
+    pub junk_bytes: u64,
+    /// Partial frames thrown away, since the start.
+    pub partial: u64,
+    /// Messages over the size bound, since the start.
+    pub oversize: u64,
+    /// Connections open.
+    pub connections: u64,
+    /// Why the journal failed, if it did.
+    pub journal_failed: Option<String>,
+}
+
+impl Node {
+    /// The node as it stands.
+    pub fn status(&self) -> Status {
+        let plan = self.engine.plan();
+        let journal = self.engine.ledger.journal();
+        let stats = journal.stats();
+        let counters = &self.engine.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Status {
+            pid: process::id(),
+            production: plan.production.name.clone(),
+            data: self.options.data.clone(),
+            services: self.service_status(),
+            operations: self.queues().iter().map(|queue| operation_status(queue)).collect(),
+            homeless: lock(&self.homeless).homeless.clone(),
+            journal: JournalStatus {
+                device: self.device.clone(),
+                first: journal.first().0,
+                durable: journal.durable().0,
+                writes: stats.batches,
+                bytes: stats.written_bytes,
+                records: stats.records,
+                torn_bytes: self.recovered.torn_bytes,
+            },
+            stored: read(&counters.stored),
+            outputs: read(&counters.outputs),
+            refused: read(&counters.refused),
+            duplicates: read(&counters.duplicates),
+            full: read(&counters.full),
+            junk_bytes: read(&counters.junk_bytes),
+            partial: read(&counters.partial),
+            oversize: read(&counters.oversize),
+            connections: read(&counters.connections),
+            journal_failed: self.engine.ledger.failed().borrow().clone(),
+        }
+    }
+
+    fn service_status(&self) -> Vec<ServiceStatus> {
+        let plan = self.engine.plan();
+        let services = lock(&self.services);
+        let status = |(name, running): (&String, &Running)| {
+            let service = plan.production.services.get(name)?;
+            let (kind, at) = match (running, &service.settings) {
+                (Running::Mllp(listening), _) => ("mllp", listening.address.to_string()),
+                (Running::File(_), crate::production::settings::Service::File(file)) => {
+                    ("file", file.folder.display().to_string())
+                }
+                (Running::File(_), _) => return None,
+            };
+            Some(ServiceStatus {
+                name: name.clone(),
+                kind: kind.to_owned(),
+                at,
+                tls: service.tls.is_some(),
+                rules: service.settings.rules().map(str::to_owned),
+            })
+        };
+        services.iter().filter_map(status).collect()
+    }
+}
+
+fn operation_status(queue: &Queue) -> OperationStatus {
+    let orders = queue.orders();
+    let orders = orders.borrow();
+    OperationStatus {
+        name: queue.name.clone(),
+        waiting: queue.depth(),
+        memory_bytes: queue.memory(),
+        delivered: queue.counters.delivered.load(Ordering::Relaxed),
+        failed: queue.counters.failed.load(Ordering::Relaxed),
+        retried: queue.counters.retried.load(Ordering::Relaxed),
+        suspended: orders.suspended,
+        retired: orders.retired,
+    }
+}
+
+/// Says that the node is ready. Whole or not there: programs wait for this file.
+pub(super) fn write_ready(node: &Node) -> Result<(), InteropError> {
+    let path = node.options.data.join(READY);
+    let part = node.options.data.join(".node.json.part");
+    let text = serde_json::to_string_pretty(&node.status()).expect("plain data becomes JSON");
+    fs::write(&part, text).map_err(InteropError::file("write", &part))?;
+    fs::rename(&part, &path).map_err(InteropError::file("write", &path))
+}
+
+/// The node is gone.
+pub(super) fn remove_ready(data: &Path) {
+    // It may never have been written; a file that stays behind names a process that is gone.
+    let _ = fs::remove_file(data.join(READY));
+}
+
+/// What the node on `data` said when it became ready; `None` while it has not.
+pub fn read_ready(data: &Path) -> Option<Status> {
+    serde_json::from_str(&fs::read_to_string(data.join(READY)).ok()?).ok()
+}

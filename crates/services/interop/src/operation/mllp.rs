@@ -1,0 +1,227 @@
+//! The MLLP client of a lane: connect, send one frame, wait for its acknowledgement.
+//!
+//! ```text
+//!   (no link) --connect--> link --send--> wait --frame--> MSA-2 = our MSH-10 ? --> Reply (link kept)
+//!       ^                    |             |                   \ no --> WrongId      \
+//!       +---- closed <-------+-------------+------ timeout, end of stream, unreadable -+
+//! ```
+//!
+//! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; an answer counts
+//! only if it names our control id, so that a late answer is never credited to the next message.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hl7::mllp::{self, Decoder, Event, Limits};
+use hl7::{Message, Path, ack};
+use std::sync::LazyLock;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::reply::Answer;
+use crate::production::Operation;
+use crate::production::settings::{MllpOperation, ReplyKind};
+
+static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
+
+/// A connection, or none yet.
+#[derive(Default)]
+pub(super) struct Link {
+    open: Option<(Stream, Decoder)>,
+    /// Control id of the message sent before.
+    previous: Vec<u8>,
+}
+
+impl Link {
+    /// Sends `frame` and waits for its answer.
+    pub(super) async fn exchange(&mut self, operation: &Operation, settings: &MllpOperation, frame: &Bytes) -> Answer {
+        let body = &frame[1..frame.len() - 2];
+        if let Some(at) = mllp::uncarriable(body) {
+            return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
+        }
+        let Ok(message) = Message::parse(body) else {
+            return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
+        };
+        let control_id = message.get(&CONTROL).bytes();
+        let (mut stream, mut decoder) = match self.open.take() {
+            Some(open) => open,
+            None => match connect(operation, settings).await {
+                Ok(stream) => (stream, decoder(settings)),
+                Err(reason) => return Answer::Unreachable { reason },
+            },
+        };
+        if let Err(error) = send(&mut stream, frame).await {
+            return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
+        }
+        let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
+        let wait = tokio::time::timeout(settings.ack_timeout.0, answer(&mut stream, &mut decoder, &expected)).await;
+        self.previous.clear();
+        self.previous.extend_from_slice(control_id);
+        match wait {
+            Ok(Ok(answer)) => {
+                let ours = matches!(&answer, Answer::Reply { kind, .. } if !matches!(kind, ReplyKind::WrongId | ReplyKind::Unreadable));
+                if ours {
+                    self.open = Some((stream, decoder));
+                }
+                answer
+            }
+            Ok(Err(error)) => {
+                Answer::Unreachable { reason: format!("the receiver went away before answering: {error}") }
+            }
+            Err(_) => {
+                let note = format!("no answer within {}", settings.ack_timeout);
+                Answer::Reply { kind: ReplyKind::Timeout, note }
+            }
+        }
+    }
+}
+
+fn decoder(settings: &MllpOperation) -> Decoder {
+    Decoder::new(Limits { message_bytes: settings.reply_bytes.as_usize(), require_final_cr: false }).expect_commits()
+}
+
+async fn send(stream: &mut Stream, frame: &[u8]) -> io::Result<()> {
+    stream.write_all(frame).await?;
+    stream.flush().await
+}
+
+/// What an answer is held against.
+struct Expected<'a> {
+    control_id: &'a [u8],
+    /// The message before: its application acknowledgement may follow its commit acknowledgement late (enhanced mode);
+    /// it is passed over and credited to nobody.
+    previous: &'a [u8],
+    commit_bytes: bool,
+}
+
+/// Reads until an answer is complete. A release 2 commit byte that says yes is the answer where the settings say so,
+/// else it precedes the acknowledgement and is passed over; one that says no is always an answer.
+async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<'_>) -> io::Result<Answer> {
+    loop {
+        while let Some(event) = decoder.next() {
+            match event {
+                Event::Frame(frame) => {
+                    if let Some(answer) = read(&frame, expected) {
+                        return Ok(answer);
+                    }
+                }
+                Event::Commit(true) if expected.commit_bytes => {
+                    return Ok(Answer::Reply { kind: ReplyKind::CA, note: "ACK (MLLP release 2)".to_owned() });
+                }
+                Event::Commit(true) | Event::Restarted { .. } => {}
+                Event::Commit(false) => {
+                    return Ok(Answer::Reply { kind: ReplyKind::CR, note: "NAK (MLLP release 2)".to_owned() });
+                }
+                Event::Oversize { .. } => return Ok(unreadable("an answer over reply_bytes")),
+                Event::Junk { first, .. } => {
+                    let stray = mllp::explain(&first);
+                    if stray != mllp::Stray::Blank {
+                        return Ok(unreadable(&format!("{stray}")));
+                    }
+                }
+                Event::Truncated { .. } => unreachable!("only at the end of a stream"),
+            }
+        }
+        if stream.read_buf(decoder.buffer()).await? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
+        }
+    }
+}
+
+fn unreadable(what: &str) -> Answer {
+    Answer::Reply { kind: ReplyKind::Unreadable, note: format!("no acknowledgement: {what}") }
+}
+
+/// What a frame says about our message; `None` where it is about the one before.
+fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
+    let Ok(message) = Message::parse(frame) else {
+        return Some(unreadable("a frame without MSH"));
+    };
+    let Some(received) = ack::read(&message) else {
+        return Some(unreadable("a message without a readable MSA"));
+    };
+    if received.control_id != expected.control_id {
+        if received.control_id == expected.previous && !expected.previous.is_empty() {
+            return None;
+        }
+        let note = "an acknowledgement of another message (MSA-2)".to_owned();
+        return Some(Answer::Reply { kind: ReplyKind::WrongId, note });
+    }
+    let kind = match received.code {
+        ack::Code::AA => ReplyKind::AA,
+        ack::Code::AE => ReplyKind::AE,
+        ack::Code::AR => ReplyKind::AR,
+        ack::Code::CA => ReplyKind::CA,
+        ack::Code::CE => ReplyKind::CE,
+        ack::Code::CR => ReplyKind::CR,
+    };
+    Some(Answer::Reply { kind, note: format!("{kind:?}") })
+}
+
+async fn connect(operation: &Operation, settings: &MllpOperation) -> Result<Stream, String> {
+    let connecting = async {
+        let socket = TcpStream::connect(&settings.address).await?;
+        crate::service::mllp::prepare(&socket)?;
+        match &operation.tls {
+            None => Ok(Stream::Plain(socket)),
+            Some(tls) => {
+                let connector = TlsConnector::from(Arc::clone(&tls.config));
+                let stream = connector.connect(tls.server_name.clone(), socket).await?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+        }
+    };
+    match tokio::time::timeout(settings.connect_timeout.0, connecting).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(io_reason(&settings.address, &error)),
+        Err(_) => Err(format!("no connection to {} within {}", settings.address, settings.connect_timeout)),
+    }
+}
+
+fn io_reason(address: &str, error: &io::Error) -> String {
+    format!("no connection to {address}: {error}")
+}
+
+/// Plain or TLS.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+macro_rules! either {
+    ($self:ident, $inner:ident => $call:expr) => {
+        match $self.get_mut() {
+            Stream::Plain($inner) => {
+                let $inner = Pin::new($inner);
+                $call
+            }
+            Stream::Tls($inner) => {
+                let $inner = Pin::new($inner.as_mut());
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        either!(self, inner => inner.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, inner => inner.poll_write(cx, data))
+    }
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, inner => inner.poll_flush(cx))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, inner => inner.poll_shutdown(cx))
+    }
+}

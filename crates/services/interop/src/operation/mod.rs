@@ -1,0 +1,203 @@
+//! Outbound operations: a task per lane takes the head of its line, sends it, learns its fate, and goes on.
+//!
+//! ```text
+//!            +------------------------------ next --------------------------------+
+//!            v                                                                     |
+//!   head of the lane --> attempt --> Answer --> reply::decide --> Complete / Fail -+--> noted in the ledger
+//!            ^                                       |
+//!            +------- pause, same message -----------+--> Suspend: the head stays until someone resumes
+//! ```
+//!
+//! Invariants:
+//! 1. One message outstanding a lane; the head leaves only when its fate is known. Order holds through any failure.
+//! 2. A socket on which an answer was missed, was another's or could not be read is closed: what comes late on it can
+//!    match nothing.
+//! 3. A message is sent again only where its fate is unknown or the reply table says so.
+//! 4. Log lines carry operation, message id and codes; never bytes of a message.
+
+mod attempt;
+mod file;
+mod mllp;
+pub mod reply;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use journal::Lsn;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::error::InteropError;
+use crate::intake;
+use crate::ledger::Ledger;
+use crate::queue::{Entry, Orders, Queue};
+use crate::record::{self, Delivery, Fate, Switch};
+use attempt::Sender;
+use reply::{Next, Tries};
+
+/// What a lane's task needs.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// Where fates are noted, and bodies read that were left in the journal.
+    pub ledger: Arc<Ledger>,
+    /// The time of day.
+    pub clock: Clock,
+    /// Set when the node stops.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// Starts one task a lane.
+pub fn start(queue: &Arc<Queue>, surroundings: &Surroundings) -> Vec<tokio::task::JoinHandle<()>> {
+    (0..queue.lanes().len())
+        .map(|lane| {
+            let task = Lane {
+                queue: Arc::clone(queue),
+                lane,
+                orders: queue.orders(),
+                around: surroundings.clone(),
+                tries: Tries::default(),
+                sender: None,
+            };
+            tokio::spawn(task.run())
+        })
+        .collect()
+}
+
+struct Lane {
+    queue: Arc<Queue>,
+    lane: usize,
+    orders: watch::Receiver<Orders>,
+    around: Surroundings,
+    tries: Tries,
+    /// The sender and the settings it was made from.
+    sender: Option<Sender>,
+}
+
+impl Lane {
+    async fn run(mut self) {
+        loop {
+            let orders = self.orders.borrow_and_update().clone();
+            let line = Arc::clone(&self.queue.lanes()[self.lane]);
+            if *self.around.stop.borrow() || (orders.retired && line.is_empty()) {
+                return;
+            }
+            let entry = tokio::select! {
+                biased;
+                entry = line.head(), if !orders.suspended => entry,
+                _ = self.orders.changed() => continue,
+                _ = self.around.stop.wait_for(|stop| *stop) => return,
+            };
+            self.deliver(&orders, entry).await;
+        }
+    }
+
+    /// One try of the head of the line, and what follows from it.
+    async fn deliver(&mut self, orders: &Orders, entry: Entry) {
+        let frame = match self.frame(&entry).await {
+            Ok(frame) => frame,
+            Err(error) => {
+                // The journal cannot give the body back: nothing later is sent over its head.
+                self.suspend(&entry, &format!("the message cannot be read from the journal: {error}"));
+                return;
+            }
+        };
+        if self.sender.as_ref().is_none_or(|sender| !sender.made_from(&orders.operation)) {
+            self.sender = Some(Sender::new(&orders.operation));
+        }
+        let sender = self.sender.as_mut().expect("made just now");
+        let answer = sender.attempt(&orders.operation, entry.id, &frame).await;
+        match reply::decide(&orders.operation.settings, &answer, &mut self.tries) {
+            Next::Complete { note, warn } => {
+                if warn {
+                    tracing::warn!(
+                        operation = self.queue.name,
+                        message = entry.id,
+                        reply = note,
+                        "delivered, with a warning by the reply table"
+                    );
+                }
+                self.queue.counters.delivered.fetch_add(1, Ordering::Relaxed);
+                self.finish(&entry, Fate::Delivered, note);
+            }
+            Next::Fail { note } => {
+                tracing::error!(
+                    operation = self.queue.name,
+                    message = entry.id,
+                    reason = note,
+                    "given up; `terrace message resend` sends it again"
+                );
+                self.queue.counters.failed.fetch_add(1, Ordering::Relaxed);
+                self.finish(&entry, Fate::Failed, note);
+            }
+            Next::Retry { pause, reason } => {
+                self.queue.counters.retried.fetch_add(1, Ordering::Relaxed);
+                if self.tries.worth_a_line() {
+                    tracing::warn!(
+                        operation = self.queue.name,
+                        message = entry.id,
+                        tries = self.tries.count(),
+                        waiting = self.queue.depth(),
+                        reason,
+                        "not delivered; trying again"
+                    );
+                }
+                self.pause(pause).await;
+            }
+            Next::Suspend { reason } => self.suspend(&entry, &reason),
+        }
+    }
+
+    fn finish(&mut self, entry: &Entry, fate: Fate, note: String) {
+        self.tries = Tries::default();
+        let at_us = self.around.clock.now_us();
+        // Noted before it leaves the line, so that the oldest id still waited for is never ahead of the notes.
+        self.around.ledger.note(Delivery { id: entry.id, output: entry.output, fate, at_us, note });
+        self.queue.done(self.lane, entry);
+    }
+
+    /// Waits, but not past a change of orders or the end of the node.
+    async fn pause(&mut self, pause: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = self.orders.changed() => {}
+            _ = self.around.stop.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    fn suspend(&mut self, entry: &Entry, reason: &str) {
+        tracing::error!(
+            operation = self.queue.name,
+            message = entry.id,
+            reason,
+            "suspended; `terrace operation resume` goes on"
+        );
+        self.tries = Tries::default();
+        self.queue.order(|orders| orders.suspended = true);
+        let switch = Switch {
+            operation: self.queue.name.clone(),
+            suspended: true,
+            at_us: self.around.clock.now_us(),
+            reason: reason.to_owned(),
+        };
+        if let Err(refusal) = self.around.ledger.switch(&switch) {
+            tracing::warn!(operation = self.queue.name, %refusal, "the suspension is not stored; a restart ends it");
+        }
+    }
+
+    /// The frame to send, from memory or from the journal.
+    async fn frame(&self, entry: &Entry) -> Result<Bytes, InteropError> {
+        if let Some(frame) = &entry.frame {
+            return Ok(frame.clone());
+        }
+        let ledger = Arc::clone(&self.around.ledger);
+        let (id, output) = (entry.id, usize::from(entry.output));
+        let read = move || {
+            let record = ledger.journal().read_at(Lsn(id))?;
+            let stored = record::decode_message(&record.payload.into())?;
+            stored.outputs.get(output).map(|o| intake::frame(&o.body)).ok_or(InteropError::NoMessage { id })
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))
+    }
+}

@@ -1,0 +1,192 @@
+//! What follows from an answer: the reply table, the limit of tries, the pause before the next. Pure.
+//!
+//! | answer | counts as a try | default |
+//! |---|---|---|
+//! | AA, CA | | delivered |
+//! | AE, CE | yes | failed (it can be resent by hand) |
+//! | AR, CR | yes | tried again |
+//! | no answer in time, another's, unreadable | yes | tried again, the socket closed |
+//! | not connected, closed before the answer | no | tried again without end |
+//!
+//! A receiver that is down uses up no tries: an outage of a night must not turn the night's messages into failures.
+
+use std::time::Duration;
+
+use crate::production::settings::{Action, Operation, ReplyKind, Retry};
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The receiver answered, or did not in time.
+    Reply {
+        /// Which kind of answer.
+        kind: ReplyKind,
+        /// For the record: the code, with what makes it plain; no bytes of the message.
+        note: String,
+    },
+    /// A file was written and is persistent.
+    Written,
+    /// Nobody to talk to, or gone before the answer. Whether the message arrived is unknown.
+    Unreachable {
+        /// Why.
+        reason: String,
+    },
+    /// It cannot be sent at all, however often.
+    Impossible {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Delivered.
+    Complete {
+        /// For the record.
+        note: String,
+        /// Tell the log.
+        warn: bool,
+    },
+    /// Given up.
+    Fail {
+        /// For the record.
+        note: String,
+    },
+    /// The same message again after a pause.
+    Retry {
+        /// How long to wait.
+        pause: Duration,
+        /// For the log.
+        reason: String,
+    },
+    /// Stand still with the message at the head.
+    Suspend {
+        /// For the log and the record.
+        reason: String,
+    },
+}
+
+/// Tries of the message at the head of a lane.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Tries {
+    answered: u32,
+    all: u32,
+}
+
+impl Tries {
+    /// Tries so far.
+    pub fn count(&self) -> u32 {
+        self.all
+    }
+
+    /// The 1st, 2nd, 4th, 8th ... try: a receiver that is down for a night gives a dozen lines, not ten thousand.
+    pub fn worth_a_line(&self) -> bool {
+        self.all.is_power_of_two()
+    }
+
+    fn pause(&self, retry: &Retry) -> Duration {
+        let doublings = self.all.saturating_sub(1).min(31);
+        retry.first.0.saturating_mul(1u32 << doublings).min(retry.max.0)
+    }
+}
+
+/// Decides.
+pub fn decide(operation: &Operation, answer: &Answer, tries: &mut Tries) -> Next {
+    tries.all = tries.all.saturating_add(1);
+    let retry = operation.retry();
+    let (kind, note) = match answer {
+        Answer::Written => return Next::Complete { note: "written".to_owned(), warn: false },
+        Answer::Impossible { reason } => return Next::Fail { note: reason.clone() },
+        Answer::Unreachable { reason } => return Next::Retry { pause: tries.pause(&retry), reason: reason.clone() },
+        Answer::Reply { kind, note } => (*kind, note.clone()),
+    };
+    let action = match operation {
+        Operation::Mllp(mllp) => mllp.action(kind),
+        Operation::File(_) => Action::Retry,
+    };
+    match action {
+        Action::Complete => Next::Complete { note, warn: false },
+        Action::Warn => Next::Complete { note, warn: true },
+        Action::Fail => Next::Fail { note },
+        Action::Suspend => Next::Suspend { reason: format!("the receiver answered {note}") },
+        Action::Retry => {
+            tries.answered = tries.answered.saturating_add(1);
+            if retry.attempts > 0 && tries.answered >= retry.attempts {
+                return Next::Fail { note: format!("{note}, after {} tries", tries.answered) };
+            }
+            Next::Retry { pause: tries.pause(&retry), reason: note }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(extra: &str) -> Operation {
+        let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{extra}");
+        Operation::Mllp(toml::from_str(&text).unwrap())
+    }
+
+    fn reply(kind: ReplyKind) -> Answer {
+        Answer::Reply { kind, note: format!("{kind:?}") }
+    }
+
+    #[test]
+    fn the_default_table_loses_nothing_and_keeps_the_order() {
+        let operation = operation("");
+        for (kind, expected) in [
+            (ReplyKind::AA, "Complete"),
+            (ReplyKind::CA, "Complete"),
+            (ReplyKind::AE, "Fail"),
+            (ReplyKind::CE, "Fail"),
+            (ReplyKind::AR, "Retry"),
+            (ReplyKind::CR, "Retry"),
+            (ReplyKind::Timeout, "Retry"),
+            (ReplyKind::WrongId, "Retry"),
+            (ReplyKind::Unreadable, "Retry"),
+        ] {
+            let next = format!("{:?}", decide(&operation, &reply(kind), &mut Tries::default()));
+            assert!(next.starts_with(expected), "{kind:?}: {next}");
+        }
+    }
+
+    #[test]
+    fn the_reply_table_overrides_each_default() {
+        let operation =
+            operation("[reply]\nAE = \"warn\"\nAR = \"suspend\"\ntimeout = \"fail\"\nwrong-id = \"complete\"\n");
+        let next = |kind| decide(&operation, &reply(kind), &mut Tries::default());
+        assert_eq!(next(ReplyKind::AE), Next::Complete { note: "AE".into(), warn: true });
+        assert_eq!(next(ReplyKind::AR), Next::Suspend { reason: "the receiver answered AR".into() });
+        assert_eq!(next(ReplyKind::Timeout), Next::Fail { note: "Timeout".into() });
+        assert_eq!(next(ReplyKind::WrongId), Next::Complete { note: "WrongId".into(), warn: false });
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_answered_tries_run_out() {
+        let operation = operation("[retry]\nfirst = \"1s\"\nmax = \"5s\"\nattempts = 5\n");
+        let mut tries = Tries::default();
+        let mut pauses = Vec::new();
+        let last = loop {
+            match decide(&operation, &reply(ReplyKind::AR), &mut tries) {
+                Next::Retry { pause, .. } => pauses.push(pause.as_secs()),
+                other => break other,
+            }
+        };
+        assert_eq!(pauses, [1, 2, 4, 5]);
+        assert_eq!(last, Next::Fail { note: "AR, after 5 tries".into() });
+    }
+
+    #[test]
+    fn a_receiver_that_is_down_uses_up_no_tries() {
+        let operation = operation("[retry]\nattempts = 2\n");
+        let mut tries = Tries::default();
+        for _ in 0..1_000 {
+            let down = Answer::Unreachable { reason: "refused".into() };
+            assert!(matches!(decide(&operation, &down, &mut tries), Next::Retry { .. }));
+        }
+        assert!(matches!(decide(&operation, &reply(ReplyKind::AR), &mut tries), Next::Retry { .. }));
+        assert!(matches!(decide(&operation, &reply(ReplyKind::AR), &mut tries), Next::Fail { .. }));
+    }
+}

@@ -1,0 +1,390 @@
+//! Reads a production folder: files, then references between them, then certificates; all faults are gathered.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::{Operation, Production, Service, settings, tls};
+use crate::error::InteropError;
+use crate::lang::{Diagnostic, Rules, Source, Table, Tables, Transforms, diagnose, suggest};
+
+/// The folders of a production and the ending of the files in each.
+const PARTS: &[(&str, &str)] =
+    &[("services", "toml"), ("rules", "rules"), ("transforms", "hl7t"), ("tables", "csv"), ("operations", "toml")];
+
+/// Largest message that any service may be told to take: offsets in records are 32 bits, and a message is held in
+/// memory several times over while it is transformed.
+const MESSAGE_BYTES_MAX: u64 = 256 << 20;
+
+/// Most lanes of one operation: each is a connection to the receiver.
+const LANES_MAX: usize = 64;
+
+/// A file of the production, read.
+struct File {
+    name: String,
+    label: String,
+    text: String,
+}
+
+impl File {
+    fn source(&self) -> Source<'_> {
+        Source { file: &self.label, text: &self.text }
+    }
+}
+
+/// What is gathered while loading.
+struct Loader {
+    folder: PathBuf,
+    faults: Vec<Diagnostic>,
+    warnings: Vec<String>,
+}
+
+pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
+    let mut loader = Loader { folder: folder.to_owned(), faults: Vec::new(), warnings: Vec::new() };
+    loader.unknown_entries()?;
+    let general = loader.general()?;
+    let tables = Arc::new(loader.tables()?);
+    let transforms = Arc::new(loader.transforms(&tables)?);
+    let operations = loader.operations()?;
+    let rules = loader.rules(&operations, &transforms, &tables)?;
+    let services = loader.services(&rules)?;
+    loader.unused(&services, &rules);
+    if !loader.faults.is_empty() {
+        return Err(InteropError::Production(loader.faults));
+    }
+    let name = if general.name.is_empty() {
+        folder.file_name().map_or_else(|| "production".to_owned(), |name| name.to_string_lossy().into_owned())
+    } else {
+        general.name
+    };
+    Ok(Production { name, folder: folder.to_owned(), services, operations, transforms, warnings: loader.warnings })
+}
+
+pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
+    let settings = settings::MllpService {
+        kind: "mllp".to_owned(),
+        listen: address,
+        rules: None,
+        intake: settings::Intake::default(),
+        acknowledge: settings::Acknowledge::default(),
+        commit_bytes: false,
+        require_final_cr: false,
+        idle_timeout: None,
+        connections: 256,
+        tls: None,
+    };
+    let service =
+        Service { name: "inbound".to_owned(), settings: settings::Service::Mllp(settings), rules: None, tls: None };
+    let transforms = Transforms::compile(&[], &Arc::new(Tables::new())).expect("nothing has no faults");
+    Production {
+        name: "store-only".to_owned(),
+        folder: PathBuf::from("."),
+        services: BTreeMap::from([("inbound".to_owned(), Arc::new(service))]),
+        operations: Vec::new(),
+        transforms: Arc::new(transforms),
+        warnings: Vec::new(),
+    }
+}
+
+impl Loader {
+    fn fault(&mut self, source: Source<'_>, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.faults.push(diagnose(source, at, message.into(), hint));
+    }
+
+    /// Names in the folder that are none of a production's: a `service/` for `services/` must not pass in silence.
+    fn unknown_entries(&mut self) -> Result<(), InteropError> {
+        let known: Vec<&str> = PARTS.iter().map(|(part, _)| *part).chain(["production.toml"]).collect();
+        for entry in fs::read_dir(&self.folder).map_err(InteropError::file("read", &self.folder))? {
+            let entry = entry.map_err(InteropError::file("read", &self.folder))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let ours = known.contains(&name.as_str());
+            // Certificates, readme files, version control and folders that services watch live beside the parts.
+            if !ours
+                && entry.path().is_dir()
+                && known.iter().any(|k| k.trim_end_matches('s') == name.trim_end_matches('s'))
+            {
+                let hint = suggest(&name, known.iter().copied(), "parts of a production");
+                let label = format!("{name}/");
+                self.fault(Source { file: &label, text: "" }, 0..0, "this folder is not read", Some(hint));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of one part, in order of name.
+    fn files(&mut self, part: &str) -> Result<Vec<File>, InteropError> {
+        let ending = PARTS.iter().find(|(name, _)| *name == part).expect("a part of the table").1;
+        let folder = self.folder.join(part);
+        if !folder.exists() {
+            return Ok(Vec::new());
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(InteropError::file("read", &folder))? {
+            let path = entry.map_err(InteropError::file("read", &folder))?.path();
+            let label = format!("{part}/{}", path.file_name().unwrap_or_default().to_string_lossy());
+            if path.extension() != Some(OsStr::new(ending)) {
+                self.warnings.push(format!("{label} is not read: files of {part} end in .{ending}"));
+                continue;
+            }
+            let bytes = fs::read(&path).map_err(InteropError::file("read", &path))?;
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            match String::from_utf8(bytes) {
+                Ok(text) => files.push(File { name, label, text }),
+                Err(_) => self.fault(
+                    Source { file: &label, text: "" },
+                    0..0,
+                    "the file is not UTF-8 text",
+                    Some("save it as UTF-8".to_owned()),
+                ),
+            }
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    /// Reads TOML into `T`; a fault is placed where the text is wrong.
+    fn toml<T: DeserializeOwned>(&mut self, source: Source<'_>) -> Option<T> {
+        match toml::from_str(source.text) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fault(source, error.span().unwrap_or(0..0), error.message().trim(), None);
+                None
+            }
+        }
+    }
+
+    fn general(&mut self) -> Result<settings::General, InteropError> {
+        let path = self.folder.join("production.toml");
+        if !path.exists() {
+            return Ok(settings::General::default());
+        }
+        let text = fs::read_to_string(&path).map_err(InteropError::file("read", &path))?;
+        Ok(self.toml(Source { file: "production.toml", text: &text }).unwrap_or_default())
+    }
+
+    fn tables(&mut self) -> Result<Tables, InteropError> {
+        let mut tables = Tables::new();
+        for file in self.files("tables")? {
+            match Table::parse_csv(file.source()) {
+                Ok(table) => tables.insert(&file.name, table),
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+        Ok(tables)
+    }
+
+    fn transforms(&mut self, tables: &Arc<Tables>) -> Result<Transforms, InteropError> {
+        let files = self.files("transforms")?;
+        let sources: Vec<(String, Source<'_>)> = files.iter().map(|f| (f.name.clone(), f.source())).collect();
+        Ok(Transforms::compile(&sources, tables).unwrap_or_else(|faults| {
+            self.faults.extend(faults);
+            Transforms::compile(&[], tables).expect("nothing has no faults")
+        }))
+    }
+
+    fn operations(&mut self) -> Result<Vec<Arc<Operation>>, InteropError> {
+        let mut operations = Vec::new();
+        for file in self.files("operations")? {
+            if let Some(operation) = self.operation(&file) {
+                operations.push(Arc::new(operation));
+            }
+        }
+        Ok(operations)
+    }
+
+    fn operation(&mut self, file: &File) -> Option<Operation> {
+        let source = file.source();
+        let mut settings = match self.kind(source)?.as_str() {
+            "mllp" => settings::Operation::Mllp(self.toml(source)?),
+            _ => settings::Operation::File(self.toml(source)?),
+        };
+        let (mut key, mut client) = (None, None);
+        match &mut settings {
+            settings::Operation::Mllp(mllp) => {
+                key = self.key(source, &mllp.order)?;
+                if !mllp.address.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok()) {
+                    let hint = "as in \"lab.example.org:2575\" or \"10.0.0.7:2575\"".to_owned();
+                    let message = format!("`{}` is not host:port", mllp.address);
+                    self.fault(source, value_of(source.text, "address"), message, Some(hint));
+                    return None;
+                }
+                if let Some(settings) = &mllp.tls {
+                    client = Some(self.tls(source, tls::client(&self.folder, settings, &mllp.address))?);
+                }
+            }
+            settings::Operation::File(file) => file.folder = self.folder.join(&file.folder),
+        }
+        Some(Operation { name: file.name.clone(), settings, key, tls: client })
+    }
+
+    fn key(&mut self, source: Source<'_>, order: &settings::Order) -> Option<Option<hl7::Path>> {
+        if order.lanes == 0 || order.lanes > LANES_MAX {
+            let message = format!("{} lanes: there can be 1 to {LANES_MAX}", order.lanes);
+            self.fault(source, value_of(source.text, "lanes"), message, None);
+            return None;
+        }
+        if order.lanes > 1 && order.key.is_none() {
+            let hint =
+                "add `key = \"PID-3.1\"` under [order]: messages with the same value keep their order".to_owned();
+            self.fault(source, value_of(source.text, "lanes"), "several lanes need a key", Some(hint));
+            return None;
+        }
+        let Some(text) = &order.key else { return Some(None) };
+        match text.parse::<hl7::Path>() {
+            Ok(path) => Some(Some(path)),
+            Err(error) => {
+                self.fault(source, value_of(source.text, "key"), error.to_string(), None);
+                None
+            }
+        }
+    }
+
+    fn tls<T>(&mut self, source: Source<'_>, made: Result<T, InteropError>) -> Option<T> {
+        match made {
+            Ok(tls) => Some(tls),
+            Err(error) => {
+                self.fault(source, value_of(source.text, "[tls]"), error.to_string(), None);
+                None
+            }
+        }
+    }
+
+    /// The `kind` of a service or operation.
+    fn kind(&mut self, source: Source<'_>) -> Option<String> {
+        let table: toml::Table = self.toml(source)?;
+        let hint = Some("there are: mllp, file".to_owned());
+        match table.get("kind").and_then(toml::Value::as_str) {
+            Some(kind @ ("mllp" | "file")) => Some(kind.to_owned()),
+            Some(other) => {
+                self.fault(source, value_of(source.text, "kind"), format!("`{other}` is not a kind"), hint);
+                None
+            }
+            None => {
+                self.fault(source, 0..0, "`kind` is missing", hint);
+                None
+            }
+        }
+    }
+
+    fn rules(
+        &mut self,
+        operations: &[Arc<Operation>],
+        transforms: &Transforms,
+        tables: &Arc<Tables>,
+    ) -> Result<BTreeMap<String, Arc<Rules>>, InteropError> {
+        let names: Vec<&str> = operations.iter().map(|o| o.name.as_str()).collect();
+        let mut rules = BTreeMap::new();
+        for file in self.files("rules")? {
+            match Rules::compile(&file.name, file.source(), &names, transforms, tables) {
+                Ok(compiled) => {
+                    rules.insert(file.name.clone(), Arc::new(compiled));
+                }
+                Err(faults) => self.faults.extend(faults),
+            }
+        }
+        Ok(rules)
+    }
+
+    fn services(
+        &mut self,
+        rules: &BTreeMap<String, Arc<Rules>>,
+    ) -> Result<BTreeMap<String, Arc<Service>>, InteropError> {
+        let mut services: BTreeMap<String, Arc<Service>> = BTreeMap::new();
+        for file in self.files("services")? {
+            let Some(service) = self.service(&file, rules) else { continue };
+            if let Some(other) = services
+                .values()
+                .find(|other| address(other) == address(&service) && address(other).is_some_and(|a| a.port() != 0))
+            {
+                let message = format!("service {} listens on the same address", other.name);
+                self.fault(file.source(), value_of(&file.text, "listen"), message, None);
+            }
+            services.insert(file.name.clone(), Arc::new(service));
+        }
+        if services.is_empty() && self.faults.is_empty() {
+            let hint = "write services/NAME.toml with `kind = \"mllp\"` and `listen = \"127.0.0.1:2575\"`".to_owned();
+            self.fault(Source { file: "services/", text: "" }, 0..0, "the production has no service", Some(hint));
+        }
+        Ok(services)
+    }
+
+    fn service(&mut self, file: &File, rules: &BTreeMap<String, Arc<Rules>>) -> Option<Service> {
+        let source = file.source();
+        let mut settings = match self.kind(source)?.as_str() {
+            "mllp" => settings::Service::Mllp(self.toml(source)?),
+            _ => settings::Service::File(self.toml(source)?),
+        };
+        if settings.intake().message_bytes.0 > MESSAGE_BYTES_MAX {
+            let message = format!("a message can have at most {} MiB", MESSAGE_BYTES_MAX >> 20);
+            self.fault(source, value_of(source.text, "message_bytes"), message, None);
+        }
+        let chosen = match settings.rules() {
+            None => None,
+            Some(name) => match rules.get(name) {
+                Some(rules) => Some(Arc::clone(rules)),
+                // Rules that exist but have faults of their own are reported once, there.
+                None if self.folder.join("rules").join(format!("{name}.rules")).exists() => return None,
+                None => {
+                    let hint = suggest(name, rules.keys().map(String::as_str), "rules files");
+                    let message = format!("there is no rules/{name}.rules");
+                    self.fault(source, value_of(source.text, "rules"), message, Some(hint));
+                    return None;
+                }
+            },
+        };
+        let mut server = None;
+        match &mut settings {
+            settings::Service::Mllp(mllp) => {
+                if let Some(settings) = &mllp.tls {
+                    server = Some(self.tls(source, tls::server(&self.folder, settings))?);
+                }
+            }
+            settings::Service::File(file) => {
+                file.folder = self.folder.join(&file.folder);
+                file.done = Some(file.done.as_ref().map_or_else(|| file.folder.join("done"), |d| self.folder.join(d)));
+                file.error =
+                    Some(file.error.as_ref().map_or_else(|| file.folder.join("error"), |e| self.folder.join(e)));
+            }
+        }
+        Some(Service { name: file.name.clone(), settings, rules: chosen, tls: server })
+    }
+
+    /// Rules that no service uses: allowed, but look like a mistake.
+    fn unused(&mut self, services: &BTreeMap<String, Arc<Service>>, rules: &BTreeMap<String, Arc<Rules>>) {
+        for name in rules.keys() {
+            if !services.values().any(|service| service.settings.rules() == Some(name)) {
+                self.warnings.push(format!("rules/{name}.rules is used by no service"));
+            }
+        }
+        for service in services.values().filter(|service| service.rules.is_none()) {
+            self.warnings
+                .push(format!("services/{}.toml has no rules: its messages are stored and go nowhere", service.name));
+        }
+    }
+}
+
+fn address(service: &Service) -> Option<std::net::SocketAddr> {
+    match &service.settings {
+        settings::Service::Mllp(mllp) => Some(mllp.listen),
+        settings::Service::File(_) => None,
+    }
+}
+
+/// Where the line that begins with `key` stands, for the caret; the file's start where it is not written out.
+fn value_of(text: &str, key: &str) -> Range<usize> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let trimmed = line.trim_start();
+        if trimmed.strip_prefix(key).is_some_and(|rest| key.starts_with('[') || rest.trim_start().starts_with('=')) {
+            let start = at + (line.len() - trimmed.len());
+            return start..at + line.trim_end().len();
+        }
+        at += line.len();
+    }
+    0..0
+}

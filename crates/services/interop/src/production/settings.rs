@@ -1,0 +1,422 @@
+//! The settings of services and operations: one TOML file each, every key documented here with its default.
+//!
+//! A file's stem is the name. Unknown keys are errors, sizes and durations carry units, and nothing here touches
+//! the network or the disk: what a file says is checked before anything starts.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::units::{Bytes, Span};
+
+/// `production.toml`: what the production is called and what holds for all of it. The file may be absent.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct General {
+    /// Shown in status and logs. Default: the folder's name.
+    pub name: String,
+    /// Free text for readers.
+    pub description: String,
+}
+
+/// An inbound service: where messages come from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Service {
+    /// Listens for MLLP connections.
+    Mllp(MllpService),
+    /// Picks files up from a folder.
+    File(FileService),
+}
+
+/// `[intake]`: which messages a service takes, and what it does with doubtful ones.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Intake {
+    /// What to do with a message whose MSH-3, MSH-4 and MSH-10 were seen before. Default `flag`.
+    pub duplicates: Duplicates,
+    /// Message types taken, as `ADT` or `ADT^A01`; others are rejected (table 0357 code 200 or 201). Default: all.
+    pub types: Vec<String>,
+    /// Versions (MSH-12.1) taken; others are rejected with code 203. Default: all.
+    pub versions: Vec<String>,
+    /// Processing ids (MSH-11.1) taken; others are rejected with code 202. Default: all.
+    pub processing_ids: Vec<String>,
+    /// What to answer when no rule matches: `accept` (stored, marked unmatched) or `reject`. Default `accept`.
+    pub unmatched: Unmatched,
+    /// Largest message taken. Default 16 MiB.
+    pub message_bytes: Bytes,
+}
+
+/// A service of `kind = "mllp"`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct MllpService {
+    /// Always `mllp`.
+    pub kind: String,
+    /// Address and port to listen on, as `127.0.0.1:2575`.
+    pub listen: SocketAddr,
+    /// The rules file (without `.rules`) that routes its messages. Default: none; messages are stored and go nowhere.
+    pub rules: Option<String>,
+    /// Which messages it takes.
+    #[serde(default)]
+    pub intake: Intake,
+    /// When to acknowledge. Default `auto`: original or enhanced mode as MSH-15 and MSH-16 say.
+    #[serde(default)]
+    pub acknowledge: Acknowledge,
+    /// MLLP release 2: answer each frame with a commit byte (ACK or NAK) before any acknowledgement. Default off.
+    #[serde(default)]
+    pub commit_bytes: bool,
+    /// Refuse frames whose end is not followed by a carriage return. Default off (tolerated).
+    #[serde(default)]
+    pub require_final_cr: bool,
+    /// Close a connection that has been silent this long. Default: never.
+    pub idle_timeout: Option<Span>,
+    /// Connections at most at one time; one more is closed at once and logged. Default 256.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    /// Serve TLS.
+    pub tls: Option<ServerTls>,
+}
+
+/// A service of `kind = "file"`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileService {
+    /// Always `file`.
+    pub kind: String,
+    /// The folder to watch. Relative to the production folder.
+    pub folder: PathBuf,
+    /// The rules file (without `.rules`) that routes its messages. Default: none; messages are stored and go nowhere.
+    pub rules: Option<String>,
+    /// Take only names that end so. Default `.hl7`.
+    #[serde(default = "default_suffix")]
+    pub suffix: String,
+    /// How often to look. Default 1 s.
+    #[serde(default = "one_second")]
+    pub every: Span,
+    /// Leave a file alone until size and time of change have stayed the same for this long. Default 1 s.
+    #[serde(default = "one_second")]
+    pub settle: Span,
+    /// Where files go once their messages are durable. Relative to the production folder. Default: `FOLDER/done`.
+    pub done: Option<PathBuf>,
+    /// Where files go that hold no readable message. Default: `FOLDER/error`.
+    pub error: Option<PathBuf>,
+    /// Which messages it takes.
+    #[serde(default)]
+    pub intake: Intake,
+}
+
+/// An outbound operation: where messages go.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Operation {
+    /// Sends over MLLP and waits for the acknowledgement.
+    Mllp(MllpOperation),
+    /// Writes a file per message.
+    File(FileOperation),
+}
+
+/// An operation of `kind = "mllp"`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct MllpOperation {
+    /// Always `mllp`.
+    pub kind: String,
+    /// `host:port` of the receiver. A name is resolved at each connection.
+    pub address: String,
+    /// Give up connecting after. Default 10 s.
+    #[serde(default = "ten_seconds")]
+    pub connect_timeout: Span,
+    /// Give up waiting for the acknowledgement after; the socket is closed, so a late answer matches nothing. Default 30 s.
+    #[serde(default = "thirty_seconds")]
+    pub ack_timeout: Span,
+    /// Pause between a failed try and the next.
+    #[serde(default)]
+    pub retry: Retry,
+    /// What to do about each kind of answer.
+    #[serde(default)]
+    pub reply: BTreeMap<ReplyKind, Action>,
+    /// Order of delivery.
+    #[serde(default)]
+    pub order: Order,
+    /// Bounds of the queue.
+    #[serde(default)]
+    pub queue: Queue,
+    /// Largest answer taken. Default 1 MiB.
+    #[serde(default = "default_reply_bytes")]
+    pub reply_bytes: Bytes,
+    /// The receiver answers with MLLP release 2 commit bytes (ACK or NAK) and nothing else. Default off.
+    #[serde(default)]
+    pub commit_bytes: bool,
+    /// Use TLS.
+    pub tls: Option<ClientTls>,
+}
+
+/// An operation of `kind = "file"`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileOperation {
+    /// Always `file`.
+    pub kind: String,
+    /// The folder to write to. Relative to the production folder; made when absent.
+    pub folder: PathBuf,
+    /// Ending of the names; a name is the message id, so a second write of one message replaces the first. Default `.hl7`.
+    #[serde(default = "default_suffix")]
+    pub suffix: String,
+    /// Pause between a failed try and the next.
+    #[serde(default)]
+    pub retry: Retry,
+    /// Bounds of the queue.
+    #[serde(default)]
+    pub queue: Queue,
+}
+
+/// What to do with a message seen before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duplicates {
+    /// Do not look.
+    Allow,
+    /// Deliver again, and mark the stored message.
+    #[default]
+    Flag,
+    /// Acknowledge again without storing or delivering, if id and content are the same; same id with other content is flagged.
+    Drop,
+}
+
+/// What to answer where no rule matches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unmatched {
+    /// Stored, acknowledged, marked as unmatched.
+    #[default]
+    Accept,
+    /// Stored and rejected (AR, code 207).
+    Reject,
+}
+
+/// When a service acknowledges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledge {
+    /// As MSH-15 and MSH-16 of each message say.
+    #[default]
+    Auto,
+    /// Always in original mode, whatever MSH-15 and MSH-16 say.
+    Original,
+    /// Never. The sender does not learn what became of its message.
+    Never,
+}
+
+/// Pause between a failed try and the next: doubled from `first` up to `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// The first pause. Default 1 s.
+    pub first: Span,
+    /// The longest pause. Default 1 m.
+    pub max: Span,
+    /// Tries before the message is marked failed and the next one goes; 0 = without end (the queue waits). Default 0.
+    pub attempts: u32,
+}
+
+/// Order in which an operation delivers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Order {
+    /// A path: messages with the same value keep their order, others go in parallel. Default: none, one strict line.
+    pub key: Option<String>,
+    /// Connections in parallel when a key is given; 1 to 64. Default 1.
+    pub lanes: usize,
+}
+
+/// Bounds of an operation's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Queue {
+    /// Messages waiting before its services stop reading (senders then wait; nothing is dropped). Default 1,000,000.
+    pub messages: usize,
+    /// Bodies held in memory; those beyond are read again from the journal. Default 64 MiB.
+    pub memory: Bytes,
+}
+
+/// Kinds of answer that the reply table tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[allow(clippy::upper_case_acronyms, reason = "HL7 table 0008 writes them so")]
+pub enum ReplyKind {
+    /// Application accept.
+    AA,
+    /// Application error.
+    AE,
+    /// Application reject.
+    AR,
+    /// Commit accept.
+    CA,
+    /// Commit error.
+    CE,
+    /// Commit reject.
+    CR,
+    /// No answer within `ack_timeout`.
+    #[serde(rename = "timeout")]
+    Timeout,
+    /// An acknowledgement of another message (MSA-2 is not our MSH-10).
+    #[serde(rename = "wrong-id")]
+    WrongId,
+    /// Something that is no acknowledgement.
+    #[serde(rename = "unreadable")]
+    Unreadable,
+}
+
+/// What to do about an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Delivered.
+    Complete,
+    /// Delivered, with a warning in the log.
+    Warn,
+    /// Send again after the pause; the line behind it waits.
+    Retry,
+    /// Mark failed and go on with the next; it can be resent by hand.
+    Fail,
+    /// Stop the operation with the message at its head until someone resumes it.
+    Suspend,
+}
+
+/// TLS of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTls {
+    /// PEM file with the certificate chain, leaf first. Relative to the production folder.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+    /// PEM file with the authorities whose client certificates are demanded. Default: no client certificate is asked for.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// TLS of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientTls {
+    /// PEM file with the authorities that may sign the receiver's certificate. Relative to the production folder.
+    pub authority: PathBuf,
+    /// Name the certificate must carry. Default: the host part of `address`.
+    pub server_name: Option<String>,
+    /// PEM file with our own certificate chain, where the receiver demands one.
+    pub certificate: Option<PathBuf>,
+    /// PEM file with our own key.
+    pub key: Option<PathBuf>,
+}
+
+impl Service {
+    /// The rules file that routes its messages.
+    pub fn rules(&self) -> Option<&str> {
+        match self {
+            Self::Mllp(s) => s.rules.as_deref(),
+            Self::File(s) => s.rules.as_deref(),
+        }
+    }
+
+    /// Which messages it takes.
+    pub fn intake(&self) -> &Intake {
+        match self {
+            Self::Mllp(s) => &s.intake,
+            Self::File(s) => &s.intake,
+        }
+    }
+}
+
+impl Operation {
+    /// Bounds of the queue.
+    pub fn queue(&self) -> Queue {
+        match self {
+            Self::Mllp(o) => o.queue,
+            Self::File(o) => o.queue,
+        }
+    }
+
+    /// Order of delivery; a file operation has one strict line.
+    pub fn order(&self) -> Order {
+        match self {
+            Self::Mllp(o) => o.order.clone(),
+            Self::File(_) => Order::default(),
+        }
+    }
+
+    /// Pauses between tries.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Mllp(o) => o.retry,
+            Self::File(o) => o.retry,
+        }
+    }
+}
+
+impl MllpOperation {
+    /// What to do about `kind`: the table's entry, else the default. The defaults lose nothing and keep the order:
+    /// an error about this message (AE, CE) marks it failed, all else is tried again.
+    pub fn action(&self, kind: ReplyKind) -> Action {
+        self.reply.get(&kind).copied().unwrap_or(match kind {
+            ReplyKind::AA | ReplyKind::CA => Action::Complete,
+            ReplyKind::AE | ReplyKind::CE => Action::Fail,
+            _ => Action::Retry,
+        })
+    }
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self {
+            duplicates: Duplicates::default(),
+            types: Vec::new(),
+            versions: Vec::new(),
+            processing_ids: Vec::new(),
+            unmatched: Unmatched::default(),
+            message_bytes: default_message_bytes(),
+        }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { first: one_second(), max: Span(Duration::from_secs(60)), attempts: 0 }
+    }
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { key: None, lanes: 1 }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { messages: 1_000_000, memory: Bytes(64 << 20) }
+    }
+}
+
+fn default_message_bytes() -> Bytes {
+    Bytes(16 << 20)
+}
+fn default_reply_bytes() -> Bytes {
+    Bytes(1 << 20)
+}
+fn default_connections() -> usize {
+    256
+}
+fn default_suffix() -> String {
+    ".hl7".to_owned()
+}
+fn one_second() -> Span {
+    Span(Duration::from_secs(1))
+}
+fn ten_seconds() -> Span {
+    Span(Duration::from_secs(10))
+}
+fn thirty_seconds() -> Span {
+    Span(Duration::from_secs(30))
+}

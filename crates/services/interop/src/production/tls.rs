@@ -1,0 +1,91 @@
+//! Certificates and keys of a production, read when it is loaded so that a wrong file is told then and not at the first
+//! connection. rustls does the protocol; versions 1.2 and 1.3, with ring's cryptography.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+
+use super::{Tls, settings};
+use crate::error::InteropError;
+
+/// The server side of a service.
+pub(super) fn server(folder: &Path, settings: &settings::ServerTls) -> Result<Arc<ServerConfig>, InteropError> {
+    let file = folder.join(&settings.certificate);
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&file, &error))?;
+    let builder = match &settings.client_authority {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let path = folder.join(authority);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(&path)?), provider)
+                .build()
+                .map_err(|error| unusable(&path, &error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder
+        .with_single_cert(certificates(&file)?, key(&folder.join(&settings.key))?)
+        .map_err(|error| unusable(&file, &error))?;
+    Ok(Arc::new(config))
+}
+
+/// The client side of an operation that connects to `address` (host:port).
+pub(super) fn client(folder: &Path, settings: &settings::ClientTls, address: &str) -> Result<Tls, InteropError> {
+    let authority = folder.join(&settings.authority);
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&authority, &error))?
+        .with_root_certificates(authorities(&authority)?);
+    let config = match (&settings.certificate, &settings.key) {
+        (None, None) => builder.with_no_client_auth(),
+        (Some(certificate), Some(own)) => {
+            let file = folder.join(certificate);
+            builder
+                .with_client_auth_cert(certificates(&file)?, key(&folder.join(own))?)
+                .map_err(|error| unusable(&file, &error))?
+        }
+        _ => {
+            let problem = "our own certificate needs both `certificate` and `key`".to_owned();
+            return Err(InteropError::Tls { file: authority, problem });
+        }
+    };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let name = settings.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']).to_owned();
+    let server_name = ServerName::try_from(name.clone()).map_err(|_| InteropError::Tls {
+        file: authority,
+        problem: format!("`{name}` is no name that a certificate could carry; set `server_name`"),
+    })?;
+    Ok(Tls { config: Arc::new(config), server_name })
+}
+
+fn unusable(file: &Path, error: &dyn std::fmt::Display) -> InteropError {
+    InteropError::Tls { file: file.to_owned(), problem: error.to_string() }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, InteropError> {
+    let all: Vec<_> = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| unusable(file, &format!("no certificates can be read: {error}")))?;
+    if all.is_empty() {
+        return Err(unusable(file, &"it holds no certificate (PEM, BEGIN CERTIFICATE)"));
+    }
+    Ok(all)
+}
+
+fn key(file: &Path) -> Result<PrivateKeyDer<'static>, InteropError> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &format!("no private key can be read: {error}")))
+}
+
+fn authorities(file: &Path) -> Result<RootCertStore, InteropError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        store.add(certificate).map_err(|error| unusable(file, &error))?;
+    }
+    Ok(store)
+}

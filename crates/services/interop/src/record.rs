@@ -1,0 +1,441 @@
+//! What the journal holds of a message: one record for the message with its routing and all its outputs, and later
+//! short records that say what became of the outputs.
+//!
+//! One record a message makes the five objects of a 1-to-4 route one atomic thing: after a crash the message is there
+//! with all its outputs, or it is not there at all. The record's LSN is the message's id.
+//!
+//! ```text
+//! MESSAGE (kind 1)                                   DELIVERIES (kind 2)
+//!   u8  version = 1                                    u16 count, then for each
+//!   u8  status      (Status)                             u64 message id (LSN)
+//!   u8  flags       (bit 0 duplicate, bit 1 resend)      u16 output index
+//!   u8  0                                                u8  fate (Fate)
+//!   u64 received, microseconds since 1970                u64 time, microseconds since 1970
+//!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
+//!   u16 length + service name
+//!   u16 length + reason (which rule, or why not)     OPERATION (kind 3)
+//!   u32 length + the message as received               u8  0 running, 1 suspended
+//!   u16 outputs, then for each                         u64 time
+//!     u16 length + operation, u16 length + transform   u16 length + operation name
+//!     u32 length of the output                         u16 length + reason
+//!     u16 pieces, then for each
+//!       u8 0, u32 offset, u32 length   a run of the message as received
+//!       u8 1, u32 length + bytes       new bytes
+//! ```
+//! All integers little endian. An output is stored as pieces so that only changed segments are stored again; with
+//! `bodies = "full"` it is one piece of new bytes.
+//!
+//! Invariants: decoding never panics on any bytes (fuzzed); pieces that point outside the message are refused.
+//! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
+
+use bytes::Bytes;
+use hl7::Piece;
+
+use crate::error::InteropError;
+
+/// Journal record kind of a message.
+pub const KIND_MESSAGE: u8 = 1;
+/// Journal record kind of a group of deliveries.
+pub const KIND_DELIVERIES: u8 = 2;
+/// Journal record kind of an operation suspended or resumed.
+pub const KIND_OPERATION: u8 = 3;
+
+const VERSION: u8 = 1;
+const FLAG_DUPLICATE: u8 = 1;
+const FLAG_RESEND: u8 = 2;
+const PIECE_ORIGINAL: u8 = 0;
+const PIECE_NEW: u8 = 1;
+
+/// What the node decided about a message when it came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// At least one output was made.
+    Routed,
+    /// A rule said that it goes nowhere.
+    Dropped,
+    /// No rule matched, or the service has none.
+    Unmatched,
+    /// Refused: not a message the service takes, or a rule rejected it. Acknowledged with AR or AE.
+    Rejected,
+    /// A rule or transform failed on it. Acknowledged with AE; nothing was sent anywhere.
+    Errored,
+}
+
+/// What became of one output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fate {
+    /// The receiver took it.
+    Delivered,
+    /// Given up on, as the reply table or the limit of tries says. It can be resent by hand.
+    Failed,
+}
+
+/// One output of a message, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Name of the operation.
+    pub operation: String,
+    /// Name of the transform; empty = none.
+    pub transform: String,
+    /// The message to send.
+    pub body: Bytes,
+    /// Bytes of it that are stored again, not taken from the message as received.
+    pub new_bytes: usize,
+}
+
+/// A message as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// What was decided.
+    pub status: Status,
+    /// Same MSH-3, MSH-4, MSH-10 seen before.
+    pub duplicate: bool,
+    /// The message that this one resends; `None` for one received.
+    pub resent_from: Option<u64>,
+    /// When it came in, microseconds since 1970.
+    pub received_us: i64,
+    /// The service that took it.
+    pub service: String,
+    /// Why it went where it went.
+    pub reason: String,
+    /// The message as received.
+    pub raw: Bytes,
+    /// What was made of it, in order of the rules.
+    pub outputs: Vec<Output>,
+}
+
+/// The fate of one output, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The message.
+    pub id: u64,
+    /// Which of its outputs, from 0.
+    pub output: u16,
+    /// What became of it.
+    pub fate: Fate,
+    /// When, microseconds since 1970.
+    pub at_us: i64,
+    /// The reply code, or why it failed.
+    pub note: String,
+}
+
+/// An operation suspended or resumed, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switch {
+    /// Name of the operation.
+    pub operation: String,
+    /// Suspended (true) or resumed.
+    pub suspended: bool,
+    /// When, microseconds since 1970.
+    pub at_us: i64,
+    /// Why.
+    pub reason: String,
+}
+
+/// The head of a message record, for the writer.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// What was decided.
+    pub status: Status,
+    /// Same MSH-3, MSH-4, MSH-10 seen before.
+    pub duplicate: bool,
+    /// The message that this one resends.
+    pub resent_from: Option<u64>,
+    /// When it came in, microseconds since 1970.
+    pub received_us: i64,
+    /// The service that took it.
+    pub service: &'a str,
+    /// Why it went where it went.
+    pub reason: &'a str,
+}
+
+/// Writes message records; the caller adds outputs one by one and takes the bytes.
+#[derive(Debug)]
+pub struct Writer {
+    out: Vec<u8>,
+    outputs: u16,
+    outputs_at: usize,
+}
+
+impl Writer {
+    /// Starts the record of `raw`.
+    pub fn new(head: &Head<'_>, raw: &[u8]) -> Self {
+        let mut out = Vec::with_capacity(256 + raw.len() * 2);
+        let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
+        out.extend_from_slice(&[VERSION, status_code(head.status), flags, 0]);
+        out.extend_from_slice(&head.received_us.to_le_bytes());
+        out.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
+        put_short(&mut out, head.service);
+        put_short(&mut out, head.reason);
+        put_long(&mut out, raw);
+        let outputs_at = out.len();
+        out.extend_from_slice(&0u16.to_le_bytes());
+        Self { out, outputs: 0, outputs_at }
+    }
+
+    /// Adds an output made of `pieces` of `raw`; with `full`, stores it whole.
+    pub fn output<'p>(
+        &mut self,
+        operation: &str,
+        transform: &str,
+        body: &[u8],
+        pieces: Option<impl Iterator<Item = Piece<'p>>>,
+    ) {
+        put_short(&mut self.out, operation);
+        put_short(&mut self.out, transform);
+        self.out.extend_from_slice(&len32(body).to_le_bytes());
+        let count_at = self.out.len();
+        self.out.extend_from_slice(&0u16.to_le_bytes());
+        let mut count = 0u16;
+        if let Some(pieces) = pieces {
+            for piece in pieces {
+                count = count.checked_add(1).expect("a draft has fewer pieces than 65536: the caller checks");
+                match piece {
+                    Piece::Original(range) => {
+                        self.out.push(PIECE_ORIGINAL);
+                        self.out.extend_from_slice(&offset32(range.start).to_le_bytes());
+                        self.out.extend_from_slice(&offset32(range.len()).to_le_bytes());
+                    }
+                    Piece::New(bytes) => {
+                        self.out.push(PIECE_NEW);
+                        put_long(&mut self.out, bytes);
+                    }
+                }
+            }
+        } else {
+            count = 1;
+            self.out.push(PIECE_NEW);
+            put_long(&mut self.out, body);
+        }
+        self.out[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
+        self.outputs += 1;
+    }
+
+    /// The record's payload.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.out[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
+        self.out
+    }
+}
+
+/// The payload of a group of deliveries; at most 65,535.
+pub fn encode_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
+    let count = u16::try_from(deliveries.len()).expect("the ledger groups fewer than 65536");
+    let mut out = Vec::with_capacity(2 + deliveries.len() * 28);
+    out.extend_from_slice(&count.to_le_bytes());
+    for delivery in deliveries {
+        out.extend_from_slice(&delivery.id.to_le_bytes());
+        out.extend_from_slice(&delivery.output.to_le_bytes());
+        out.push(match delivery.fate {
+            Fate::Delivered => 0,
+            Fate::Failed => 1,
+        });
+        out.extend_from_slice(&delivery.at_us.to_le_bytes());
+        put_short(&mut out, &delivery.note);
+    }
+    out
+}
+
+/// The payload of an operation's change.
+pub fn encode_switch(switch: &Switch) -> Vec<u8> {
+    let mut out = vec![u8::from(switch.suspended)];
+    out.extend_from_slice(&switch.at_us.to_le_bytes());
+    put_short(&mut out, &switch.operation);
+    put_short(&mut out, &switch.reason);
+    out
+}
+
+/// Reads a message record.
+///
+/// # Errors
+/// `UnknownRecord` where the payload is not one of this version.
+pub fn decode_message(payload: &Bytes) -> Result<Stored, InteropError> {
+    message(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_MESSAGE })
+}
+
+/// Reads a group of deliveries.
+///
+/// # Errors
+/// `UnknownRecord` where the payload is not one of this version.
+pub fn decode_deliveries(payload: &Bytes) -> Result<Vec<Delivery>, InteropError> {
+    deliveries(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_DELIVERIES })
+}
+
+/// Reads an operation's change.
+///
+/// # Errors
+/// `UnknownRecord` where the payload is not one of this version.
+pub fn decode_switch(payload: &Bytes) -> Result<Switch, InteropError> {
+    switch(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_OPERATION })
+}
+
+struct Reader<'a> {
+    payload: &'a Bytes,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, len: usize) -> Option<Bytes> {
+        let end = self.at.checked_add(len)?;
+        if end > self.payload.len() {
+            return None;
+        }
+        let bytes = self.payload.slice(self.at..end);
+        self.at = end;
+        Some(bytes)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let end = self.at.checked_add(N)?;
+        let bytes = self.payload.get(self.at..end)?.try_into().ok()?;
+        self.at = end;
+        Some(bytes)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[b]| b)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn len(&mut self) -> Option<usize> {
+        self.array().map(u32::from_le_bytes).and_then(|len| usize::try_from(len).ok())
+    }
+    fn text(&mut self) -> Option<String> {
+        let len = usize::from(self.u16()?);
+        String::from_utf8(self.take(len)?.to_vec()).ok()
+    }
+    fn end(&self) -> Option<()> {
+        (self.at == self.payload.len()).then_some(())
+    }
+}
+
+fn message(r: &mut Reader<'_>) -> Option<Stored> {
+    let [version, status, flags, zero] = r.array()?;
+    if version != VERSION || zero != 0 || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
+        return None;
+    }
+    let status = status_of(status)?;
+    let received_us = r.array().map(i64::from_le_bytes)?;
+    let origin = r.array().map(u64::from_le_bytes)?;
+    let service = r.text()?;
+    let reason = r.text()?;
+    let len = r.len()?;
+    let raw = r.take(len)?;
+    let count = r.u16()?;
+    let mut outputs = Vec::new();
+    for _ in 0..count {
+        outputs.push(output(r, &raw)?);
+    }
+    r.end()?;
+    Some(Stored {
+        status,
+        duplicate: flags & FLAG_DUPLICATE != 0,
+        resent_from: (flags & FLAG_RESEND != 0).then_some(origin),
+        received_us,
+        service,
+        reason,
+        raw,
+        outputs,
+    })
+}
+
+fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
+    let operation = r.text()?;
+    let transform = r.text()?;
+    let total = r.len()?;
+    let pieces = r.u16()?;
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut new_bytes = 0;
+    for _ in 0..pieces {
+        match r.u8()? {
+            PIECE_ORIGINAL => {
+                let (start, len) = (r.len()?, r.len()?);
+                let end = start.checked_add(len)?;
+                if end > raw.len() {
+                    return None;
+                }
+                parts.push(raw.slice(start..end));
+            }
+            PIECE_NEW => {
+                let len = r.len()?;
+                new_bytes += len;
+                parts.push(r.take(len)?);
+            }
+            _ => return None,
+        }
+    }
+    // Summed before it is allocated: a forged length cannot ask for more than the pieces hold.
+    if parts.iter().map(Bytes::len).sum::<usize>() != total {
+        return None;
+    }
+    let body = if let [only] = parts.as_slice() { only.clone() } else { parts.concat().into() };
+    Some(Output { operation, transform, body, new_bytes })
+}
+
+fn deliveries(r: &mut Reader<'_>) -> Option<Vec<Delivery>> {
+    let count = r.u16()?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let id = r.array().map(u64::from_le_bytes)?;
+        let output = r.u16()?;
+        let fate = match r.u8()? {
+            0 => Fate::Delivered,
+            1 => Fate::Failed,
+            _ => return None,
+        };
+        let at_us = r.array().map(i64::from_le_bytes)?;
+        all.push(Delivery { id, output, fate, at_us, note: r.text()? });
+    }
+    r.end()?;
+    Some(all)
+}
+
+fn switch(r: &mut Reader<'_>) -> Option<Switch> {
+    let suspended = match r.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let at_us = r.array().map(i64::from_le_bytes)?;
+    let switch = Switch { suspended, at_us, operation: r.text()?, reason: r.text()? };
+    r.end()?;
+    Some(switch)
+}
+
+fn status_code(status: Status) -> u8 {
+    match status {
+        Status::Routed => 0,
+        Status::Dropped => 1,
+        Status::Unmatched => 2,
+        Status::Rejected => 3,
+        Status::Errored => 4,
+    }
+}
+
+fn status_of(code: u8) -> Option<Status> {
+    [Status::Routed, Status::Dropped, Status::Unmatched, Status::Rejected, Status::Errored]
+        .into_iter()
+        .find(|status| status_code(*status) == code)
+}
+
+fn len32(bytes: &[u8]) -> u32 {
+    offset32(bytes.len())
+}
+
+fn offset32(n: usize) -> u32 {
+    u32::try_from(n).expect("messages are bounded far below 4 GiB (settings::MESSAGE_BYTES_MAX)")
+}
+
+fn put_long(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&len32(bytes).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Names and reasons are cut at 1,000 bytes on a character boundary: they are for readers.
+fn put_short(out: &mut Vec<u8>, text: &str) {
+    let text = &text[..text.floor_char_boundary(1_000)];
+    let len = u16::try_from(text.len()).expect("cut at 1,000");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}

@@ -1,0 +1,175 @@
+//! The file service: picks messages up from a folder.
+//!
+//! ```text
+//! folder/NAME.hl7  --settled--> read, split (a batch or one message) --> engine.take each --> all durable
+//!      --> renamed to done/NAME.hl7, or to error/NAME.hl7 where nothing readable was in it
+//! ```
+//!
+//! Invariants: a file is moved only after all of its messages are durable; a crash between the two picks it up again,
+//! so a production that cannot bear that uses `duplicates = "drop"`. Files are taken in order of name. A file that is
+//! still growing is left alone (`settle`).
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::engine::{Engine, Taken};
+use crate::error::InteropError;
+use crate::production::{Service, settings};
+
+/// A folder being watched.
+#[derive(Debug)]
+pub struct Watching {
+    service: watch::Sender<Arc<Service>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Watching {
+    /// Puts another version of the service in force.
+    pub fn replace(&self, service: Arc<Service>) {
+        self.service.send_replace(service);
+    }
+
+    /// Stops after the file in hand.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// Makes the folders.
+///
+/// # Errors
+/// `File`.
+pub fn prepare(settings: &settings::FileService) -> Result<(), InteropError> {
+    for folder in [Some(&settings.folder), settings.done.as_ref(), settings.error.as_ref()].into_iter().flatten() {
+        fs::create_dir_all(folder).map_err(InteropError::file("make", folder))?;
+    }
+    Ok(())
+}
+
+/// Starts watching.
+pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
+    let (stop, mut stopped) = watch::channel(false);
+    let service = watch::Sender::new(service);
+    let mut current = service.subscribe();
+    tokio::spawn(async move {
+        let mut seen = HashMap::new();
+        loop {
+            let service = Arc::clone(&current.borrow_and_update());
+            let settings = settings_of(&service).clone();
+            match settled(&settings, &mut seen) {
+                Ok(files) => {
+                    for file in files {
+                        if *stopped.borrow() {
+                            return;
+                        }
+                        if let Err(error) = pick_up(&engine, &service, &settings, &file).await {
+                            tracing::error!(service = service.name, %error, "a file could not be taken; trying again");
+                        }
+                    }
+                }
+                Err(error) => tracing::error!(service = service.name, %error, "the folder cannot be read"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(settings.every.0) => {}
+                _ = current.changed() => {}
+                _ = stopped.wait_for(|stop| *stop) => return,
+            }
+        }
+    });
+    Watching { service, stop }
+}
+
+fn settings_of(service: &Service) -> &settings::FileService {
+    match &service.settings {
+        settings::Service::File(file) => file,
+        settings::Service::Mllp(_) => unreachable!("a watched folder belongs to a file service"),
+    }
+}
+
+/// Size and time of change of a file, and since when they have been the same.
+#[derive(Debug)]
+struct Look {
+    size: u64,
+    changed: Option<SystemTime>,
+    since: Instant,
+}
+
+/// Files that have stayed the same long enough, in order of name.
+fn settled(settings: &settings::FileService, seen: &mut HashMap<PathBuf, Look>) -> Result<Vec<PathBuf>, InteropError> {
+    let folder = &settings.folder;
+    let mut ready = Vec::new();
+    let mut present = Vec::new();
+    for entry in fs::read_dir(folder).map_err(InteropError::file("read", folder))? {
+        let path = entry.map_err(InteropError::file("read", folder))?.path();
+        let Ok(meta) = fs::metadata(&path) else { continue };
+        if !meta.is_file() || !path.to_string_lossy().ends_with(&settings.suffix) {
+            continue;
+        }
+        let (size, changed) = (meta.len(), meta.modified().ok());
+        let now = Instant::now();
+        let look = seen.entry(path.clone()).or_insert(Look { size, changed, since: now });
+        if (look.size, look.changed) != (size, changed) {
+            *look = Look { size, changed, since: now };
+        }
+        if now.duration_since(look.since) >= settings.settle.0 {
+            ready.push(path.clone());
+        }
+        present.push(path);
+    }
+    seen.retain(|path, _| present.contains(path));
+    ready.sort();
+    Ok(ready)
+}
+
+/// Takes the messages of one file and moves it.
+async fn pick_up(
+    engine: &Engine,
+    service: &Service,
+    settings: &settings::FileService,
+    file: &Path,
+) -> Result<(), InteropError> {
+    let path = file.to_owned();
+    let raw = tokio::task::spawn_blocking(move || fs::read(&path)).await.map_err(|_| InteropError::Stopping)?;
+    let raw = Bytes::from(raw.map_err(InteropError::file("read", file))?);
+    let batch = hl7::batch::split(&raw);
+    for problem in &batch.problems {
+        tracing::warn!(service = service.name, file = %file.display(), "{problem}");
+    }
+    let messages = &batch.messages;
+    let mut taken = Vec::new();
+    for range in messages {
+        taken.push(engine.take(service, raw.slice(range.clone())).await);
+    }
+    let mut accepted = true;
+    for taken in taken {
+        match taken {
+            // A full disk: the file stays and is tried again.
+            Taken::Now { accepted: false, .. } => {
+                accepted = false;
+            }
+            Taken::Now { .. } => {}
+            Taken::Stored { durable, .. } => {
+                durable.await.map_err(|_| InteropError::Stopping)?;
+            }
+        }
+    }
+    if !accepted {
+        tracing::warn!(service = service.name, file = %file.display(), "not all of it could be stored; the file stays");
+        return Ok(());
+    }
+    let target = if messages.is_empty() { &settings.error } else { &settings.done };
+    let target = target.as_ref().expect("loading a production fills it in");
+    let to = target.join(file.file_name().unwrap_or_default());
+    fs::rename(file, &to).map_err(InteropError::file("move", file))?;
+    if messages.is_empty() {
+        tracing::warn!(service = service.name, file = %to.display(), "no HL7 message in the file; moved");
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Inbound services: a thin shell of sockets and files around the engine. One file per kind.
+
+pub mod file;
+pub mod mllp;

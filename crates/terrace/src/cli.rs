@@ -1,0 +1,324 @@
+//! The command line: names and keys here are a contract that scripts rely on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A data platform for machines with more than one kind of memory.
+///
+/// Try it: `terrace demo`. Run it: `terrace serve`. Every command explains itself with --help.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show it working: a node in a temporary directory, messages through it over real sockets, a summary
+    Demo(DemoArgs),
+    /// Run a node
+    ///
+    /// Settings come from terrace.toml where there is one, else from defaults: data in ./terrace-data, the production in
+    /// ./production. Where there is no production folder either, one MLLP service on 127.0.0.1:2575 stores what it gets.
+    Serve(ServeArgs),
+    /// Stop the node that runs on a data directory
+    Stop(Place),
+    /// Show what the node that runs on a data directory is doing
+    Status(StatusArgs),
+    /// Check, begin or reload a production: the folder of text files that says what the engine does
+    #[command(subcommand)]
+    Production(ProductionCommand),
+    /// Suspend or resume an operation of a running node
+    #[command(subcommand)]
+    Operation(OperationCommand),
+    /// Look at stored messages, send one, send stored ones again
+    #[command(subcommand)]
+    Message(MessageCommand),
+    /// Measure: workloads whose results are printed beside published figures
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Print what is on a medium
+    #[command(subcommand)]
+    Inspect(InspectCommand),
+    /// Check everything stored in a data directory; exit code 1 where something is damaged
+    Verify(Place),
+}
+
+/// Where a node keeps its data.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The node's data directory
+    #[arg(long, default_value = "terrace-data", value_name = "DIR")]
+    pub data: PathBuf,
+}
+
+/// `terrace demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// End after the summary instead of leaving the node up
+    #[arg(long)]
+    pub exit: bool,
+}
+
+/// `terrace serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Settings file; default: terrace.toml in this directory, if there is one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data directory, made when absent
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Production folder
+    #[arg(long, value_name = "DIR")]
+    pub production: Option<PathBuf>,
+    /// How outputs are stored: only what a transform changed, or whole
+    #[arg(long, value_enum)]
+    pub bodies: Option<Bodies>,
+}
+
+/// How outputs are stored.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Bodies {
+    /// Only what changed
+    Delta,
+    /// Whole
+    Full,
+}
+
+/// `terrace status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace production ...`
+#[derive(Debug, Subcommand)]
+pub enum ProductionCommand {
+    /// Say what is wrong with a production, with file, line and column; exit code 2 where something is
+    Check {
+        /// The production folder
+        dir: PathBuf,
+        /// Also try to listen on each address (fails while a node runs there)
+        #[arg(long)]
+        ports: bool,
+    },
+    /// Write a small production to begin with
+    New {
+        /// The folder to make
+        dir: PathBuf,
+    },
+    /// Have a running node read its production again; connections stay open
+    Reload(Place),
+}
+
+/// `terrace operation ...`
+#[derive(Debug, Subcommand)]
+pub enum OperationCommand {
+    /// Let an operation stand still; its messages wait
+    Suspend(OperationArgs),
+    /// Let it go on
+    Resume(OperationArgs),
+}
+
+/// An operation of a running node.
+#[derive(Debug, Args)]
+pub struct OperationArgs {
+    /// Name of the operation
+    pub name: String,
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `terrace message ...`
+#[derive(Debug, Subcommand)]
+pub enum MessageCommand {
+    /// List stored messages, newest last
+    List(ListArgs),
+    /// Print one message: as received, or one of its outputs
+    Show {
+        /// Its id, as `list` shows it
+        id: u64,
+        /// The output to this operation instead of the message as received
+        #[arg(long, value_name = "OPERATION")]
+        output: Option<String>,
+        /// The exact bytes, with CR between segments, instead of lines
+        #[arg(long)]
+        raw: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Print what happened to one message: which rule took it, what was changed, where it went and when
+    Trace {
+        /// Its id
+        id: u64,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Send a stored message's outputs again, as a new message
+    Resend {
+        /// Its id
+        id: u64,
+        /// Only to these operations
+        #[arg(long, value_name = "OPERATION")]
+        to: Vec<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Send a file over MLLP and print the acknowledgement; exit code 1 unless it is AA or CA
+    Send {
+        /// The file: one message or a batch, segments ended by CR, LF or CRLF; `-` = standard input
+        file: PathBuf,
+        /// Where to, as 127.0.0.1:2575
+        #[arg(long, default_value = "127.0.0.1:2575", value_name = "ADDRESS")]
+        to: SocketAddr,
+    },
+    /// Count what is stored
+    Count {
+        #[command(flatten)]
+        place: Place,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `terrace message list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// Show the newest so many; 0 = all
+    #[arg(long, short = 'n', default_value_t = 20)]
+    pub last: usize,
+    /// Only from this service
+    #[arg(long)]
+    pub service: Option<String>,
+    /// Only with this status
+    #[arg(long, value_enum)]
+    pub status: Option<StatusName>,
+    /// Only with an output in this state
+    #[arg(long, value_enum)]
+    pub output: Option<OutputName>,
+    /// Only with this control id (MSH-10)
+    #[arg(long)]
+    pub control_id: Option<String>,
+    /// Only where a path has a value, as PID-3.1=4711; may be given several times
+    #[arg(long = "where", value_name = "PATH=VALUE")]
+    pub wanted: Vec<String>,
+    /// Only received since: a time as 2026-11-21T08:00, or an age as 2h
+    #[arg(long)]
+    pub since: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Statuses of a message.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum StatusName {
+    /// It was sent somewhere
+    Routed,
+    /// A rule dropped it
+    Dropped,
+    /// No rule matched
+    Unmatched,
+    /// It was refused with AR
+    Rejected,
+    /// A rule or transform failed on it; refused with AE
+    Errored,
+}
+
+/// States of an output.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum OutputName {
+    /// Not delivered yet
+    Waiting,
+    /// The receiver took it
+    Delivered,
+    /// Given up on
+    Failed,
+}
+
+/// `terrace bench ...`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// HL7 messages: 128 services x 4,800 messages, each to four receivers through four transforms
+    T4(T4Args),
+    /// Kill a node under load again and again, and check that nothing acknowledged is lost
+    Kill(KillArgs),
+    /// The load of t4, started by it as a process of its own
+    #[command(name = "t4-load", hide = true)]
+    T4Load {
+        /// Its settings as JSON
+        settings: String,
+    },
+}
+
+/// `terrace bench t4`
+#[derive(Debug, Args)]
+pub struct T4Args {
+    /// A small run of about 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Inbound services
+    #[arg(long, default_value_t = 128)]
+    pub services: usize,
+    /// Messages sent to each service [default: 4800, with --quick at most 400]
+    #[arg(long)]
+    pub messages: Option<usize>,
+    /// How outputs are stored
+    #[arg(long, value_enum, default_value = "full")]
+    pub bodies: Bodies,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where to put the node's data; default: a temporary directory below this one
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Leave the data there
+    #[arg(long)]
+    pub keep: bool,
+    /// Seed of the generated messages
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `terrace bench kill`
+#[derive(Debug, Args)]
+pub struct KillArgs {
+    /// How often to kill it
+    #[arg(long, default_value_t = 50)]
+    pub rounds: usize,
+    /// Seed of the moments and messages; printed when something is wrong
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace inspect ...`
+#[derive(Debug, Subcommand)]
+pub enum InspectCommand {
+    /// Segments and records of a journal
+    Journal {
+        /// The node's data directory, or the journal directory itself
+        dir: PathBuf,
+        /// Print the records of this range of positions instead of the segments only, as 0..4096
+        #[arg(long, value_name = "FROM..TO")]
+        records: Option<String>,
+    },
+}

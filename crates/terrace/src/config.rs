@@ -1,0 +1,99 @@
+//! `terrace.toml`: one file, every key with its unit and default; flags win over it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use interop::engine::Bodies;
+use interop::node::{Options, Origin};
+use interop::production::units::Bytes;
+use serde::Deserialize;
+
+use crate::cli;
+
+/// The file that is read where none is named.
+const FILE: &str = "terrace.toml";
+
+/// Settings of a node. Unknown keys are errors.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Data directory. Default `terrace-data`.
+    data: PathBuf,
+    /// Production folder. Default `production`, where there is one.
+    production: Option<PathBuf>,
+    /// Address of the one service of a node without a production. Default 127.0.0.1:2575.
+    listen: SocketAddr,
+    /// How outputs are stored: `delta` or `full`. Default `delta`.
+    bodies: Bodies,
+    /// The journal.
+    journal: JournalConfig,
+    /// Log lines: error, warn, info, debug. Default info.
+    log: String,
+}
+
+/// `[journal]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct JournalConfig {
+    /// Size of a segment file. Default 64 MiB.
+    segment: Bytes,
+    /// How much is kept beyond what waits to be delivered. Default 16 GiB.
+    retention: Bytes,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self { segment: Bytes(journal::Options::default().segment_bytes), retention: Bytes(16 << 30) }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: PathBuf::from("terrace-data"),
+            production: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 2575)),
+            bodies: Bodies::default(),
+            journal: JournalConfig::default(),
+            log: "info".to_owned(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file named, or the default one where it exists, or neither.
+    pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let path = file.unwrap_or(Path::new(FILE));
+        if file.is_none() && !path.exists() {
+            return Ok(Self::default());
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))
+    }
+
+    /// Log level.
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+
+    /// How to run the node, with the flags given.
+    pub fn options(self, args: &cli::ServeArgs) -> anyhow::Result<Options> {
+        let data = args.data.clone().unwrap_or(self.data);
+        let named = args.production.clone().or(self.production);
+        let origin = match named {
+            Some(folder) => Origin::Folder(folder),
+            None if Path::new("production").is_dir() => Origin::Folder(PathBuf::from("production")),
+            None => Origin::StoreOnly(self.listen),
+        };
+        let mut options = Options::new(data, origin);
+        options.bodies = match args.bodies {
+            Some(cli::Bodies::Delta) => Bodies::Delta,
+            Some(cli::Bodies::Full) => Bodies::Full,
+            None => self.bodies,
+        };
+        options.retention = self.journal.retention;
+        options.journal.segment_bytes = self.journal.segment.0;
+        Ok(options)
+    }
+}

@@ -1,0 +1,58 @@
+//! `terrace demo`: from a clean checkout to messages flowing, with one command and nothing set up.
+//!
+//! A node and the T4 load, smaller than published, each a process of its own, over real sockets on a real disk in a
+//! temporary directory. Unless told to exit, the node and the receivers stay up so that a newcomer can send a message
+//! by hand and look at it.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use bench::t4::{Session, T4Options, demo_table, service_name};
+
+use crate::cli::DemoArgs;
+
+/// A message to send by hand; invented.
+const SAMPLE: &str = "MSH|^~\\&|DEMO|WARD7|TERRACE|HERE|20260101120000||ADT^A01|BYHAND1|P|2.5\n\
+PID|1||4711^^^DEMO^MR||Testperson^Toni||19800229|F\nPV1|1|I|7^12^1\n";
+
+/// Runs it.
+pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    println!("A node, 128 senders and 4 receivers, for a few seconds ...\n");
+    let mut session = Session::start(&T4Options { quick: true, ..T4Options::default() })?;
+    let report = session.measure()?;
+    println!("{}", demo_table(&report));
+    if !report.is_clean() {
+        println!("{}", report.to_text());
+        session.stop()?;
+        return Ok(ExitCode::from(1));
+    }
+    if !args.exit {
+        stay(&session)?;
+    }
+    session.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says how to go on by hand, and waits for Ctrl-C.
+fn stay(session: &Session) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let program = program.display();
+    let data = session.data();
+    let sample = data.join("sample.hl7");
+    std::fs::write(&sample, SAMPLE).with_context(|| format!("cannot write {}", sample.display()))?;
+    let service = service_name(0);
+    let address = session.node().services().get(&service).context("the node serves the first service")?;
+    println!("The node stays up until Ctrl-C. In another terminal:\n");
+    println!("  # send a message by hand, and see the acknowledgement");
+    println!("  {program} message send {} --to {address}\n", sample.display());
+    println!("  # see what is stored, newest last, and what became of it");
+    println!("  {program} message list --data {} --last 5", data.display());
+    println!("  {program} message trace ID --data {}", data.display());
+    println!("  {program} message show ID --output billing --data {}\n", data.display());
+    println!("  # see what the node is doing");
+    println!("  {program} status --data {}\n", data.display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(tokio::signal::ctrl_c()).context("waiting for Ctrl-C")?;
+    println!("\nstopping");
+    Ok(())
+}

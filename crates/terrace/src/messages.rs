@@ -1,0 +1,272 @@
+//! `terrace message`: what is stored, and sending again.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use hl7::charset::Charset;
+use hl7::mllp;
+use interop::history::{Filter, History, OutputState};
+use interop::node;
+use interop::production::units::Span;
+use interop::record::{Fate, Status};
+
+use crate::cli::{ListArgs, MessageCommand, OutputName, StatusName};
+use crate::show::{Table, bytes, count, time};
+
+/// How long `send` waits for an acknowledgement.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs one of the commands.
+pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        MessageCommand::List(args) => list(&args),
+        MessageCommand::Show { id, output, raw, place } => show(&place.data, id, output.as_deref(), raw),
+        MessageCommand::Trace { id, place } => trace(&place.data, id),
+        MessageCommand::Resend { id, to, place } => {
+            let answer = node::ask(&place.data, &format!("resend {id} {}", to.join(" ")))?;
+            println!("message {id} goes out again as message {answer}");
+            Ok(ExitCode::SUCCESS)
+        }
+        MessageCommand::Send { file, to } => send(&file, to),
+        MessageCommand::Count { place, json } => counts(&place.data, json),
+    }
+}
+
+fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
+    let wanted = args.wanted.iter().map(|text| {
+        let (path, value) = text.split_once('=').with_context(|| format!("`{text}` is not PATH=VALUE"))?;
+        let path = path.parse().with_context(|| format!("`{path}` is not a path"))?;
+        Ok((path, value.to_owned()))
+    });
+    Ok(Filter {
+        service: args.service.clone(),
+        status: args.status.map(|status| match status {
+            StatusName::Routed => Status::Routed,
+            StatusName::Dropped => Status::Dropped,
+            StatusName::Unmatched => Status::Unmatched,
+            StatusName::Rejected => Status::Rejected,
+            StatusName::Errored => Status::Errored,
+        }),
+        output: args.output.map(|output| match output {
+            OutputName::Waiting => OutputState::Waiting,
+            OutputName::Delivered => OutputState::Delivered,
+            OutputName::Failed => OutputState::Failed,
+        }),
+        control_id: args.control_id.clone(),
+        wanted: wanted.collect::<anyhow::Result<_>>()?,
+        since_us: args.since.as_deref().map(since).transpose()?,
+        last: args.last,
+    })
+}
+
+/// A time of day, or an age.
+fn since(text: &str) -> anyhow::Result<i64> {
+    if let Ok(age) = text.parse::<Span>() {
+        let age = i64::try_from(age.0.as_micros()).context("that is too long ago")?;
+        return Ok(interop::clock::Clock::system().now_us().saturating_sub(age));
+    }
+    let time: jiff::civil::DateTime =
+        text.parse().with_context(|| format!("`{text}` is neither a time as 2026-11-21T08:00 nor an age as 2h"))?;
+    Ok(time.to_zoned(jiff::tz::TimeZone::system())?.timestamp().as_microsecond())
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let lines = History::open(&args.place.data)?.list(&filter(args)?)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for line in &lines {
+            writeln!(out, "{}", serde_json::to_string(line)?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["id", "received", "service", "type", "control id", "bytes", "status", "outputs"]);
+    for line in &lines {
+        let mut status = format!("{:?}", line.status).to_lowercase();
+        if line.duplicate {
+            status += ", duplicate";
+        }
+        if let Some(origin) = line.resent_from {
+            status = format!("resent from {origin}");
+        }
+        table.row(&[
+            &line.id.to_string(),
+            &time(line.received_us),
+            &line.service,
+            &line.kind,
+            &line.control_id,
+            &count(line.bytes as u64),
+            &status,
+            &outputs(&line.outputs),
+        ]);
+    }
+    if table.is_empty() {
+        writeln!(out, "no message is stored that matches")?;
+    } else {
+        write!(out, "{table}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `4 delivered`, or each one that is not.
+fn outputs(outputs: &[(String, OutputState)]) -> String {
+    let of = |wanted: OutputState| outputs.iter().filter(move |(_, state)| *state == wanted);
+    let mut parts = Vec::new();
+    let delivered = of(OutputState::Delivered).count();
+    if delivered > 0 {
+        parts.push(format!("{delivered} delivered"));
+    }
+    for (state, name) in [(OutputState::Waiting, "waiting"), (OutputState::Failed, "failed")] {
+        let names: Vec<&str> = of(state).map(|(operation, _)| operation.as_str()).collect();
+        if !names.is_empty() {
+            parts.push(format!("{name}: {}", names.join(" ")));
+        }
+    }
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+fn show(data: &Path, id: u64, output: Option<&str>, raw: bool) -> anyhow::Result<ExitCode> {
+    let stored = History::open(data)?.show(id)?;
+    let body = match output {
+        None => stored.raw,
+        Some(operation) => {
+            let made = stored.outputs.iter().find(|o| o.operation == operation);
+            let names: Vec<&str> = stored.outputs.iter().map(|o| o.operation.as_str()).collect();
+            made.with_context(|| format!("message {id} has no output to {operation}; it has: {}", names.join(", ")))?
+                .body
+                .clone()
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    if raw {
+        out.write_all(&body)?;
+    } else {
+        let text = hl7_text(&body).replace("\r\n", "\n").replace('\r', "\n");
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A message as text, by its own charset.
+fn hl7_text(body: &[u8]) -> String {
+    match hl7::Message::parse(body) {
+        Ok(message) => Charset::declared(&message).unwrap_or(Charset::UTF_8).decode(body).into_owned(),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    }
+}
+
+fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
+    let trace = History::open(data)?.trace(id)?;
+    let stored = &trace.stored;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "message   {id}")?;
+    writeln!(
+        out,
+        "received  {} by service {}, {}",
+        time(stored.received_us),
+        stored.service,
+        bytes(stored.raw.len() as u64)
+    )?;
+    if let Some(origin) = stored.resent_from {
+        writeln!(out, "resent    from message {origin}")?;
+    }
+    if stored.duplicate {
+        writeln!(out, "duplicate its sender and control id were seen before")?;
+    }
+    writeln!(out, "decision  {}: {}", format!("{:?}", stored.status).to_lowercase(), stored.reason)?;
+    if stored.outputs.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["output", "transform", "bytes", "stored anew", "state", "when", "answer"]);
+    for (n, output) in stored.outputs.iter().enumerate() {
+        let fate = trace.deliveries.iter().find(|d| usize::from(d.output) == n);
+        let (state, when, note) = match fate {
+            None => ("waiting", "-".to_owned(), "-"),
+            Some(d) => {
+                let state = if d.fate == Fate::Delivered { "delivered" } else { "failed" };
+                (state, time(d.at_us), d.note.as_str())
+            }
+        };
+        let transform = if output.transform.is_empty() { "-" } else { &output.transform };
+        let size = count(output.body.len() as u64);
+        table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, note]);
+    }
+    write!(out, "\n{table}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn counts(data: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let counts = History::open(data)?.count()?;
+    if json {
+        println!("{}", serde_json::to_string(&counts)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["stored", ""]);
+    for (name, n) in [
+        ("messages received", counts.inbound),
+        ("messages resent", counts.resent),
+        ("outputs", counts.outputs),
+        ("outputs delivered", counts.delivered),
+        ("outputs failed", counts.failed),
+        ("message objects", counts.objects),
+    ] {
+        table.row(&[name, &count(n)]);
+    }
+    print!("{table}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn send(file: &Path, to: SocketAddr) -> anyhow::Result<ExitCode> {
+    let mut raw = Vec::new();
+    if file == Path::new("-") {
+        std::io::stdin().read_to_end(&mut raw)?;
+    } else {
+        raw = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    let batch = hl7::batch::split(&raw);
+    if batch.messages.is_empty() {
+        bail!("{} holds no HL7 message (none begins with MSH)", file.display());
+    }
+    let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut decoder = mllp::Decoder::new(mllp::Limits::default());
+    let mut accepted = true;
+    for range in batch.messages {
+        let mut frame = Vec::new();
+        mllp::encode(&segments_end_in_cr(&raw[range]), &mut frame);
+        stream.write_all(&frame)?;
+        let answer = receive(&mut stream, &mut decoder)?;
+        println!("{}", hl7_text(&answer).replace('\r', "\n").trim_end());
+        let code = hl7::Message::parse(&answer).ok().and_then(|m| hl7::ack::read(&m).map(|r| r.code));
+        accepted &= matches!(code, Some(hl7::ack::Code::AA | hl7::ack::Code::CA));
+    }
+    Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Files edited by hand end lines in LF; on the wire a segment ends in CR.
+fn segments_end_in_cr(message: &[u8]) -> Vec<u8> {
+    if message.contains(&b'\r') {
+        return message.to_vec();
+    }
+    message.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect()
+}
+
+fn receive(stream: &mut TcpStream, decoder: &mut mllp::Decoder) -> anyhow::Result<bytes::Bytes> {
+    loop {
+        for event in decoder.by_ref() {
+            if let mllp::Event::Frame(frame) = event {
+                return Ok(frame);
+            }
+        }
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk).context("no acknowledgement came")?;
+        if read == 0 {
+            bail!("the connection was closed without an acknowledgement");
+        }
+        decoder.buffer().extend_from_slice(&chunk[..read]);
+    }
+}

@@ -1,0 +1,94 @@
+//! `terrace production` and `terrace operation`: the folder of text files, and the parts of it at run time.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use interop::node;
+use interop::production::{Production, settings};
+
+use crate::cli::{OperationCommand, ProductionCommand};
+use crate::show::Table;
+
+/// The production that `new` writes.
+const TEMPLATE: &[(&str, &str)] = &[
+    ("production.toml", include_str!("../template/production.toml")),
+    ("services/inbound.toml", include_str!("../template/services/inbound.toml")),
+    ("rules/main.rules", include_str!("../template/rules/main.rules")),
+    ("transforms/to-archive.hl7t", include_str!("../template/transforms/to-archive.hl7t")),
+    ("tables/wards.csv", include_str!("../template/tables/wards.csv")),
+    ("operations/archive.toml", include_str!("../template/operations/archive.toml")),
+];
+
+/// Runs one of the commands.
+pub fn run(command: ProductionCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ProductionCommand::Check { dir, ports } => check(&dir, ports),
+        ProductionCommand::New { dir } => new(&dir),
+        ProductionCommand::Reload(place) => {
+            let changes = node::ask(&place.data, "reload")?;
+            let changes: Vec<String> = serde_json::from_value(changes)?;
+            println!("reloaded; connections stayed open");
+            changes.iter().for_each(|change| println!("  {change}"));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn check(dir: &Path, ports: bool) -> anyhow::Result<ExitCode> {
+    let production = Production::load(dir)?;
+    if ports {
+        for service in production.services.values() {
+            if let settings::Service::Mllp(mllp) = &service.settings {
+                TcpListener::bind(mllp.listen)
+                    .with_context(|| format!("service {}: cannot listen on {}", service.name, mllp.listen))?;
+            }
+        }
+    }
+    let mut table = Table::new(&["part", "name", "what"]);
+    for service in production.services.values() {
+        let what = match &service.settings {
+            settings::Service::Mllp(mllp) => format!("listens on {}", mllp.listen),
+            settings::Service::File(file) => format!("watches {}", file.folder.display()),
+        };
+        let rules = service.settings.rules().map_or_else(String::new, |rules| format!(", rules {rules}"));
+        table.row(&["service", &service.name, &format!("{what}{rules}")]);
+    }
+    for operation in &production.operations {
+        let what = match &operation.settings {
+            settings::Operation::Mllp(mllp) => format!("sends to {}", mllp.address),
+            settings::Operation::File(file) => format!("writes to {}", file.folder.display()),
+        };
+        table.row(&["operation", &operation.name, &what]);
+    }
+    println!("{table}");
+    production.warnings.iter().for_each(|warning| println!("note: {warning}"));
+    println!("production {} is in order", production.name);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new(dir: &Path) -> anyhow::Result<ExitCode> {
+    if dir.exists() {
+        bail!("{} exists already; choose another name", dir.display());
+    }
+    for (name, text) in TEMPLATE {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a file in the folder"))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!("wrote {}; run it with: terrace serve --production {}", dir.display(), dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one of the commands.
+pub fn operation(command: OperationCommand) -> anyhow::Result<ExitCode> {
+    let (word, done, args) = match &command {
+        OperationCommand::Suspend(args) => ("suspend", "stands still; its messages wait", args),
+        OperationCommand::Resume(args) => ("resume", "goes on", args),
+    };
+    node::ask(&args.place.data, &format!("{word} {}", args.name))?;
+    println!("operation {} {done}", args.name);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,140 @@
+//! `terrace serve`, `stop`, `status`: a node and its neighbours.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use interop::node::{self, Node, Origin, Status};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Place, ServeArgs, StatusArgs};
+use crate::config::Config;
+use crate::show::{Table, bytes, count};
+
+/// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`) or its journal fails.
+pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::read(args.config.as_deref())?;
+    log(config.log())?;
+    let options = config.options(args)?;
+    let store_only = matches!(options.origin, Origin::StoreOnly(_));
+    let runtime = runtime()?;
+    runtime.block_on(async move {
+        let node = Node::start(options).await?;
+        if store_only {
+            tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
+        }
+        tracing::info!(data = %node.data().display(), "ready");
+        let failure = until_the_end(&node).await?;
+        node.stop().await;
+        match failure {
+            None => Ok(ExitCode::SUCCESS),
+            Some(cause) => {
+                anyhow::bail!("the journal failed, and nothing more was acknowledged: {cause}; see to the medium, then start again")
+            }
+        }
+    })
+}
+
+/// The runtime of a node: one thread a core at most, and no more than sockets need.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.clamp(1, 16))
+        .thread_name("node")
+        .enable_all()
+        .build()
+        .context("the runtime cannot start")
+}
+
+/// Waits for a reason to end; `Some` where it is a failure.
+async fn until_the_end(node: &Node) -> anyhow::Result<Option<String>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut failed = node.failed();
+    let mut stopping = node.stopping();
+    Ok(tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        _ = stopping.wait_for(|stop| *stop) => None,
+        failed = failed.wait_for(Option::is_some) => failed.ok().and_then(|cause| cause.clone()),
+    })
+}
+
+/// Log lines go to standard error; `TERRACE_LOG` wins over the settings.
+fn log(level: &str) -> anyhow::Result<()> {
+    let directives = std::env::var("TERRACE_LOG").unwrap_or_else(|_| level.to_owned());
+    let filter = EnvFilter::try_new(&directives).with_context(|| format!("`{directives}` is not a log level"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    Ok(())
+}
+
+/// Stops the node on a data directory.
+pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
+    node::ask(&place.data, "stop")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what a node is doing.
+pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let answer = node::ask(&args.place.data, "status")?;
+    if args.json {
+        println!("{answer:#}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status: Status = serde_json::from_value(answer).context("the node answered what this release cannot read")?;
+    println!("production {}, process {}, data in {}\n", status.production, status.pid, status.data.display());
+    let mut services = Table::new(&["service", "kind", "at", "tls", "rules"]);
+    for s in &status.services {
+        let tls = if s.tls { "yes" } else { "no" };
+        services.row(&[&s.name, &s.kind, &s.at, tls, s.rules.as_deref().unwrap_or("-")]);
+    }
+    println!("{services}");
+    let mut operations = Table::new(&["operation", "waiting", "in memory", "delivered", "failed", "retried", "state"]);
+    for o in &status.operations {
+        let state = if o.suspended {
+            "suspended"
+        } else if o.retired {
+            "ending"
+        } else {
+            "running"
+        };
+        operations.row(&[
+            &o.name,
+            &count(o.waiting as u64),
+            &bytes(o.memory_bytes as u64),
+            &count(o.delivered),
+            &count(o.failed),
+            &count(o.retried),
+            state,
+        ]);
+    }
+    println!("{operations}");
+    let mut totals = Table::new(&["since the start", ""]);
+    for (name, value) in [
+        ("messages stored", status.stored),
+        ("outputs made", status.outputs),
+        ("messages refused", status.refused),
+        ("duplicates", status.duplicates),
+        ("refused, disk full", status.full),
+        ("bytes outside frames", status.junk_bytes),
+        ("partial frames", status.partial),
+        ("over the size bound", status.oversize),
+        ("connections open", status.connections),
+        ("journal writes", status.journal.writes),
+    ] {
+        totals.row(&[name, &count(value)]);
+    }
+    totals.row(&["journal written", &bytes(status.journal.bytes)]);
+    totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
+    println!("{totals}");
+    for (operation, waiting) in &status.homeless {
+        println!("{waiting} messages wait for operation {operation}, which the production does not have");
+    }
+    Ok(ExitCode::SUCCESS)
+}
