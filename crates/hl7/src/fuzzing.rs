@@ -157,7 +157,11 @@ fn check_untouched(draft: &Draft<'_>, before: &[Vec<u8>], touched: &Touched) {
 /// choose delimiters.
 pub fn escape(data: &[u8]) {
     let Some((choice, text)) = data.split_first_chunk::<10>() else { return };
-    let header = |five: &[u8]| [b"MSH|".as_slice(), five, b"|"].concat();
+    // A byte that is no punctuation ends MSH-2, so that short ones are tried too.
+    let header = |five: &[u8]| {
+        let declared = five.iter().copied().take_while(u8::is_ascii_punctuation);
+        b"MSH|".iter().copied().chain(declared).chain(*b"|").collect::<Vec<u8>>()
+    };
     let (Ok(from), Ok(to)) =
         (Delimiters::of_header(&header(&choice[..5])), Delimiters::of_header(&header(&choice[5..])))
     else {
@@ -167,7 +171,9 @@ pub fn escape(data: &[u8]) {
         let escaped = escape::escape(text, d);
         assert_eq!(escape::unescape(&escaped, d), text, "escaped text is read back");
         let structure = [Some(d.field), d.component, d.repetition, d.subcomponent];
-        assert!(!escaped.iter().any(|&b| b == b'\r' || b == b'\n' || structure.contains(&Some(b))));
+        assert!(
+            d.escape.is_none() || !escaped.iter().any(|&b| b == b'\r' || b == b'\n' || structure.contains(&Some(b)))
+        );
     }
     assert_eq!(escape::convert(text, from, from), text);
     // A leaf value: no separators in it. Converted and read there, it says what it says here.

@@ -15,6 +15,22 @@
 //! 3. **Three kinds of nothing.** Absent, empty and `""` are different [`Value`]s at every level.
 //! 4. **Text is made last.** Routing and copying work on raw bytes; unescaping and decoding are for people's eyes.
 //!
+//! ```
+//! use hl7::{Draft, Message, Path, Value};
+//!
+//! let raw = b"MSH|^~\\&|LAB|NORTH|||20260101||ORU^R01|42|P|2.5.1\rPID|1||123^^^NORTH^MR||DOE^JANE\r";
+//! let message = Message::parse(raw)?;
+//! let name: Path = "PID-5.1".parse()?;
+//! assert_eq!(message.get(&name), Value::Present(b"DOE"));
+//!
+//! let mut draft = Draft::new(&message);
+//! draft.set(&name, b"ROE")?;
+//! let mut out = Vec::new();
+//! draft.write_to(&mut out);
+//! assert!(out.ends_with(b"PID|1||123^^^NORTH^MR||ROE^JANE\r"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! It does not know message structures (which segment may follow which), data types or code tables.
 //!
 //! A level's separators are found by looking at bytes. That is right for every charset whose bytes below 0x80 always

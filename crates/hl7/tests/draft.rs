@@ -260,3 +260,23 @@ fn a_draft_reads_what_was_edited() {
         assert_eq!((draft.name(3), draft.delimiters()), (SegmentName::new(*b"OBX"), draft.message().delimiters()));
     });
 }
+
+/// Quadratic work on either would take hours here.
+#[test]
+fn a_million_repetitions_or_segments_are_edited_in_one_pass() {
+    const MANY: usize = 1_000_000;
+    let raw = format!("MSH|^~\\&|A\rPID|1|{}\r{}", "a~b~".repeat(MANY / 2), "NTE|1\rOBX|1\r".repeat(MANY / 2));
+    let text = edited(&raw, |draft| {
+        assert_eq!(draft.set(&path("PID-2[1='b'].2"), b"c"), Ok(MANY / 2));
+        assert_eq!(draft.delete(&path("PID-2[1='a']")), Ok(MANY / 2));
+        assert_eq!(draft.delete(&path("OBX[*]")), Ok(MANY / 2));
+    });
+    let expected = format!("MSH|^~\\&|A\rPID|1|{}\r{}", "b^c~".repeat(MANY / 2), "NTE|1\r".repeat(MANY / 2));
+    assert!(text == expected);
+    // Every backslash of this value could start a sequence, and none does.
+    let value = b"\\a".repeat(MANY);
+    assert_eq!(hl7::escape::unescape(&value, hl7::Delimiters::default()).len(), value.len());
+    // In a message that uses CR, each LF here could end a line.
+    let raw = format!("MSH|^~\\&|A\rNTE|{}x\r", "\n".repeat(MANY));
+    assert_eq!(edited(&raw, |draft| assert_eq!(draft.len(), 2)), raw);
+}

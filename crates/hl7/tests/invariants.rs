@@ -129,6 +129,11 @@ fn run(seed: u64, seeds: &[Vec<u8>]) {
     if rng.bool() {
         choice[..5].copy_from_slice(&punctuation[5..10]);
     }
+    for half in [0, 5] {
+        if rng.u8(..3) == 0 {
+            choice[half + rng.usize(1..5)] = b'a'; // MSH-2 ends here
+        }
+    }
     let text = words(&mut rng, 12);
     let text = if rng.bool() { text } else { text.iter().map(|&b| if b == b'\\' { choice[2] } else { b }).collect() };
     fuzzing::escape(&[&choice[..], &text].concat());
