@@ -157,7 +157,7 @@ impl FileShelf {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn assert_free(&self, operation: Operation, name: &str) -> Result<(), DeviceError> {
+    fn check_free(&self, operation: Operation, name: &str) -> Result<(), DeviceError> {
         match self.path(name).try_exists() {
             Ok(false) => Ok(()),
             Ok(true) => Err(DeviceError::AlreadyExists { name: name.into() }),
@@ -172,22 +172,14 @@ impl FileShelf {
         options
     }
 
-    /// Reserves and fills `path`, and makes its content persistent; its name is not yet.
-    fn fill(&self, path: &Path, bytes: u64) -> io::Result<()> {
-        let file = self.files().write(true).create(true).truncate(true).open(path)?;
-        match os::reserve(&file, bytes) {
-            // A file system that cannot reserve (NFS before 4.2) still can be filled, which is what reserves.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(bytes)?,
-            other => other?,
-        }
-        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES);
-        let mut offset = 0;
-        while offset < bytes {
-            let piece = &zeros[..zeros.len().min((bytes - offset) as usize)];
-            write_fully(offset, piece, |offset, rest| file.write_at(rest, offset))?;
-            offset += piece.len() as u64;
-        }
-        file.sync_all()
+    /// Gives a finished file its name. Filling took long and held nobody up; names are held only while they change.
+    fn publish(&self, making: &Path, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        let _names = self.names();
+        self.check_free(Operation::Create, name)?;
+        fs::rename(making, self.path(name))
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|source| failed(Operation::Create, name, 0, source))?;
+        self.open_to_write(name)
     }
 
     fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -220,22 +212,22 @@ impl Shelf for FileShelf {
         assert_name(name);
         assert_size(bytes);
         self.lock(Operation::Create, name)?;
-        let _names = self.names();
-        self.assert_free(Operation::Create, name)?;
+        self.check_free(Operation::Create, name)?;
         // Asked first, so that a wish that cannot be granted does not fill the disk before it is refused.
         let io = |source| failed(Operation::Create, name, 0, source);
         if os::free_bytes(&self.directory).map_err(io)? < bytes {
             return Err(DeviceError::Full { name: name.into(), bytes });
         }
         let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
-        let made = self.fill(&making, bytes).and_then(|()| fs::rename(&making, self.path(name)));
-        if let Err(source) = made {
+        // Refused if another thread is making a device of that name.
+        let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
+        let made =
+            fill(&file, bytes).map_err(|source| io(source).wanting(bytes)).and_then(|()| self.publish(&making, name));
+        if made.is_err() {
             // Best effort: the next writer removes it too. The first error is the one to report.
             let _ = fs::remove_file(&making);
-            return Err(io(source).wanting(bytes));
         }
-        sync_directory(&self.directory).map_err(io)?;
-        self.open_to_write(name)
+        made
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -284,11 +276,28 @@ impl Shelf for FileShelf {
         assert_name(to);
         self.lock(Operation::Rename, from)?;
         let _names = self.names();
-        self.assert_free(Operation::Rename, to)?;
+        self.check_free(Operation::Rename, to)?;
         fs::rename(self.path(from), self.path(to))
             .and_then(|()| sync_directory(&self.directory))
             .map_err(|source| failed(Operation::Rename, from, 0, source))
     }
+}
+
+/// Reserves and fills a new file, and makes its content persistent; its name is not yet.
+fn fill(file: &File, bytes: u64) -> io::Result<()> {
+    match os::reserve(file, bytes) {
+        // A file system that cannot reserve (NFS before 4.2) still can be filled, which is what reserves.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(bytes)?,
+        other => other?,
+    }
+    let zeros = AlignedBuffer::zeroed(ZEROS_BYTES);
+    let mut offset = 0;
+    while offset < bytes {
+        let piece = &zeros[..zeros.len().min((bytes - offset) as usize)];
+        write_fully(offset, piece, |offset, rest| file.write_at(rest, offset))?;
+        offset += piece.len() as u64;
+    }
+    file.sync_all()
 }
 
 /// Names a system error by what the caller can do.
@@ -296,6 +305,7 @@ pub(crate) fn failed(operation: Operation, name: &str, offset: u64, source: io::
     let name = name.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => DeviceError::NotFound { name },
+        io::ErrorKind::AlreadyExists => DeviceError::AlreadyExists { name },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::Full { name, bytes: 0 },
         _ => DeviceError::Io { operation, name, offset, source },
     }

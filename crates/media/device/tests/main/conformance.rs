@@ -135,6 +135,20 @@ fn names_are_unique_listed_in_order_and_can_be_changed_and_removed() {
 }
 
 #[test]
+fn of_several_threads_that_create_one_name_one_succeeds_and_the_others_are_told() {
+    on_every_kind(|kind, shelf| {
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| shelf.create("a", 1 << 20))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{kind}");
+        let is_told = |result: &Result<_, _>| matches!(result, Ok(_) | Err(DeviceError::AlreadyExists { .. }));
+        assert!(results.iter().all(is_told), "{kind}: {results:?}");
+        assert_eq!(shelf.list().expect("list"), ["a"], "{kind}");
+    });
+}
+
+#[test]
 fn what_is_not_there_is_not_found() {
     on_every_kind(|kind, shelf| {
         let is_not_found = |result: Result<(), DeviceError>| {
