@@ -4,7 +4,8 @@
 //! DIR/production/     what it runs, written by the workload
 //! DIR/node.log        what it prints
 //! DIR/node.json       written by the node when it is ready: its process id and the addresses it bound
-//! DIR/control.sock    answers `stats` with counters
+//! DIR/control.sock    answers `status` with counters
+//! DIR/journal/        what it stored, counted after the run
 //! ```
 //!
 //! Invariants: a node is ready only if `node.json` names *this* process, since a killed node leaves its file behind; no node
@@ -12,16 +13,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
+use interop::engine::Bodies;
+use interop::history::History;
+use interop::node::Status;
 
 use crate::process::Usage;
 
@@ -38,34 +39,24 @@ pub struct Node {
     services: BTreeMap<String, SocketAddr>,
 }
 
-/// What `DIR/node.json` says, as far as the bench needs it.
-#[derive(Debug, Deserialize)]
-struct Announcement {
-    pid: u32,
-    services: BTreeMap<String, SocketAddr>,
+/// How the command line and the results name a way to store outputs.
+pub fn bodies_name(bodies: Bodies) -> &'static str {
+    match bodies {
+        Bodies::Full => "full",
+        Bodies::Delta => "delta",
+    }
 }
 
-/// Counters of a node, as its control socket gives them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct NodeStats {
-    /// Of its journal.
-    pub journal: JournalStats,
-}
-
-/// Counters of a journal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct JournalStats {
-    /// Writes submitted.
-    pub writes: u64,
-    /// Bytes written, with padding.
-    pub bytes: u64,
-    /// Flushes completed.
-    pub flushes: u64,
+/// Message objects in the journal of the node whose data is in `data`: messages as received and as sent. Opened read-only,
+/// by code that knows nothing of the run.
+pub fn stored_objects(data: &Path) -> anyhow::Result<u64> {
+    let counts = History::open(data).and_then(|history| history.count());
+    Ok(counts.with_context(|| format!("counting what is stored in {}", data.display()))?.objects)
 }
 
 impl Node {
     /// Starts `program serve` on the data folder `data`, with the production in `data/production`. It is not ready yet.
-    pub fn spawn(program: &Path, data: &Path) -> anyhow::Result<Node> {
+    pub fn spawn(program: &Path, data: &Path, bodies: Bodies) -> anyhow::Result<Node> {
         let log = File::options().create(true).append(true).open(data.join("node.log"));
         let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
         let child = Command::new(program)
@@ -74,6 +65,7 @@ impl Node {
             .arg(data)
             .arg("--production")
             .arg(data.join("production"))
+            .args(["--bodies", bodies_name(bodies)])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -93,11 +85,14 @@ impl Node {
         if let Some(status) = self.child.try_wait()? {
             bail!("the node ended at its start ({status}):\n{}", self.log_tail());
         }
-        let Ok(text) = fs::read_to_string(self.data.join("node.json")) else { return Ok(false) };
-        // Half a file, or another process's: look again.
-        let Ok(announcement) = serde_json::from_str::<Announcement>(&text) else { return Ok(false) };
-        if announcement.pid == self.child.id() {
-            self.services = announcement.services;
+        // None yet, or the file of a node that was killed.
+        let Some(status) = interop::node::read_ready(&self.data).filter(|status| status.pid == self.child.id()) else {
+            return Ok(false);
+        };
+        for service in status.services {
+            let address =
+                service.at.parse().with_context(|| format!("service {} is at {}", service.name, service.at))?;
+            self.services.insert(service.name, address);
         }
         Ok(!self.services.is_empty())
     }
@@ -128,15 +123,10 @@ impl Node {
         self.child.id()
     }
 
-    /// Its counters.
-    pub fn stats(&self) -> anyhow::Result<NodeStats> {
-        let path = self.data.join("control.sock");
-        let mut socket = UnixStream::connect(&path).with_context(|| format!("connecting to {}", path.display()))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.write_all(b"stats\n")?;
-        let mut line = String::new();
-        BufReader::new(socket).read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("the node answered `stats` with {line:?}"))
+    /// What it says of itself.
+    pub fn status(&self) -> anyhow::Result<Status> {
+        let answer = interop::node::ask(&self.data, "status").context("asking the node for its status")?;
+        serde_json::from_value(answer).context("the node's status is of another release")
     }
 
     /// What the kernel has counted for it.

@@ -13,12 +13,14 @@
 //!
 //! Verified: every acknowledged message reached all four receivers, byte for byte as expected; first deliveries of a service
 //! are in order at each receiver; a message never acknowledged reached all receivers or none; a second delivery comes only
-//! of a resend, or of a first delivery at most `CRASH_WINDOW` before a kill.
+//! of a resend, or of a first delivery at most `CRASH_WINDOW` before a kill; and the journal, read afterwards, holds every
+//! acknowledged message, with those it was sent again flagged as duplicates.
 //!
 //! Random times come from a seed, so a failing run is repeated with the same plan; the interleaving of processes is the
 //! machine's and does not repeat exactly. SIGKILL loses no page cache: power failure is the device simulator's subject.
 
 mod report;
+mod stored;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -26,6 +28,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 pub use report::KillReport;
+pub use stored::Stored;
+
+use interop::engine::Bodies;
 
 use crate::histogram::Histogram;
 use crate::load::{Load, Plan};
@@ -93,6 +98,7 @@ struct Figures {
     drained: bool,
     /// Whether the last node stopped on SIGTERM with success.
     stopped: bool,
+    stored: Stored,
 }
 
 struct Harness {
@@ -140,7 +146,7 @@ impl Harness {
     /// Starts the node, loads it, kills it.
     fn round(&mut self) -> anyhow::Result<()> {
         let in_recovery = !self.first && self.rng.u32(0..8) == 0;
-        let mut node = Node::spawn(&self.program, self.folder.path())?;
+        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default())?;
         if in_recovery {
             let end = Instant::now() + Duration::from_millis(self.rng.u64(RECOVERY_MS));
             while Instant::now() < end {
@@ -211,7 +217,7 @@ impl Harness {
 
     /// Starts the node a last time and lets everything finish.
     fn finish(&mut self) -> anyhow::Result<()> {
-        let mut node = Node::spawn(&self.program, self.folder.path())?;
+        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default())?;
         self.until_ready(&mut node)?;
         self.load_for(Duration::from_millis(LAST_MS), &mut node)?;
         self.load.hold();
@@ -226,6 +232,7 @@ impl Harness {
         }
         self.figures.drained = self.load.is_over();
         self.figures.stopped = node.stop()?.success();
+        self.figures.stored = Stored::read(self.folder.path(), self.load.account())?;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{CRASH_WINDOW, Figures, KillOptions};
+use super::{CRASH_WINDOW, Figures, KillOptions, Stored};
 use crate::load::{Account, Counts};
 
 /// The result of the harness.
@@ -25,6 +25,8 @@ pub struct KillReport {
     pub lost: u64,
     /// Messages never acknowledged that reached some interfaces only.
     pub partial: u64,
+    /// What the journal holds afterwards.
+    pub stored: Stored,
     /// Whether all was acknowledged and delivered before the harness stopped waiting.
     pub drained: bool,
     /// Whether the last node stopped on SIGTERM with success.
@@ -50,6 +52,7 @@ impl KillReport {
             counts: account.counts(),
             lost: account.lost(),
             partial: account.partial(),
+            stored: figures.stored,
             drained: figures.drained,
             stopped: figures.stopped,
             recovery_ms_p50: millis(0.5),
@@ -72,8 +75,17 @@ impl KillReport {
             counts.foreign,
             counts.framing,
             counts.bad_acknowledgements,
+            self.stored.missing,
+            self.stored.again.abs_diff(self.stored.flagged),
         ];
         self.drained && self.stopped && counts.acknowledged > 0 && faults.iter().all(|fault| *fault == 0)
+    }
+
+    /// The report as one JSON object, ended by a line feed.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data with text keys");
+        text.push('\n');
+        text
     }
 
     /// The report as a table; with violations and the command to repeat the run if there are any.
@@ -93,8 +105,11 @@ impl KillReport {
             ("unacknowledged, delivered in part (must be 0)", self.partial),
             ("duplicates without excuse (must be 0)", counts.duplicated - counts.excused),
             ("other faults (must be 0)", counts.foreign + counts.framing + counts.bad_acknowledgements),
+            ("acknowledged, not in the journal (must be 0)", self.stored.missing),
             ("duplicates of crash windows and resends", counts.excused),
             ("messages sent again by their senders", counts.resends),
+            ("  of these stored already", self.stored.again),
+            ("  of these flagged as duplicates (must be all)", self.stored.flagged),
             ("messages given up by their senders", counts.given_up),
             ("refused for the time being", counts.refused),
         ] {

@@ -137,6 +137,11 @@ impl Account {
         self.example(|| format!("message {sequence} of service {service} got a reply that is not its own: {reply}"));
     }
 
+    /// Whether message `sequence` of `service` was acknowledged.
+    pub fn is_acknowledged(&self, service: usize, sequence: usize) -> bool {
+        sequence < self.settled.get(service).copied().unwrap_or(0) && !self.given_up.contains(&(service, sequence))
+    }
+
     /// Whether a message of `service` is sent and neither acknowledged nor given up.
     pub fn in_doubt(&self, service: usize) -> bool {
         self.sent[service] > self.settled[service]

@@ -1,7 +1,7 @@
 //! The load of the workload as a process of its own, so that its processor time is not the node's, and what it says.
 //!
 //! ```text
-//! parent                                   load process (terrace bench t4-load ...)
+//! parent                                   load process (terrace bench t4-load SETTINGS)
 //!    <-- {"event":"listening","receivers":["127.0.0.1:40001", ...]}
 //!    {"command":"aim","services":["127.0.0.1:40101", ...]} -->
 //!    <-- {"event":"connected"}
@@ -35,8 +35,8 @@ const TELL: Duration = Duration::from_millis(200);
 /// How long nothing may happen before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the load process is asked to do; on its command line as `--services N` and so on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the load process is asked to do; the one argument of its command, as JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadOptions {
     /// Sending systems, 1 to 1,000.
     pub services: usize,
@@ -212,10 +212,7 @@ impl LoadProcess {
     /// Starts `program bench t4-load` and waits until its receivers listen.
     pub(super) fn spawn(program: &Path, options: LoadOptions) -> anyhow::Result<LoadProcess> {
         let mut child = Command::new(program)
-            .args(["bench", "t4-load"])
-            .args(["--services", &options.services.to_string(), "--messages", &options.messages.to_string()])
-            .args(["--bodies", &options.bodies.to_string(), "--seed", &options.seed.to_string()])
-            .args(["--seconds", &options.seconds.to_string()])
+            .args(["bench", "t4-load", &serde_json::to_string(&options)?])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -29,19 +29,23 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use interop::engine::Bodies;
 
 pub use load_process::{LoadOptions, Outcome, Quantiles, load};
 pub use production::{service_name, write as write_production};
 pub use report::{Config, Report, Run, demo_table};
 
 use crate::machine::{FileSystem, Machine};
-use crate::node::{Node, NodeStats};
+use crate::messages::control_id;
+use crate::node::{self, Node};
 use crate::process::Usage;
 use load_process::LoadProcess;
 
 /// Prepared messages: enough that a kind of message is not always the same one, few enough that they and what should
 /// become of them (about 12 MB) do not drive the node's own data out of the processor's cache.
 const BODIES: usize = 1024;
+/// Messages a service, as published.
+const MESSAGES: usize = 4_800;
 /// Messages a service in a quick run.
 const QUICK_MESSAGES: usize = 400;
 /// Seconds of sending in a quick run, which is to be over within 15.
@@ -52,10 +56,12 @@ const QUICK_SECONDS: u64 = 6;
 pub struct T4Options {
     /// Inbound services, 1 to 1,000. Published: 128.
     pub services: usize,
-    /// Messages sent to each. Published: 4,800.
-    pub messages: usize,
-    /// At most 400 messages a service and 6 seconds of sending.
+    /// Messages sent to each. Default: 4,800 as published, 400 in a quick run.
+    pub messages: Option<usize>,
+    /// At most 6 seconds of sending, so that the run is over within 15.
     pub quick: bool,
+    /// How outputs are stored. Default: whole, as in the published runs.
+    pub bodies: Bodies,
     /// Seed of the messages.
     pub seed: u64,
     /// Folder of the node's data, kept after the run; it must be empty or not exist. Default: a new folder on a real disk,
@@ -67,7 +73,15 @@ pub struct T4Options {
 
 impl Default for T4Options {
     fn default() -> Self {
-        T4Options { services: 128, messages: 4_800, quick: false, seed: 1, data: None, keep: false }
+        T4Options {
+            services: 128,
+            messages: None,
+            quick: false,
+            bodies: Bodies::Full,
+            seed: 1,
+            data: None,
+            keep: false,
+        }
     }
 }
 
@@ -89,6 +103,7 @@ pub struct Session {
     load: LoadProcess,
     folder: Folder,
     plan: LoadOptions,
+    bodies: Bodies,
 }
 
 /// A folder for a node's data, and whether it goes with the run.
@@ -98,15 +113,14 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder asked for, which is kept; or a new one, in the folder for temporary files if that is on a disk, else in the
-    /// current folder.
+    /// The folder asked for, which is kept; or a new one, in the current folder or, if that is not on a disk, in the one for
+    /// temporary files.
     pub(crate) fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
         let path = match asked {
             Some(path) => path.clone(),
             None => {
-                let temporary = std::env::temp_dir();
-                let parent =
-                    if FileSystem::of(&temporary).is_volatile() { std::env::current_dir()? } else { temporary };
+                let here = std::env::current_dir()?;
+                let parent = if FileSystem::of(&here).is_volatile() { std::env::temp_dir() } else { here };
                 parent.join(format!("terrace-{name}-{}", std::process::id()))
             }
         };
@@ -130,11 +144,12 @@ impl Folder {
 impl Session {
     /// Writes the production, starts the node and the load, and connects them.
     pub fn start(options: &T4Options) -> anyhow::Result<Session> {
-        if options.services == 0
-            || options.services > crate::messages::control_id::MAX_SERVICES
-            || options.messages == 0
-        {
-            bail!("the workload takes 1 to 1000 services and at least one message for each");
+        if !(1..=control_id::MAX_SERVICES).contains(&options.services) {
+            bail!("the workload takes 1 to {} services", control_id::MAX_SERVICES);
+        }
+        let messages = options.messages.unwrap_or(if options.quick { QUICK_MESSAGES } else { MESSAGES });
+        if !(1..=control_id::MAX_SEQUENCE).contains(&messages) {
+            bail!("the workload takes 1 to {} messages for each service", control_id::MAX_SEQUENCE);
         }
         let program = std::env::current_exe().context("finding this program")?;
         let mut folder = Folder::new(options.data.as_ref(), "t4")?;
@@ -143,17 +158,17 @@ impl Session {
         }
         let plan = LoadOptions {
             services: options.services,
-            messages: if options.quick { options.messages.min(QUICK_MESSAGES) } else { options.messages },
+            messages,
             bodies: BODIES,
             seed: options.seed,
             seconds: if options.quick { QUICK_SECONDS } else { 0 },
         };
         let mut load = LoadProcess::spawn(&program, plan)?;
         production::write(&folder.path.join("production"), plan.services, load.receivers())?;
-        let mut node = Node::spawn(&program, &folder.path)?;
+        let mut node = Node::spawn(&program, &folder.path, options.bodies)?;
         node.wait_until_ready()?;
         load.aim(service_addresses(&node, plan.services)?)?;
-        Ok(Session { node: Some(node), load, folder, plan })
+        Ok(Session { node: Some(node), load, folder, plan, bodies: options.bodies })
     }
 
     /// Runs the load and reports.
@@ -173,8 +188,21 @@ impl Session {
         let outcome = outcome.with_context(|| format!("the node's log ends with:\n{}", node.log_tail()))?;
         let machine = Machine::here();
         let file_system = FileSystem::of(&self.folder.path);
-        let config = Config::new(self.plan, outcome.mean_bytes, &self.folder.path, file_system, self.folder.keep);
-        Ok(Report::new(machine, config, &outcome, before, after?))
+        let config = Config {
+            services: self.plan.services,
+            messages_per_service: self.plan.messages,
+            interfaces: expect::INTERFACES.len(),
+            seed: self.plan.seed,
+            mean_message_bytes: outcome.mean_bytes,
+            bodies: node::bodies_name(self.bodies),
+            data: self.folder.path.clone(),
+            data_kept: self.folder.keep,
+            file_system,
+            published: published::TESTS,
+            differs: Vec::new(),
+        };
+        let stored = node::stored_objects(&self.folder.path)?;
+        Ok(Report::new(machine, config, &outcome, stored, &before..&after?))
     }
 
     /// The node.
@@ -210,15 +238,23 @@ impl Drop for Folder {
 }
 
 /// The counters of the node at one moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     usage: Usage,
-    stats: NodeStats,
+    journal_writes: u64,
+    journal_bytes: u64,
+    journal_device: String,
 }
 
 impl Sample {
     fn of(node: &Node) -> anyhow::Result<Sample> {
-        Ok(Sample { usage: node.usage()?, stats: node.stats()? })
+        let journal = node.status()?.journal;
+        Ok(Sample {
+            usage: node.usage()?,
+            journal_writes: journal.writes,
+            journal_bytes: journal.bytes,
+            journal_device: journal.device,
+        })
     }
 }
 

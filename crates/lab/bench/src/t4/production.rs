@@ -21,7 +21,16 @@ use anyhow::Context;
 use super::expect::INTERFACES;
 
 /// The files that do not depend on the run, by their path in the production.
-const FILES: [(&str, &str); 0] = [];
+const FILES: [(&str, &str); 5] = [
+    (
+        "rules/main.rules",
+        "match all\nrule everything { send to billing using billing; send to laboratory using laboratory; send to pharmacy using pharmacy; send to registry using registry }\n",
+    ),
+    ("transforms/billing.hl7t", "set MSH-5 = 'BILLING'\nset PID-19 = ''\nset PV1-20 = 'SELF'\n"),
+    ("transforms/laboratory.hl7t", "set MSH-5 = 'LABORATORY'\n"),
+    ("transforms/pharmacy.hl7t", "set MSH-5 = 'PHARMACY'\n"),
+    ("transforms/registry.hl7t", "set MSH-5 = 'REGISTRY'\n"),
+];
 
 /// The name of inbound service number `index`.
 pub fn service_name(index: usize) -> String {

@@ -4,12 +4,13 @@
 //! added, never renamed. Rates count from the first byte sent until the last outbound message was acknowledged.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::published::{self, Published};
-use super::{LoadOptions, Outcome, Quantiles, Sample};
+use super::{Outcome, Quantiles, Sample};
 use crate::machine::{FileSystem, Machine};
 
 /// Everything about one run of the workload.
@@ -40,6 +41,8 @@ pub struct Config {
     pub seed: u64,
     /// Mean length of an inbound message.
     pub mean_message_bytes: usize,
+    /// How outputs are stored: `full` or `delta` (only what a transform changed).
+    pub bodies: &'static str,
     /// Folder of the node's data.
     pub data: PathBuf,
     /// Whether it is still there.
@@ -85,6 +88,8 @@ pub struct Run {
     pub server_cpu_us_per_inbound: f64,
     /// The medium of the journal.
     pub journal_tier: &'static str,
+    /// What the journal lies on and how it is written, in the node's words.
+    pub journal_device: String,
     /// The mode of the page cache.
     pub cache_mode: &'static str,
     /// The best published figure.
@@ -105,53 +110,38 @@ pub struct Run {
     pub examples: Vec<String>,
 }
 
-impl Config {
-    pub(super) fn new(
-        plan: LoadOptions,
-        mean_message_bytes: usize,
-        data: &Path,
-        file_system: FileSystem,
-        data_kept: bool,
-    ) -> Config {
-        Config {
-            services: plan.services,
-            messages_per_service: plan.messages,
-            interfaces: super::expect::INTERFACES.len(),
-            seed: plan.seed,
-            mean_message_bytes,
-            data: data.to_owned(),
-            data_kept,
-            file_system,
-            published: published::TESTS,
-            differs: Vec::new(),
-        }
-    }
-}
-
 impl Report {
     /// Puts the figures together.
-    pub(super) fn new(machine: Machine, config: Config, outcome: &Outcome, before: Sample, after: Sample) -> Report {
+    pub(super) fn new(
+        machine: Machine,
+        config: Config,
+        outcome: &Outcome,
+        stored: u64,
+        samples: Range<&Sample>,
+    ) -> Report {
+        let (before, after) = (samples.start, samples.end);
         let counts = outcome.counts;
         let per_second = |count: u64| if outcome.seconds > 0.0 { count as f64 / outcome.seconds } else { 0.0 };
         let per_inbound = |micros: u64| micros as f64 / counts.acknowledged.max(1) as f64;
-        let journal = |of: fn(&Sample) -> u64| per_second(of(&after).saturating_sub(of(&before)));
+        let journal = |of: fn(&Sample) -> u64| per_second(of(after).saturating_sub(of(before)));
         let usage = after.usage.since(before.usage);
         let run = Run {
-            name: "t4".to_owned(),
+            name: format!("t4, bodies {}", config.bodies),
             durability: if config.file_system.is_volatile() { "none" } else { "power-fail-safe" },
             real: true,
             inbound: counts.acknowledged,
             outbound: counts.delivered,
-            stored: 0,
+            stored,
             lost: outcome.lost,
             duplicated: counts.duplicated,
             seconds: outcome.seconds,
             inbound_per_s: per_second(counts.acknowledged),
-            journal_writes_per_s: journal(|sample| sample.stats.journal.writes),
-            journal_bytes_per_s: journal(|sample| sample.stats.journal.bytes),
+            journal_writes_per_s: journal(|sample| sample.journal_writes),
+            journal_bytes_per_s: journal(|sample| sample.journal_bytes),
             ack_us: outcome.ack_us,
             server_cpu_us_per_inbound: per_inbound(usage.cpu_us),
             journal_tier: "file",
+            journal_device: after.journal_device.clone(),
             cache_mode: "DRAM only",
             published_inbound_per_s: published::BEST.inbound_per_s,
             out_of_order: counts.out_of_order,
@@ -230,6 +220,7 @@ impl Report {
                 let line = format!("{what:<34}{ours:>16}{published:>14}");
                 let _ = writeln!(out, "{}", line.trim_end());
             }
+            let _ = writeln!(out, "{:<34}{:>16}  ({})", "durability", run.durability, run.journal_device);
             for example in &run.examples {
                 let _ = writeln!(out, "  fault: {example}");
             }
@@ -279,7 +270,6 @@ fn rows(run: &Run, cores: usize) -> Vec<(&'static str, String, String)> {
         ("ACK latency, 99.9 %, us", grouped(run.ack_us.p999), none()),
         ("node CPU an inbound message, us", format!("{:.1}", run.server_cpu_us_per_inbound), none()),
         ("load CPU an inbound message, us", format!("{:.1}", run.load_cpu_us_per_inbound), none()),
-        ("durability", run.durability.to_owned(), none()),
     ]
 }
 
@@ -373,22 +363,34 @@ fn grouped(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::load::Counts;
-    use crate::node::{JournalStats, NodeStats};
     use crate::process::Usage;
 
     fn report(change: impl FnOnce(&mut Outcome)) -> Report {
-        let plan = LoadOptions { services: 2, messages: 50, bodies: 8, seed: 9, seconds: 0 };
         let counts = Counts { sent: 100, acknowledged: 100, delivered: 400, ..Counts::default() };
         let ack_us = Quantiles { p50: 800.0, p99: 2_000.0, p999: 3_000.0 };
         let mut outcome = Outcome { counts, complete: true, seconds: 0.5, ack_us, cpu_us: 2_500, ..Outcome::default() };
         change(&mut outcome);
         let file_system = FileSystem { kind: "ext4".to_owned(), source: "/dev/sda1".to_owned() };
-        let config = Config::new(plan, 2_400, Path::new("/data"), file_system, true);
-        let journal = JournalStats { writes: 40, bytes: 1_000_000, flushes: 40 };
-        let after = Sample { usage: Usage { cpu_us: 9_000, written_bytes: 1_100_000 }, stats: NodeStats { journal } };
-        let mut report = Report::new(Machine::here(), config, &outcome, Sample::default(), after);
-        report.runs[0].stored = 500;
-        report
+        let config = Config {
+            services: 2,
+            messages_per_service: 50,
+            interfaces: 4,
+            seed: 9,
+            mean_message_bytes: 2_400,
+            bodies: "full",
+            data: PathBuf::from("/data"),
+            data_kept: true,
+            file_system,
+            published: published::TESTS,
+            differs: Vec::new(),
+        };
+        let after = Sample {
+            usage: Usage { cpu_us: 9_000, written_bytes: 1_100_000 },
+            journal_writes: 40,
+            journal_bytes: 1_000_000,
+            journal_device: "file".to_owned(),
+        };
+        Report::new(Machine::here(), config, &outcome, 500, &Sample::default()..&after)
     }
 
     #[test]
@@ -454,8 +456,8 @@ mod tests {
     fn a_file_system_in_memory_is_not_durable() {
         let mut report = report(|_| ());
         report.config.file_system.kind = "tmpfs".to_owned();
-        let after = Sample::default();
-        let again = Report::new(report.machine, report.config, &Outcome::default(), Sample::default(), after);
+        let samples = &Sample::default()..&Sample::default();
+        let again = Report::new(report.machine, report.config, &Outcome::default(), 0, samples);
         assert_eq!(again.runs[0].durability, "none");
     }
 
