@@ -53,7 +53,7 @@ impl std::error::Error for Diagnostic {}
 
 /// A diagnostic about a range of bytes of a declared file that is not in this language (the TOML files).
 pub(crate) fn diagnose(source: Source<'_>, at: Range<usize>, message: String, hint: Option<String>) -> Diagnostic {
-    source.diagnostic(Fault { span: Span::new(at), message, hint })
+    source.diagnostic(Fault { hint, ..Fault::new(Span::new(at), message) })
 }
 
 /// A stretch of source bytes that a fault or an operation belongs to.
@@ -80,11 +80,18 @@ pub(super) struct Fault {
     pub(super) span: Span,
     pub(super) message: String,
     pub(super) hint: Option<String>,
+    /// It may be there only because a statement before it could not be read.
+    pub(super) consequent: bool,
 }
 
 impl Fault {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
-        Fault { span, message: message.into(), hint: None }
+        Fault { span, message: message.into(), hint: None, consequent: false }
+    }
+
+    pub(super) fn consequent(mut self) -> Fault {
+        self.consequent = true;
+        self
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Fault {
@@ -163,15 +170,17 @@ pub(crate) fn suggest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>,
     let mut hint = String::new();
     if let Some((edits, name)) = nearest
         && edits <= wrong.chars().count().max(3) / 3
+        && edits < wrong.chars().count()
     {
         hint.push_str(&format!("did you mean `{name}`? "));
     }
+    let the = if hint.is_empty() { "the" } else { "The" };
     /// More names than this are not read by anybody.
     const LISTED: usize = 40;
     match known.len() {
         0 => hint.push_str(&format!("there are no {kind}")),
         count => {
-            hint.push_str(&format!("the {kind} are: {}", known[..count.min(LISTED)].join(", ")));
+            hint.push_str(&format!("{the} {kind} are: {}", known[..count.min(LISTED)].join(", ")));
             if count > LISTED {
                 hint.push_str(&format!(" and {} more", count - LISTED));
             }
@@ -223,7 +232,7 @@ mod tests {
     fn a_near_name_is_suggested_and_a_far_one_is_not() {
         assert_eq!(
             suggest("wardz", ["wards", "payers"], "tables"),
-            "did you mean `wards`? the tables are: payers, wards"
+            "did you mean `wards`? The tables are: payers, wards"
         );
         assert_eq!(suggest("xyz", ["wards"], "tables"), "the tables are: wards");
         assert_eq!(suggest("xyz", [], "tables"), "there are no tables");

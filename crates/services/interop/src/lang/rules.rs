@@ -102,17 +102,16 @@ impl Rules {
         tables: &Arc<Tables>,
     ) -> Result<Rules, Vec<Diagnostic>> {
         let bind = |faults: Vec<Fault>| faults.into_iter().map(|fault| source.diagnostic(fault)).collect::<Vec<_>>();
-        let file = parse::rules(&source).map_err(bind)?;
+        let (file, mut faults) = parse::rules(&source);
         let known = Known { tables, transforms: &[] };
         let conditions = || file.rules.iter().map(|rule| rule.condition.as_ref());
         let compiled = compile::conditions(&source, conditions(), known);
         let resolver = Resolver { operations, transforms };
-        let (rules, otherwise, mut faults) = resolver.file(&file);
+        let (rules, otherwise) = resolver.file(&file, &mut faults);
         let (program, starts) = match compiled {
             Ok(compiled) if faults.is_empty() => compiled,
-            Ok(_) => return Err(bind(faults)),
-            Err(more) => {
-                faults.extend(more);
+            other => {
+                faults.extend(other.err().into_iter().flatten());
                 faults.sort_by_key(|fault| fault.span.start);
                 return Err(bind(faults));
             }
@@ -214,12 +213,11 @@ struct Resolver<'a> {
     transforms: &'a Transforms,
 }
 
-/// Names and consequences of the rules, of `otherwise`, and what is wrong with them.
-type Resolved = (Vec<(String, Consequence)>, Option<Consequence>, Vec<Fault>);
+/// Names and consequences of the rules, and of `otherwise`.
+type Resolved = (Vec<(String, Consequence)>, Option<Consequence>);
 
 impl Resolver<'_> {
-    fn file(&self, file: &RuleFile) -> Resolved {
-        let mut faults = Vec::new();
+    fn file(&self, file: &RuleFile, faults: &mut Vec<Fault>) -> Resolved {
         let mut rules: Vec<(String, Consequence)> = Vec::new();
         for rule in &file.rules {
             let name = &rule.name;
@@ -229,10 +227,10 @@ impl Resolver<'_> {
                         .hint("the name is stored with each message it routes; give each rule its own"),
                 );
             }
-            rules.push((name.text.clone(), self.consequence(&rule.actions, &mut faults)));
+            rules.push((name.text.clone(), self.consequence(&rule.actions, faults)));
         }
-        let otherwise = file.otherwise.as_ref().map(|actions| self.consequence(actions, &mut faults));
-        (rules, otherwise, faults)
+        let otherwise = file.otherwise.as_ref().map(|actions| self.consequence(actions, faults));
+        (rules, otherwise)
     }
 
     fn consequence(&self, actions: &Actions, faults: &mut Vec<Fault>) -> Consequence {

@@ -5,7 +5,7 @@
 //!
 //! Statements end at a line's end. Inside parentheses and conditions ([`Scanner::enter`]) a line may be broken.
 
-use hl7::{Path, Place};
+use hl7::{Path, PathError, Place};
 
 use super::diagnostic::{Fault, Span};
 
@@ -335,11 +335,7 @@ impl<'a> Scanner<'a> {
                     _ => Ok((path, indexed, span)),
                 }
             }
-            Err(error) => {
-                let span = Span::new(start..start + path_length(line));
-                self.at = span.end as usize;
-                Err(Fault::new(span, error.to_string()).hint(PATH_HINT))
-            }
+            Err(error) => Err(self.path_fault(&error, start, 0)),
         }
     }
 
@@ -352,19 +348,22 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         // Any segment's name would do: only the place behind it is kept.
         let whole = format!("ZZZ{}", self.line());
-        let parsed = match Path::parse_prefix(&whole) {
+        Some(match Path::parse_prefix(&whole) {
             Ok((Path { place: Some(place), .. }, length)) => {
                 self.at += length - 3;
                 Ok(place)
             }
-            Ok(_) => Err("this is no place in a segment".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        Some(parsed.map_err(|message| {
-            let span = Span::new(start..start + path_length(self.line()));
-            self.at = span.end as usize;
-            Fault::new(span, message).hint(PATH_HINT)
-        }))
+            Ok(_) => Err(Fault::new(Span::new(start..start + 1), "this is no place in a segment").hint(PATH_HINT)),
+            Err(error) => Err(self.path_fault(&error, start, 3)),
+        })
+    }
+
+    /// A path that does not parse; its text began `before` bytes before `start`.
+    fn path_fault(&mut self, error: &PathError, start: usize, before: usize) -> Fault {
+        let end = start + path_length(&self.text[start..]);
+        let at = (start + error.column).saturating_sub(1 + before).clamp(start, end);
+        self.at = end;
+        Fault::new(Span::new(at..end.max(at + 1)), error.problem.to_string()).hint(PATH_HINT)
     }
 
     /// The `.4.2` after a loop variable: component and subcomponent of the repetition it stands for.
@@ -441,6 +440,7 @@ fn path_length(line: &str) -> usize {
         match character {
             '[' => brackets += 1,
             ']' => brackets = brackets.saturating_sub(1),
+            '\n' => return offset.max(1),
             ' ' | '\t' | ',' | ')' | '=' | '+' | '{' if brackets == 0 => return offset.max(1),
             _ => {}
         }

@@ -43,7 +43,7 @@ impl Transforms {
                 let fault = Fault::new(Span::default(), format!("there are two transforms named `{name}`"));
                 diagnostics.push(source.diagnostic(fault));
             }
-            match parse::transform(source).and_then(|block| compile::transform(source, &block, known)) {
+            match compile::transform(source, parse::transform(source), known) {
                 Ok(done) => compiled.push(done),
                 Err(faults) => diagnostics.extend(faults.into_iter().map(|fault| source.diagnostic(fault))),
             }

@@ -156,6 +156,10 @@ impl Compiler<'_> {
             | Kind::Reference(Reference { base: Base::OfSegment(_, place), .. }) => place.component.is_none(),
             _ => false,
         };
-        if whole_field { self.refuse_structured_text(right) } else { Ok(()) }
+        let refused = if whole_field { self.refuse_structured_text(right) } else { Ok(()) };
+        refused.map_err(|fault| {
+            let hint = fault.hint.clone().unwrap_or_default();
+            fault.hint(format!("compare component by component, as in MSH-9.1 = 'ADT' and MSH-9.2 = 'A01'; or {hint}"))
+        })
     }
 }

@@ -33,12 +33,16 @@ pub(super) struct Compiled {
     pub(super) calls: Vec<(usize, Span)>,
 }
 
-/// Compiles a transform.
-pub(super) fn transform(source: &Source<'_>, block: &Block, known: Known<'_>) -> Result<Compiled, Vec<Fault>> {
+/// Compiles a transform of which the parser read `block` and found `faults`.
+pub(super) fn transform(
+    source: &Source<'_>,
+    (block, faults): (Block, Vec<Fault>),
+    known: Known<'_>,
+) -> Result<Compiled, Vec<Fault>> {
     let mut compiler = Compiler::new(source, known);
-    compiler.block(block);
+    compiler.block(&block);
     compiler.emit(Op::End, Span::default());
-    compiler.finish()
+    compiler.finish(faults)
 }
 
 /// Compiles the conditions of rules; answers where each begins. A condition ends with [`Op::End`] and leaves the flag.
@@ -61,7 +65,7 @@ pub(super) fn conditions<'c>(
         compiler.note(result);
         compiler.emit(Op::End, Span::default());
     }
-    compiler.finish().map(|compiled| (compiled.program, starts))
+    compiler.finish(Vec::new()).map(|compiled| (compiled.program, starts))
 }
 
 /// What a name in the file stands for.
@@ -107,9 +111,16 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn finish(self) -> Result<Compiled, Vec<Fault>> {
-        if !self.faults.is_empty() {
-            return Err(self.faults);
+    /// The program, or all that is wrong: what the parser found, and what was found here beside it.
+    fn finish(mut self, mut faults: Vec<Fault>) -> Result<Compiled, Vec<Fault>> {
+        if !faults.is_empty() {
+            // Where a statement was not read, what it would have declared is not missing.
+            self.faults.retain(|fault| !fault.consequent);
+        }
+        faults.append(&mut self.faults);
+        if !faults.is_empty() {
+            faults.sort_by_key(|fault| fault.span.start);
+            return Err(faults);
         }
         assert!(self.program.ops.len() < Address::MAX as usize, "a file of 16 MiB has fewer operations");
         Ok(Compiled { program: self.program, calls: self.calls })
@@ -222,6 +233,8 @@ impl<'a> Compiler<'a> {
             if capitals.parse::<SegmentName>().is_ok() {
                 return fault.hint(format!("segments are written in capitals: {capitals}-..."));
             }
+            let fault =
+                if name.text.starts_with(|c: char| c.is_ascii_lowercase()) { fault.consequent() } else { fault };
             let names: Vec<&str> = self.scopes.iter().flatten().map(|(known, _)| known.as_str()).collect();
             if names.is_empty() {
                 return fault.hint("texts stand in quotes; `let NAME = ...` and `for each ... as NAME` make variables");

@@ -282,7 +282,7 @@ impl Compiler<'_> {
 
     /// `let` makes a variable, or gives the one of this name another value.
     fn keep(&mut self, name: &Name, value: &Expression) -> Result<(), Fault> {
-        self.value(value)?;
+        let result = self.value(value);
         let variable = match self.find(&name.text) {
             Some(Binding::Variable(variable)) => variable,
             _ => {
@@ -291,6 +291,8 @@ impl Compiler<'_> {
                 variable
             }
         };
+        // The name is declared even if its value is wrong, so that its uses are not wrong as well.
+        result?;
         self.emit(Op::Keep(variable), name.span);
         Ok(())
     }

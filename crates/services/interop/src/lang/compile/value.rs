@@ -153,8 +153,9 @@ impl Compiler<'_> {
         };
         if !(signature.least..=signature.most).contains(&arguments.len()) {
             let count = arguments.len();
-            let noun = if count == 1 { "argument" } else { "arguments" };
-            return Err(Fault::new(span, format!("{} with {count} {noun}", function.text)).hint(signature.usage));
+            return Err(
+                Fault::new(span, format!("{} does not take {count} arguments", function.text)).hint(signature.usage)
+            );
         }
         match signature.name {
             "coalesce" => return self.coalesce(arguments),
@@ -165,6 +166,7 @@ impl Compiler<'_> {
                 return Ok(());
             }
             "lookup" => return Err(Fault::new(span, "lookup takes a table, a key and perhaps a default")),
+            "service" => return Err(Fault::new(span, "`service` is written without parentheses")),
             _ => {}
         }
         self.value(&arguments[0])?;
@@ -214,10 +216,7 @@ impl Compiler<'_> {
             "add_hours" => self.add(Unit::Hours, arguments)?,
             "add_days" => self.add(Unit::Days, arguments)?,
             "add_months" => self.add(Unit::Months, arguments)?,
-            _ => {
-                let hint = "`service` is written without parentheses";
-                return Err(Fault::new(arguments[0].span, "this is not a function").hint(hint));
-            }
+            name => unreachable!("{name} is compiled elsewhere"),
         })
     }
 

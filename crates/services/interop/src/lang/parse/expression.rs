@@ -13,6 +13,7 @@
 //! ```
 
 use super::super::diagnostic::{Fault, Span};
+use super::super::scan::KEYWORDS;
 use super::super::syntax::{Base, Condition, Expression, Kind, Name, Order, Reference, Relation, Test};
 use super::Parser;
 
@@ -51,18 +52,22 @@ impl Parser<'_> {
                     self.scan.accept_word("null");
                     Kind::Null
                 }
-                Some("service") => {
+                Some("service") if !self.calls("service") => {
                     self.scan.accept_word("service");
                     Kind::Service
                 }
-                Some(word) if self.scan.rest()[word.len()..].trim_start_matches([' ', '\t']).starts_with('(') => {
-                    self.call()?
-                }
+                Some(word) if self.calls(word) => self.call()?,
+                Some(word) if KEYWORDS.contains(&word) => return Err(self.scan.unexpected("a value").hint(VALUES)),
                 Some(_) => Kind::Reference(self.reference("a value")?),
                 None => return Err(self.scan.unexpected("a value").hint(VALUES)),
             }
         };
         Ok(Expression { kind, span: self.scan.since(start) })
+    }
+
+    /// Whether the word here has its arguments behind it.
+    fn calls(&self, word: &str) -> bool {
+        self.scan.rest()[word.len()..].trim_start_matches([' ', '\t']).starts_with('(')
     }
 
     fn call(&mut self) -> Result<Kind, Fault> {
@@ -205,7 +210,7 @@ impl Parser<'_> {
             return Ok(Relation::EndsWith(self.expression()?));
         }
         if self.scan.accept_word("matches") {
-            return Ok(Relation::Matches(self.scan.string()?));
+            return Ok(Relation::Matches(self.pattern()?));
         }
         let fault = self.scan.unexpected("a relation");
         // `if PID-8 {` is what a programmer writes for "has a value".
@@ -214,6 +219,13 @@ impl Parser<'_> {
         } else {
             fault.hint(format!("the relations are: {RELATIONS}"))
         })
+    }
+
+    fn pattern(&mut self) -> Result<String, Fault> {
+        if self.scan.sees_string() {
+            return self.scan.string();
+        }
+        Err(self.scan.unexpected("a pattern in quotes").hint("`*` is any run of characters, `?` any one: 'A0?'"))
     }
 
     fn membership(&mut self) -> Result<Relation, Fault> {

@@ -25,24 +25,26 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// Reads a transform.
-pub(super) fn transform(source: &Source<'_>) -> Result<Block, Vec<Fault>> {
-    read(source, |parser| parser.statements(false))
+/// Reads a transform: what could be read, and what is wrong with the rest.
+pub(super) fn transform(source: &Source<'_>) -> (Block, Vec<Fault>) {
+    let mut parser = Parser::new(source);
+    (parser.statements(false), parser.faults)
 }
 
-/// Reads a file of rules.
-pub(super) fn rules(source: &Source<'_>) -> Result<RuleFile, Vec<Fault>> {
-    read(source, Parser::rule_file)
+/// Reads a file of rules: what could be read, and what is wrong with the rest.
+pub(super) fn rules(source: &Source<'_>) -> (RuleFile, Vec<Fault>) {
+    let mut parser = Parser::new(source);
+    (parser.rule_file(), parser.faults)
 }
 
-fn read<'a, T>(source: &Source<'a>, parse: impl FnOnce(&mut Parser<'a>) -> T) -> Result<T, Vec<Fault>> {
-    source.check_size().map_err(|fault| vec![fault])?;
-    let mut parser = Parser { scan: Scanner::new(source.text), faults: Vec::new(), depth: 0 };
-    let tree = parse(&mut parser);
-    if parser.faults.is_empty() { Ok(tree) } else { Err(parser.faults) }
-}
+impl<'a> Parser<'a> {
+    fn new(source: &Source<'a>) -> Parser<'a> {
+        let fault = source.check_size().err();
+        // What is too long is not read at all.
+        let text = if fault.is_some() { "" } else { source.text };
+        Parser { scan: Scanner::new(text), faults: fault.into_iter().collect(), depth: 0 }
+    }
 
-impl Parser<'_> {
     /// Runs `read` one level deeper, refusing what is nested beyond reason.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.depth == MAX_DEPTH {

@@ -61,7 +61,6 @@ impl Parser<'_> {
             "set" | "append" => {
                 let place = self.reference("the place to change, such as PID-5.1")?;
                 self.scan.expect("=", "and the new value")?;
-                self.scan.skip_lines();
                 let value = self.expression()?;
                 if word == "set" { Action::Set(place, value) } else { Action::Append(place, value) }
             }
@@ -78,7 +77,6 @@ impl Parser<'_> {
             "let" => {
                 let name = self.identifier("the name of the variable")?;
                 self.scan.expect("=", "and its value")?;
-                self.scan.skip_lines();
                 Action::Let(name, self.expression()?)
             }
             "call" => Action::Call(self.name("the name of a transform")?),
@@ -140,7 +138,7 @@ impl Parser<'_> {
                 .unexpected("the end of the line")
                 .hint(format!("give the new segment a name to use in the block: insert {segment} ... as new {{")));
         }
-        Ok(Action::Insert { segment, beside, name, block: Some(self.block("of the new segment's block")?) })
+        Ok(Action::Insert { segment, beside, name, block: Some(self.block("to begin the new segment's block")?) })
     }
 
     fn for_each(&mut self) -> Result<Action, Fault> {
@@ -158,7 +156,7 @@ impl Parser<'_> {
                 .hint("for each OBX as o { ... o-5 ... }"));
         }
         let name = self.identifier("a name for each of them")?;
-        Ok(Action::ForEach { what, under, name, block: self.block("of the loop")? })
+        Ok(Action::ForEach { what, under, name, block: self.block("to begin the loop")? })
     }
 
     fn choice(&mut self) -> Result<Action, Fault> {
@@ -178,7 +176,11 @@ impl Parser<'_> {
     fn block(&mut self, of: &str) -> Result<Block, Fault> {
         self.scan.skip_lines();
         let start = self.scan.here();
-        self.scan.expect("{", &format!("at the beginning {of}"))?;
+        if !self.scan.accept("{") {
+            let fault = self.scan.unexpected(&format!("`{{` {of}"));
+            let symbol = self.scan.sees("&") || self.scan.sees("|");
+            return Err(if symbol { fault.hint("conditions are joined by `and` and `or`") } else { fault });
+        }
         let opened = self.scan.since(start);
         let block = self.statements(true);
         if !self.scan.accept("}") {
