@@ -142,7 +142,7 @@ impl Shared {
                 return (state, Ok(()));
             }
             state.pipeline.seal();
-            if state.open_batch(self, 0) {
+            if state.open_batch(self) {
                 continue;
             }
             state = match state.pipeline.take() {
@@ -156,7 +156,7 @@ impl Shared {
 impl State {
     /// Whether a frame of that payload fits the batch being filled; opens one if there is none.
     fn has_room(&mut self, shared: &Shared, payload_bytes: usize) -> bool {
-        if self.pipeline.is_between_batches() && !self.open_batch(shared, 0) {
+        if self.pipeline.is_between_batches() && !self.open_batch(shared) {
             return false;
         }
         self.pipeline.room().is_some_and(|room| payload_bytes <= room)

@@ -67,13 +67,12 @@ impl Journal {
         let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
         let shared = Arc::new(Shared::new(shelf, options, upkeep, chain, pipeline));
         shared.write_marker(OPEN)?;
-        let recovered = Recovered {
-            first: shared.lock().chain.first(),
-            end: shared.durable(),
-            torn_bytes: ending.torn_bytes,
-            segments: shared.lock().chain.len(),
-            records: progress.records,
+        let (first, segments) = {
+            let state = shared.lock();
+            (state.chain.first(), state.chain.len())
         };
+        let torn_bytes = ending.torn_bytes;
+        let recovered = Recovered { first, end: shared.durable(), torn_bytes, segments, records: progress.records };
         let preparer = start_preparer(&shared);
         Ok((Journal { shared, preparer, closed: false }, recovered))
     }
@@ -208,11 +207,14 @@ impl Shared {
     fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
         let mut state = self.lock();
         state.check()?;
-        if flag == CLOSE && state.pipeline.next() == state.tail.end() {
-            return Ok(());
+        if state.pipeline.is_between_batches() {
+            if flag == CLOSE && state.pipeline.next() == state.tail.end() {
+                return Ok(());
+            }
+            let opened = state.open_batch(self);
+            assert!(opened, "nothing is in flight and there is a block");
         }
-        let opened = state.open_batch(self, flag);
-        assert!(opened, "nothing is in flight and there is a block");
+        state.pipeline.mark(flag);
         state.pipeline.seal();
         let write = state.pipeline.take().expect("a sealed batch waits and nothing is in flight");
         let state = self.write(state, write);

@@ -185,7 +185,7 @@ impl Pipeline {
     }
 
     /// Begins a batch that may reach to `segment_end`. `false`: no buffer is free.
-    pub(crate) fn open_batch(&mut self, segment_end: Lsn, flags: u8) -> bool {
+    pub(crate) fn open_batch(&mut self, segment_end: Lsn) -> bool {
         assert!(self.current.is_none() && self.next < segment_end);
         let Some(mut buffer) = self.free.pop() else { return false };
         assert!(buffer.is_empty());
@@ -193,9 +193,16 @@ impl Pipeline {
         let limit =
             usize::try_from(segment_end.since(self.next)).map_or(self.buffer_bytes, |n| n.min(self.buffer_bytes));
         let (sequence, start, settled) = (self.sequence, self.next, self.next);
-        self.current = Some(Batch { sequence, start, limit, buffer, last_frame: 0, records: 0, settled, flags });
+        self.current = Some(Batch { sequence, start, limit, buffer, last_frame: 0, records: 0, settled, flags: 0 });
         self.sequence += 1;
         true
+    }
+
+    /// Makes the batch being filled, which has no frames, one that opens or closes an epoch.
+    pub(crate) fn mark(&mut self, flag: u8) {
+        let batch = self.current.as_mut().expect("a batch was opened");
+        assert!(batch.last_frame == 0 && batch.flags == 0, "the marks of an epoch stand alone");
+        batch.flags = flag;
     }
 
     /// Appends a frame, for which there must be room; returns where it lies.

@@ -43,7 +43,7 @@ pub struct Reader {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, from: Lsn) -> Reader {
-        let order = FrameOrder { unfinished: Unfinished::Unknown, records: 0 };
+        let order = FrameOrder { unfinished: Unfinished::Unknown, ends: 0, records: 0 };
         Reader { source, position: from, window: None, order, partial: None, began: Some(from), failed: false }
     }
 

@@ -143,7 +143,7 @@ fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Resu
     let bytes = window.bytes(header.lsn, header.bytes as usize, window.segment().end())?;
     // A new epoch drops the record that the last one left unfinished.
     let unfinished = if header.flags & OPEN != 0 { Unfinished::No } else { progress.unfinished };
-    let mut order = FrameOrder { unfinished, records: 0 };
+    let mut order = FrameOrder { unfinished, ends: 0, records: 0 };
     let first = Frame::decode(&bytes[..FRAME_HEADER_BYTES], header.lsn, header.nonce.identity);
     let mut ended = first.is_ok_and(|frame| frame.has(END));
     let mut at = BATCH_FRAME_BYTES;
@@ -159,7 +159,7 @@ fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Resu
         ended = frame.has(END);
         at += frame.bytes();
     }
-    if !ended || order.records != header.records {
+    if !ended || order.ends != header.records {
         let damage = Damage::Order("the batch has other frames than its header says");
         return Ok(Found::Impossible(Bad { at: header.lsn, damage }));
     }
@@ -196,6 +196,9 @@ fn whole_frame(bytes: &[u8], lsn: Lsn, nonce: Nonce) -> Result<Frame, Damage> {
 #[derive(Debug)]
 pub(crate) struct FrameOrder {
     pub(crate) unfinished: Unfinished,
+    /// Records that ended.
+    pub(crate) ends: u32,
+    /// Those of them whose beginning was seen.
     pub(crate) records: u32,
 }
 
@@ -212,7 +215,8 @@ impl FrameOrder {
             _ => {}
         }
         if frame.has(LAST) {
-            self.records += 1;
+            self.ends += 1;
+            self.records += u32::from(starts || self.unfinished != Unfinished::Unknown);
             self.unfinished = Unfinished::No;
         } else if starts {
             self.unfinished = Unfinished::Record(frame.lsn);

@@ -210,7 +210,7 @@ impl State {
 
     /// Makes sure that a batch is being filled, in the tail segment or the one behind it, and asks for the segment
     /// after that in time. `false`: no buffer is free, or no segment is ready.
-    pub(crate) fn open_batch(&mut self, shared: &Shared, flags: u8) -> bool {
+    pub(crate) fn open_batch(&mut self, shared: &Shared) -> bool {
         let next = self.pipeline.next();
         if next == self.tail.end() {
             let Some(segment) = self.chain.find(next) else { return false };
@@ -224,7 +224,7 @@ impl State {
             self.wanted = true;
             shared.work.notify_one();
         }
-        self.pipeline.open_batch(self.tail.end(), flags)
+        self.pipeline.open_batch(self.tail.end())
     }
 }
 

@@ -4,25 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::MemoryShelf;
-use journal::{Journal, JournalError, Lsn, Options, Preparation, Record, View};
+use journal::{Journal, JournalError, Lsn, Record, View};
 
-fn small() -> Options {
-    Options {
-        segment_bytes: 32 << 10,
-        buffer_bytes: 8 << 10,
-        max_record_bytes: 1 << 20,
-        preparation: Preparation::Inline,
-        identity: 0xabcd,
-        ..Options::default()
-    }
-}
-
-fn payload(number: u64, bytes: usize) -> Vec<u8> {
-    (0..bytes as u64).map(|i| (i * 31 + number * 7 + (i >> 8)) as u8).collect()
-}
+use crate::support::{payload, small};
 
 fn all(journal: &Journal) -> Vec<Record> {
-    journal.read(journal.first()).collect::<Result<_, _>>().expect("everything is readable")
+    crate::support::all(journal).expect("everything is readable")
 }
 
 #[test]

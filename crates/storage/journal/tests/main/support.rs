@@ -1,0 +1,103 @@
+//! What the tests share: a small journal, recognisable payloads, and the oracle of what a crash may leave.
+
+use std::sync::Arc;
+
+use device::{CrashShelf, Shelf};
+use journal::{Journal, JournalError, Lsn, Options, Preparation, Record};
+
+/// Segments of 8 blocks and buffers of 2, so that a few records cross every boundary there is.
+pub(crate) fn small() -> Options {
+    Options {
+        segment_bytes: 32 << 10,
+        buffer_bytes: 8 << 10,
+        max_record_bytes: 1 << 20,
+        spare_segments: 2,
+        preparation: Preparation::Inline,
+        identity: 0x5eed_1d00,
+    }
+}
+
+/// Bytes that tell record `number` from every other, wherever they are cut.
+pub(crate) fn payload(number: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|i| (i.wrapping_mul(31) + number.wrapping_mul(7919) + (i >> 8)) as u8).collect()
+}
+
+pub(crate) fn all(journal: &Journal) -> Result<Vec<Record>, JournalError> {
+    journal.read(journal.first()).collect()
+}
+
+/// The seed of a randomised test: from the environment variable SEED, or `default`.
+pub(crate) fn seed(default: u64) -> u64 {
+    std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"))
+}
+
+/// Printed when a randomised test fails.
+pub(crate) fn replay(seed: u64, test: &str) -> String {
+    format!("replay: SEED={seed} cargo test -p journal --test main {test} -- --exact --nocapture")
+}
+
+/// What was appended, acknowledged and truncated, each with the moment of the recording.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) records: Vec<Record>,
+    /// (operations called by then, records acknowledged by then)
+    pub(crate) acknowledged: Vec<(usize, usize)>,
+    /// (operations called when it began, records that may be gone)
+    pub(crate) truncated: Vec<(usize, usize)>,
+}
+
+impl History {
+    pub(crate) fn append(&mut self, journal: &Journal, bytes: usize) -> Lsn {
+        let number = self.records.len() as u64;
+        let record = payload(number, bytes);
+        let (left, right) = record.split_at(bytes / 3);
+        let lsn = journal.append(number as u8, &[left, right]).expect("the simulated shelf has space");
+        self.records.push(Record { lsn, kind: number as u8, payload: record });
+        lsn
+    }
+
+    pub(crate) fn commit(&mut self, journal: &Journal, shelf: &CrashShelf) {
+        journal.commit(journal.appended()).expect("the simulated shelf works");
+        self.acknowledge(shelf);
+    }
+
+    pub(crate) fn acknowledge(&mut self, shelf: &CrashShelf) {
+        self.acknowledged.push((shelf.operations(), self.records.len()));
+    }
+
+    pub(crate) fn truncate(&mut self, journal: &Journal, shelf: &CrashShelf, keep: usize) {
+        let index = self.records.len() - keep;
+        self.truncated.push((shelf.operations(), index));
+        journal.truncate(self.records[index].lsn).expect("the simulated shelf works");
+    }
+
+    /// Whether a power failure at `point` may leave exactly `found`.
+    pub(crate) fn check(&self, point: usize, found: &[Record]) -> Result<(), String> {
+        let at = |list: &[(usize, usize)]| list.iter().filter(|(when, _)| *when <= point).map(|(_, n)| *n).max();
+        let acknowledged = at(&self.acknowledged).unwrap_or(0);
+        let may_be_gone = at(&self.truncated).unwrap_or(0);
+        let from = match found.first() {
+            None => may_be_gone,
+            Some(first) => self.records.iter().position(|record| record.lsn == first.lsn).ok_or("an unknown record")?,
+        };
+        if from > may_be_gone {
+            return Err(format!("record {may_be_gone} is missing: the first one found is {from}"));
+        }
+        let to = from + found.len();
+        if to < acknowledged {
+            return Err(format!("{acknowledged} records were acknowledged, {to} found"));
+        }
+        if self.records.get(from..to) != Some(found) {
+            return Err(format!("records {from}..{to} are not what was appended"));
+        }
+        Ok(())
+    }
+}
+
+/// Opens what is on the shelf and reads everything.
+pub(crate) fn recover(shelf: Arc<dyn Shelf>) -> Result<(Journal, Vec<Record>), JournalError> {
+    let (journal, recovered) = Journal::open(shelf, small())?;
+    let records = all(&journal)?;
+    assert_eq!(recovered.records, records.len() as u64, "recovery and reading count alike");
+    Ok((journal, records))
+}
