@@ -3,11 +3,12 @@
 //! `cargo run --release -p hl7 --example speed [-- DIR]` reads every `.hl7` file below DIR (default: `TERRACE_CORPORA`,
 //! else `../shared/corpora`, its folder `hl7`); where there is none it makes messages of about 1.5 KB. Files are split
 //! where a line starts with MSH. Each kind of work runs over all messages in turn, in rounds, so that a slow moment of
-//! the machine hits all kinds alike; the figure is the median round.
+//! the machine hits all kinds alike. Shown are the fastest round and the median: on a machine that has nothing else to
+//! do they are close, else compare the fastest.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hl7::{Draft, Message};
 
@@ -16,7 +17,7 @@ const PATHS: [&str; 5] = ["MSH-9.1", "MSH-9.2", "MSH-10", "PID-3.1", "OBR-4.1"];
 /// Edits of a typical transform, in four segments.
 const EDITS: [(&str, &str); 4] =
     [("MSH-5", "TERRACE"), ("PID-3[1].4.1", "HOSPITAL"), ("OBX[last]-11", "C"), ("OBR-4.2", "renamed")];
-/// Rounds per kind of work; the median of so many is steady to about 2 %.
+/// Rounds per kind of work; of so many, the fastest is steady to about 2 % even on a busy machine.
 const ROUNDS: usize = 41;
 
 type Work<'w> = (&'static str, Box<dyn Fn(&[u8]) -> u64 + 'w>);
@@ -64,17 +65,20 @@ fn measure(messages: &[Vec<u8>], bytes: usize) {
             black_box(sum);
         }
     }
-    println!("{:<34} {:>10} {:>14} {:>14}", "work (one core)", "MB/s", "messages/s", "ns/message");
+    println!(
+        "{:<34} {:>10} {:>12} {:>14} {:>12}",
+        "work (one core)", "best MB/s", "median MB/s", "messages/s", "ns/message"
+    );
     for ((name, _), times) in works.iter().zip(&mut times) {
         times.sort_unstable();
-        let median: Duration = times[ROUNDS / 2];
-        let seconds = median.as_secs_f64();
-        let count = messages.len() as f64;
+        let (best, median) = (times[0].as_secs_f64(), times[ROUNDS / 2].as_secs_f64());
+        let (megabytes, count) = (bytes as f64 / 1e6, messages.len() as f64);
         println!(
-            "{name:<34} {:>10.0} {:>14.0} {:>14.0}",
-            bytes as f64 / seconds / 1e6,
-            count / seconds,
-            seconds * 1e9 / count
+            "{name:<34} {:>10.0} {:>12.0} {:>14.0} {:>12.0}",
+            megabytes / best,
+            megabytes / median,
+            count / best,
+            best * 1e9 / count
         );
     }
 }
@@ -159,7 +163,7 @@ fn generate(seed: u64) -> Vec<u8> {
         number(99_999),
         number(99_999)
     );
-    for nth in 1..=10 {
+    for nth in 1..=14 {
         text += &format!(
             "OBX|{nth}|NM|{}-{}^Analyte {}^LN||{}.{}|mmol/L^^UCUM|3.5-5.1|N|||F|||20260101115500\r",
             number(99_999),

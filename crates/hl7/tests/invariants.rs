@@ -9,7 +9,7 @@ use hl7::fuzzing;
 use crate::corpus;
 
 /// Tries per target. Takes about a second in all.
-const TRIES: u64 = 20_000;
+const TRIES: u64 = 10_000;
 
 const MESSAGE: &[u8] = b"\xEF\xBB\xBF\r\nMSH|^~\\&#|A|B\\T\\C|||20260101||ORU^R01^ORU_R01|1|P|2.5.1|||NE|AL||8859/1\r\
     PID|1||1^^^H&1.2&ISO^MR~2^^^^SS||DOE^J\\.br\\O||\"\"|F\n\nZPD||~~^^&|\r\nOBX|1|TX|^&||line\nline\n two\\X0D0A\\|\n\
