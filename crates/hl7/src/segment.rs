@@ -13,6 +13,8 @@
 //! field 1 is the field separator itself and field 2 the encoding characters, so every later field stands one
 //! separator earlier than its number; those two are atomic, never split into components.
 
+use std::ops::Range;
+
 use memchr::memchr_iter;
 
 use crate::path::{Condition, Place, Which};
@@ -181,14 +183,19 @@ impl<'a> Segment<'a> {
 
 /// The `number`th (1-based) of the parts that `separator` makes; without a separator there is one part.
 pub(crate) fn part(bytes: &[u8], separator: Option<u8>, number: usize) -> Option<&[u8]> {
-    let Some(separator) = separator else { return (number == 1).then_some(bytes) };
+    part_range(bytes, separator, number).map(|range| &bytes[range])
+}
+
+/// Where in `bytes` that part is.
+pub(crate) fn part_range(bytes: &[u8], separator: Option<u8>, number: usize) -> Option<Range<usize>> {
+    let Some(separator) = separator else { return (number == 1).then_some(0..bytes.len()) };
     let mut ends = memchr_iter(separator, bytes);
     let start = match number {
         0 => return None,
         1 => 0,
         _ => ends.nth(number - 2)? + 1,
     };
-    Some(&bytes[start..ends.next().unwrap_or(bytes.len())])
+    Some(start..ends.next().unwrap_or(bytes.len()))
 }
 
 /// All the parts that `separator` makes, at least one.

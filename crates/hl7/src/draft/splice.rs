@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use crate::path::Place;
-use crate::segment::{count, part, parts};
+use crate::segment::{count, part_range, parts};
 use crate::{Delimiters, EditError, Segment};
 
 /// The range a value replaces, and how many of which separator come before it.
@@ -76,11 +76,8 @@ impl Target {
     fn enter(&mut self, raw: &[u8], level: usize, separator: Option<u8>, number: usize) -> Result<(), EditError> {
         const LEVELS: [&str; 4] = ["field", "repetition", "component", "subcomponent"];
         let bytes = &raw[self.range.clone()];
-        match (part(bytes, separator, number), separator) {
-            (Some(found), _) => {
-                let start = self.range.start + offset(bytes, found);
-                self.range = start..start + found.len();
-            }
+        match (part_range(bytes, separator, number), separator) {
+            (Some(found), _) => self.range = self.range.start + found.start..self.range.start + found.end,
             (None, Some(separator)) => {
                 self.padding[level] = (separator, number - count(bytes, Some(separator)));
                 self.range.start = self.range.end;
@@ -123,9 +120,4 @@ pub(super) fn rewritten(
         places += 1;
     }
     Ok((out, places))
-}
-
-/// Where in `whole` its own part begins.
-fn offset(whole: &[u8], part: &[u8]) -> usize {
-    part.as_ptr().addr() - whole.as_ptr().addr()
 }

@@ -28,9 +28,10 @@ impl FromStr for Path {
     fn from_str(text: &str) -> Result<Path, PathError> {
         let mut cursor = Cursor { text: text.as_bytes(), at: 0 };
         let path = cursor.path()?;
+        let next = cursor.text.get(cursor.at + 1);
         match cursor.peek() {
             None => Ok(path),
-            Some(b'-' | b'.' | b':') if matches!(cursor.text.get(cursor.at + 1), None | Some(b'A'..=b'z' | b'*')) => {
+            Some(b'-' | b'.' | b':') if next.is_none_or(|b| b.is_ascii_alphabetic() || *b == b'*') => {
                 cursor.at += 1;
                 Err(cursor.error(PathProblem::Number))
             }
