@@ -4,6 +4,7 @@
 //! what went wrong into an exit code: 0 done, 1 a check found a problem, 2 it could not run.
 
 #![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]
 
 mod benches;
 mod cli;
