@@ -103,8 +103,7 @@ fn line_end(raw: &[u8], from: usize, field: u8, lines: Lines) -> (usize, usize) 
     while let Some(found) = memchr2(b'\r', b'\n', &raw[search..]) {
         let at = search + found;
         if raw[at] == b'\r' {
-            let next = at + 1;
-            return (at, if raw.get(next) == Some(&b'\n') { next + 1 } else { next });
+            return (at, at + 1); // the LF of CR LF is then a blank line
         }
         let after = raw[at..].iter().position(|&b| b != b'\n').map_or(raw.len(), |run| at + run);
         if at == from || lf_run_ends_line(&raw[after..], field) {
