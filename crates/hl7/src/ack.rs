@@ -240,7 +240,10 @@ pub struct Reply<'a> {
 #[must_use]
 pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
     let version = Version::of(message);
-    let charset = Charset::declared(message).unwrap_or(Charset::ASCII);
+    let texts = [Some(reply.timestamp), Some(reply.control_id), reply.text, reply.problem.map(|problem| problem.text)];
+    // The charset's name is looked up only where it matters: most answers are ASCII.
+    let charset = if texts.iter().flatten().all(|text| text.is_ascii()) { None } else { Charset::declared(message) };
+    let charset = charset.unwrap_or(Charset::ASCII);
     let mut out = Writer::new(message.delimiters(), charset);
     let header = message.header();
     out.header(SegmentName::MSH);

@@ -52,6 +52,10 @@ impl Writer {
     /// A field of text, escaped, at most `limit` bytes.
     pub(crate) fn text(&mut self, text: &str, limit: usize) {
         self.out.push(self.delimiters.field);
+        let plain = |&byte: &u8| matches!(byte, b' '..=b'~') && !self.delimiters.contains(byte);
+        if text.len() <= limit && text.as_bytes().iter().all(plain) {
+            return self.out.extend_from_slice(text.as_bytes());
+        }
         let start = self.out.len();
         for character in text.chars() {
             let before = self.out.len();
