@@ -9,6 +9,9 @@ pub use protocol::{ack, batch, mllp};
 
 use crate::{Delimiters, Draft, Message, Path, Place, Segment, SegmentName, Value, Which, charset, escape};
 
+/// Fields per segment that are compared one by one: walking to each is quadratic, and the rest is like these.
+const MOST_FIELDS: usize = 60;
+
 /// Parsing: nothing is lost, and every way of reading a field agrees.
 pub fn message(data: &[u8]) {
     let Ok(message) = Message::parse(data) else { return };
@@ -21,7 +24,7 @@ pub fn message(data: &[u8]) {
         end = start + segment.raw().len();
         check_segment(&segment);
         assert_eq!(segment.fields().count(), index.fields(at));
-        for (value, number) in segment.fields().zip(1..) {
+        for (value, number) in segment.fields().take(MOST_FIELDS).zip(1..) {
             assert_eq!(value, segment.field(number));
             assert_eq!(value, index.field(at, number));
         }
@@ -36,7 +39,7 @@ pub fn message(data: &[u8]) {
 /// Joining what the levels of a segment split gives the segment again.
 fn check_segment(segment: &Segment<'_>) {
     let d = segment.delimiters();
-    for number in 1..=segment.fields().count().min(60) as u16 {
+    for number in 1..=segment.fields().count().min(MOST_FIELDS) as u16 {
         let field = segment.field(number);
         let all = Place { repetition: Some(Which::All), ..Place::field(number) };
         let repetitions: Vec<_> = segment.all(&all).map(Value::bytes).collect();

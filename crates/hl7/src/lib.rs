@@ -38,6 +38,8 @@
 //! GB 18030, where the second byte of a character may look like `|` or `\`. Such messages still pass through
 //! unchanged.
 
+#![forbid(unsafe_code)]
+
 pub mod ack;
 pub mod batch;
 pub mod charset;
