@@ -1,13 +1,14 @@
 //! Edits as an overlay: the message stays as it came, and only segments that change are written anew.
 //!
 //! ```text
-//! message    MSH ........ | PID ....... | OBX .... | OBX ....
-//! slots      Kept         | Edited      | Kept     | Kept         delete OBX 1, insert ZPD at the end:
-//!            Kept         | Edited      | Kept     | Inserted
-//! pieces     Original(0..a) | New(PID) | Original(b..c) | New(ZPD)
+//! message   MSH.... CR  PID.... CR  OBX|1.. CR  OBX|2.. CR
+//! slots     Kept        Kept        Kept        Kept
+//!                       | set PID-5 | delete OBX            insert ZPD last
+//! slots     Kept        Edited                  Kept        Inserted
+//! pieces    [Original.] [New] [CR]              [Original.] [New] [New CR]
 //! ```
 //!
-//! Lines ends are not part of a segment: an edited one keeps its own. A line end is only made where a segment was
+//! Line ends are not part of a segment: an edited one keeps its own. A line end is only made where a segment was
 //! inserted or deleted, in the style of the message.
 //!
 //! Invariants, which the fuzz targets check:
