@@ -68,6 +68,9 @@ pub enum JournalError {
     /// The options contradict each other or the medium.
     #[error("journal options: {0}")]
     Options(&'static str),
+    /// A report could not be written out.
+    #[error("cannot write the report: {0}")]
+    Output(#[from] std::io::Error),
     /// The device or shelf failed in a way that leaves the journal as it was.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -5,6 +5,7 @@
 mod append;
 pub mod error;
 pub mod format;
+pub mod inspect;
 mod journal;
 mod lsn;
 mod options;
@@ -19,6 +20,7 @@ mod view;
 mod window;
 
 pub use error::{Corruption, Damage, JournalError, Proof};
+pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
 pub use lsn::{Lsn, Nonce};
 pub use options::{BUFFERS, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats};

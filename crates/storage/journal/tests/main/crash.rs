@@ -87,7 +87,7 @@ fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
         for point in recovered.points() {
             for image in recovered.images(point) {
                 let (_, second) = recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
-                assert_eq!(first, second, "{image}");
+                assert!(first == second, "{image}: a second recovery finds other records");
                 nested += 1;
             }
         }

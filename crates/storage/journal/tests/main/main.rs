@@ -2,4 +2,10 @@
 
 mod basics;
 mod crash;
+mod faults;
+mod flips;
+mod golden;
+mod kill;
+mod model;
+mod overlap;
 mod support;

@@ -1,0 +1,123 @@
+//! Devices that fail: a failed write or flush poisons the journal until it is reopened; a full shelf does not.
+
+use std::sync::Arc;
+
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use journal::{Journal, JournalError, Options, Preparation, View};
+
+use crate::support::{all, payload, recover, small};
+
+#[test]
+fn after_a_failed_flush_or_write_nothing_is_taken_until_reopening_recovers() {
+    for (operation, fault) in [
+        (Operation::Flush, Fault::Eio),
+        (Operation::Write, Fault::Eio),
+        (Operation::Write, Fault::Short { bytes: 4096 }),
+        (Operation::Write, Fault::NoSpace),
+    ] {
+        let memory = Arc::new(MemoryShelf::new());
+        let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+        let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
+        let kept = journal.append(1, &[b"kept"]).expect("appends");
+        journal.commit(kept).expect("commits");
+        faulty.inject(Rule::nth(operation, 1, fault));
+        let lost = journal.append(1, &[&payload(2, 6000)]).expect("appends");
+        assert!(matches!(journal.commit(lost), Err(JournalError::Poisoned { .. })));
+        assert_eq!(faulty.hits(), 1);
+        faulty.heal();
+        assert!(matches!(journal.commit(lost), Err(JournalError::Poisoned { .. })));
+        assert!(matches!(journal.append(1, &[b"more"]), Err(JournalError::Poisoned { .. })));
+        assert!(matches!(journal.append(1, &[&payload(3, 50_000)]), Err(JournalError::Poisoned { .. })));
+        assert!(journal.durable() <= lost);
+        journal.commit(kept).expect("what was durable stays durable");
+        assert_eq!(journal.read_at(kept).expect("and readable").payload, b"kept");
+        assert!(matches!(journal.close(), Err(JournalError::Poisoned { .. })));
+        let (journal, records) = recover(memory).expect("recovers");
+        assert_eq!(records[0].payload, b"kept");
+        let lsn = journal.append(1, &[b"goes on"]).expect("appends");
+        journal.commit(lsn).expect("commits");
+    }
+}
+
+#[test]
+fn a_full_shelf_refuses_appends_whole_and_takes_them_again_once_there_is_space() {
+    for preparation in [Preparation::Inline, Preparation::Background] {
+        let memory = Arc::new(MemoryShelf::new());
+        let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+        let options = Options { preparation, ..small() };
+        let (journal, _) = Journal::open(faulty.clone(), options).expect("opens");
+        faulty.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+        let mut expected = Vec::new();
+        loop {
+            let record = payload(expected.len() as u64, 1000);
+            match journal.append(1, &[&record]) {
+                Ok(lsn) => {
+                    journal.commit(lsn).expect("commits");
+                    expected.push(record);
+                }
+                Err(JournalError::Full { bytes }) => {
+                    assert_eq!(bytes, 32 << 10);
+                    break;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let large = payload(99, 60_000);
+        assert!(matches!(journal.append(1, &[&large]), Err(JournalError::Full { .. })));
+        assert_eq!(journal.appended(), journal.durable(), "nothing of what was refused was appended");
+        faulty.heal();
+        let lsn = journal.append(1, &[&large]).expect("there is space again");
+        journal.commit(lsn).expect("commits");
+        expected.push(large);
+        journal.close().expect("closes");
+        let (_, found) = recover(memory).expect("recovers");
+        assert_eq!(found.into_iter().map(|record| record.payload).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn truncation_makes_room_on_a_full_shelf() {
+    let faulty = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
+    let mut last = journal.append(1, &[&payload(0, 70_000)]).expect("appends");
+    journal.commit(last).expect("commits");
+    faulty.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    while let Ok(lsn) = journal.append(1, &[&payload(1, 2000)]) {
+        journal.commit(lsn).expect("commits");
+        last = lsn;
+    }
+    journal.truncate(last).expect("truncates");
+    let lsn = journal.append(1, &[&payload(2, 2000)]).expect("a truncated segment is used again");
+    journal.commit(lsn).expect("commits");
+    assert_eq!(all(&journal).expect("readable").last().map(|record| record.lsn), Some(lsn));
+}
+
+#[test]
+fn a_journal_whose_next_segment_cannot_be_made_closes_in_good_order() {
+    let memory = Arc::new(MemoryShelf::new());
+    let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+    let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
+    faulty.inject(Rule::from(Operation::Create, 1, Fault::Eio));
+    let error = journal.append(1, &[&payload(0, 100_000)]).expect_err("the segments it needs cannot be made");
+    assert!(matches!(error, JournalError::Device(_)), "{error}");
+    let lsn = journal.append(1, &[b"fits"]).expect("appends");
+    journal.commit(lsn).expect("commits");
+    journal.close().expect("closes");
+    assert_eq!(recover(memory).expect("recovers").1.len(), 1);
+}
+
+#[test]
+fn opening_reports_an_unreadable_block_and_changes_nothing() {
+    let memory = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(memory.clone(), small()).expect("opens");
+    journal.append(1, &[b"one"]).expect("appends");
+    journal.close().expect("closes");
+    let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+    faulty.inject(Rule::nth(Operation::Read, 2, Fault::Eio));
+    assert!(matches!(Journal::open(faulty.clone(), small()), Err(JournalError::Device(_))));
+    assert_eq!(faulty.hits(), 1);
+    let view = View::open(memory.clone()).expect("opens");
+    assert_eq!(view.records(), 1);
+    assert_eq!(memory.list().expect("lists").len(), 1);
+}

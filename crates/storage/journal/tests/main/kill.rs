@@ -1,0 +1,106 @@
+//! `kill -9` of a real process: this test runs itself as a child that appends and commits to files, kills it at a
+//! random moment, and looks for what it had acknowledged.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use device::file::{FileOptions, FileShelf};
+use journal::{Journal, Lsn, Options, View, verify};
+
+use crate::support::{payload, replay, seed, small};
+
+const TEST: &str = "kill::a_killed_process_leaves_every_record_that_it_acknowledged";
+const ROUNDS: usize = 20;
+
+fn options() -> Options {
+    Options { segment_bytes: 256 << 10, buffer_bytes: 64 << 10, ..small() }
+}
+
+fn record(number: u64) -> Vec<u8> {
+    [&number.to_le_bytes()[..], &payload(number, (number * 37 % 9000) as usize)].concat()
+}
+
+/// The child: appends for ever from several threads, prints `lsn number` of each record once it is durable.
+fn child(directory: &str) {
+    let shelf = Arc::new(FileShelf::open(directory.as_ref(), FileOptions::default()).expect("opens"));
+    let (journal, recovered) = Journal::open(shelf, options()).expect("opens");
+    let start = recovered.records * 1000;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let journal = &journal;
+            scope.spawn(move || {
+                for step in 0.. {
+                    let number = start + step * 4 + thread;
+                    let lsn = journal.append(1, &[&record(number)]).expect("appends");
+                    journal.commit(lsn).expect("commits");
+                    // One write call: a kill leaves whole lines or none.
+                    let line = format!("{lsn} {number}\n");
+                    if std::io::stdout().write_all(line.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_killed_process_leaves_every_record_that_it_acknowledged() {
+    if let Ok(directory) = std::env::var("JOURNAL_KILL_CHILD") {
+        return child(&directory);
+    }
+    let seed = seed(11);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let mut acknowledged: Vec<(Lsn, u64)> = Vec::new();
+    let mut previous = 0;
+    for round in 0..ROUNDS {
+        let lines = random.usize(1..400);
+        acknowledged.extend(kill_after(directory.path(), lines));
+        let view = FileShelf::open_read_only(directory.path()).map(Arc::new).expect("opens");
+        let view = View::open(view).expect("opens");
+        let records: Vec<_> = view.read(view.first()).collect::<Result<_, _>>().expect("readable");
+        for (lsn, number) in &acknowledged {
+            let found = records.binary_search_by_key(lsn, |record| record.lsn).ok().map(|index| &records[index]);
+            let intact = found.is_some_and(|found| found.payload == record(*number));
+            assert!(intact, "round {round}: {lsn} was acknowledged\n{}", replay(seed, TEST));
+        }
+        for found in &records {
+            let number = u64::from_le_bytes(found.payload[..8].try_into().expect("eight bytes"));
+            assert!(found.payload == record(number), "round {round}: {} is whole\n{}", found.lsn, replay(seed, TEST));
+        }
+        let verified = verify(&view).expect("reads");
+        assert!(verified.is_sound(), "round {round}: {verified}\n{}", replay(seed, TEST));
+        assert!(records.len() > previous);
+        previous = records.len();
+    }
+    println!("{} acknowledged, {previous} found", acknowledged.len());
+}
+
+/// Runs a child, kills it once it has printed so many lines, and returns all that it printed.
+fn kill_after(directory: &std::path::Path, lines: usize) -> Vec<(Lsn, u64)> {
+    let mut child = Command::new(std::env::current_exe().expect("a test is a file"))
+        .args([TEST, "--exact", "--nocapture", "--quiet"])
+        .env("JOURNAL_KILL_CHILD", directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut acknowledged = Vec::new();
+    for line in BufReader::new(child.stdout.take().expect("is piped")).lines() {
+        let line = line.expect("readable");
+        // The test harness prints lines of its own.
+        let Some((Ok(lsn), Ok(number))) = line.split_once(' ').map(|(lsn, number)| (lsn.parse(), number.parse()))
+        else {
+            continue;
+        };
+        acknowledged.push((lsn, number));
+        if acknowledged.len() == lines {
+            // SIGKILL. What it still had in the pipe is read, too: it was acknowledged.
+            child.kill().expect("is running");
+        }
+    }
+    child.wait().expect("ends");
+    assert!(acknowledged.len() >= lines, "the child ended by itself after {} lines", acknowledged.len());
+    acknowledged
+}
