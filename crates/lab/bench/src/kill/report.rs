@@ -125,13 +125,13 @@ impl KillReport {
             for example in &self.examples {
                 let _ = writeln!(out, "  fault: {example}");
             }
-            let (rounds, seed, services) = (self.rounds, self.seed, self.services);
+            let (rounds, seed) = (self.rounds, self.seed);
             let drained = if self.drained { "" } else { "; the queues did not drain" };
             let stopped = if self.stopped { "" } else { "; the node did not stop cleanly" };
             let _ = writeln!(
                 out,
                 "\nTHE PROMISE IS BROKEN{drained}{stopped}. The node's data is in {}; repeat with\n  \
-                 terrace bench kill --rounds {rounds} --seed {seed} --services {services}",
+                 terrace bench kill --rounds {rounds} --seed {seed}",
                 self.data.display()
             );
         }
@@ -192,7 +192,7 @@ mod tests {
             violate(&mut account);
             let report = report(&account, true);
             assert!(!report.is_clean(), "violation {number}");
-            assert!(report.to_text().contains("terrace bench kill --rounds 50 --seed 1 --services 16"), "{number}");
+            assert!(report.to_text().contains("terrace bench kill --rounds 50 --seed 1"), "{number}");
             assert!(!report.examples.is_empty(), "violation {number}");
         }
     }

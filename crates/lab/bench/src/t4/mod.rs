@@ -22,6 +22,8 @@ mod load_process;
 mod production;
 pub mod published;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};

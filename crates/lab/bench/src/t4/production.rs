@@ -5,7 +5,7 @@
 //!   production.toml
 //!   services/s000.toml .. s127.toml     one inbound service a sending system, on a port the node chooses
 //!   rules/main.rules                    sends every message to the four interfaces
-//!   transforms/{billing,laboratory,pharmacy,registry}.hl7t
+//!   transforms/to-{billing,laboratory,pharmacy,registry}.hl7t
 //!   tables/*.csv
 //!   operations/{billing,laboratory,pharmacy,registry}.toml
 //! ```
@@ -21,15 +21,16 @@ use anyhow::Context;
 use super::expect::INTERFACES;
 
 /// The files that do not depend on the run, by their path in the production.
-const FILES: [(&str, &str); 5] = [
-    (
-        "rules/main.rules",
-        "match all\nrule everything { send to billing using billing; send to laboratory using laboratory; send to pharmacy using pharmacy; send to registry using registry }\n",
-    ),
-    ("transforms/billing.hl7t", "set MSH-5 = 'BILLING'\nset PID-19 = ''\nset PV1-20 = 'SELF'\n"),
-    ("transforms/laboratory.hl7t", "set MSH-5 = 'LABORATORY'\n"),
-    ("transforms/pharmacy.hl7t", "set MSH-5 = 'PHARMACY'\n"),
-    ("transforms/registry.hl7t", "set MSH-5 = 'REGISTRY'\n"),
+const FILES: [(&str, &str); 9] = [
+    ("rules/main.rules", include_str!("../../t4/rules/main.rules")),
+    ("transforms/to-billing.hl7t", include_str!("../../t4/transforms/to-billing.hl7t")),
+    ("transforms/to-laboratory.hl7t", include_str!("../../t4/transforms/to-laboratory.hl7t")),
+    ("transforms/to-pharmacy.hl7t", include_str!("../../t4/transforms/to-pharmacy.hl7t")),
+    ("transforms/to-registry.hl7t", include_str!("../../t4/transforms/to-registry.hl7t")),
+    ("tables/facilities.csv", include_str!("../../t4/tables/facilities.csv")),
+    ("tables/patient-classes.csv", include_str!("../../t4/tables/patient-classes.csv")),
+    ("tables/sexes.csv", include_str!("../../t4/tables/sexes.csv")),
+    ("tables/wards.csv", include_str!("../../t4/tables/wards.csv")),
 ];
 
 /// The name of inbound service number `index`.

@@ -180,12 +180,15 @@ impl Report {
     fn differences(&self) -> Vec<String> {
         let cores = self.machine.cores;
         let file_system = &self.config.file_system;
+        let bodies = match self.config.bodies {
+            "full" => "every body stored whole",
+            _ => "the transformed bodies stored as what changed",
+        };
         vec![
             format!("{cores} cores, published {}", published::BEST.cores),
             "senders, receivers and the checks run on the same cores as the node".to_owned(),
             format!("journal: a file on {} ({}), each write made durable", file_system.source, file_system.kind),
-            "five message objects a message in one journal record; a transformed body is stored as what changed"
-                .to_owned(),
+            format!("five message objects for each message, in one journal record; {bodies}"),
             "receivers acknowledge at once".to_owned(),
             format!(
                 "messages of {} bytes on average, made up; the published ones are not described",
@@ -290,10 +293,7 @@ pub fn demo_table(report: &Report) -> String {
                 grouped(run.stored as f64)
             )
         };
-        let durable = match run.durability {
-            "none" => "in memory only: this folder is lost when the power goes",
-            _ => "on disk before each acknowledgement",
-        };
+        let durable = durability_in_words(run);
         let lines = [
             (
                 "what ran",
@@ -344,6 +344,13 @@ pub fn demo_table(report: &Report) -> String {
         }
     }
     out
+}
+
+fn durability_in_words(run: &Run) -> &'static str {
+    match run.durability {
+        "none" => "in memory only: this folder is lost when the power goes",
+        _ => "on disk before each acknowledgement",
+    }
 }
 
 /// A whole number with commas between thousands.
