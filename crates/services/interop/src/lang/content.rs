@@ -116,6 +116,15 @@ fn places<'a>(raw: &'a [u8], wanted: &'a [u8], escape: Option<u8>) -> impl Itera
     })
 }
 
+/// How many bytes [`replace`] would write, or somewhat more.
+pub(super) fn replaced_bytes(raw: &[u8], from: &[u8], with: &[u8], escape: Option<u8>) -> usize {
+    let growth = with.len().saturating_sub(from.len());
+    if growth == 0 {
+        return raw.len();
+    }
+    raw.len().saturating_add(places(raw, from, escape).count().saturating_mul(growth))
+}
+
 /// Appends `raw` with every `from` turned into `with`.
 pub(super) fn replace(raw: &[u8], from: &[u8], with: &[u8], escape: Option<u8>, to: &mut Vec<u8>) {
     let mut kept = 0;

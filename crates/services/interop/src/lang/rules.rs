@@ -143,12 +143,29 @@ impl Rules {
     /// # Errors
     /// A condition could not be evaluated, such as a lookup without a default.
     pub fn decide(&self, message: &Message<'_>, context: &Context<'_>) -> Result<Decision, RunError> {
-        let mut machine = Machine::read(&self.tables, message, context);
+        let machine = Machine::read(&self.tables, message, context);
         let candidates = self.index.candidates(message, context, |raw| machine.text(raw).into_owned());
+        self.decide_among(numbers(&candidates), machine)
+    }
+
+    /// Decides by running every condition: what the index must not change. For its test.
+    pub(super) fn decide_without_index(
+        &self,
+        message: &Message<'_>,
+        context: &Context<'_>,
+    ) -> Result<Decision, RunError> {
+        self.decide_among(0..self.rules.len(), Machine::read(&self.tables, message, context))
+    }
+
+    fn decide_among<'s>(
+        &'s self,
+        candidates: impl Iterator<Item = usize>,
+        mut machine: Machine<'s, '_>,
+    ) -> Result<Decision, RunError> {
         let (mut held, mut others) = (Vec::new(), Vec::new());
         let mut decision =
             Decision { sends: Vec::new(), verdict: Verdict::Unmatched, reason: String::new(), evaluated: 0 };
-        for rule in numbers(&candidates).map(|at| &self.rules[at]) {
+        for rule in candidates.map(|at| &self.rules[at]) {
             decision.evaluated += 1;
             if !machine.holds(&self.program, rule.condition)? {
                 others.push(rule.name.as_str());

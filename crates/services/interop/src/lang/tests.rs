@@ -172,7 +172,7 @@ impl Case {
         let tables = self.tables().expect("the tables of a case of values are right");
         let mut text = String::new();
         for line in section.text.lines() {
-            let input = line.split(" => ").next().expect("there is always a first part").trim_end();
+            let input = line.split("=>").next().expect("there is always a first part").trim_end();
             let result = match section.kind.as_str() {
                 "values" => evaluate(&format!("insert ZZZ at end as z\nset z-1 = {input}"), &raw, &tables),
                 _ => evaluate(
@@ -271,4 +271,122 @@ fn every_script_gives_what_it_says() {
     }
     assert!(count > 0, "no scripts in {}", folder().display());
     assert!(update || wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The fenced blocks of a page: what stands behind the opening fence, and the text.
+fn blocks(page: &str) -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(String, String)> = None;
+    for line in page.lines() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(info), None) if !info.contains('`') => open = Some((info.to_owned(), String::new())),
+            (_, Some((_, text))) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn every_example_of_the_page_is_as_it_says() {
+    let page = include_str!("../../../../../docs/language.md");
+    let blocks = blocks(page);
+    let section = |kind: &str, name: &str, text: &str| Section {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        text: text.trim_end().to_owned(),
+    };
+    let mut common = Vec::new();
+    for (info, text) in &blocks {
+        match info.split_once(' ').unwrap_or((info, "")) {
+            ("hl7", "message") => common.push(section("message", "", text)),
+            ("csv", name) => common.push(section("table", name, text)),
+            ("hl7t", name) => common.push(section("transform", name, text)),
+            _ => {}
+        }
+    }
+    let mut examples = 0;
+    for (at, (info, text)) in blocks.iter().enumerate() {
+        let mut case = Case { title: info.clone(), sections: common.clone() };
+        let result = match info.as_str() {
+            "rules" => {
+                case.sections.push(section("rules", "", text));
+                case.outcome()
+            }
+            info if info.starts_with("hl7t") => {
+                case.sections.push(section("transform", "main", text));
+                case.outcome()
+            }
+            _ => continue,
+        };
+        examples += 1;
+        assert!(result.starts_with("MSH|") || result.contains(" -> "), "{info}:\n{text}\n{result}");
+        if let Some((_, expected)) = blocks.get(at + 1).filter(|(info, _)| info == "hl7 result") {
+            assert_eq!(result, expected.trim_end(), "{info}");
+        }
+        if info == "hl7t conditions" {
+            assert!(result.contains("PID|1|known|"), "{result}");
+        }
+    }
+    assert!(examples >= 7, "the page has {examples} examples");
+}
+
+#[test]
+fn a_hundred_rules_cost_no_more_evaluations_than_one() {
+    let tables = Arc::new(Tables::new());
+    let transforms = Transforms::compile(&[], &tables).expect("no transforms are right");
+    let raw = b"MSH|^~\\&|HIS|NORTH|||||ADT^A07|1|P\rPID|1\r";
+    let message = Message::parse(raw).expect("a header");
+    for count in [1, 10, 100, 1000] {
+        let mut text = String::from("match all\n");
+        for rule in 0..count {
+            let (event, sender) = (rule % 50, rule / 50);
+            let sender = if sender == 0 { "HIS".to_owned() } else { format!("HIS{sender}") };
+            writeln!(text, "rule r{rule} when MSH-9.1 = 'ADT' and (MSH-9.2 = 'A{event:02}' and MSH-3 in ('{sender}', 'X')) {{ send to billing }}").expect("a string takes all");
+        }
+        text += "rule lab when (MSH-9.1 = 'ORU' or MSH-9.1 = 'ORM') and exists PID { send to billing }\n";
+        text += "rule any when not MSH-9.1 = 'ORU' { send to billing }\n";
+        let source = Source { file: "main.rules", text: &text };
+        let rules = Rules::compile("main", source, &OPERATIONS, &transforms, &tables).expect("the rules are right");
+        let decision = rules.decide(&message, &context()).expect("the conditions can be evaluated");
+        let held = if count > 7 { "main: r7, any" } else { "main: any" };
+        assert_eq!(decision.reason, held, "{count} rules");
+        assert_eq!(decision.evaluated, if count > 7 { 2 } else { 1 }, "{count} rules");
+    }
+}
+
+/// What the fuzz targets hold, on inputs made from fixed seeds; the fuzzer goes on from here.
+#[test]
+fn no_program_breaks_a_promise() {
+    const SEEDS: u64 = 3000;
+    for seed in 0..SEEDS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut data: Vec<u8> = (0..rng.usize(1..120)).map(|_| rng.u8(1..)).collect();
+        if std::panic::catch_unwind(|| super::fuzzing::generated(&data)).is_err() {
+            panic!("generated program of seed {seed} of this test");
+        }
+        // The declared files of the scripts, damaged.
+        let scripts =
+            [include_str!("../../testscripts/lang/statements.txt"), include_str!("../../testscripts/lang/rules.txt")];
+        let text = scripts[seed as usize % 2];
+        let start = (0..text.len()).map(|_| rng.usize(..text.len())).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        data = text.as_bytes()[start..text.len().min(start + 300)].to_vec();
+        for _ in 0..rng.usize(0..4) {
+            let at = rng.usize(..data.len());
+            data[at] = b"{}()[]'\"^-.,=|\n 1aP"[rng.usize(..19)];
+        }
+        let checked = std::panic::catch_unwind(|| {
+            super::fuzzing::transform(&data);
+            super::fuzzing::rules(&data);
+            super::fuzzing::rules(&[b"match all\n", data.as_slice()].concat());
+            super::fuzzing::table(&data);
+        });
+        if checked.is_err() {
+            panic!("damaged script of seed {seed} of this test: {}", String::from_utf8_lossy(&data));
+        }
+    }
 }

@@ -176,6 +176,7 @@ impl<'s, 'm> Machine<'s, 'm> {
                 *segment += 1;
             }
         }
+        self.weight = super::weight(self.draft().len());
         if let Some(cursor) = cursor {
             self.cursors[frame.cursor(cursor)] = Cursor { segment: Some(at), turn: 1, ..Cursor::default() };
         }

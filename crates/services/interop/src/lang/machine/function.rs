@@ -7,7 +7,7 @@ use super::super::context::Problem;
 use super::super::program::{Op, Spot, SpotId};
 use super::super::time::Form;
 use super::value::{standing, value};
-use super::{Flow, Frame, Machine, Stop};
+use super::{Flow, Frame, MAX_VALUE_BYTES, Machine, Stop, too_long};
 
 /// HL7's "delete what you have".
 const NULL: &[u8] = b"\"\"";
@@ -106,6 +106,10 @@ impl<'s> Machine<'s, '_> {
                 self.narrow(range);
             }
             Op::Replace => {
+                let made = content::replaced_bytes(self.peek(2), self.peek(1), self.peek(0), escape);
+                if made > MAX_VALUE_BYTES {
+                    return Err(too_long());
+                }
                 self.rewrite(2, |value, arguments, to| content::replace(value, arguments[0], arguments[1], escape, to));
             }
             Op::Pad { left, width } => {

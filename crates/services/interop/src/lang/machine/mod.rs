@@ -27,11 +27,15 @@ use super::program::{Address, Op, Program, SpotId};
 use super::table::Tables;
 use super::time::Moment;
 
-/// More operations than any message needs: 100,000 segments with 100 operations each.
-const MAX_STEPS: u32 = 10_000_000;
+/// Where a run is given up as endless: a few seconds' work. An operation counts 1, and 1 more for every 64 segments,
+/// because finding a segment looks at all of them.
+const MAX_STEPS: u32 = 100_000_000;
 
 /// More segments than any transform should add to one message. Each insert moves the list of those behind it.
 const MAX_INSERTS: u32 = 20_000;
+
+/// The longest value that is computed: more than the largest document sent in a field, and memory stays bounded.
+const MAX_VALUE_BYTES: usize = 64 << 20;
 
 /// What a program reads, and a transform edits.
 enum Subject<'s, 'm> {
@@ -75,6 +79,8 @@ pub(super) struct Machine<'s, 'm> {
     cursors: Vec<Cursor>,
     flag: bool,
     steps: u32,
+    /// What an operation counts.
+    weight: u32,
     inserts: u32,
 }
 
@@ -102,22 +108,24 @@ impl<'s, 'm> Machine<'s, 'm> {
         draft: &'s mut Draft<'m>,
         context: &'s Context<'s>,
     ) -> Machine<'s, 'm> {
-        let delimiters = draft.delimiters();
-        Machine::new(programs, tables, Subject::Draft(draft), delimiters, context)
+        Machine::new(programs, tables, Subject::Draft(draft), context)
     }
 
     /// Makes a machine that only reads.
     pub(super) fn read(tables: &'s Tables, message: &'s Message<'m>, context: &'s Context<'s>) -> Machine<'s, 'm> {
-        Machine::new(&[], tables, Subject::Message(message), message.delimiters(), context)
+        Machine::new(&[], tables, Subject::Message(message), context)
     }
 
     fn new(
         programs: &'s [Program],
         tables: &'s Tables,
         subject: Subject<'s, 'm>,
-        delimiters: Delimiters,
         context: &'s Context<'s>,
     ) -> Machine<'s, 'm> {
+        let (delimiters, segments) = match &subject {
+            Subject::Message(message) => (message.delimiters(), message.len()),
+            Subject::Draft(draft) => (draft.delimiters(), draft.len()),
+        };
         Machine {
             programs,
             tables,
@@ -134,6 +142,7 @@ impl<'s, 'm> Machine<'s, 'm> {
             cursors: Vec::new(),
             flag: false,
             steps: 0,
+            weight: weight(segments),
             inserts: 0,
         }
     }
@@ -178,7 +187,7 @@ impl<'s, 'm> Machine<'s, 'm> {
     }
 
     fn step(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<Flow, Stop> {
-        self.steps += 1;
+        self.steps = self.steps.saturating_add(self.weight);
         if self.steps > MAX_STEPS {
             return Err(Problem::Endless { limit: MAX_STEPS, what: "steps" }.into());
         }
@@ -218,10 +227,22 @@ impl<'s, 'm> Machine<'s, 'm> {
             Op::Skip => return Ok(Flow::Skip),
             Op::Fail(text) => return Err(Problem::Failed { text: frame.program.texts[*text as usize].clone() }.into()),
             Op::End => return Ok(Flow::Return),
-            op => return self.value_step(frame, op),
+            op => {
+                let flow = self.value_step(frame, op)?;
+                return if self.arena.len() <= MAX_VALUE_BYTES { Ok(flow) } else { Err(too_long()) };
+            }
         }
         Ok(Flow::Next)
     }
+}
+
+/// What an operation counts on a message of so many segments.
+fn weight(segments: usize) -> u32 {
+    1 + u32::try_from(segments / 64).unwrap_or(u32::MAX / 2)
+}
+
+fn too_long() -> Stop {
+    Problem::Endless { limit: MAX_VALUE_BYTES as u32, what: "bytes in a value" }.into()
 }
 
 /// Why a step did not go on: its own problem, or an error of a called transform, which knows its file and line.
