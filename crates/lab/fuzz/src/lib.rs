@@ -24,5 +24,6 @@ pub mod mutator;
 pub mod pool;
 pub mod seeds;
 pub mod session;
+pub mod stored;
 pub mod supervisor;
 pub mod targets;

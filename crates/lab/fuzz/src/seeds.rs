@@ -46,3 +46,38 @@ pub const ESCAPES: &[&[u8]] = &[
     b"^~\\&#^~\\&#a|b^c~d\\e&f\rg\nh",
     b"^~\\&|*!?$%\\F\\\\S\\\\T\\\\R\\\\E\\\\X0D0A\\\\.br\\\\.sp3\\\\H\\\\Zx\\\\C2842\\",
 ];
+
+/// Batches: whole, nested, wrong counts, trailers without headers, messages without a batch.
+pub const BATCHES: &[&[u8]] = &[
+    b"FHS|^~\\&|A|B\rBHS|^~\\&|A|B\rMSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5\rPID|1\rMSH|^~\\&|A|B|C|D|||ADT^A01|2|P|2.5\rBTS|2\rFTS|1\r",
+    b"BHS|^~\\&|A\nMSH|^~\\&|A\nPID|1\nBTS|7\nBTS|1\nFTS|9\n",
+    b"MSH|^~\\&|A\rPID|1\rMSH|^~\\&|B\rBHS|^~\\&\rBHS|^~\\&\rFHS|^~\\&\rx\r",
+    b"\r\nstray\r\nFHS|^~\\&\r\nFTS\r\n",
+];
+
+/// A byte that chooses limits, a byte that chooses cuts, and a stream; see `hl7::fuzzing::mllp`.
+pub const STREAMS: &[&[u8]] = &[
+    b"\xfc\x03\x0bMSH|^~\\&|A\rPID|1\r\x1c\r\x0bMSH|^~\\&|B\r\x1c\r",
+    b"\xfd\x01junk\0\r\n\x0babc\x1c\x0bdef\x1c\x1c\r\x0b\x0bghi",
+    b"\x21\x05\x0b0123456789\x1c\r\x0b01\x1c\r\x0b\x1c\r",
+    b"\xfe\x00\x0b\x06\x1c\r\x0b\x15\x1c\rMSH|^~\\&|unframed\r",
+];
+
+/// Records of the engine: a message with one output, deliveries, an operation suspended (layout: `interop::record`).
+pub const RECORDS: &[&[u8]] = &[
+    b"\x01\x00\x00\x00\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\0adt\x02\0r1\x08\0\0\0MSH|^~\\&\x01\0\x02\0op\x00\0\x09\0\0\0\x02\0\
+      \x00\0\0\0\0\x08\0\0\0\x01\x01\0\0\0|",
+    b"\x01\0\x00\x10\0\0\0\0\0\0\0\0\x00\0\0\0\0\0\0\0\x02\0AA",
+    b"\x01\0\0\0\0\0\0\0\0\x02\0op\x03\0why",
+];
+
+/// Changes to a journal; see `stored::journal`.
+pub const DAMAGES: &[&[u8]] = &[
+    b"\x01",
+    b"\x00",
+    b"\x01\x00\x00\x10\x01",
+    b"\x00\x00\x00\x10\x01",
+    b"\x01\x01\x20\x10\x00\x02\x00\x30\x80",
+    b"\x00\x02\x00\x40\x00\x02\x00\x42\x00\x02\x00\x44\x00",
+    b"\x01\x00\x08\x00\xff",
+];

@@ -1,6 +1,6 @@
 //! The targets: every function that reads bytes from outside, with what a good input for it looks like.
 
-use crate::seeds;
+use crate::{seeds, stored};
 
 /// One target.
 pub struct Target {
@@ -108,7 +108,22 @@ pub const TARGETS: &[Target] = &[
         before: b"^~\\&#*!?$%",
         ..HL7_FILES
     },
+    Target { name: "ack", run: hl7::fuzzing::ack, seeds: seeds::MESSAGES, ..HL7_FILES },
+    Target { name: "batch", run: hl7::fuzzing::batch, seeds: seeds::BATCHES, ..HL7_FILES },
+    Target { name: "mllp", run: hl7::fuzzing::mllp, seeds: seeds::STREAMS, before: b"\xfc\x07\x0b", ..HL7_FILES },
+    Target { name: "record", run: stored::record, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },
 ];
+
+/// What the targets that read stored bytes have in common.
+const BINARY: Target = Target {
+    name: "",
+    run: |_| {},
+    seeds: &[],
+    extensions: &[],
+    before: b"",
+    words: &["\0", "\0\0\0\0", "\u{1}", "\u{10}\0", "\u{7f}"],
+};
 
 /// What the targets that read messages have in common.
 const HL7_FILES: Target =

@@ -1,0 +1,126 @@
+//! Targets for what comes back from a medium: a damaged journal, and records of the engine.
+//!
+//! A journal is written once, in memory, then damaged as the input says and opened again:
+//!
+//! ```text
+//!   input  u8: the journal was closed (odd) or left by a crash (even) | change | change | ...
+//!   change u8: device | u16: offset, little endian | u8: mask; 0 clears the sector, anything else flips these bits
+//! ```
+//!
+//! Invariants: whatever the damage, opening answers with an error or with a prefix of what was written, every record of it
+//! right, and never panics. One change to a journal that was closed is never a quiet loss: all records, or an error.
+
+use bytes::Bytes;
+use device::{AlignedBuffer, MemoryShelf, Shelf};
+use interop::record;
+use journal::{Journal, Options, Preparation, Record, View};
+use std::sync::{Arc, OnceLock};
+
+/// Records of the journal that is damaged: enough for three segments, with one larger than a buffer.
+const RECORDS: u64 = 21;
+
+/// Bytes that a change of mask 0 clears.
+const SECTOR_BYTES: usize = device::SECTOR_BYTES;
+
+/// A journal as it lies on its devices, and what is in it.
+struct Image {
+    devices: Vec<(String, Vec<u8>)>,
+    records: Vec<Record>,
+}
+
+/// Opens and reads a damaged journal.
+pub fn journal(input: &[u8]) {
+    static IMAGES: OnceLock<[Image; 2]> = OnceLock::new();
+    let Some((&choice, changes)) = input.split_first() else { return };
+    let closed = choice & 1 == 1;
+    let image = &IMAGES.get_or_init(|| [write(false), write(true)])[usize::from(closed)];
+    let mut devices = image.devices.clone();
+    for change in changes.chunks_exact(4) {
+        let at = usize::from(change[0]) % devices.len();
+        damage(&mut devices[at].1, usize::from(u16::from_le_bytes([change[1], change[2]])), change[3]);
+    }
+    if let Ok(view) = View::open(shelf_of(&devices)) {
+        let read = view.read(view.first()).map_while(Result::ok).collect::<Vec<_>>();
+        assert!(image.records.starts_with(&read), "a view shows records that were not written");
+    }
+    let Ok((journal, recovered)) = Journal::open(shelf_of(&devices), options()) else { return };
+    let read: Vec<Record> =
+        journal.read(journal.first()).map(|record| record.expect("what opened can be read")).collect();
+    assert!(image.records.starts_with(&read), "records that were not written");
+    assert_eq!(recovered.records, read.len() as u64);
+    let single = changes.len() / 4 <= 1;
+    assert!(!(closed && single) || read.len() == image.records.len(), "one change, and a quiet loss: {recovered:?}");
+}
+
+/// Decodes the bytes as every kind of record; the journal has checked their sums, so these may be another version's.
+pub fn record(input: &[u8]) {
+    let payload = Bytes::copy_from_slice(input);
+    let _ = record::decode_message(&payload);
+    let _ = record::decode_deliveries(&payload);
+    let _ = record::decode_switch(&payload);
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 32 << 10,
+        buffer_bytes: 8 << 10,
+        max_record_bytes: 1 << 20,
+        spare_segments: 1,
+        preparation: Preparation::Inline,
+        identity: 7,
+    }
+}
+
+/// Writes the journal: small batches, a large one, and a close or none.
+fn write(closed: bool) -> Image {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), options()).expect("memory holds a journal");
+    let mut records = Vec::new();
+    for number in 0..RECORDS {
+        let bytes = if number == 9 { 20_000 } else { number * 97 % 1500 };
+        let payload: Vec<u8> = (0..bytes).map(|at| (at * 31 + number) as u8).collect();
+        let lsn = journal.append(number as u8, &[&payload]).expect("the journal has room");
+        records.push(Record { lsn, kind: number as u8, payload });
+        if number % 3 == 2 {
+            journal.commit(lsn).expect("memory persists");
+        }
+    }
+    // Dropping a journal closes it too: what a crash would leave is read while it is open.
+    let left = devices_of(&shelf);
+    journal.close().expect("memory persists");
+    Image { devices: if closed { devices_of(&shelf) } else { left }, records }
+}
+
+fn devices_of(shelf: &MemoryShelf) -> Vec<(String, Vec<u8>)> {
+    let names = shelf.list().expect("memory lists");
+    names.into_iter().map(|name| (name.clone(), read_all(shelf, &name))).collect()
+}
+
+fn read_all(shelf: &MemoryShelf, name: &str) -> Vec<u8> {
+    let device = shelf.open(name).expect("it was listed");
+    let mut bytes = AlignedBuffer::zeroed(usize::try_from(device.len()).expect("a segment fits memory"));
+    device.read(0, &mut bytes).expect("memory reads");
+    bytes.to_vec()
+}
+
+fn shelf_of(devices: &[(String, Vec<u8>)]) -> Arc<MemoryShelf> {
+    let shelf = Arc::new(MemoryShelf::new());
+    for (name, bytes) in devices {
+        let device = shelf.create(name, bytes.len() as u64).expect("memory has room");
+        let mut aligned = AlignedBuffer::zeroed(bytes.len());
+        aligned.copy_from_slice(bytes);
+        device.write_flush(0, &aligned).expect("memory writes");
+    }
+    shelf
+}
+
+/// Clears the sector at `offset`, or flips the bits of `mask` in its byte.
+fn damage(bytes: &mut [u8], offset: usize, mask: u8) {
+    let offset = offset % bytes.len();
+    if mask == 0 {
+        let sector = offset - offset % SECTOR_BYTES;
+        bytes[sector..sector + SECTOR_BYTES].fill(0);
+    } else {
+        bytes[offset] ^= mask;
+    }
+}
