@@ -9,3 +9,4 @@ mod kill;
 mod model;
 mod overlap;
 mod support;
+mod threads;

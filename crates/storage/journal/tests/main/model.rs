@@ -1,10 +1,8 @@
-//! Random sequences of everything a user can do, against a vector; and threads that do it at once.
+//! Random sequences of everything a user can do, against a vector.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::file::{FileOptions, FileShelf};
-use device::{MemoryShelf, Shelf};
+use device::MemoryShelf;
 use journal::{Journal, JournalError, Lsn, Options, Preparation, Record, View, verify};
 
 use crate::support::{all, payload, replay, seed, small};
@@ -35,83 +33,128 @@ impl Model {
     }
 }
 
-fn sequence(seed: u64) -> Result<(), String> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let shelf = Arc::new(MemoryShelf::new());
-    let options = Options {
-        segment_bytes: [16 << 10, 32 << 10, 128 << 10][random.usize(..3)],
-        buffer_bytes: [8 << 10, 12 << 10, 64 << 10][random.usize(..3)],
-        preparation: if random.bool() { Preparation::Inline } else { Preparation::Background },
-        ..small()
-    };
-    let open = || Journal::open(shelf.clone(), options.clone()).map_err(|error| error.to_string());
-    let mut model = Model::default();
-    let (mut journal, _) = open()?;
-    for step in 0..random.usize(20..200) {
-        match random.u32(..100) {
-            0..=59 => {
-                let bytes = match random.u32(..10) {
-                    0 => random.usize(..60_000),
-                    1..=3 => random.usize(..5_000),
-                    _ => random.usize(..300),
-                };
-                let record = payload(random.u64(..), bytes);
-                let (left, right) = record.split_at(random.usize(..=bytes));
-                let lsn = journal.append(step as u8, &[left, right]).map_err(|error| error.to_string())?;
-                model.records.push(Record { lsn, kind: step as u8, payload: record });
-            }
-            60..=79 => {
-                let upto = random.usize(..=model.records.len());
-                let lsn = model.records.get(upto).map_or(journal.appended(), |record| record.lsn);
-                journal.commit(lsn).map_err(|error| error.to_string())?;
-                model.committed = model.before(journal.durable());
-                if model.committed < upto {
-                    return Err(format!("step {step}: commit returned before its record was durable"));
-                }
-            }
-            80..=86 => {
-                let upto = random.usize(..=model.committed);
-                let lsn = model.records.get(upto).map_or(journal.durable(), |record| record.lsn);
-                journal.truncate(lsn).map_err(|error| error.to_string())?;
-                model.truncated = model.truncated.max(upto);
-            }
+/// One random life of a journal beside its model.
+struct Run {
+    random: fastrand::Rng,
+    shelf: Arc<MemoryShelf>,
+    options: Options,
+    model: Model,
+    /// None only while it is being reopened.
+    journal: Option<Journal>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Result<Run, String> {
+        let random = fastrand::Rng::with_seed(seed);
+        let shelf = Arc::new(MemoryShelf::new());
+        let mut run = Run { random, shelf, options: small(), model: Model::default(), journal: None };
+        run.open()?;
+        Ok(run)
+    }
+
+    /// Opens with sizes drawn anew: each may change from one opening to the next.
+    fn open(&mut self) -> Result<(), String> {
+        let random = &mut self.random;
+        self.options = Options {
+            segment_bytes: [16 << 10, 32 << 10, 128 << 10][random.usize(..3)],
+            buffer_bytes: [8 << 10, 12 << 10, 64 << 10][random.usize(..3)],
+            preparation: if random.bool() { Preparation::Inline } else { Preparation::Background },
+            ..small()
+        };
+        let opened = Journal::open(self.shelf.clone(), self.options.clone());
+        self.journal = Some(opened.map_err(|error| error.to_string())?.0);
+        Ok(())
+    }
+
+    fn journal(&self) -> &Journal {
+        self.journal.as_ref().expect("it is open between the steps")
+    }
+
+    fn step(&mut self, step: u8) -> Result<(), String> {
+        match self.random.u32(..100) {
+            0..=59 => self.append(step),
+            60..=79 => self.commit(),
+            80..=86 => self.truncate(),
             87..=92 => {
-                let found = all(&journal).map_err(|error| format!("step {step}: {error}"))?;
-                let upto = model.before(journal.durable());
-                model.compare(&found, upto).map_err(|why| format!("step {step}: {why}"))?;
+                let found = all(self.journal()).map_err(|error| error.to_string())?;
+                self.model.compare(&found, self.model.before(self.journal().durable()))
             }
-            93..=95 => {
-                if let Some(record) = model.records.get(random.usize(..=model.records.len())) {
-                    check_read_at(&journal, record, &model).map_err(|why| format!("step {step}: {why}"))?;
-                }
-            }
-            _ => {
-                // A preparing thread would outlive a journal that is only forgotten; a kill ends it.
-                if options.preparation == Preparation::Background || random.bool() {
-                    journal.close().map_err(|error| error.to_string())?;
-                    model.committed = model.records.len();
-                } else {
-                    // As a killed process leaves it: the buffers are gone.
-                    std::mem::forget(journal);
-                }
-                journal = open()?.0;
-                let found = all(&journal).map_err(|error| format!("step {step}: {error}"))?;
-                let survived = found.last().map_or(0, |last| model.before(last.lsn) + 1);
-                if survived.max(model.truncated) < model.committed {
-                    return Err(format!("step {step}: {} were committed, {survived} found", model.committed));
-                }
-                model.records.truncate(survived.max(model.committed));
-                model.compare(&found, model.records.len()).map_err(|why| format!("step {step}, reopened: {why}"))?;
-                model.committed = model.records.len();
-            }
+            93..=95 => match self.model.records.get(self.random.usize(..=self.model.records.len())) {
+                Some(record) => check_read_at(self.journal(), record, &self.model),
+                None => Ok(()),
+            },
+            _ => self.reopen(),
         }
     }
-    journal.close().map_err(|error| error.to_string())?;
-    let view = View::open(shelf).map_err(|error| error.to_string())?;
-    let found: Vec<Record> = view.read(view.first()).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    model.compare(&found, model.records.len())?;
-    let verified = verify(&view).map_err(|error| error.to_string())?;
-    if verified.is_sound() { Ok(()) } else { Err(verified.to_string()) }
+
+    fn append(&mut self, kind: u8) -> Result<(), String> {
+        let bytes = match self.random.u32(..10) {
+            0 => self.random.usize(..60_000),
+            1..=3 => self.random.usize(..5_000),
+            _ => self.random.usize(..300),
+        };
+        let record = payload(self.random.u64(..), bytes);
+        let (left, right) = record.split_at(self.random.usize(..=bytes));
+        let lsn = self.journal().append(kind, &[left, right]).map_err(|error| error.to_string())?;
+        self.model.records.push(Record { lsn, kind, payload: record });
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), String> {
+        let upto = self.random.usize(..=self.model.records.len());
+        let lsn = self.model.records.get(upto).map_or(self.journal().appended(), |record| record.lsn);
+        self.journal().commit(lsn).map_err(|error| error.to_string())?;
+        self.model.committed = self.model.before(self.journal().durable());
+        if self.model.committed < upto { Err("commit returned before its record was durable".into()) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self) -> Result<(), String> {
+        let upto = self.random.usize(..=self.model.committed);
+        let lsn = self.model.records.get(upto).map_or(self.journal().durable(), |record| record.lsn);
+        self.model.truncated = self.model.truncated.max(upto);
+        self.journal().truncate(lsn).map_err(|error| error.to_string())
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        let journal = self.journal.take().expect("it is open between the steps");
+        // A preparing thread would outlive a journal that is only forgotten; a kill ends it.
+        if self.options.preparation == Preparation::Background || self.random.bool() {
+            journal.close().map_err(|error| error.to_string())?;
+            self.model.committed = self.model.records.len();
+        } else {
+            // As a killed process leaves it: the buffers are gone.
+            std::mem::forget(journal);
+        }
+        self.open()?;
+        let found = all(self.journal()).map_err(|error| error.to_string())?;
+        let model = &mut self.model;
+        let survived = found.last().map_or(0, |last| model.before(last.lsn) + 1);
+        if survived.max(model.truncated) < model.committed {
+            return Err(format!("{} were committed, {survived} found", model.committed));
+        }
+        model.records.truncate(survived.max(model.committed));
+        model.committed = model.records.len();
+        model.compare(&found, model.committed).map_err(|why| format!("reopened: {why}"))
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        let journal = self.journal.take().expect("it is open between the steps");
+        journal.close().map_err(|error| error.to_string())?;
+        let view = View::open(self.shelf).map_err(|error| error.to_string())?;
+        let found: Vec<Record> =
+            view.read(view.first()).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        self.model.compare(&found, self.model.records.len())?;
+        let verified = verify(&view).map_err(|error| error.to_string())?;
+        if verified.is_sound() { Ok(()) } else { Err(verified.to_string()) }
+    }
+}
+
+fn sequence(seed: u64) -> Result<(), String> {
+    let mut run = Run::new(seed)?;
+    for step in 0..run.random.u8(20..200) {
+        run.step(step).map_err(|why| format!("step {step}: {why}"))?;
+    }
+    run.finish()
 }
 
 fn check_read_at(journal: &Journal, record: &Record, model: &Model) -> Result<(), String> {
@@ -133,77 +176,4 @@ fn random_use_gives_what_a_vector_would_give() {
             panic!("{why}\n{}", replay(seed, "model::random_use_gives_what_a_vector_would_give"));
         }
     }
-}
-
-/// Threads that append and commit, one that reads along, one that truncates behind the reader.
-fn crowd(shelf: Arc<dyn Shelf>, options: Options, each: usize) {
-    const THREADS: usize = 12;
-    let (journal, _) = Journal::open(shelf.clone(), options.clone()).expect("opens");
-    let done = AtomicUsize::new(0);
-    let seen = std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (journal, done) = (&journal, &done);
-            scope.spawn(move || {
-                let mut last = Lsn::ZERO;
-                for number in 0..each {
-                    let bytes = [10, 700, 3000, 20_000][(thread + number) % 4];
-                    let number = (thread * each + number) as u64;
-                    let record = [&number.to_le_bytes()[..], &payload(number, bytes)].concat();
-                    let lsn = journal.append(thread as u8, &[&record]).expect("appends");
-                    assert!(lsn > last, "one thread's records are in order");
-                    last = lsn;
-                    journal.commit(lsn).expect("commits");
-                    assert!(journal.durable() > lsn);
-                }
-                done.fetch_add(1, Ordering::SeqCst);
-            });
-        }
-        let reader = scope.spawn(|| {
-            let mut reader = journal.read(journal.first());
-            let mut seen = Vec::new();
-            loop {
-                let finished = done.load(Ordering::SeqCst) == THREADS;
-                for record in reader.by_ref() {
-                    seen.push(record.expect("durable records are readable"));
-                    if seen.len() % 50 == 0 {
-                        journal.truncate(seen[seen.len() - 1].lsn).expect("truncates");
-                    }
-                }
-                if finished {
-                    return seen;
-                }
-                journal.wait_appended(journal.durable(), std::time::Duration::from_millis(10));
-            }
-        });
-        reader.join().expect("the reader did not panic")
-    });
-    assert_eq!(seen.len(), THREADS * each);
-    let mut numbers: Vec<u64> = Vec::new();
-    for record in &seen {
-        let number = u64::from_le_bytes(record.payload[..8].try_into().expect("eight bytes"));
-        assert!(record.payload[8..] == payload(number, record.payload.len() - 8), "record {} is intact", record.lsn);
-        assert_eq!(u64::from(record.kind), number / each as u64);
-        numbers.push(number);
-    }
-    numbers.sort_unstable();
-    assert!(numbers.into_iter().eq(0..(THREADS * each) as u64), "each record once");
-    journal.close().expect("closes");
-    let (journal, _) = Journal::open(shelf, options).expect("opens");
-    let kept = all(&journal).expect("readable");
-    assert!(kept[..] == seen[seen.len() - kept.len()..], "what was not truncated is still there");
-}
-
-#[test]
-fn threads_that_commit_at_once_each_find_their_records_once_and_in_order() {
-    let options = Options { preparation: Preparation::Background, ..small() };
-    crowd(Arc::new(MemoryShelf::new()), options, 200);
-}
-
-#[test]
-fn files_serve_as_well_as_memory() {
-    let directory = tempfile::tempdir().expect("there is a temporary directory");
-    let shelf = Arc::new(FileShelf::open(directory.path(), FileOptions::default()).expect("opens"));
-    let options =
-        Options { segment_bytes: 1 << 20, buffer_bytes: 64 << 10, preparation: Preparation::Background, ..small() };
-    crowd(shelf, options, 60);
 }

@@ -1,0 +1,135 @@
+//! Many threads on one journal: committers, a reader, one that truncates; and a view from outside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use device::file::{FileOptions, FileShelf};
+use device::{MemoryShelf, Shelf};
+use journal::{Journal, JournalError, Lsn, Options, Preparation, View};
+
+use crate::support::{all, payload, small};
+
+const THREADS: usize = 12;
+
+/// One committer: so many records of many sizes, each with its number in front.
+fn commit_each(journal: &Journal, thread: usize, each: usize) {
+    let mut last = Lsn::ZERO;
+    for step in 0..each {
+        let bytes = [10, 700, 3000, 20_000][(thread + step) % 4];
+        let number = (thread * each + step) as u64;
+        let lsn = journal.append(thread as u8, &[&number.to_le_bytes(), &payload(number, bytes)]).expect("appends");
+        assert!(lsn > last, "one thread's records are in order");
+        last = lsn;
+        journal.commit(lsn).expect("commits");
+        assert!(journal.durable() > lsn);
+    }
+}
+
+fn number_of(record: &journal::Record) -> u64 {
+    let number = u64::from_le_bytes(record.payload[..8].try_into().expect("eight bytes"));
+    assert!(record.payload[8..] == payload(number, record.payload.len() - 8), "record {} is intact", record.lsn);
+    number
+}
+
+/// Threads that append and commit, one that reads along and truncates behind itself.
+fn crowd(shelf: Arc<dyn Shelf>, options: Options, each: usize) {
+    let (journal, _) = Journal::open(shelf.clone(), options.clone()).expect("opens");
+    let done = AtomicUsize::new(0);
+    let seen = std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (journal, done) = (&journal, &done);
+            scope.spawn(move || {
+                commit_each(journal, thread, each);
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let mut reader = journal.read(journal.first());
+        let mut seen = Vec::new();
+        loop {
+            let finished = done.load(Ordering::SeqCst) == THREADS;
+            for record in reader.by_ref() {
+                seen.push(record.expect("durable records are readable"));
+                if seen.len() % 50 == 0 {
+                    journal.truncate(seen[seen.len() - 1].lsn).expect("truncates");
+                }
+            }
+            if finished {
+                return seen;
+            }
+            journal.wait_appended(journal.durable(), std::time::Duration::from_millis(10));
+        }
+    });
+    let mut numbers: Vec<u64> = seen.iter().map(number_of).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..(THREADS * each) as u64), "each record once");
+    journal.close().expect("closes");
+    let (journal, _) = Journal::open(shelf, options).expect("opens");
+    let kept = all(&journal).expect("readable");
+    assert!(kept[..] == seen[seen.len() - kept.len()..], "what was not truncated is still there");
+}
+
+#[test]
+fn threads_that_commit_at_once_each_find_their_records_once_and_in_order() {
+    let options = Options { preparation: Preparation::Background, ..small() };
+    crowd(Arc::new(MemoryShelf::new()), options, 200);
+}
+
+#[test]
+fn files_serve_as_well_as_memory() {
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let shelf = Arc::new(FileShelf::open(directory.path(), FileOptions::default()).expect("opens"));
+    let options =
+        Options { segment_bytes: 1 << 20, buffer_bytes: 64 << 10, preparation: Preparation::Background, ..small() };
+    crowd(shelf, options, 60);
+}
+
+/// Opens views while the journal is written and truncated: each sees a run of whole records, and never damage.
+#[test]
+fn a_view_of_a_journal_that_is_being_written_never_sees_damage() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let options = Options { preparation: Preparation::Background, ..small() };
+    let (journal, _) = Journal::open(shelf.clone(), options).expect("opens");
+    let done = AtomicUsize::new(0);
+    let (mut views, mut records, mut tailed) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (journal, done) = (&journal, &done);
+            scope.spawn(move || {
+                commit_each(journal, thread, 400);
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let following = View::open(shelf.clone()).expect("opens");
+        while done.load(Ordering::SeqCst) < 3 {
+            let durable = journal.durable();
+            let view = View::open(shelf.clone()).expect("opens");
+            assert!(view.end() >= durable, "a view sees what was durable before it was opened");
+            assert_eq!(view.corruption(), None);
+            views += 1;
+            records += count(view.read(view.first()));
+            let from = following.end();
+            following.refresh().expect("looks again");
+            assert_eq!(following.corruption(), None);
+            tailed += count(following.read(from.max(following.first())));
+            journal.truncate(durable).expect("truncates");
+        }
+    });
+    println!("{views} views of {records} records, {tailed} followed");
+    assert!(views > 3 && tailed > 0);
+}
+
+/// Reads to the end, or until what is read is truncated.
+fn count(reader: journal::Reader) -> usize {
+    let mut count = 0;
+    for record in reader {
+        match record {
+            Ok(record) => {
+                number_of(&record);
+                count += 1;
+            }
+            Err(JournalError::Truncated { .. }) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    count
+}

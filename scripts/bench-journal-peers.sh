@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# The journal's group commit beside its peers on this machine's disk: 1 KiB, durable before it is acknowledged.
+#
+#   scripts/bench-journal-peers.sh [DIR [SECONDS [ROUNDS]]]        default: ./peers-data 5 2
+#
+#   journal    crates/storage/journal: append + commit from so many threads          (records, checksums, recovery)
+#   bare       one mutex, two buffers, pwrite + fdatasync on a preallocated file      (the ceiling; same program)
+#   redis      appendonly yes, appendfsync always; redis-benchmark SET over a unix socket
+#              (one reply after one fsync per event-loop turn; the client shares the cores, so it pays for both)
+#   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each   (plus memtable and index)
+#   fio        one 4 KiB O_DIRECT write + fdatasync per job. NOT group commit: every job waits for a flush of its
+#              own, the kernel merges what it can. It shows what the disk does for those who do not group.
+#
+# The engines take turns, round after round, so that a slow minute of the disk hits all of them. What each does beside
+# writing a log differs; the table compares the cost of durability, not the products.
+#
+# Needs Debian packages redis-server, redis-tools, rocksdb-tools, fio: installed with apt-get if they are missing and
+# this runs as root. Redis runs in DIR on a socket of its own, and is ended by its process number.
+set -euo pipefail
+
+repo=$(cd "$(dirname "$0")/.." && pwd)
+dir=${1:-peers-data}
+seconds=${2:-5}
+rounds=${3:-2}
+committers=(1 16 128)
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+results="$dir/results"
+: > "$results"
+redis_pid=
+
+end_redis() {
+    if [[ -n $redis_pid ]]; then
+        kill "$redis_pid" 2>/dev/null || true
+        wait "$redis_pid" 2>/dev/null || true
+        redis_pid=
+    fi
+}
+trap 'end_redis; rm -rf "$dir"' EXIT
+
+need() {
+    local missing=()
+    command -v redis-server > /dev/null || missing+=(redis-server)
+    command -v redis-benchmark > /dev/null || missing+=(redis-tools)
+    command -v db_bench > /dev/null || missing+=(rocksdb-tools)
+    command -v fio > /dev/null || missing+=(fio)
+    if ((${#missing[@]})); then
+        echo "installing ${missing[*]}" >&2
+        # RUNLEVEL=1: Debian's packages then do not start their services.
+        RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >&2
+    fi
+}
+
+# engine, committers, commits per second, p50 and p99 in microseconds
+note() { echo "$1 $2 $3 $4 $5" | tee -a "$results" >&2; }
+
+run_ours() { # both lines come from one program, which interleaves them in three rounds of its own
+    local each
+    each=$(awk "BEGIN { print $seconds / 3 }")
+    "$bench" "$dir/ours" "$each" "$1" | awk '$1 == "bare" || $1 == "journal" { print $1, $3, $4, $5 }' |
+        while read -r engine rate p50 p99; do note "$engine" "$1" "$rate" "$p50" "$p99"; done
+}
+
+run_redis() {
+    rm -rf "$dir/redis" && mkdir "$dir/redis"
+    redis-server --port 0 --unixsocket "$dir/redis/socket" --dir "$dir/redis" --save '' \
+        --appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0 --daemonize no > "$dir/redis/log" &
+    redis_pid=$!
+    until redis-cli -s "$dir/redis/socket" ping > /dev/null 2>&1; do sleep 0.05; done
+    # redis-benchmark counts requests, not time: a short run tells how many make up the time.
+    local rate
+    rate=$(redis_set "$1" $((500 * $1)) | cut -d' ' -f1)
+    read -r rate p50 p99 < <(redis_set "$1" "$(awk "BEGIN { print int($rate * $seconds) }")")
+    note redis "$1" "$rate" "$p50" "$p99"
+    end_redis
+}
+
+redis_set() { # committers, requests -> rate, p50 us, p99 us
+    redis-benchmark -s "$dir/redis/socket" -c "$1" -n "$2" -d 1024 -r 100000 -t set --csv |
+        awk -F'"' '$2 == "SET" { printf "%.0f %.0f %.0f\n", $4, $10 * 1000, $14 * 1000 }'
+}
+
+run_rocksdb() {
+    rm -rf "$dir/rocksdb"
+    db_bench --db="$dir/rocksdb" --benchmarks=fillrandom --sync=1 --threads="$1" --value_size=1024 --key_size=16 \
+        --num=10000000 --duration="$seconds" --compression_type=none --histogram=1 > "$dir/rocksdb.log" 2>&1
+    local rate p50 p99
+    rate=$(awk '$1 == "fillrandom" { for (i = 2; i <= NF; i++) if ($i == "ops/sec") print $(i - 1) }' "$dir/rocksdb.log")
+    read -r p50 p99 < <(awk '$1 == "Percentiles:" { printf "%.0f %.0f\n", $3, $7 }' "$dir/rocksdb.log")
+    note rocksdb "$1" "$rate" "$p50" "$p99"
+    rm -rf "$dir/rocksdb"
+}
+
+run_fio() {
+    mkdir -p "$dir/fio"
+    fio --name=commit --directory="$dir/fio" --rw=write --bs=4k --direct=1 --ioengine=psync --fdatasync=1 \
+        --numjobs="$1" --size=1m --overwrite=1 --time_based --runtime="$seconds" --group_reporting \
+        --output-format=json > "$dir/fio.json" 2> /dev/null
+    # A commit is a write and the flush behind it.
+    python3 - "$dir/fio.json" << 'PYTHON' | while read -r rate p50 p99; do note fio "$1" "$rate" "$p50" "$p99"; done
+import json, sys
+job = json.load(open(sys.argv[1]))["jobs"][0]
+at = lambda p: sum(job[a][b]["percentile"][p] for a, b in (("write", "clat_ns"), ("sync", "lat_ns"))) / 1000
+print(round(job["write"]["iops"]), round(at("50.000000")), round(at("99.000000")))
+PYTHON
+    rm -rf "$dir/fio"
+}
+
+need
+(cd "$repo" && cargo build --quiet --release -p journal --example commit_bench)
+bench=${CARGO_TARGET_DIR:-$repo/target}/release/examples/commit_bench
+
+for ((round = 1; round <= rounds; round++)); do
+    for threads in "${committers[@]}"; do
+        echo "round $round, $threads committers, load $(cut -d' ' -f1 /proc/loadavg)" >&2
+        run_ours "$threads"
+        run_redis "$threads"
+        run_rocksdb "$threads"
+        run_fio "$threads"
+    done
+done
+
+echo
+echo "commits/s, each round (p50 / p99 us of the last); $(nproc) cores, $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
+awk -v order="journal bare redis rocksdb fio" -v counts="${committers[*]}" '
+    { rates[$1, $2] = rates[$1, $2] ? rates[$1, $2] " " $3 : $3; last[$1, $2] = $4 " / " $5 }
+    END {
+        n = split(order, engines, " "); m = split(counts, threads, " ")
+        printf "%-9s", ""; for (j = 1; j <= m; j++) printf "%38s", threads[j] " committers"; print ""
+        for (i = 1; i <= n; i++) {
+            printf "%-9s", engines[i]
+            for (j = 1; j <= m; j++)
+                printf "%38s", rates[engines[i], threads[j]] " (" last[engines[i], threads[j]] ")"
+            print ""
+        }
+    }' "$results"
