@@ -28,6 +28,9 @@ pub struct Config {
     bodies: Bodies,
     /// The journal.
     journal: JournalConfig,
+    /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
+    /// own; on a small machine one is faster than two, since messages need not move between cores.
+    threads: Option<usize>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
 }
@@ -56,6 +59,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 2575)),
             bodies: Bodies::default(),
             journal: JournalConfig::default(),
+            threads: None,
             log: "info".to_owned(),
         }
     }
@@ -70,6 +74,12 @@ impl Config {
         }
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))
+    }
+
+    /// Threads that serve sockets.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
     }
 
     /// Log level.

@@ -15,9 +15,9 @@ use crate::show::{Table, bytes, count};
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(args.config.as_deref())?;
     log(config.log())?;
+    let runtime = runtime(config.threads())?;
     let options = config.options(args)?;
     let store_only = matches!(options.origin, Origin::StoreOnly(_));
-    let runtime = runtime()?;
     runtime.block_on(async move {
         let node = Node::start(options).await?;
         if store_only {
@@ -35,11 +35,9 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The runtime of a node: one thread a core at most, and no more than sockets need.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores.clamp(1, 16))
+        .worker_threads(threads)
         .thread_name("node")
         .enable_all()
         .build()
