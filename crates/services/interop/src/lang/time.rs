@@ -21,6 +21,9 @@ pub(super) struct Moment {
     precision: usize,
 }
 
+/// The present, worked out only when a form needs it.
+pub(super) type Now<'n> = &'n dyn Fn() -> Moment;
+
 /// How a time is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -92,7 +95,7 @@ impl Form {
     }
 
     /// Reads a time that was written in this form; `now` decides the century of a year with two digits.
-    pub(super) fn read(&self, text: &str, now: &Moment) -> Option<Moment> {
+    pub(super) fn read(&self, text: &str, now: Now<'_>) -> Option<Moment> {
         match self {
             Form::Hl7 => read_hl7(text),
             Form::Pattern(pieces) => read_pattern(pieces, text, now),
@@ -100,7 +103,7 @@ impl Form {
     }
 
     /// Writes a time in this form; a part the form needs and the time does not know (its offset) comes from `now`.
-    pub(super) fn write(&self, moment: &Moment, now: &Moment, to: &mut String) {
+    pub(super) fn write(&self, moment: &Moment, now: Now<'_>, to: &mut String) {
         match self {
             Form::Hl7 => moment.write_hl7(to),
             Form::Pattern(pieces) => pieces.iter().for_each(|piece| write_piece(*piece, moment, now, to)),
@@ -151,16 +154,12 @@ impl Moment {
     fn write_hl7(&self, to: &mut String) {
         let time = &self.time;
         let start = to.len();
-        to.push_str(&format!(
-            "{:04}{:02}{:02}{:02}{:02}{:02}.{:06}",
-            time.year(),
-            time.month(),
-            time.day(),
-            time.hour(),
-            time.minute(),
-            time.second(),
-            time.subsec_nanosecond() / 1000
-        ));
+        push_digits(to, time.year().unsigned_abs().into(), 4);
+        for part in [time.month(), time.day(), time.hour(), time.minute(), time.second()] {
+            push_digits(to, part.unsigned_abs().into(), 2);
+        }
+        to.push('.');
+        push_digits(to, time.subsec_nanosecond().unsigned_abs() / 1000, 6);
         to.truncate(start + self.precision.min(21));
         if let Some(offset) = self.offset {
             write_offset(offset, false, to);
@@ -169,28 +168,41 @@ impl Moment {
 }
 
 fn write_offset(seconds: i32, colon: bool, to: &mut String) {
-    let minutes = seconds.abs() / 60;
-    let sign = if seconds < 0 { '-' } else { '+' };
-    let between = if colon { ":" } else { "" };
-    to.push_str(&format!("{sign}{:02}{between}{:02}", minutes / 60, minutes % 60));
+    let minutes = seconds.unsigned_abs() / 60;
+    to.push(if seconds < 0 { '-' } else { '+' });
+    push_digits(to, minutes / 60, 2);
+    to.push_str(if colon { ":" } else { "" });
+    push_digits(to, minutes % 60, 2);
 }
 
-fn write_piece(piece: Piece, moment: &Moment, now: &Moment, to: &mut String) {
+/// Appends at least `width` digits of a number. This runs for every message: formatting machinery would be most of it.
+fn push_digits(to: &mut String, number: u32, width: usize) {
+    let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1).max(width);
+    for place in (0..digits as u32).rev() {
+        to.push(char::from(b'0' + (number / 10_u32.pow(place) % 10) as u8));
+    }
+}
+
+fn write_piece(piece: Piece, moment: &Moment, now: Now<'_>, to: &mut String) {
     let time = &moment.time;
-    let hour = time.hour();
+    let mut part = |number: i8, width| push_digits(to, number.unsigned_abs().into(), width);
     match piece {
-        Piece::Year => to.push_str(&format!("{:04}", time.year())),
-        Piece::ShortYear => to.push_str(&format!("{:02}", time.year() % 100)),
-        Piece::Month(width) => to.push_str(&format!("{:0width$}", time.month())),
+        Piece::Year => push_digits(to, time.year().unsigned_abs().into(), 4),
+        Piece::ShortYear => push_digits(to, u32::from(time.year().unsigned_abs()) % 100, 2),
+        Piece::Month(width) => part(time.month(), width),
         Piece::MonthName => to.push_str(MONTHS[time.month() as usize - 1]),
-        Piece::Day(width) => to.push_str(&format!("{:0width$}", time.day())),
-        Piece::Hour(width) => to.push_str(&format!("{hour:0width$}")),
-        Piece::HalfHour(width) => to.push_str(&format!("{:0width$}", (hour + 11) % 12 + 1)),
-        Piece::HalfDay => to.push_str(if hour < 12 { "AM" } else { "PM" }),
-        Piece::Minute(width) => to.push_str(&format!("{:0width$}", time.minute())),
-        Piece::Second(width) => to.push_str(&format!("{:0width$}", time.second())),
-        Piece::Fraction(width) => to.push_str(&format!("{:06}", time.subsec_nanosecond() / 1000)[..width]),
-        Piece::Offset { colon } => write_offset(moment.offset.or(now.offset).unwrap_or(0), colon, to),
+        Piece::Day(width) => part(time.day(), width),
+        Piece::Hour(width) => part(time.hour(), width),
+        Piece::HalfHour(width) => part((time.hour() + 11) % 12 + 1, width),
+        Piece::HalfDay => to.push_str(if time.hour() < 12 { "AM" } else { "PM" }),
+        Piece::Minute(width) => part(time.minute(), width),
+        Piece::Second(width) => part(time.second(), width),
+        Piece::Fraction(width) => {
+            let start = to.len();
+            push_digits(to, time.subsec_nanosecond().unsigned_abs() / 1000, 6);
+            to.truncate(start + width);
+        }
+        Piece::Offset { colon } => write_offset(moment.offset.or_else(|| now().offset).unwrap_or(0), colon, to),
         Piece::Literal(c) => to.push(c),
     }
 }
@@ -209,19 +221,8 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(now: &Moment) -> Parts {
-        // A pattern without a year (a birthday in a list) means the present one.
-        Parts {
-            year: now.time.year(),
-            month: 1,
-            day: 1,
-            hour: 0,
-            afternoon: None,
-            minute: 0,
-            second: 0,
-            nanosecond: 0,
-            offset: None,
-        }
+    fn of_year(year: i16) -> Parts {
+        Parts { year, month: 1, day: 1, hour: 0, afternoon: None, minute: 0, second: 0, nanosecond: 0, offset: None }
     }
 
     fn moment(self, precision: usize) -> Option<Moment> {
@@ -279,17 +280,7 @@ impl Digits<'_> {
 
 fn read_hl7(text: &str) -> Option<Moment> {
     let mut digits = Digits(text.trim());
-    let mut parts = Parts {
-        year: digits.exactly(4)?.try_into().ok()?,
-        month: 1,
-        day: 1,
-        hour: 0,
-        afternoon: None,
-        minute: 0,
-        second: 0,
-        nanosecond: 0,
-        offset: None,
-    };
+    let mut parts = Parts::of_year(digits.exactly(4)?.try_into().ok()?);
     let mut precision = 4;
     let steps = [&mut parts.month, &mut parts.day, &mut parts.hour, &mut parts.minute, &mut parts.second];
     for step in steps {
@@ -310,73 +301,57 @@ fn read_hl7(text: &str) -> Option<Moment> {
     if digits.0.is_empty() { parts.moment(precision) } else { None }
 }
 
-fn read_pattern(pieces: &[Piece], text: &str, now: &Moment) -> Option<Moment> {
-    let mut parts = Parts::new(now);
+fn read_pattern(pieces: &[Piece], text: &str, now: Now<'_>) -> Option<Moment> {
+    // A pattern without a year (a birthday in a list) means the present one.
+    let has_year = pieces.iter().any(|piece| matches!(piece, Piece::Year | Piece::ShortYear));
+    let mut parts = Parts::of_year(if has_year { 1 } else { now().time.year() });
     let mut digits = Digits(text.trim());
     let mut precision = 4;
     for piece in pieces {
-        let reached = match piece {
-            Piece::Year => {
-                parts.year = digits.exactly(4)?.try_into().ok()?;
-                4
-            }
-            Piece::ShortYear => {
-                parts.year = century(digits.exactly(2)?.try_into().ok()?, now.time.year());
-                4
-            }
-            Piece::Month(width) => {
-                parts.month = digits.number(*width)?;
-                6
-            }
-            Piece::MonthName => {
-                parts.month = month_name(&mut digits)?;
-                6
-            }
-            Piece::Day(width) => {
-                parts.day = digits.number(*width)?;
-                8
-            }
-            Piece::Hour(width) | Piece::HalfHour(width) => {
-                parts.hour = digits.number(*width)?;
-                if matches!(piece, Piece::HalfHour(_)) {
-                    parts.afternoon.get_or_insert(false);
-                }
-                10
-            }
-            Piece::HalfDay => {
-                let half = digits.0.get(..2)?.to_ascii_uppercase();
-                parts.afternoon = Some(match half.as_str() {
-                    "AM" => false,
-                    "PM" => true,
-                    _ => return None,
-                });
-                digits.0 = &digits.0[2..];
-                10
-            }
-            Piece::Minute(width) => {
-                parts.minute = digits.number(*width)?;
-                12
-            }
-            Piece::Second(width) => {
-                parts.second = digits.number(*width)?;
-                14
-            }
-            Piece::Fraction(width) => {
-                parts.nanosecond = digits.fraction(*width)?;
-                15 + width
-            }
-            Piece::Offset { .. } => {
-                parts.offset = Some(digits.offset()?);
-                4
-            }
-            Piece::Literal(c) => {
-                digits.accept(c.encode_utf8(&mut [0; 4]))?;
-                4
-            }
-        };
-        precision = precision.max(reached);
+        precision = precision.max(read_piece(*piece, &mut digits, &mut parts, now)?);
     }
     if digits.0.is_empty() { parts.moment(precision) } else { None }
+}
+
+/// Reads one part; answers how precise a time is that has it.
+fn read_piece(piece: Piece, digits: &mut Digits<'_>, parts: &mut Parts, now: Now<'_>) -> Option<usize> {
+    match piece {
+        Piece::Year => parts.year = digits.exactly(4)?.try_into().ok()?,
+        Piece::ShortYear => parts.year = century(digits.exactly(2)?.try_into().ok()?, now().time.year()),
+        Piece::Month(width) => parts.month = digits.number(width)?,
+        Piece::MonthName => parts.month = month_name(digits)?,
+        Piece::Day(width) => parts.day = digits.number(width)?,
+        Piece::Hour(width) => parts.hour = digits.number(width)?,
+        Piece::HalfHour(width) => {
+            parts.hour = digits.number(width)?;
+            parts.afternoon.get_or_insert(false);
+        }
+        Piece::HalfDay => parts.afternoon = Some(afternoon(digits)?),
+        Piece::Minute(width) => parts.minute = digits.number(width)?,
+        Piece::Second(width) => parts.second = digits.number(width)?,
+        Piece::Fraction(width) => parts.nanosecond = digits.fraction(width)?,
+        Piece::Offset { .. } => parts.offset = Some(digits.offset()?),
+        Piece::Literal(c) => digits.accept(c.encode_utf8(&mut [0; 4]))?,
+    }
+    Some(match piece {
+        Piece::Year | Piece::ShortYear | Piece::Offset { .. } | Piece::Literal(_) => 4,
+        Piece::Month(_) | Piece::MonthName => 6,
+        Piece::Day(_) => 8,
+        Piece::Hour(_) | Piece::HalfHour(_) | Piece::HalfDay => 10,
+        Piece::Minute(_) => 12,
+        Piece::Second(_) => 14,
+        Piece::Fraction(width) => 15 + width,
+    })
+}
+
+fn afternoon(digits: &mut Digits<'_>) -> Option<bool> {
+    let half = digits.0.get(..2)?;
+    let afternoon = half.eq_ignore_ascii_case("PM");
+    if !afternoon && !half.eq_ignore_ascii_case("AM") {
+        return None;
+    }
+    digits.0 = &digits.0[2..];
+    Some(afternoon)
 }
 
 /// The year of two digits that lies within 80 years before and 19 after the present one, as in Java's patterns.

@@ -56,7 +56,7 @@ impl<'s> Machine<'s, '_> {
     /// Whether the segment is there, or the place holds anything, null included.
     pub(super) fn exists(&self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
         match &frame.program.spots[spot as usize] {
-            Spot::Path(Path { segment, place: None }) => Ok(!self.subject.select(segment).is_empty()),
+            Spot::Path(path @ Path { place: None, .. }) => Ok(self.subject.get(path).is_present()),
             Spot::Segment(cursor) => Ok(standing(&self.cursors, frame, *cursor, spot).is_ok()),
             _ => {
                 let mut found = false;

@@ -32,8 +32,8 @@ impl<'s> Machine<'s, '_> {
                 self.push(count.to_string().as_bytes());
             }
             Op::Now(form) => {
-                let (now, mut text) = (self.now(), String::new());
-                frame.program.forms[*form as usize].write(&now, &now, &mut text);
+                let mut text = String::new();
+                frame.program.forms[*form as usize].write(&self.now(), &|| self.now(), &mut text);
                 self.push_text(&text)?;
             }
             Op::Keep(variable) => {
@@ -127,10 +127,10 @@ impl<'s> Machine<'s, '_> {
                     return Ok(());
                 }
                 let text = self.text(self.peek(0));
-                let moment = Form::Hl7.read(&text, &self.now()).and_then(|moment| moment.add(*unit, *amount));
+                let moment = Form::Hl7.read(&text, &|| self.now()).and_then(|moment| moment.add(*unit, *amount));
                 let Some(moment) = moment else { return Err(Problem::NotATime { what: frame.text(*what) }.into()) };
                 let mut text = String::new();
-                Form::Hl7.write(&moment, &moment, &mut text);
+                Form::Hl7.write(&moment, &|| self.now(), &mut text);
                 self.pop();
                 self.push_text(&text)?;
             }
@@ -192,7 +192,7 @@ impl<'s> Machine<'s, '_> {
         if matches!(self.peek(0), b"" | NULL) {
             return Ok(true);
         }
-        let now = self.now();
+        let now = || self.now();
         let Some(moment) = from.read(&self.text(self.peek(0)), &now) else { return Ok(false) };
         let mut text = String::new();
         to.write(&moment, &now, &mut text);
