@@ -28,8 +28,7 @@ pub struct Config {
     bodies: Bodies,
     /// The journal.
     journal: JournalConfig,
-    /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
-    /// own; on a small machine one is faster than two, since messages need not move between cores.
+    /// Threads that serve sockets and transform messages. Default: one a core, 1 to 16. The journal has two of its own.
     threads: Option<usize>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
@@ -79,7 +78,7 @@ impl Config {
     /// Threads that serve sockets.
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
+        self.threads.unwrap_or(cores.min(16)).clamp(1, 256)
     }
 
     /// Log level.
