@@ -236,8 +236,15 @@ type Resolved = (Vec<(String, Consequence)>, Option<Consequence>);
 impl Resolver<'_> {
     fn file(&self, file: &RuleFile, faults: &mut Vec<Fault>) -> Resolved {
         let mut rules: Vec<(String, Consequence)> = Vec::new();
-        for rule in &file.rules {
+        for (at, rule) in file.rules.iter().enumerate() {
             let name = &rule.name;
+            let last = at + 1 == file.rules.len() && file.otherwise.is_none();
+            if rule.condition.is_none() && file.mode == Mode::First && !last {
+                faults.push(
+                    Fault::new(name.span, format!("`{}` always holds, so nothing below it is reached", name.text))
+                        .hint("give it a `when`, or put it last as `otherwise`"),
+                );
+            }
             if rules.iter().any(|(known, _)| *known == name.text) {
                 faults.push(
                     Fault::new(name.span, format!("there is a rule `{}` already", name.text))

@@ -5,7 +5,7 @@
 //!
 //! Statements end at a line's end. Inside parentheses and conditions ([`Scanner::enter`]) a line may be broken.
 
-use hl7::{Path, PathError, Place};
+use hl7::{Path, PathError, Place, Which};
 
 use super::diagnostic::{Fault, Span};
 
@@ -332,7 +332,7 @@ impl<'a> Scanner<'a> {
                         Err(Fault::new(Span::new(self.at..self.at + 1), "this does not belong to the path before it")
                             .hint(PATH_HINT))
                     }
-                    _ => Ok((path, indexed, span)),
+                    _ => check_conditions(&path, span).map(|()| (path, indexed, span)),
                 }
             }
             Err(error) => Err(self.path_fault(&error, start, 0)),
@@ -349,9 +349,10 @@ impl<'a> Scanner<'a> {
         // Any segment's name would do: only the place behind it is kept.
         let whole = format!("ZZZ{}", self.line());
         Some(match Path::parse_prefix(&whole) {
-            Ok((Path { place: Some(place), .. }, length)) => {
+            Ok((path @ Path { place: Some(_), .. }, length)) => {
                 self.at += length - 3;
-                Ok(place)
+                check_conditions(&path, self.since(start))
+                    .map(|()| path.place.expect("the pattern says that there is one"))
             }
             Ok(_) => Err(Fault::new(Span::new(start..start + 1), "this is no place in a segment").hint(PATH_HINT)),
             Err(error) => Err(self.path_fault(&error, start, 3)),
@@ -432,6 +433,24 @@ impl<'a> Scanner<'a> {
 /// How a path is written, for the hint beside a fault in one.
 const PATH_HINT: &str = "a path is SEG-field.component.subcomponent, all counted from 1: PID-5.1, OBX[2]-5, \
                          PID-3[2].1, OBX[*]-5, OBX[last]-5, OBX[3.1='GLU']-5";
+
+/// A condition in a path is compared with raw bytes, whatever the message's delimiters and character set are: what
+/// stands in it must mean the same in all of them.
+fn check_conditions(path: &Path, span: Span) -> Result<(), Fault> {
+    let repetition = path.place.as_ref().and_then(|place| place.repetition.as_ref());
+    for which in [Some(&path.segment.which), repetition].into_iter().flatten() {
+        let Which::Where(condition) = which else { continue };
+        if !condition.equals.is_ascii() {
+            return Err(Fault::new(span, "a condition in a path holds a letter that is not ASCII")
+                .hint("its bytes depend on the message's character set; use `for each` and `if`"));
+        }
+        if condition.equals.iter().any(|byte| b"|^~&\\".contains(byte)) {
+            return Err(Fault::new(span, "a condition in a path holds a delimiter")
+                .hint("name the component, as in OBX[3.1='GLU']; for other texts use `for each` and `if`"));
+        }
+    }
+    Ok(())
+}
 
 /// How far a path that does not parse seems to go: for the caret line only.
 fn path_length(line: &str) -> usize {

@@ -390,3 +390,39 @@ fn no_program_breaks_a_promise() {
         }
     }
 }
+
+#[test]
+fn nesting_is_refused_before_it_is_too_deep_for_the_stack() {
+    let tables = Arc::new(Tables::new());
+    let deep = 100_000;
+    let programs = [
+        format!("if {}PID-8 = 'x'{} {{ skip }}", "(".repeat(deep), ")".repeat(deep)),
+        format!("if {}PID-8 = 'x' {{ skip }}", "not ".repeat(deep)),
+        format!("set PID-8 = {}'x'{}", "upper(".repeat(deep), ")".repeat(deep)),
+        format!("{}skip{}", "if PID-8 = 'x' {".repeat(deep), "}".repeat(deep)),
+    ];
+    for program in programs {
+        let sources = [("main".to_owned(), Source { file: "main", text: &program })];
+        let faults = Transforms::compile(&sources, &tables).err().expect("it is nested too deep");
+        assert!(faults[0].message.contains("nested more than 64 deep"), "{}", faults[0].message);
+    }
+    let chain: Vec<(String, String)> = (0..100).map(|at| (format!("t{at}"), format!("call t{}", at + 1))).collect();
+    let mut sources: Vec<(String, Source<'_>)> =
+        chain.iter().map(|(name, text)| (name.clone(), Source { file: name, text })).collect();
+    sources.push(("t100".to_owned(), Source { file: "t100", text: "skip" }));
+    let faults = Transforms::compile(&sources, &tables).err().expect("the calls are too deep");
+    assert!(faults[0].message.contains("call each other more than 32 deep"), "{}", faults[0].message);
+}
+
+#[test]
+fn files_may_have_any_line_ends() {
+    let tables = Arc::new(Tables::new());
+    let program = "set PID-2 = 'x' # here\n\tif PID-8 = 'F'\n\t{\n\t\tset PID-4 = 'y' }\nset PID-9 = 'z'";
+    for ends in ["\n", "\r\n"] {
+        let result = evaluate(&program.replace('\n', ends), b"MSH|^~\\&|\rPID|1|||||||F\r", &tables);
+        assert_eq!(result, "PID|1|x||y||||F|z");
+    }
+    let text = "match first\r\nrule a when MSH-3 = 'x'\r\n{\r\nsend to billing\r\n}\r\n";
+    let transforms = Transforms::compile(&[], &tables).expect("no transforms are right");
+    Rules::compile("main", Source { file: "main", text }, &OPERATIONS, &transforms, &tables).expect("it is right");
+}

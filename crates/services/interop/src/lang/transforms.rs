@@ -121,10 +121,11 @@ fn check_calls(sources: &[(String, Source<'_>)], compiled: &[Compiled], diagnost
             };
             path.last_mut().expect("it was just looked at").1 += 1;
             let fault = match marks[callee] {
-                Mark::New => {
+                Mark::New if path.len() < MAX_CALLS => {
                     path.push((callee, 0));
                     continue;
                 }
+                Mark::New => too_deep(span),
                 Mark::Open => {
                     let start = path.iter().position(|(open, _)| *open == callee).unwrap_or(0);
                     let mut round: Vec<&str> =
@@ -132,12 +133,14 @@ fn check_calls(sources: &[(String, Source<'_>)], compiled: &[Compiled], diagnost
                     round.push(&sources[callee].0);
                     Fault::new(span, "this call comes back to where it started").hint(round.join(" -> "))
                 }
-                Mark::Done(depth) if depth + path.len() >= MAX_CALLS => {
-                    Fault::new(span, format!("transforms call each other more than {MAX_CALLS} deep"))
-                }
+                Mark::Done(depth) if depth + path.len() >= MAX_CALLS => too_deep(span),
                 Mark::Done(_) => continue,
             };
             diagnostics.push(sources[at].1.diagnostic(fault));
         }
     }
+}
+
+fn too_deep(span: Span) -> Fault {
+    Fault::new(span, format!("transforms call each other more than {MAX_CALLS} deep"))
 }

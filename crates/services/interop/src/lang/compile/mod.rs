@@ -237,9 +237,9 @@ impl<'a> Compiler<'a> {
                 if name.text.starts_with(|c: char| c.is_ascii_lowercase()) { fault.consequent() } else { fault };
             let names: Vec<&str> = self.scopes.iter().flatten().map(|(known, _)| known.as_str()).collect();
             if names.is_empty() {
-                return fault.hint("texts stand in quotes; `let NAME = ...` and `for each ... as NAME` make variables");
+                return fault.hint(format!("texts stand in quotes: '{}'", name.text));
             }
-            fault.hint(suggest(&name.text, names, "variables"))
+            fault.hint(format!("{}; texts stand in quotes: '{}'", suggest(&name.text, names, "variables"), name.text))
         })
     }
 
@@ -306,7 +306,7 @@ impl<'a> Compiler<'a> {
         }
         if is_segment(&spot) {
             return Err(Fault::new(reference.span, "this is a whole segment, and a value is wanted here")
-                .hint("add a field, as in PID-5; `copy` takes whole segments"));
+                .hint("add a field, as in PID-5; a text stands in quotes; `copy` takes whole segments"));
         }
         Ok(self.spot(spot, reference.span))
     }
