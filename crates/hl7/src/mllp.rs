@@ -343,15 +343,15 @@ impl Iterator for Decoder {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        // Each turn that yields nothing either waits for bytes or has consumed some.
+        // A turn that yields nothing and stays where it was has used up what there is.
         loop {
-            let before = self.buffer.len();
+            let before = std::mem::discriminant(&self.state);
             let event = match self.state {
                 State::Between { trailing } => self.between(trailing),
                 State::Inside { checked } => self.inside_frame(checked),
                 State::Skipping { dropped } => self.skipping(dropped),
             };
-            if event.is_some() || self.buffer.is_empty() || self.buffer.len() == before {
+            if event.is_some() || std::mem::discriminant(&self.state) == before {
                 return event;
             }
         }
