@@ -317,8 +317,11 @@ pub enum InspectCommand {
     Journal {
         /// The node's data directory, or the journal directory itself
         dir: PathBuf,
-        /// Print the records of this range of positions instead of the segments only, as 0..4096
-        #[arg(long, value_name = "FROM..TO")]
-        records: Option<String>,
+        /// Leave out what ends before this position
+        #[arg(long, default_value_t = 0, value_name = "LSN")]
+        from: u64,
+        /// Show so many bytes of each record; they may be patient data
+        #[arg(long, default_value_t = 0, value_name = "BYTES")]
+        payload: usize,
     },
 }

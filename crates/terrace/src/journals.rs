@@ -1,6 +1,6 @@
 //! `terrace inspect` and `terrace verify`: what is on a medium, whether a node runs on it or not.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use device::FileShelf;
 use interop::history::{History, JOURNAL};
-use journal::{Lsn, View};
+use journal::{Inspect, Lsn, View};
 
 use crate::cli::{InspectCommand, Place};
-use crate::show::{bytes, count};
+use crate::show::{Table, bytes, count};
 
 /// The journal below a data directory, or the directory itself where it is one.
 fn journal_directory(dir: &Path) -> PathBuf {
@@ -25,48 +25,50 @@ fn view(dir: &Path) -> anyhow::Result<View> {
     Ok(View::open(Arc::new(shelf))?)
 }
 
-/// Prints.
+/// Prints segments, batches and records in order, and how the log ends.
 pub fn inspect(command: InspectCommand) -> anyhow::Result<ExitCode> {
-    let InspectCommand::Journal { dir, records } = command;
+    let InspectCommand::Journal { dir, from, payload } = command;
     let view = view(&dir)?;
-    let range = records.as_deref().map(range).transpose()?;
-    let mut out = std::io::stdout().lock();
-    let _ = (range, &view);
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    journal::inspect(&view, &mut out, Inspect { from: Lsn(from), payload_bytes: payload })?;
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if view.corruption().is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn range(text: &str) -> anyhow::Result<std::ops::Range<Lsn>> {
-    let parsed = text.split_once("..").and_then(|(from, to)| {
-        let to = if to.is_empty() { u64::MAX } else { to.parse().ok()? };
-        Some(Lsn(from.parse().ok()?)..Lsn(to))
-    });
-    parsed.with_context(|| format!("`{text}` is not FROM..TO"))
-}
-
-/// Reads and checks everything: checksums of the journal, then whether each record is one that this release reads.
+/// Reads and checks everything: every checksum of the journal and every byte that should be zero, then whether each
+/// record is one that this release reads.
 pub fn verify(place: &Place) -> anyhow::Result<ExitCode> {
-    let view = view(&place.data)?;
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = view.refresh() {
-        writeln!(out, "damaged: {error}")?;
+    let found = journal::verify(&view(&place.data)?)?;
+    let mut table = Table::new(&["journal", ""]);
+    for (name, value) in [
+        ("segments", count(found.segments as u64)),
+        ("batches", count(found.batches)),
+        ("records", count(found.records)),
+        ("kept", bytes(found.end.0 - found.first.0)),
+        ("headers and padding", bytes(found.overhead_bytes)),
+        ("torn at the end (dropped at the next start)", bytes(found.torn_bytes)),
+        ("padding that should be zero and is not", bytes(found.dirty_padding_bytes)),
+    ] {
+        table.row(&[name, &value]);
+    }
+    println!("{table}");
+    if let Some(corruption) = &found.corruption {
+        println!("damaged: {corruption}");
         return Ok(ExitCode::from(1));
     }
     match History::open(&place.data)?.count() {
         Ok(counts) => {
-            let kept = view.end().0 - view.first().0;
-            writeln!(
-                out,
-                "{} messages and {} outputs in {}: every record reads",
-                count(counts.inbound + counts.resent),
-                count(counts.outputs),
-                bytes(kept)
-            )?;
-            Ok(ExitCode::SUCCESS)
+            let messages = counts.inbound + counts.resent;
+            println!("{} messages and {} outputs: every record reads", count(messages), count(counts.outputs));
         }
         Err(error) => {
-            writeln!(out, "damaged: {error}")?;
-            Ok(ExitCode::from(1))
+            println!("damaged: {error}");
+            return Ok(ExitCode::from(1));
         }
     }
+    if !found.is_sound() {
+        println!("damaged: padding has changed; nothing reads it, but the medium cannot be trusted");
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
 }
