@@ -261,8 +261,9 @@ impl Engine {
                 (Duplicates::Drop, Seen::Pending) => settled.await,
                 (Duplicates::Drop, Seen::Same) => {
                     let durable = match self.ledger.barrier() {
-                        Some(barrier) => barrier.await.is_ok(),
-                        None => true,
+                        Ok(Some(barrier)) => barrier.await.is_ok(),
+                        Ok(None) => true,
+                        Err(_) => false,
                     };
                     return Known::Again(if durable { ack::Code::AA } else { ack::Code::AE });
                 }

@@ -164,12 +164,18 @@ impl Ledger {
     }
 
     /// Resolves once all that was submitted before is durable; `None` where it is already.
-    pub fn barrier(&self) -> Option<oneshot::Receiver<Lsn>> {
+    ///
+    /// # Errors
+    /// `Closed` after a failure: what waited then was not made durable, and nothing waits any more that could tell.
+    pub fn barrier(&self) -> Result<Option<oneshot::Receiver<Lsn>>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
-        let lsn = state.waiting.back()?.lsn;
+        if self.failed.borrow().is_some() {
+            return Err(Refusal::Closed);
+        }
+        let Some(lsn) = state.waiting.back().map(|waiting| waiting.lsn) else { return Ok(None) };
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
-        Some(receiver)
+        Ok(Some(receiver))
     }
 
     /// Records what became of an output, with the next commit.
