@@ -1,0 +1,115 @@
+//! Acknowledged only when durable, and what a journal that fails or fills up leaves.
+
+use std::sync::Arc;
+
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation};
+use journal::Preparation;
+
+use crate::receiver::{Accepting, Down};
+use crate::rig::{Rig, adt, until};
+use crate::shelves::HeldShelf;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledgement_and_no_delivery_comes_before_the_flush() {
+    let out = Accepting::start().await;
+    let shelf = Arc::new(HeldShelf::new(Arc::new(MemoryShelf::new())));
+    let rig = Rig::on(shelf.clone());
+    let running = rig.usual(out.address).start().await;
+    let mut sender = running.sender().await;
+    for id in ["1", "2", "3"] {
+        shelf.hold();
+        sender.send(&adt(id)).await;
+        until("the flush is held up", || (shelf.waiting() > 0).then_some(())).await;
+        assert!(sender.is_silent().await, "acknowledged before it was durable");
+        assert!(!out.ids().contains(&id.to_owned()), "delivered before it was durable");
+        shelf.release();
+        assert_eq!(sender.answer().await.short(), format!("AA {id}"));
+    }
+    assert_eq!(out.received(3).await, ["1", "2", "3"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_flush_acknowledges_nothing_and_stops_the_node_and_a_restart_recovers() {
+    let out = Down::new();
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let rig = Rig::on(shelf.clone());
+    rig.usual(out.address).service("in", "[intake]\nduplicates = \"drop\"\n");
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("before")).await;
+    shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
+    sender.send(&adt("lost")).await;
+    assert_eq!(sender.answer_or_end().await, None, "the connection closes unanswered");
+    let why = until("the node has failed", || running.node.failed().borrow().clone()).await;
+    assert!(why.contains("failed"), "{why}");
+    assert_eq!(running.status().journal_failed, Some(why));
+    for id in ["later", "lost", "before"] {
+        let mut again = running.sender().await;
+        let answer = again.answer_of(&adt(id)).await;
+        assert!(answer.is_none_or(|a| a.short() == format!("AE {id}")), "acknowledged by a node that stores nothing");
+    }
+    shelf.heal();
+    running.stop().await;
+    let running = rig.start().await;
+    let out = out.up().accepting();
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("before")).await;
+    sender.accepted(&adt("lost")).await;
+    sender.accepted(&adt("after")).await;
+    assert_eq!(out.received(3).await, ["before", "lost", "after"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken_again_when_there_is_room() {
+    let out = Down::new();
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let mut rig = Rig::on(shelf.clone());
+    rig.options.journal.segment_bytes = 32 << 10;
+    rig.options.journal.buffer_bytes = 8 << 10;
+    rig.options.journal.preparation = Preparation::Inline;
+    let running = rig.usual(out.address).start().await;
+    shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    let mut sender = running.sender().await;
+    let mut accepted = Vec::new();
+    let refusal = loop {
+        let id = format!("{}", accepted.len());
+        let answer = sender.ask(&adt(&id)).await;
+        if answer.at("MSA-1") != "AA" {
+            break answer;
+        }
+        accepted.push(id);
+        assert!(accepted.len() < 1_000, "the disk is never full");
+    };
+    let n = accepted.len();
+    assert_eq!(refusal.short(), format!("AE {n}"));
+    assert_eq!((refusal.at("ERR-3.1"), refusal.at("MSA-3")), ("207".to_owned(), "the disk is full".to_owned()));
+    assert_eq!(running.status().full, 1);
+    let out = out.up().accepting();
+    assert_eq!(out.received(n).await, accepted, "deliveries go on");
+    running.idle("out").await;
+    shelf.heal();
+    sender.accepted(&adt(&format!("{n}"))).await;
+    out.received(n + 1).await;
+    running.fated(n + 1).await;
+    running.stop().await;
+    let running = rig.start().await;
+    assert_eq!(running.waiting("out"), 0, "what was delivered while the disk was full is known to be");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_larger_than_a_journal_record_is_refused_with_a_text() {
+    let out = Accepting::start().await;
+    let mut rig = Rig::to(out.address);
+    rig.options.journal.max_record_bytes = 4_096;
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    let answer = sender.ask(&format!("{}NTE|1||{}\r", adt("large"), "x".repeat(5_000))).await;
+    assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AE large", "207"));
+    sender.accepted(&adt("small")).await;
+    assert_eq!(out.received(1).await, ["small"]);
+    running.stop().await;
+}

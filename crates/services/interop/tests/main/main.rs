@@ -1,0 +1,15 @@
+//! The engine's promises, kept by real nodes over real sockets; docs/faults.md lists which fault each test makes happen.
+//!
+//! Every test has a node of its own, in process, on a shelf of its choice, and talks to it as a sender, as a receiver, or
+//! over the control socket. Nothing sleeps to wait for a state: `rig::until` looks until it has come about.
+
+mod delivery;
+mod duplicates;
+mod durable;
+mod framing;
+mod logs;
+mod receiver;
+mod refusals;
+mod rig;
+mod sender;
+mod shelves;

@@ -1,0 +1,221 @@
+//! A production folder that a test writes, and the node that runs it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{MemoryShelf, Shelf};
+use interop::node::{self, Node, Options, Origin, Status};
+use interop::production::Production;
+use interop::record::{self, Delivery, Stored};
+use interop::{InteropError, history};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::sender::Sender;
+
+/// How long a state may take to come about: far beyond what a loaded machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks again and again until `probe` finds something; the one place where a test waits for a state.
+pub(crate) async fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it did not come to pass: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// An admission with this control id.
+pub(crate) fn adt(id: &str) -> String {
+    keyed(id, "1")
+}
+
+/// An admission of the patient `key`.
+pub(crate) fn keyed(id: &str, key: &str) -> String {
+    format!(
+        "MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||ADT^A01^ADT_A01|{id}|P|2.5\rEVN|A01|20260101\r\
+         PID|1||{key}||SAMPLE^ANN\rPV1|1|I|ICU^1\r"
+    )
+}
+
+/// Rules that send everything to the operation `out`.
+pub(crate) const ALL_TO_OUT: &str = "match first\nrule all { send to out }\n";
+
+/// Where a node's production and data lie.
+pub(crate) struct Rig {
+    dir: TempDir,
+    shelf: Arc<dyn Shelf>,
+    pub(crate) options: Options,
+}
+
+impl Rig {
+    /// With a journal in memory.
+    pub(crate) fn new() -> Rig {
+        Rig::on(Arc::new(MemoryShelf::new()))
+    }
+
+    /// With a journal on `shelf`.
+    pub(crate) fn on(shelf: Arc<dyn Shelf>) -> Rig {
+        let dir = tempfile::tempdir().expect("a directory for the test");
+        fs::create_dir_all(dir.path().join("production")).expect("a folder");
+        fs::create_dir_all(dir.path().join("data")).expect("a folder");
+        let mut options = Options::new(dir.path().join("data"), Origin::Folder(dir.path().join("production")));
+        options.journal.segment_bytes = 1 << 20;
+        options.journal.buffer_bytes = 64 << 10;
+        Rig { dir, shelf, options }
+    }
+
+    /// The usual: the service `in` takes everything, the rules send it to `out` at `receiver`.
+    pub(crate) fn to(receiver: SocketAddr) -> Rig {
+        let rig = Rig::new();
+        rig.usual(receiver);
+        rig
+    }
+
+    /// Writes the production of `to`.
+    pub(crate) fn usual(&self, receiver: SocketAddr) -> &Self {
+        self.service("in", "").write("rules/main.rules", ALL_TO_OUT).operation("out", receiver, "")
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.dir.path().join("production")
+    }
+
+    pub(crate) fn data(&self) -> &Path {
+        &self.options.data
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) -> &Self {
+        let path = self.folder().join(path);
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
+        fs::write(path, text).expect("a file of the production");
+        self
+    }
+
+    pub(crate) fn remove(&self, path: &str) -> &Self {
+        fs::remove_file(self.folder().join(path)).expect("it was written before");
+        self
+    }
+
+    /// An MLLP service on a free port, with the rules `main`; `extra` goes on with its file.
+    pub(crate) fn service(&self, name: &str, extra: &str) -> &Self {
+        let head = "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\nrules = \"main\"\n";
+        self.write(&format!("services/{name}.toml"), &format!("{head}{extra}"))
+    }
+
+    /// An MLLP operation; `extra` goes on with its file. Pauses are short where it does not set them.
+    pub(crate) fn operation(&self, name: &str, address: SocketAddr, extra: &str) -> &Self {
+        let retry = if extra.contains("[retry]") { "" } else { "[retry]\nfirst = \"5ms\"\nmax = \"20ms\"\n" };
+        let text = format!("kind = \"mllp\"\naddress = \"{address}\"\n{extra}\n{retry}");
+        self.write(&format!("operations/{name}.toml"), &text)
+    }
+
+    /// Starts the node.
+    pub(crate) async fn start(&self) -> Running {
+        self.try_start().await.expect("the node starts")
+    }
+
+    pub(crate) async fn try_start(&self) -> Result<Running, InteropError> {
+        self.start_on(Arc::clone(&self.shelf)).await
+    }
+
+    /// Starts the node on another shelf.
+    pub(crate) async fn start_on(&self, shelf: Arc<dyn Shelf>) -> Result<Running, InteropError> {
+        let production = Production::load(&self.folder())?;
+        let node = Node::start_on(shelf, "a test's".to_owned(), production, self.options.clone()).await?;
+        Ok(Running { node })
+    }
+
+    /// Starts the node on files below its data directory, as the program does.
+    pub(crate) async fn start_on_files(&self) -> Running {
+        Running { node: Node::start(self.options.clone()).await.expect("the node starts") }
+    }
+
+    /// What the files hold, with or without a node running on them.
+    pub(crate) fn history(&self) -> history::History {
+        history::History::open(self.data()).expect("the journal can be read")
+    }
+}
+
+/// A node that runs.
+pub(crate) struct Running {
+    pub(crate) node: Arc<Node>,
+}
+
+impl Running {
+    pub(crate) fn status(&self) -> Status {
+        self.node.status()
+    }
+
+    /// Where a service listens.
+    pub(crate) fn address(&self, service: &str) -> SocketAddr {
+        let services = self.status().services;
+        let found = services.iter().find(|s| s.name == service).expect("a service of this name runs");
+        found.at.parse().expect("an address")
+    }
+
+    /// A connection to the service `in`.
+    pub(crate) async fn sender(&self) -> Sender {
+        Sender::connect(self.address("in")).await
+    }
+
+    /// Messages accepted for an operation and not done.
+    pub(crate) fn waiting(&self, operation: &str) -> usize {
+        self.status().operations.iter().find(|o| o.name == operation).map_or(0, |o| o.waiting)
+    }
+
+    pub(crate) fn is_suspended(&self, operation: &str) -> bool {
+        self.status().operations.iter().any(|o| o.name == operation && o.suspended)
+    }
+
+    /// Waits until an operation has nothing more to do.
+    pub(crate) async fn idle(&self, operation: &str) {
+        until("the operation has nothing more to do", || (self.waiting(operation) == 0).then_some(())).await;
+    }
+
+    /// The messages in the journal.
+    pub(crate) fn stored(&self) -> Vec<(u64, Stored)> {
+        let decode = |record: journal::Record| {
+            let stored = record::decode_message(&record.payload.into()).expect("a record of ours");
+            (record.lsn.0, stored)
+        };
+        self.records(record::KIND_MESSAGE).into_iter().map(decode).collect()
+    }
+
+    /// The fates in the journal, in the order in which they were written.
+    pub(crate) fn fates(&self) -> Vec<Delivery> {
+        let decode = |r: journal::Record| record::decode_deliveries(&r.payload.into()).expect("a record of ours");
+        self.records(record::KIND_DELIVERIES).into_iter().flat_map(decode).collect()
+    }
+
+    /// Waits until so many fates are in the journal.
+    pub(crate) async fn fated(&self, count: usize) -> Vec<Delivery> {
+        until("so many fates are known", || Some(self.fates()).filter(|fates| fates.len() >= count)).await
+    }
+
+    fn records(&self, kind: u8) -> Vec<journal::Record> {
+        let journal = self.node.engine().ledger.journal();
+        let all = journal.read(journal.first()).map(|record| record.expect("the journal is whole"));
+        all.filter(|record| record.kind == kind).collect()
+    }
+
+    /// Asks over the control socket.
+    pub(crate) async fn ask(&self, request: &str) -> Result<serde_json::Value, InteropError> {
+        let (data, request) = (self.node.data().to_owned(), request.to_owned());
+        tokio::task::spawn_blocking(move || node::ask(&data, &request)).await.expect("asking does not panic")
+    }
+
+    /// Stops the node and waits until its journal is closed, so that another can open it.
+    pub(crate) async fn stop(self) {
+        self.node.stop().await;
+        let ledger = Arc::downgrade(&self.node.engine().ledger);
+        drop(self);
+        until("the journal is closed", || ledger.upgrade().is_none().then_some(())).await;
+    }
+}
