@@ -119,11 +119,6 @@ impl<'a> Batch<'a> {
         self.raw
     }
 
-    /// Where the messages are, in order, by value.
-    pub fn messages(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
-        self.messages.iter().cloned()
-    }
-
     /// Whether there is one message and nothing else.
     #[must_use]
     pub fn is_plain(&self) -> bool {
