@@ -68,6 +68,9 @@ pub enum JournalError {
     /// The options contradict each other or the medium.
     #[error("journal options: {0}")]
     Options(&'static str),
+    /// The thread that prepares segments could not be started. Raise the limit of threads, or prepare inline.
+    #[error("cannot start the thread that prepares journal segments: {0}")]
+    Thread(#[source] std::io::Error),
     /// A report could not be written out.
     #[error("cannot write the report: {0}")]
     Output(#[from] std::io::Error),

@@ -38,7 +38,7 @@ impl Journal {
     ///
     /// Errors: [`JournalError::Corrupt`] and [`JournalError::Version`] (nothing was changed), [`JournalError::Full`]
     /// (the log ends exactly with a segment and there is no space for another), [`JournalError::Options`],
-    /// [`JournalError::Device`].
+    /// [`JournalError::Thread`], [`JournalError::Device`].
     pub fn open(shelf: Arc<dyn Shelf>, options: Options) -> Result<(Journal, Recovered), JournalError> {
         options.check()?;
         let mut chain = Chain::load(&*shelf, Access::Write)?;
@@ -73,7 +73,7 @@ impl Journal {
         };
         let torn_bytes = ending.torn_bytes;
         let recovered = Recovered { first, end: shared.durable(), torn_bytes, segments, records: progress.records };
-        let preparer = start_preparer(&shared);
+        let preparer = start_preparer(&shared)?;
         Ok((Journal { shared, preparer, closed: false }, recovered))
     }
 
@@ -182,9 +182,8 @@ impl Journal {
 
     fn stop_preparer(&mut self) {
         if let Some(thread) = self.preparer.take() {
-            self.shared.lock().stop = true;
-            self.shared.work.notify_all();
-            // It panicked only if bookkeeping was wrong; then the lock is poisoned and the next use says so.
+            self.shared.stop();
+            // If it panicked, the journal was poisoned by that, and says so at the next use.
             let _ = thread.join();
         }
     }
@@ -192,10 +191,10 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        self.stop_preparer();
         if self.closed || std::thread::panicking() {
             return;
         }
-        self.stop_preparer();
         // Nobody is left to be told: the next opening finds out. `close` is for those who want to know.
         let _ = self.finish_epoch();
     }
@@ -222,9 +221,16 @@ impl Shared {
     }
 }
 
-fn start_preparer(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
-    let work = |shared: Arc<Shared>| move || shared.prepare_when_asked();
-    (shared.options.preparation == Preparation::Background).then(|| std::thread::spawn(work(shared.clone())))
+fn start_preparer(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>, JournalError> {
+    if shared.options.preparation == Preparation::Inline {
+        return Ok(None);
+    }
+    let work = {
+        let shared = shared.clone();
+        move || shared.prepare_when_asked()
+    };
+    let spawned = std::thread::Builder::new().name("journal-prepare".into()).spawn(work);
+    spawned.map(Some).map_err(JournalError::Thread)
 }
 
 /// Drawn from the randomness that the standard library seeds its hash tables with.

@@ -358,3 +358,110 @@ impl Pipeline {
         self.sequence - waiting as u64..self.sequence
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT_END: Lsn = Lsn(1 << 20);
+
+    fn pipeline() -> Pipeline {
+        Pipeline::new(Nonce { identity: 1, epoch: 1 }, Lsn(4096), 8192)
+    }
+
+    fn push(pipeline: &mut Pipeline, flags: u8, bytes: usize) -> Lsn {
+        if pipeline.is_between_batches() {
+            assert!(pipeline.open_batch(SEGMENT_END));
+        }
+        let payload = vec![7; bytes];
+        let payload_crc = crc32c::crc32c(&payload);
+        pipeline.push(&Piece { kind: 1, flags, payload_crc, payload_bytes: bytes, parts: &[&payload] })
+    }
+
+    fn broken() -> Result<(), DeviceError> {
+        Err(DeviceError::Poisoned { name: "a test".into() })
+    }
+
+    #[test]
+    fn a_batch_that_finishes_first_is_durable_only_behind_its_predecessor() {
+        let mut pipeline = pipeline();
+        push(&mut pipeline, FIRST | LAST, 100);
+        let a = pipeline.take().expect("something waits");
+        let second = push(&mut pipeline, FIRST | LAST, 200);
+        let b = pipeline.take().expect("B is larger than A");
+        assert!(b.overlaps);
+        push(&mut pipeline, FIRST | LAST, 5000);
+        assert!(pipeline.take().is_none(), "two are in flight");
+        assert_eq!(pipeline.finish(b, Ok(())), 0..0);
+        assert_eq!((pipeline.durable(), pipeline.persisted()), (Lsn(4096), Lsn(4096)));
+        assert!(pipeline.take().is_none(), "B still counts: the proof of damage relies on at most two behind");
+        assert_eq!(pipeline.finish(a, Ok(())), 0..2);
+        assert!(pipeline.durable() > second);
+        let c = pipeline.take().expect("the third waits");
+        let header = BatchHeader::decode(&c.buffer, c.start, 1).expect("is valid").expect("is a batch");
+        assert_eq!(header.durable, pipeline.persisted(), "it tells what was durable when it was taken");
+    }
+
+    #[test]
+    fn a_second_write_is_started_only_for_a_batch_as_large_as_the_one_in_flight() {
+        let mut pipeline = pipeline();
+        push(&mut pipeline, FIRST | LAST, 1000);
+        let a = pipeline.take().expect("something waits");
+        push(&mut pipeline, FIRST | LAST, 900);
+        assert!(!pipeline.may_take());
+        push(&mut pipeline, FIRST | LAST, 50);
+        assert!(!pipeline.may_take());
+        push(&mut pipeline, FIRST | LAST, 8);
+        assert!(pipeline.may_take());
+        pipeline.finish(a, Ok(()));
+        assert!(pipeline.may_take());
+    }
+
+    #[test]
+    fn a_record_is_durable_only_with_its_last_frame() {
+        let mut pipeline = pipeline();
+        push(&mut pipeline, FIRST | LAST, 100);
+        let start = push(&mut pipeline, FIRST, 5000);
+        let before = pipeline.appended();
+        assert!(before <= start);
+        pipeline.seal();
+        let a = pipeline.take().expect("something waits");
+        pipeline.finish(a, Ok(()));
+        assert_eq!(pipeline.durable(), start, "records before it are, it is not");
+        assert_eq!(pipeline.appended(), before);
+        push(&mut pipeline, LAST, 10);
+        let b = pipeline.take().expect("something waits");
+        pipeline.finish(b, Ok(()));
+        assert_eq!(pipeline.durable(), pipeline.appended());
+        assert!(pipeline.durable() > start);
+    }
+
+    #[test]
+    fn after_a_failure_nothing_becomes_durable_and_nothing_is_taken() {
+        let mut pipeline = pipeline();
+        push(&mut pipeline, FIRST | LAST, 100);
+        let a = pipeline.take().expect("something waits");
+        push(&mut pipeline, FIRST | LAST, 200);
+        let b = pipeline.take().expect("B is larger than A");
+        pipeline.finish(a, broken());
+        assert!(pipeline.failure().is_some());
+        pipeline.finish(b, Ok(()));
+        assert_eq!(pipeline.durable(), Lsn(4096));
+        push(&mut pipeline, FIRST | LAST, 100);
+        assert!(pipeline.take().is_none());
+    }
+
+    #[test]
+    fn a_committer_waits_for_the_batch_of_its_record() {
+        let mut pipeline = pipeline();
+        let first = push(&mut pipeline, FIRST | LAST, 100);
+        assert_eq!(pipeline.batch_of(first.plus(1)), 0);
+        let _a = pipeline.take().expect("something waits");
+        let second = push(&mut pipeline, FIRST | LAST, 50);
+        pipeline.seal();
+        let third = push(&mut pipeline, FIRST | LAST, 50);
+        let batches = [first, second, third].map(|lsn| pipeline.batch_of(lsn.plus(1)));
+        assert_eq!(batches, [0, 1, 2]);
+        assert_eq!(pipeline.waiting_batches(), 1..3);
+    }
+}

@@ -13,7 +13,7 @@ use crate::lsn::Lsn;
 use crate::options::Record;
 use crate::scan::{FrameOrder, Unfinished};
 use crate::segment::Segment;
-use crate::window::Window;
+use crate::window::{LOOK_BYTES, WALK_BYTES, Window};
 
 /// Where a reader reads.
 pub(crate) trait Source: Send + Sync + fmt::Debug {
@@ -33,6 +33,7 @@ pub struct Reader {
     source: Arc<dyn Source>,
     position: Lsn,
     window: Option<Window>,
+    read_ahead: u64,
     order: FrameOrder,
     /// The frames so far of a record that goes on.
     partial: Option<Record>,
@@ -43,8 +44,21 @@ pub struct Reader {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, from: Lsn) -> Reader {
+        Reader::reading(source, from, WALK_BYTES)
+    }
+
+    fn reading(source: Arc<dyn Source>, from: Lsn, read_ahead: u64) -> Reader {
         let order = FrameOrder { unfinished: Unfinished::Unknown, ends: 0, records: 0 };
-        Reader { source, position: from, window: None, order, partial: None, began: Some(from), failed: false }
+        Reader {
+            source,
+            position: from,
+            window: None,
+            read_ahead,
+            order,
+            partial: None,
+            began: Some(from),
+            failed: false,
+        }
     }
 
     /// Where the reader has come to: reading from here yields the records that have not been returned yet.
@@ -78,7 +92,7 @@ impl Reader {
             let Some(segment) = self.source.segment(self.position) else {
                 return Err(JournalError::Truncated { lsn: self.position, first: self.source.first() });
             };
-            self.window = Some(Window::new(segment));
+            self.window = Some(Window::new(segment, self.read_ahead));
         }
         let segment = self.window.as_ref().expect("set just above").segment();
         self.position = self.position.max(segment.start());
@@ -169,7 +183,7 @@ pub(crate) fn read_one(source: Arc<dyn Source>, lsn: Lsn) -> Result<Record, Jour
     if lsn >= durable {
         return Err(JournalError::BeyondEnd { lsn, durable });
     }
-    match Reader::new(source, lsn).next() {
+    match Reader::reading(source, lsn, LOOK_BYTES).next() {
         Some(Ok(record)) if record.lsn == lsn => Ok(record),
         Some(Err(error)) => Err(error),
         Some(Ok(_)) | None => Err(JournalError::NoRecord { lsn }),

@@ -35,7 +35,7 @@ use crate::format::{BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader};
 use crate::lsn::Lsn;
 use crate::scan::{Bad, Found, Progress, Unfinished, judge};
 use crate::segment::{Chain, Segment};
-use crate::window::Window;
+use crate::window::{WALK_BYTES, Window};
 
 /// What was found, without its details: the first column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(crate) fn walk(chain: &Chain, mut progress: Progress, visit: Visit<'_>) -> R
             progress.position = segment.start();
         }
         if window.as_ref().is_none_or(|held| !Arc::ptr_eq(held.segment(), segment)) {
-            window = Some(Window::new(segment.clone()));
+            window = Some(Window::new(segment.clone(), WALK_BYTES));
         }
         let window = window.as_mut().expect("set just above");
         let mut found = judge(window, &progress)?;
@@ -163,7 +163,7 @@ fn search(chain: &Chain, progress: &Progress) -> Result<Evidence, DeviceError> {
     let mut later = None;
     for segment in chain.iter().filter(|segment| segment.end() > bad_at) {
         note(segment.header.base, segment.header.durable);
-        let mut window = Window::new(segment.clone());
+        let mut window = Window::new(segment.clone(), WALK_BYTES);
         let mut at = segment.start().max(bad_at.plus(BLOCK_BYTES));
         while at < segment.end() {
             let bytes = window.bytes(at, BATCH_FRAME_BYTES, segment.end())?;

@@ -10,7 +10,7 @@
 //! own bookkeeping wrong: every later call then panics too, which is the safe answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use device::{DeviceError, Shelf};
 
@@ -176,6 +176,12 @@ impl Shared {
         state
     }
 
+    /// Ends the preparing thread, also after a panic.
+    pub(crate) fn stop(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.work.notify_all();
+    }
+
     pub(crate) fn wake_everybody(&self) {
         self.slots.iter().for_each(Condvar::notify_all);
         for condition in [&self.buffer_freed, &self.turn_freed, &self.prepared, &self.work, &self.appended] {
@@ -184,13 +190,16 @@ impl Shared {
     }
 }
 
-/// A device that panics would leave its batch in flight for ever, and its followers waiting.
-struct FailOnPanic<'a>(&'a Shared);
+/// A device or shelf that panics would leave a batch in flight, or a segment unmade, for ever, and its waiters waiting.
+pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         let name = "the journal's device (it panicked)".into();
-        self.0.lock().pipeline.fail(Arc::new(DeviceError::Poisoned { name }));
+        // If the panic was under the lock, everybody who locks it panics too, and nobody waits.
+        if let Ok(mut state) = self.0.state.lock() {
+            state.pipeline.fail(Arc::new(DeviceError::Poisoned { name }));
+        }
         self.0.wake_everybody();
     }
 }

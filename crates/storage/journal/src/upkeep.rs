@@ -20,7 +20,7 @@ use crate::format::SegmentHeader;
 use crate::lsn::{Lsn, Nonce};
 use crate::options::Options;
 use crate::segment::{Segment, install, spare_name, spare_number};
-use crate::shared::Shared;
+use crate::shared::{FailOnPanic, Shared};
 
 /// The spares on the shelf. Whoever changes which segments there are holds this.
 #[derive(Debug)]
@@ -133,6 +133,7 @@ impl Shared {
 
     /// The preparing thread: works when asked, until the journal is closed.
     pub(crate) fn prepare_when_asked(&self) {
+        let panicking = FailOnPanic(self);
         let mut state = self.lock();
         while !state.stop {
             if !state.wanted {
@@ -146,6 +147,7 @@ impl Shared {
             state.preparation_failure = result.err();
             self.prepared.notify_all();
         }
+        std::mem::forget(panicking);
     }
 
     /// Frees the segments that end at or before `before`, all but those that are being written.

@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use device::{DeviceError, Shelf};
 
 use crate::error::{Corruption, JournalError};
-use crate::format::BatchHeader;
 use crate::lsn::Lsn;
 use crate::options::Record;
 use crate::reader::{Reader, Source, read_one};
 use crate::recovery::{Ending, Verdict, Visit, walk};
 use crate::scan::Progress;
 use crate::segment::{Access, Chain, Segment};
-use crate::window::Window;
 
 /// A journal opened to read. Changes nothing on the shelf.
 ///
@@ -48,7 +46,7 @@ impl View {
     /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
     /// [`JournalError::Device`].
     pub fn open(shelf: Arc<dyn Shelf>) -> Result<View, JournalError> {
-        let (chain, ending) = look(&*shelf, None, &mut |_, _, _| ())?;
+        let (chain, ending) = look(&*shelf, None)?;
         let state = Mutex::new(State { chain, ending });
         Ok(View { seen: Arc::new(Seen { shelf, state }) })
     }
@@ -58,7 +56,7 @@ impl View {
     /// Errors: as of [`open`](View::open).
     pub fn refresh(&self) -> Result<Lsn, JournalError> {
         let from = self.seen.lock().ending.progress;
-        let (chain, ending) = look(&*self.seen.shelf, Some(from), &mut |_, _, _| ())?;
+        let (chain, ending) = look(&*self.seen.shelf, Some(from))?;
         *self.seen.lock() = State { chain, ending };
         Ok(self.end())
     }
@@ -107,9 +105,19 @@ impl View {
         self.seen.lock().chain.iter().cloned().collect()
     }
 
-    /// Walks the whole log anew.
+    /// Walks the log anew, over the segments that were seen. Errors: [`JournalError::Truncated`] if they have changed
+    /// meanwhile, so that what looks like damage may be none.
     pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<Ending, JournalError> {
-        look(&*self.seen.shelf, None, visit).map(|(_, ending)| ending)
+        let (chain, identity) = {
+            let state = self.seen.lock();
+            (state.chain.clone(), state.ending.progress.nonce.identity)
+        };
+        let ending = walk(&chain, Progress::new(chain.first(), identity), visit)?;
+        let lsn = ending.progress.position;
+        if ending.verdict == Verdict::Corrupt && self.seen.is_truncated(lsn)? {
+            return Err(JournalError::Truncated { lsn, first: load(&*self.seen.shelf)?.first() });
+        }
+        Ok(ending)
     }
 }
 
@@ -150,16 +158,14 @@ fn load(shelf: &dyn Shelf) -> Result<Chain, JournalError> {
 }
 
 /// Loads the chain and walks it; again if its front was truncated meanwhile, which looks like damage.
-fn look(shelf: &dyn Shelf, from: Option<Progress>, visit: Visit<'_>) -> Result<(Chain, Ending), JournalError> {
+fn look(shelf: &dyn Shelf, from: Option<Progress>) -> Result<(Chain, Ending), JournalError> {
     let mut attempt = 1;
     loop {
         let chain = load(shelf)?;
         let identity = chain.front().map_or(0, |segment| segment.header.nonce.identity);
         let start = Progress::new(chain.first(), identity);
         let from = from.filter(|progress| progress.position >= chain.first() && progress.nonce.identity == identity);
-        let mut visited =
-            |segment: &Arc<Segment>, header: &BatchHeader, window: &mut Window| visit(segment, header, window);
-        let ending = walk(&chain, from.unwrap_or(start), &mut visited)?;
+        let ending = walk(&chain, from.unwrap_or(start), &mut |_, _, _| ())?;
         if ending.verdict != Verdict::Corrupt || attempt == ATTEMPTS || load(shelf)?.first() == chain.first() {
             return Ok((chain, ending));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::MemoryShelf;
-use journal::{Journal, JournalError, Lsn, Record, View};
+use journal::{Journal, JournalError, Lsn, Options, Record, View};
 
 use crate::support::{payload, small};
 
@@ -129,4 +129,22 @@ fn waiting_for_appends_returns_at_once_when_there_is_one_and_after_the_timeout_w
         let lsn = journal.append(1, &[b"y"]).expect("appends");
         assert!(waiter.join().expect("returns") > lsn);
     });
+}
+
+#[test]
+fn a_record_of_fifty_megabytes_fits_the_default_segments_between_small_ones() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), Options::default()).expect("opens");
+    let large: Vec<u8> = payload(1, 50 << 20);
+    let outputs = [&large[..10 << 20], &large[10 << 20..11 << 20], &large[11 << 20..]];
+    let before = journal.append(1, &[b"before"]).expect("appends");
+    let lsn = journal.append(2, &outputs).expect("appends");
+    let after = journal.append(1, &[b"after"]).expect("appends");
+    journal.commit(after).expect("commits");
+    assert!(journal.read_at(lsn).expect("is there").payload == large);
+    let lsns: Vec<Lsn> = journal.read(before).map(|record| record.expect("readable").lsn).collect();
+    assert_eq!(lsns, [before, lsn, after]);
+    journal.close().expect("closes");
+    let (_, recovered) = Journal::open(shelf, Options::default()).expect("opens");
+    assert_eq!((recovered.records, recovered.torn_bytes), (3, 0));
 }

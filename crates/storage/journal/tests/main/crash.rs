@@ -80,7 +80,7 @@ fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
     let mut nested = 0;
     let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
         // Every 41st: recovery does the same few operations each time, and 41 is prime to the images per point.
-        if count % 41 != 0 {
+        if !count.is_multiple_of(41) {
             return;
         }
         let (_, first) = recover(recovered.clone()).expect("a second opening works");

@@ -121,3 +121,31 @@ fn opening_reports_an_unreadable_block_and_changes_nothing() {
     assert_eq!(view.records(), 1);
     assert_eq!(memory.list().expect("lists").len(), 1);
 }
+
+#[test]
+fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_acknowledged() {
+    for fault in [Fault::Lost, Fault::Misdirected { blocks: 1 }, Fault::Misdirected { blocks: 3 }] {
+        let memory = Arc::new(MemoryShelf::new());
+        let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+        let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
+        let commit = |number| {
+            let lsn = journal.append(1, &[&payload(number, 500)]).expect("appends");
+            journal.commit(lsn).expect("commits");
+            lsn
+        };
+        commit(0);
+        faulty.inject(Rule::nth(Operation::Write, 1, fault));
+        let lost = commit(1);
+        assert_eq!(faulty.hits(), 1);
+        // Two batches later the log itself says that the lost one had been durable.
+        commit(2);
+        commit(3);
+        assert!(matches!(journal.read_at(lost), Err(JournalError::Corrupt(_))));
+        std::mem::forget(journal);
+        let error = Journal::open(memory.clone(), small()).expect_err("is refused");
+        let JournalError::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!(corruption.lsn.0, lost.0 - 48, "{corruption}");
+        let view = View::open(memory).expect("opens");
+        assert_eq!(view.records(), 1);
+    }
+}
