@@ -22,6 +22,9 @@ const HELP: &str = "usage: cargo xtask fuzz [--seconds S] [--seed N] [TARGET...]
 /// Where failing inputs go, below the checkout.
 const ARTIFACTS: &str = "fuzz/artifacts";
 
+/// Most of a panic's message that is printed; the replay prints all of it.
+const MESSAGE_CHARS_MAX: usize = 400;
+
 /// The command line, read.
 struct Arguments {
     targets: Vec<&'static Target>,
@@ -118,7 +121,8 @@ fn child(arguments: &Arguments, artifacts: &Path) -> anyhow::Result<bool> {
             arguments.seed
         );
         if let Some(failure) = report.failure {
-            let message = failure.message.split_whitespace().collect::<Vec<_>>().join(" ");
+            let words: Vec<&str> = failure.message.split_whitespace().collect();
+            let message: String = words.join(" ").chars().take(MESSAGE_CHARS_MAX).collect();
             println!("FAIL {}: {message}", target.name);
             println!(
                 "{}: replay: cargo xtask fuzz {} --input {}",

@@ -81,3 +81,30 @@ pub const DAMAGES: &[&[u8]] = &[
     b"\x00\x02\x00\x40\x00\x02\x00\x42\x00\x02\x00\x44\x00",
     b"\x01\x00\x08\x00\xff",
 ];
+
+/// Transforms: every statement, most functions; one with a message of its own behind a NUL.
+pub const TRANSFORMS: &[&[u8]] = &[
+    b"set MSH-5 = 'LAB'; copy PID-18 to PID-4\nmove PID-3[2] to PID-4\nappend PID-3 = hl7('9^^^A')\ndelete PID-3[5='SS']\n\
+      let n = upper(PID-5.1) + ' ' + trim(PID-5.2)\nset PID-9 = substring(n, -4, 2)\ncall inner\n",
+    b"for each OBX as o {\n  set o-1 = index(o)\n  if o-8 = 'HH' and o-5 > 6 { set o-8 = 'H' } else if o-5 is empty { skip }\n\
+      else { insert NTE after o as t { set t-3 = 'p: ' + o-3.2 } }\n}\nfor each OBX under OBR as x { delete x }\n",
+    b"for each PID-3 as id { if id.5 = 'SS' { delete id } else { set id.4 = pad_left(id.1, 8, '0') } }\n\
+      set EVN-2 = date(EVN-2, 'hl7', \"yyyy-MM-dd'T'HH:mm\", '')\nset EVN-6 = add_months(EVN-2, -1)\nset MSH-7 = now('yyyyMMddHHmmssZ')\n",
+    b"if not exists PV1 or PID-8 not in ('F', 'M') { fail \"no ward\" }\nset PV1-3.1 = lookup(wards, PV1-3.1, null)\n\
+      set PV1-3.2 = join(OBX[*]-3.1, ', ') + replace(split(PID-5.1, ' ', 1), 'a', 'b')\0MSH|^~\\&|A\rPV1|1\rPID|1|\r",
+];
+
+/// Rules: both modes, every action, conditions that an index can and cannot serve.
+pub const RULES: &[&[u8]] = &[
+    b"match first\nrule a when MSH-9.1 = 'ADT' and MSH-9.2 in ('A01', 'A04') { send to billing using inner; send to registry }\n\
+      rule t when MSH-11 = 'T' { drop 'tests stay' }\notherwise { reject 'not expected' code 200 }\n",
+    b"match all\nrule x when any OBX[*]-8 != 'N' or not PID-19 is null { send to registry }\n\
+      rule y when upper(PID-5.1) starts with 'S' and PV1-3.1 in table wards and OBX[3.1='GLU']-5 > 5 { send to billing }\n\
+      rule z when MSH-9.1 = 'ORU' and exists OBX and PID-5 matches 'A?*' { send to billing using inner }\n",
+];
+
+/// Choices for `lang::fuzzing::generated`: any bytes will do.
+pub const CHOICES: &[&[u8]] = &[
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    b"\x01\x40\x80\xc0\xff\x03\x07\x0f\x1f\x3f\x7f\x55\xaa\x11\x22\x33\x44\x66\x77\x88\0MSH|^~\\&|A\rPID|1||2~3\rOBX|1|||5\r",
+];

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// machine that is busy with something else.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// Most attempts to shorten a failing input.
+const SHRINK_ATTEMPTS_MAX: usize = 5000;
+
 /// How long, and what to leave behind.
 pub struct Options<'o> {
     /// Time to start new inputs in; none means until an input fails.
@@ -61,6 +64,7 @@ pub fn run(target: &Target, pool: &Pool, options: &Options) -> anyhow::Result<Re
         }
         number += 1;
         if let Err(message) = attempt(target, &input) {
+            let (input, message) = shrink(target, input, message);
             let artifact = options.artifacts.join(format!("{}-{:016x}", target.name, hash(&input)));
             write(&artifact, &input)?;
             return Ok(Report { inputs: number, failure: Some(Failure { message, artifact }) });
@@ -78,6 +82,26 @@ pub fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
         let place = LAST_PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         place.map_or_else(|| text.to_owned(), |place| format!("{text} ({place})"))
     })
+}
+
+/// Leaves out spans of a failing input, ever shorter ones, as long as what is left fails too.
+fn shrink(target: &Target, mut input: Vec<u8>, mut message: String) -> (Vec<u8>, String) {
+    let mut attempts = 0;
+    let mut span = input.len() / 2;
+    while span > 0 && attempts < SHRINK_ATTEMPTS_MAX {
+        let mut at = 0;
+        while at < input.len() && attempts < SHRINK_ATTEMPTS_MAX {
+            let rest = &input[(at + span).min(input.len())..];
+            let shorter = [&input[..at], rest].concat();
+            attempts += 1;
+            match attempt(target, &shorter) {
+                Err(said) => (input, message) = (shorter, said),
+                Ok(()) => at += span,
+            }
+        }
+        span /= 2;
+    }
+    (input, message)
 }
 
 /// The file a traced session writes each input of `target` to.
@@ -155,6 +179,17 @@ mod tests {
     }
 
     #[test]
+    fn a_failing_input_is_shortened_to_what_makes_it_fail() {
+        let folder = tempfile::tempdir().expect("the temporary directory can be written");
+        let pool = Pool::gather(&CANARY, &[]);
+        for seed in 0..20 {
+            let report = run(&CANARY, &pool, &options(folder.path(), seed)).expect("the folder can be written");
+            let input = std::fs::read(report.failure.expect("is found").artifact).expect("was written");
+            assert_eq!(input, b"MSH||", "seed {seed}");
+        }
+    }
+
+    #[test]
     fn one_seed_fails_at_the_same_input_twice() {
         let folder = tempfile::tempdir().expect("the temporary directory can be written");
         let pool = Pool::gather(&CANARY, &[]);
@@ -180,8 +215,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("the temporary directory can be written");
         let pool = Pool::gather(&CANARY, &[]);
         let options = Options { trace: true, ..options(folder.path(), 9) };
-        let failure = run(&CANARY, &pool, &options).expect("the folder can be written").failure.expect("is found");
-        let read = |path: &Path| std::fs::read(path).expect("was written");
-        assert_eq!(read(&traced(folder.path(), &CANARY)), read(&failure.artifact));
+        run(&CANARY, &pool, &options).expect("the folder can be written").failure.expect("is found");
+        let last = std::fs::read(traced(folder.path(), &CANARY)).expect("was written");
+        assert!(attempt(&CANARY, &last).is_err());
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The words are put together from halves, so that this file does not find itself.
 
+use super::links::prose;
 use crate::tidy::report::Finding;
-use crate::tidy::scan::{line_of, words};
+use crate::tidy::scan::words;
 use crate::tidy::tree::Tree;
 
 /// Macros and attributes, looked for in code.
@@ -30,12 +31,19 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     for file in tree.files.iter().filter(|file| file.has_extension(&["toml", "sh", "py", "md"])) {
-        for marker in IN_COMMENTS {
-            let lines = words(&file.text, marker).map(|at| line_of(&file.text, at));
-            findings.extend(lines.map(|line| Finding::new(&file.path, line, format!("leftover {marker}"), mend)));
+        // Code in Markdown may quote anything; the prose around it is ours.
+        let lines = if file.has_extension(&["md"]) { prose(&file.text) } else { numbered(&file.text) };
+        for (line, text) in lines {
+            for marker in IN_COMMENTS.iter().filter(|marker| words(&text, marker).next().is_some()) {
+                findings.push(Finding::new(&file.path, line, format!("leftover {marker}"), mend));
+            }
         }
     }
     findings
+}
+
+fn numbered(text: &str) -> Vec<(usize, String)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line.to_owned())).collect()
 }
 
 fn starts_word(code: &str, at: usize) -> bool {
@@ -65,6 +73,7 @@ mod tests {
     #[test]
     fn markers_in_literals_and_inside_words_pass() {
         let text = format!("let a = \"{}()\"; my{}(); // {}ED\n", IN_CODE[0], IN_CODE[0], IN_COMMENTS[0]);
-        assert!(found(check, &[("a.rs", &text)]).is_empty());
+        let quoted = format!("`{}`\n", IN_COMMENTS[1]);
+        assert!(found(check, &[("a.rs", &text), ("b.md", &quoted)]).is_empty());
     }
 }
