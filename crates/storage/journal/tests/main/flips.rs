@@ -105,3 +105,25 @@ fn a_missing_segment_in_the_middle_is_refused() {
     let error = Journal::open(shelf, small()).expect_err("is refused").to_string();
     assert!(error.contains("a segment is missing: expected one at lsn 65536, found lsn 98304"), "{error}");
 }
+
+/// The known limit, so that it does not widen unnoticed: what nobody wrote behind cannot be told from a torn tail.
+#[test]
+fn damage_to_the_last_batch_of_a_killed_journal_reads_as_a_torn_tail_and_is_counted() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let mut last = 0;
+    for number in 0..3 {
+        let lsn = journal.append(1, &[&payload(number, 500)]).expect("appends");
+        journal.commit(lsn).expect("commits");
+        last = lsn.0;
+    }
+    std::mem::forget(journal);
+    let device = shelf.open(NAME).expect("is there");
+    let mut block = AlignedBuffer::zeroed(4096);
+    device.read(last - 48, &mut block).expect("reads");
+    block[100] ^= 1;
+    device.write(last - 48, &block).expect("writes");
+    let (journal, recovered) = Journal::open(shelf, small()).expect("opens");
+    assert_eq!((recovered.records, recovered.torn_bytes), (2, 4096));
+    assert_eq!(all(&journal).expect("readable").len(), 2);
+}
