@@ -24,7 +24,7 @@
 //!
 //! The log is one endless sequence of bytes; an *LSN* is a position in it and never used twice. Segments cut it into
 //! devices of a fixed size, batches are what one write carried, frames are what one checksum covers, and a record is one
-//! frame, or several where a buffer or a segment ended. `format.md` has every byte; [`format`] is the code.
+//! frame, or several where a buffer or a segment ended. `format.md` has every byte; [`mod@format`] is the code.
 //!
 //! **No tail pointer.** A pointer to the end would be a second thing to make persistent, before or after the records, and
 //! wrong in between. Instead everything certifies itself: a frame is valid if its checksums fit, and *belongs* here if it

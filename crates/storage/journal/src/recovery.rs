@@ -20,7 +20,7 @@
 //! | stale, blank | no           | yes (the later of two writes in flight arrived, the earlier did not) | torn |
 //! | stale, blank | no           | no                             | end |
 //!
-//! The table is data ([`TABLE`]); a test takes every combination through it and demands exactly one row.
+//! The table is data (`TABLE`); a test takes every combination through it and demands exactly one row.
 //!
 //! What it cannot see: damage to the last batch, or the last two, of a journal that was not closed, when nothing was
 //! written behind them. On one medium that looks like a torn tail and nothing can tell it from one. Closing writes a
