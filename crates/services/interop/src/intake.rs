@@ -194,7 +194,7 @@ fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: b
 
 /// A message that is stored and goes nowhere.
 fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<Problem>) -> Work {
-    let record = Writer::new(head, inbound.raw).finish();
+    let record = Writer::new(head, inbound.raw, 0).finish();
     Work { record, outputs: Vec::new(), status: head.status, code, problem }
 }
 
@@ -224,7 +224,10 @@ fn route(
         return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
     }
     let transforms = &plan.production.transforms;
-    let mut writer = Writer::new(&head(inbound, Status::Routed, &decision.reason, duplicate), inbound.raw);
+    // What an output adds: its names and what changed, or all of it. Too little costs a copy of the record.
+    let each = 512 + if bodies == Bodies::Full { inbound.raw.len() } else { 0 };
+    let head = head(inbound, Status::Routed, &decision.reason, duplicate);
+    let mut writer = Writer::new(&head, inbound.raw, each * decision.sends.len());
     let mut outputs = Vec::with_capacity(decision.sends.len());
     for send in &decision.sends {
         let operation = &plan.production.operations[send.operation];

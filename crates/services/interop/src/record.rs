@@ -160,9 +160,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the record of `raw`.
-    pub fn new(head: &Head<'_>, raw: &[u8]) -> Self {
-        let mut out = Vec::with_capacity(256 + raw.len() * 2);
+    /// Starts the record of `raw`; `outputs_bytes` is a guess at what the outputs will add.
+    pub fn new(head: &Head<'_>, raw: &[u8], outputs_bytes: usize) -> Self {
+        let mut out = Vec::with_capacity(256 + raw.len() + outputs_bytes);
         let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
         out.extend_from_slice(&[VERSION, status_code(head.status), flags, 0]);
         out.extend_from_slice(&head.received_us.to_le_bytes());

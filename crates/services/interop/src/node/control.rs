@@ -122,7 +122,7 @@ impl Node {
             service: &stored.service,
             reason: "resent by hand",
         };
-        let mut writer = Writer::new(&head, &stored.raw);
+        let mut writer = Writer::new(&head, &stored.raw, stored.raw.len());
         let mut destinations = Vec::new();
         let chosen =
             stored.outputs.iter().filter(|o| operations.is_empty() || operations.contains(&o.operation.as_str()));

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use journal::Lsn;
+use journal::{Journal, Lsn, Reader};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -108,7 +108,9 @@ impl Lane {
         }
         let sender = self.sender.as_mut().expect("made just now");
         let answer = sender.attempt(&orders.operation, entry.id, &frame).await;
-        match reply::decide(&orders.operation.settings, &answer, &mut self.tries) {
+        let next = reply::decide(&orders.operation.settings, &answer, &mut self.tries);
+        self.queue.flows(matches!(next, Next::Complete { .. } | Next::Fail { .. }));
+        match next {
             Next::Complete { note, warn } => {
                 if warn {
                     tracing::warn!(
@@ -186,18 +188,50 @@ impl Lane {
         }
     }
 
-    /// The frame to send, from memory or from the journal.
+    /// The frame to send: from memory, or from the journal, together with those behind it.
     async fn frame(&self, entry: &Entry) -> Result<Bytes, InteropError> {
         if let Some(frame) = &entry.frame {
             return Ok(frame.clone());
         }
         let ledger = Arc::clone(&self.around.ledger);
-        let (id, output) = (entry.id, usize::from(entry.output));
-        let read = move || {
-            let record = ledger.journal().read_at(Lsn(id))?;
-            let stored = record::decode_message(&record.payload.into())?;
-            stored.outputs.get(output).map(|o| intake::frame(&o.body)).ok_or(InteropError::NoMessage { id })
-        };
-        tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))
+        let wanted = self.queue.lanes()[self.lane].unread();
+        let bytes = self.queue.refill_bytes();
+        let read = tokio::task::spawn_blocking(move || read_frames(ledger.journal(), &wanted, bytes));
+        let frames = read.await.unwrap_or(Err(InteropError::Stopping))?;
+        let first = frames.first().cloned().ok_or(InteropError::NoMessage { id: entry.id })?;
+        self.queue.refill(self.lane, frames);
+        Ok(first)
     }
+}
+
+/// Bytes of journal that are read over rather than jumped over to the next record wanted.
+const READ_OVER: u64 = 1 << 20;
+
+/// The frames of outputs in order of their records: all wanted, or as many as make up `bytes`.
+fn read_frames(journal: &Journal, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
+    let mut frames = Vec::new();
+    let mut held = 0;
+    let mut reader = None;
+    for (id, output) in wanted {
+        if held >= bytes {
+            break;
+        }
+        let near = |reader: &Reader| *id >= reader.position().0 && *id - reader.position().0 < READ_OVER;
+        let mut ahead = match reader.take() {
+            Some(reader) if near(&reader) => reader,
+            _ => journal.read(Lsn(*id)),
+        };
+        let record = ahead.find(|record| record.as_ref().map_or(true, |record| record.lsn.0 >= *id));
+        let record = record.ok_or(InteropError::NoMessage { id: *id })??;
+        if record.lsn.0 != *id || record.kind != record::KIND_MESSAGE {
+            return Err(InteropError::NoMessage { id: *id });
+        }
+        let stored = record::decode_message(&record.payload.into())?;
+        let made = stored.outputs.get(usize::from(*output)).ok_or(InteropError::NoMessage { id: *id })?;
+        let frame = intake::frame(&made.body);
+        held += frame.len();
+        frames.push(frame);
+        reader = Some(ahead);
+    }
+    Ok(frames)
 }
