@@ -158,6 +158,7 @@ impl Harness {
             let time = Duration::from_millis(self.rng.u64(LOAD_MS));
             self.load_for(time, &mut node)?;
         }
+        self.load.rest();
         node.kill()?;
         self.after_kill()
     }

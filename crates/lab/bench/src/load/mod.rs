@@ -132,6 +132,12 @@ impl Load {
         self.retry_at = Instant::now();
     }
 
+    /// Senders that are cut off stay so until the next `aim`. To be called before the node is killed: once it is gone, any
+    /// process of this machine may get its ports, and would take messages meant for it.
+    pub fn rest(&mut self) {
+        self.targets.clear();
+    }
+
     /// Lets the senders send; before, they only connect.
     pub fn go(&mut self) {
         self.go = true;
