@@ -127,6 +127,41 @@ pub fn generated(data: &[u8]) {
     }
 }
 
+/// Rules written by the grammar over a few fields and values, on messages made of the same: what the index must not
+/// change is tried where it has much to decide.
+pub fn generated_rules(data: &[u8]) {
+    const KEYS: [&str; 6] = ["MSH-3", "MSH-4", "MSH-9.1", "MSH-9.2", "service", "MSH-3.1"];
+    let values = ["'A'", "'B'", "'adt-in'", "''"];
+    let mut choices = data.iter().copied();
+    let mut choose = move |count: usize| choices.next().map_or(0, usize::from) % count;
+    let header: Vec<&str> = (0..4).map(|_| ["A", "B", "", "A^B"][choose(4)]).collect();
+    let message =
+        format!("MSH|^~\\&|{}|{}|||||{}^{}|1\r", header[0], header[1], header[2].get(..1).unwrap_or(""), header[3]);
+    let mut text = String::from(["match first\n", "match all\n"][choose(2)]);
+    for rule in 0..=choose(70) {
+        text.push_str(&format!("rule r{rule} when "));
+        for side in 0..=choose(4) {
+            text.push_str(["", " and ", " or ", " and not "][if side == 0 { 0 } else { 1 + choose(3) }]);
+            let (key, value, other) = (KEYS[choose(6)], values[choose(4)], values[choose(4)]);
+            text.push_str(&match choose(5) {
+                0 | 1 => format!("{key} = {value}"),
+                2 => format!("{key} in ({value}, {other})"),
+                3 => format!("({key} = {value} or {key} = {other})"),
+                _ => format!("{key} != {value}"),
+            });
+        }
+        let does = ["send to billing", "send to registry", "send to billing", "drop 'x'"][choose(4)];
+        text.push_str(&format!(" {{ {does} }}\n"));
+    }
+    assert!(!refused(&text), "the rules are right:\n{text}");
+    rules(&[text.as_bytes(), b"\0", message.as_bytes()].concat());
+}
+
+fn refused(text: &str) -> bool {
+    let transforms = Transforms::compile(&[], &tables()).expect("no transforms are right");
+    Rules::compile("main", Source { file: "main", text }, &OPERATIONS, &transforms, &tables()).is_err()
+}
+
 /// Writes a program.
 struct Writer<I> {
     choices: I,

@@ -366,9 +366,11 @@ fn no_program_breaks_a_promise() {
     for seed in 0..SEEDS {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut data: Vec<u8> = (0..rng.usize(1..120)).map(|_| rng.u8(1..)).collect();
-        if std::panic::catch_unwind(|| super::fuzzing::generated(&data)).is_err() {
-            panic!("generated program of seed {seed} of this test");
-        }
+        let checked = std::panic::catch_unwind(|| {
+            super::fuzzing::generated(&data);
+            super::fuzzing::generated_rules(&data);
+        });
+        assert!(checked.is_ok(), "generated program of seed {seed} of this test");
         // The declared files of the scripts, damaged.
         let scripts =
             [include_str!("../../testscripts/lang/statements.txt"), include_str!("../../testscripts/lang/rules.txt")];
@@ -385,9 +387,7 @@ fn no_program_breaks_a_promise() {
             super::fuzzing::rules(&[b"match all\n", data.as_slice()].concat());
             super::fuzzing::table(&data);
         });
-        if checked.is_err() {
-            panic!("damaged script of seed {seed} of this test: {}", String::from_utf8_lossy(&data));
-        }
+        assert!(checked.is_ok(), "damaged script of seed {seed} of this test: {}", String::from_utf8_lossy(&data));
     }
 }
 
@@ -403,14 +403,14 @@ fn nesting_is_refused_before_it_is_too_deep_for_the_stack() {
     ];
     for program in programs {
         let sources = [("main".to_owned(), Source { file: "main", text: &program })];
-        let faults = Transforms::compile(&sources, &tables).err().expect("it is nested too deep");
+        let faults = Transforms::compile(&sources, &tables).expect_err("it is nested too deep");
         assert!(faults[0].message.contains("nested more than 64 deep"), "{}", faults[0].message);
     }
     let chain: Vec<(String, String)> = (0..100).map(|at| (format!("t{at}"), format!("call t{}", at + 1))).collect();
     let mut sources: Vec<(String, Source<'_>)> =
         chain.iter().map(|(name, text)| (name.clone(), Source { file: name, text })).collect();
     sources.push(("t100".to_owned(), Source { file: "t100", text: "skip" }));
-    let faults = Transforms::compile(&sources, &tables).err().expect("the calls are too deep");
+    let faults = Transforms::compile(&sources, &tables).expect_err("the calls are too deep");
     assert!(faults[0].message.contains("call each other more than 32 deep"), "{}", faults[0].message);
 }
 

@@ -78,7 +78,10 @@ impl<'s> Machine<'s, '_> {
     fn function(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<(), Stop> {
         let escape = self.delimiters.escape;
         let arguments = match op {
-            Op::Concat(parts) => return Ok(self.concat(*parts as usize)),
+            Op::Concat(parts) => {
+                self.concat(*parts as usize);
+                return Ok(());
+            }
             Op::Replace => 2,
             Op::Split(_) | Op::Pad { .. } => 1,
             _ => 0,
