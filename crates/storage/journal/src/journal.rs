@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::Shelf;
 
 use crate::error::JournalError;
-use crate::format::{CLOSE, OPEN};
+use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
 use crate::lsn::{Lsn, Nonce};
 use crate::options::{Options, Preparation, Record, Recovered, Stats};
 use crate::pipeline::Pipeline;
@@ -41,7 +41,7 @@ impl Journal {
     /// [`JournalError::Thread`], [`JournalError::Device`].
     pub fn open(shelf: Arc<dyn Shelf>, options: Options) -> Result<(Journal, Recovered), JournalError> {
         options.check()?;
-        let mut chain = Chain::load(&*shelf, Access::Write)?;
+        let mut chain = Chain::load(&shelf, Access::Write)?;
         let mut upkeep = Upkeep::load(&*shelf)?;
         let identity = match chain.front() {
             Some(segment) => segment.header.nonce.identity,
@@ -61,8 +61,11 @@ impl Journal {
         let mut end = progress.position;
         if end == chain.end() {
             let made = upkeep.prepare(&*shelf, &options, end, nonce, end)?;
-            end = made.segment.start();
-            chain.push(Arc::new(made.segment));
+            chain.push(&shelf, made.installed);
+            end = end.plus(BLOCK_BYTES);
+        }
+        for segment in chain.iter().filter(|segment| segment.end() > progress.position && !segment.is_open_to_write()) {
+            segment.open_to_write()?;
         }
         let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
         let shared = Arc::new(Shared::new(shelf, options, upkeep, chain, pipeline));

@@ -12,7 +12,7 @@
 //! 3. What a `spare-*` device holds means nothing.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use device::{AlignedBuffer, Device, DeviceError, Shelf};
 
@@ -20,14 +20,90 @@ use crate::error::{Corruption, Damage, JournalError};
 use crate::format::{BLOCK_BYTES, HeaderFault, SegmentHeader};
 use crate::lsn::Lsn;
 
-/// One segment of the log, open.
+/// Most segments that are open only to be read. An open file costs descriptors, of which a process commonly has 1024, and
+/// a log of 16 GiB has 256 segments; readers follow one segment each.
+const READING_MAX: usize = 16;
+
+/// One segment of the log. Its device is open while it may be written, and while it is being read.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
-    pub(crate) device: Arc<dyn Device>,
+    shelf: Arc<dyn Shelf>,
+    held: Mutex<Held>,
+    reading: Arc<Reading>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    ToRead(Arc<dyn Device>),
+    ToWrite(Arc<dyn Device>),
+}
+
+/// The segments of a chain that are open to be read, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Reading(Mutex<VecDeque<Weak<Segment>>>);
+
+impl Reading {
+    /// One more; the oldest is closed if that makes too many.
+    fn note(&self, segment: &Arc<Segment>) {
+        let mut open = self.0.lock().expect("nothing panics under this lock");
+        open.push_back(Arc::downgrade(segment));
+        let oldest = if open.len() > READING_MAX { open.pop_front() } else { None };
+        drop(open);
+        if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
+            let mut held = oldest.held();
+            if matches!(*held, Held::ToRead(_)) {
+                *held = Held::Nothing;
+            }
+        }
+    }
 }
 
 impl Segment {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().expect("nothing panics under this lock")
+    }
+
+    /// The device, opened to be read if it is not open.
+    pub(crate) fn device(self: &Arc<Self>) -> Result<Arc<dyn Device>, DeviceError> {
+        if let Held::ToRead(device) | Held::ToWrite(device) = &*self.held() {
+            return Ok(device.clone());
+        }
+        let device = self.shelf.open_read_only(&self.name())?;
+        let mut held = self.held();
+        if matches!(*held, Held::Nothing) {
+            *held = Held::ToRead(device.clone());
+            drop(held);
+            self.reading.note(self);
+        }
+        Ok(device)
+    }
+
+    /// Opens the device to be written; it stays open until [`Segment::finish`].
+    pub(crate) fn open_to_write(&self) -> Result<(), DeviceError> {
+        let device = self.shelf.open(&self.name())?;
+        *self.held() = Held::ToWrite(device);
+        Ok(())
+    }
+
+    pub(crate) fn is_open_to_write(&self) -> bool {
+        matches!(*self.held(), Held::ToWrite(_))
+    }
+
+    /// The device, to write a batch.
+    pub(crate) fn device_to_write(&self) -> Arc<dyn Device> {
+        match &*self.held() {
+            Held::ToWrite(device) => device.clone(),
+            Held::Nothing | Held::ToRead(_) => panic!("a segment is open to write until its last batch is persistent"),
+        }
+    }
+
+    /// The last batch of the segment is persistent: from now on it is only read.
+    pub(crate) fn finish(&self) {
+        *self.held() = Held::Nothing;
+    }
+
     pub(crate) fn name(&self) -> String {
         segment_name(self.header.base)
     }
@@ -57,8 +133,14 @@ impl Segment {
         Corruption { segment: self.name(), offset: self.offset(lsn), lsn, damage, proof: None }
     }
 
-    /// Opens the segment named for `base` and checks that its header fits its name and its device.
-    pub(crate) fn open(shelf: &dyn Shelf, base: Lsn, access: Access) -> Result<Segment, JournalError> {
+    /// Looks at the segment named for `base`, and checks that its header fits its name and its device. With
+    /// [`Access::Write`], what it holds is persistent afterwards, because opening to write flushes.
+    fn look(
+        shelf: &Arc<dyn Shelf>,
+        base: Lsn,
+        access: Access,
+        reading: &Arc<Reading>,
+    ) -> Result<Segment, JournalError> {
         let name = segment_name(base);
         let device = match access {
             Access::Write => shelf.open(&name)?,
@@ -80,7 +162,7 @@ impl Segment {
         if header.bytes != device.len() {
             return Err(bad(Damage::Size { expected: header.bytes, found: device.len() }));
         }
-        Ok(Segment { header, device })
+        Ok(Segment { header, shelf: shelf.clone(), held: Mutex::new(Held::Nothing), reading: reading.clone() })
     }
 }
 
@@ -97,16 +179,17 @@ pub(crate) enum Access {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     segments: VecDeque<Arc<Segment>>,
+    reading: Arc<Reading>,
 }
 
 impl Chain {
-    /// Opens every segment on the shelf. Errors: damage in a header, a gap, two journals on one shelf.
-    pub(crate) fn load(shelf: &dyn Shelf, access: Access) -> Result<Chain, JournalError> {
+    /// Looks at every segment on the shelf. Errors: damage in a header, a gap, two journals on one shelf.
+    pub(crate) fn load(shelf: &Arc<dyn Shelf>, access: Access) -> Result<Chain, JournalError> {
         let mut bases: Vec<Lsn> = shelf.list()?.iter().filter_map(|name| segment_base(name)).collect();
         bases.sort_unstable();
         let mut chain = Chain::default();
         for base in bases {
-            let segment = Segment::open(shelf, base, access)?;
+            let segment = Segment::look(shelf, base, access, &chain.reading)?;
             if let Some(last) = chain.segments.back() {
                 if last.end() != base {
                     return Err(segment.corruption(base, Damage::Gap { expected: last.end(), found: base }).into());
@@ -121,11 +204,19 @@ impl Chain {
         Ok(chain)
     }
 
-    pub(crate) fn push(&mut self, segment: Arc<Segment>) {
+    /// Adds a segment whose device has just been given its name, open to write.
+    pub(crate) fn push(&mut self, shelf: &Arc<dyn Shelf>, installed: Installed) {
+        let Installed { header, device } = installed;
         if let Some(last) = self.segments.back() {
-            assert_eq!(last.end(), segment.header.base, "the chain has no gap");
+            assert_eq!(last.end(), header.base, "the chain has no gap");
         }
-        self.segments.push_back(segment);
+        let held = Mutex::new(Held::ToWrite(device));
+        self.segments.push_back(Arc::new(Segment {
+            header,
+            shelf: shelf.clone(),
+            held,
+            reading: self.reading.clone(),
+        }));
     }
 
     /// Forgets the first segment; at least one stays.
@@ -166,19 +257,26 @@ impl Chain {
     }
 }
 
+/// A device that has become a segment.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    header: SegmentHeader,
+    device: Arc<dyn Device>,
+}
+
 /// Writes a header to a spare device, makes it persistent, and only then gives it a segment's name (invariant 1).
 pub(crate) fn install(
     shelf: &dyn Shelf,
     spare: &str,
     device: Arc<dyn Device>,
     header: SegmentHeader,
-) -> Result<Segment, DeviceError> {
+) -> Result<Installed, DeviceError> {
     assert_eq!(device.len(), header.bytes);
     let mut block = AlignedBuffer::zeroed(BLOCK_BYTES as usize);
     header.encode(&mut block);
     device.write_flush(0, &block)?;
     shelf.rename(spare, &segment_name(header.base))?;
-    Ok(Segment { header, device })
+    Ok(Installed { header, device })
 }
 
 pub(crate) fn segment_name(base: Lsn) -> String {

@@ -150,7 +150,7 @@ impl Shared {
         stats.batches_overlapped += u64::from(write.overlaps);
         drop(state);
         let panicking = FailOnPanic(self);
-        let result = segment.device.write_flush(segment.offset(write.start), &write.buffer);
+        let result = segment.device_to_write().write_flush(segment.offset(write.start), &write.buffer);
         std::mem::forget(panicking);
         let mut state = self.lock();
         let finished = state.pipeline.finish(write, result);
@@ -158,6 +158,9 @@ impl Shared {
         if state.pipeline.failure().is_some() {
             self.wake_everybody();
             return state;
+        }
+        if segment.end() <= state.pipeline.persisted() {
+            segment.finish();
         }
         for batch in finished {
             if state.waiting[slot_of(batch)] > 0 {

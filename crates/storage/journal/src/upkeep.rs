@@ -19,7 +19,7 @@ use crate::error::JournalError;
 use crate::format::SegmentHeader;
 use crate::lsn::{Lsn, Nonce};
 use crate::options::Options;
-use crate::segment::{Segment, install, spare_name, spare_number};
+use crate::segment::{Installed, Segment, install, spare_name, spare_number};
 use crate::shared::{FailOnPanic, Shared};
 
 /// The spares on the shelf. Whoever changes which segments there are holds this.
@@ -31,7 +31,7 @@ pub(crate) struct Upkeep {
 
 /// A segment made ready, and whether it had been one before.
 pub(crate) struct Prepared {
-    pub(crate) segment: Segment,
+    pub(crate) installed: Installed,
     pub(crate) recycled: bool,
 }
 
@@ -64,9 +64,9 @@ impl Upkeep {
                 other => other?,
             };
             if device.len() == options.segment_bytes {
-                let segment = install(shelf, &name, device, header)?;
+                let installed = install(shelf, &name, device, header)?;
                 self.spares.pop();
-                return Ok(Prepared { segment, recycled: true });
+                return Ok(Prepared { installed, recycled: true });
             }
             // Of another size: the options have changed.
             drop(device);
@@ -81,9 +81,9 @@ impl Upkeep {
         })?;
         // It is a spare from here on: if the next step fails it is used by the next attempt.
         self.spares.push(number);
-        let segment = install(shelf, &name, device, header)?;
+        let installed = install(shelf, &name, device, header)?;
         self.spares.pop();
-        Ok(Prepared { segment, recycled: false })
+        Ok(Prepared { installed, recycled: false })
     }
 
     /// Takes the name of a truncated segment off the shelf: kept as a spare while there are few, else removed.
@@ -122,7 +122,7 @@ impl Shared {
         };
         let prepared = upkeep.prepare(&*self.shelf, &self.options, base, nonce, durable)?;
         let mut state = self.lock();
-        state.chain.push(Arc::new(prepared.segment));
+        state.chain.push(&self.shelf, prepared.installed);
         if prepared.recycled {
             state.stats.segments_recycled += 1;
         } else {

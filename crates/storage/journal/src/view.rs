@@ -46,7 +46,7 @@ impl View {
     /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
     /// [`JournalError::Device`].
     pub fn open(shelf: Arc<dyn Shelf>) -> Result<View, JournalError> {
-        let (chain, ending) = look(&*shelf, None)?;
+        let (chain, ending) = look(&shelf, None)?;
         let state = Mutex::new(State { chain, ending });
         Ok(View { seen: Arc::new(Seen { shelf, state }) })
     }
@@ -56,7 +56,7 @@ impl View {
     /// Errors: as of [`open`](View::open).
     pub fn refresh(&self) -> Result<Lsn, JournalError> {
         let from = self.seen.lock().ending.progress;
-        let (chain, ending) = look(&*self.seen.shelf, Some(from))?;
+        let (chain, ending) = look(&self.seen.shelf, Some(from))?;
         *self.seen.lock() = State { chain, ending };
         Ok(self.end())
     }
@@ -115,7 +115,7 @@ impl View {
         let ending = walk(&chain, Progress::new(chain.first(), identity), visit)?;
         let lsn = ending.progress.position;
         if ending.verdict == Verdict::Corrupt && self.seen.is_truncated(lsn)? {
-            return Err(JournalError::Truncated { lsn, first: load(&*self.seen.shelf)?.first() });
+            return Err(JournalError::Truncated { lsn, first: load(&self.seen.shelf)?.first() });
         }
         Ok(ending)
     }
@@ -141,13 +141,13 @@ impl Source for Seen {
     }
 
     fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError> {
-        let chain = load(&*self.shelf)?;
+        let chain = load(&self.shelf)?;
         Ok(lsn < chain.first())
     }
 }
 
 /// Loads the chain; again if a segment vanishes between being listed and being opened.
-fn load(shelf: &dyn Shelf) -> Result<Chain, JournalError> {
+fn load(shelf: &Arc<dyn Shelf>) -> Result<Chain, JournalError> {
     let mut attempt = 1;
     loop {
         match Chain::load(shelf, Access::Read) {
@@ -158,7 +158,7 @@ fn load(shelf: &dyn Shelf) -> Result<Chain, JournalError> {
 }
 
 /// Loads the chain and walks it; again if its front was truncated meanwhile, which looks like damage.
-fn look(shelf: &dyn Shelf, from: Option<Progress>) -> Result<(Chain, Ending), JournalError> {
+fn look(shelf: &Arc<dyn Shelf>, from: Option<Progress>) -> Result<(Chain, Ending), JournalError> {
     let mut attempt = 1;
     loop {
         let chain = load(shelf)?;

@@ -61,7 +61,7 @@ impl Window {
         self.held.clear();
         let mut held = std::mem::take(&mut self.held);
         held.resize((end - start) as usize, 0);
-        self.segment.device.read(start, &mut held)?;
+        self.segment.device()?.read(start, &mut held)?;
         self.held = held;
         self.start = start;
         Ok(())

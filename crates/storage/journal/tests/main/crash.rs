@@ -175,3 +175,41 @@ fn each_flush_is_needed_and_the_enumeration_notices_when_one_is_missing() {
     // The one flush that protects nothing is that of a closing batch: the workload closes twice.
     assert!(unnoticed.len() <= 2, "nobody notices when these flushes are missing: {unnoticed:?}");
 }
+
+/// Batches whose frames begin exactly on blocks, so that a block of a stale batch fits into a new one frame by frame.
+#[test]
+fn a_new_batch_torn_over_a_stale_one_never_mixes_with_it() {
+    // 48 + 32 + 4016 is one block, 32 + 4064 another; the second life begins one block later, behind its opening batch.
+    let lives: [&[usize]; 2] = [&[4016, 4064, 3000], &[4016, 3000]];
+    let live = |shelf: &Arc<CrashShelf>, life: usize| {
+        let (journal, found) = recover(shelf.clone()).expect("opens");
+        let mut history = History { records: found, ..History::default() };
+        let start = shelf.operations();
+        for bytes in lives[life] {
+            let bytes = crate::support::payload(life as u64 + 1, *bytes);
+            let lsn = journal.append(life as u8, &[&bytes]).expect("appends");
+            history.records.push(Record { lsn, kind: life as u8, payload: bytes });
+        }
+        history.commit(&journal, shelf);
+        std::mem::forget(journal);
+        (history, start)
+    };
+    let first = Arc::new(CrashShelf::new(seed(6)));
+    let (_, start) = live(&first, 0);
+    let mut count = 0;
+    for point in start..=first.operations() {
+        for image in first.images(point) {
+            let second = Arc::new(image.shelf());
+            let (history, start) = live(&second, 1);
+            for point in start..=second.operations() {
+                for image in second.images(point) {
+                    let (_, found) =
+                        recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
+                    history.check(point, &found).unwrap_or_else(|why| panic!("{image}: {why}"));
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(count > 1000, "{count} images");
+}

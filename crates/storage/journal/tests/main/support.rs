@@ -5,11 +5,11 @@ use std::sync::Arc;
 use device::{CrashShelf, Shelf};
 use journal::{Journal, JournalError, Lsn, Options, Preparation, Record};
 
-/// Segments of 8 blocks and buffers of 2, so that a few records cross every boundary there is.
+/// Segments of 8 blocks and buffers of 4, so that a few records cross every boundary there is.
 pub(crate) fn small() -> Options {
     Options {
         segment_bytes: 32 << 10,
-        buffer_bytes: 8 << 10,
+        buffer_bytes: 16 << 10,
         max_record_bytes: 1 << 20,
         spare_segments: 2,
         preparation: Preparation::Inline,
