@@ -17,10 +17,7 @@ const ROUNDS: u32 = 4;
 
 const PROGRAMS: [(&str, &str); 6] = [
     ("nothing", ""),
-    (
-        "four constants",
-        "set MSH-5 = 'BILLING'\nset PID-18 = 'A1'\nset PV1-19 = '77'\nset EVN-5 = 'TERRACE'",
-    ),
+    ("four constants", "set MSH-5 = 'BILLING'\nset PID-18 = 'A1'\nset PV1-19 = '77'\nset EVN-5 = 'TERRACE'"),
     (
         "two constants, two copies",
         "set MSH-5 = 'BILLING'\ncopy PID-3[2] to PID-2\ncopy PV1-3 to PV1-6\nset EVN-5 = 'TERRACE'",
