@@ -64,9 +64,7 @@ impl Journal {
             chain.push(&shelf, made.installed);
             end = end.plus(BLOCK_BYTES);
         }
-        for segment in chain.iter().filter(|segment| segment.end() > progress.position && !segment.is_open_to_write()) {
-            segment.open_to_write()?;
-        }
+        chain.iter().filter(|segment| segment.end() <= progress.position).for_each(|segment| segment.finish());
         let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
         let shared = Arc::new(Shared::new(shelf, options, upkeep, chain, pipeline));
         shared.write_marker(OPEN)?;

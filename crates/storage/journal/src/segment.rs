@@ -81,14 +81,10 @@ impl Segment {
     }
 
     /// Opens the device to be written; it stays open until [`Segment::finish`].
-    pub(crate) fn open_to_write(&self) -> Result<(), DeviceError> {
+    fn open_to_write(&self) -> Result<(), DeviceError> {
         let device = self.shelf.open(&self.name())?;
         *self.held() = Held::ToWrite(device);
         Ok(())
-    }
-
-    pub(crate) fn is_open_to_write(&self) -> bool {
-        matches!(*self.held(), Held::ToWrite(_))
     }
 
     /// The device, to write a batch.
@@ -133,19 +129,10 @@ impl Segment {
         Corruption { segment: self.name(), offset: self.offset(lsn), lsn, damage, proof: None }
     }
 
-    /// Looks at the segment named for `base`, and checks that its header fits its name and its device. With
-    /// [`Access::Write`], what it holds is persistent afterwards, because opening to write flushes.
-    fn look(
-        shelf: &Arc<dyn Shelf>,
-        base: Lsn,
-        access: Access,
-        reading: &Arc<Reading>,
-    ) -> Result<Segment, JournalError> {
+    /// Looks at the segment named for `base`, and checks that its header fits its name and its device.
+    fn look(shelf: &Arc<dyn Shelf>, base: Lsn, reading: &Arc<Reading>) -> Result<Segment, JournalError> {
         let name = segment_name(base);
-        let device = match access {
-            Access::Write => shelf.open(&name)?,
-            Access::Read => shelf.open_read_only(&name)?,
-        };
+        let device = shelf.open_read_only(&name)?;
         let bad = |damage| {
             JournalError::from(Corruption { segment: name.clone(), offset: 0, lsn: base, damage, proof: None })
         };
@@ -169,7 +156,7 @@ impl Segment {
 /// How the segments are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// By the one process that writes the journal.
+    /// By the one process that writes the journal: what can be read is persistent.
     Write,
     /// By a [`crate::View`].
     Read,
@@ -189,7 +176,7 @@ impl Chain {
         bases.sort_unstable();
         let mut chain = Chain::default();
         for base in bases {
-            let segment = Segment::look(shelf, base, access, &chain.reading)?;
+            let segment = Segment::look(shelf, base, &chain.reading)?;
             if let Some(last) = chain.segments.back() {
                 if last.end() != base {
                     return Err(segment.corruption(base, Damage::Gap { expected: last.end(), found: base }).into());
@@ -201,7 +188,17 @@ impl Chain {
             }
             chain.segments.push_back(Arc::new(segment));
         }
+        if access == Access::Write {
+            chain.make_persistent()?;
+        }
         Ok(chain)
+    }
+
+    /// Opens to write, which flushes, the segments that may hold what can be read but is not persistent: all but those
+    /// that a later header says were persistent. So recovery may believe what it reads.
+    fn make_persistent(&self) -> Result<(), DeviceError> {
+        let durable = self.iter().map(|segment| segment.header.durable).max().unwrap_or_default();
+        self.iter().filter(|segment| segment.end() > durable).try_for_each(|segment| segment.open_to_write())
     }
 
     /// Adds a segment whose device has just been given its name, open to write.

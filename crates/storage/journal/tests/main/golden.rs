@@ -20,7 +20,7 @@ fn journal() -> Arc<MemoryShelf> {
     first.commit(lsn).expect("commits");
     let lsn = first.append(4, &[b""]).expect("appends");
     first.commit(lsn).expect("commits");
-    let lsn = first.append(5, &[&payload(5, 20_000)]).expect("appends");
+    let lsn = first.append(5, &[&payload(5, 50_000)]).expect("appends");
     first.commit(lsn).expect("commits");
     first.close().expect("closes");
     let (second, _) = Journal::open(shelf.clone(), small()).expect("opens");

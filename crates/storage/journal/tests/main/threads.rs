@@ -133,3 +133,24 @@ fn count(reader: journal::Reader) -> usize {
     }
     count
 }
+
+#[test]
+fn a_log_of_many_segments_takes_few_file_descriptors() {
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open(directory.path(), FileOptions::default()).expect("opens"));
+    let options = Options { segment_bytes: 16 << 10, ..small() };
+    let (journal, _) = Journal::open(shelf.clone(), options.clone()).expect("opens");
+    for number in 0..4 {
+        let lsn = journal.append(1, &[&payload(number, 1 << 20)]).expect("appends");
+        journal.commit(lsn).expect("commits");
+    }
+    let (journal, recovered) = {
+        drop(journal);
+        Journal::open(shelf, options).expect("opens")
+    };
+    assert!(recovered.segments > 250);
+    assert_eq!(all(&journal).expect("readable").len(), 4);
+    // Of the whole process: other tests have some, too. A file that is written takes up to five.
+    let open = std::fs::read_dir("/proc/self/fd").expect("Linux has /proc").count();
+    assert!(open < 200, "{open} descriptors for {} segments", recovered.segments);
+}
