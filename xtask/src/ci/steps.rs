@@ -5,6 +5,7 @@ use super::step::{Outcome, Place, step};
 use super::tally::Tally;
 use crate::tidy;
 use anyhow::Context;
+use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     });
     // The dev profile: optimised enough for the crash simulations, with overflow and debug assertions on.
     sum += step(&place, "test", |place| cargo(place, "test", &["test", "--workspace", "--locked", "--no-fail-fast"]));
+    sum += step(&place, "crash", crash);
     sum += step(&place, "doc", doc);
     sum += step(&place, "fuzz", |place| {
         cargo(place, "fuzz", &["run", "--quiet", "--locked", "--package", "fuzz", "--", "--seconds", FUZZ_SECONDS])
@@ -45,6 +47,15 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 fn cargo(place: &Place, name: &str, arguments: &[&str]) -> anyhow::Result<Outcome> {
     let (ok, log) = place.run(name, Command::new("cargo").args(arguments))?;
     Ok(Outcome { ok, cases: Tally::of_cargo(&log), note: None, log })
+}
+
+/// The crash and model tests of the journal once more, with a seed nobody has tried.
+fn crash(place: &Place) -> anyhow::Result<Outcome> {
+    // The hasher of the standard library is seeded by the system: a draw without another dependency.
+    let seed = std::hash::RandomState::new().build_hasher().finish();
+    let arguments = ["test", "--locked", "--package", "journal", "--test", "main", "--", "crash::", "model::"];
+    let (ok, log) = place.run("crash", Command::new("cargo").args(arguments).env("SEED", seed.to_string()))?;
+    Ok(Outcome { ok, cases: Tally::of_cargo(&log), note: Some(format!("seed {seed}")), log })
 }
 
 /// Documentation is read with private items, so links to them are welcome.

@@ -1,7 +1,8 @@
 //! Documented: every `pub` item and field has a doc comment.
 //!
 //! rustc's `missing_docs` sees only what a library exports; this rule reads the text, so it also covers binaries and
-//! private modules. Re-exports are documented where they are defined, modules by their essay. Test code is left out.
+//! private modules. Re-exports are documented where they are defined, modules by their essay, flattened fields by the
+//! fields of their type. Test code is left out.
 
 use crate::tidy::report::Finding;
 use crate::tidy::scan::is_word;
@@ -62,7 +63,10 @@ fn is_documented(above: &[&str]) -> bool {
     for line in above.iter().rev().map(|line| line.trim()) {
         if inside_attribute {
             inside_attribute = !line.starts_with("#[");
-        } else if line.starts_with("///") || line.ends_with("*/") || line.starts_with("#[doc") {
+        } else if ["///", "#[doc", "#[command(flatten)]", "#[serde(flatten)]"]
+            .iter()
+            .any(|start| line.starts_with(start))
+        {
             return true;
         } else if line.starts_with("#[") || line.starts_with("//") {
             continue;
@@ -92,6 +96,8 @@ mod tests {
     fn documented_private_reexported_and_test_items_pass() {
         let text = "/// Doc.\n#[cfg_attr(\n    a,\n    b\n)]\npub fn f() {}\npub use a::b;\npub mod c;\npub(crate) fn g() {}\n\
                     #[cfg(test)]\nmod tests {\n    pub fn h() {}\n}\nstatic S: &str = \"\npub fn i() {}\";\n";
-        assert!(found(check, &[("a.rs", text), ("crates/a/tests/main.rs", "pub fn j() {}")]).is_empty());
+        let flattened = "/// Doc.\npub struct S {\n    #[command(flatten)]\n    pub place: Place,\n}\n";
+        let files = [("a.rs", text), ("b.rs", flattened), ("crates/a/tests/main.rs", "pub fn j() {}")];
+        assert!(found(check, &files).is_empty());
     }
 }
