@@ -54,9 +54,9 @@ need() {
 # engine, committers, commits per second, p50 and p99 in microseconds
 note() { echo "$1 $2 $3 $4 $5" | tee -a "$results" >&2; }
 
-run_ours() { # both lines come from one program, which interleaves them in three rounds of its own
+run_ours() { # both lines come from one program, which interleaves them in nine turns of its own
     local each
-    each=$(awk "BEGIN { print $seconds / 3 }")
+    each=$(awk "BEGIN { print $seconds / 9 }")
     "$bench" "$dir/ours" "$each" "$1" | awk '$1 == "bare" || $1 == "journal" { print $1, $3, $4, $5 }' |
         while read -r engine rate p50 p99; do note "$engine" "$1" "$rate" "$p50" "$p99"; done
 }
