@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use hl7::{Message, Path, SegmentName, Which};
 
 use super::context::Context;
+use super::machine::Machine;
 use super::syntax::{Base, Condition, Expression, Kind, Reference, Relation, Test};
 
 /// What an index looks at.
@@ -61,13 +62,8 @@ impl Index {
         Index { count, columns }
     }
 
-    /// The rules that may hold, in order. `text` reads a field as conditions do.
-    pub(super) fn candidates(
-        &self,
-        message: &Message<'_>,
-        context: &Context<'_>,
-        text: impl Fn(&[u8]) -> String,
-    ) -> Bits {
+    /// The rules that may hold, in order. The machine reads fields as conditions do.
+    pub(super) fn candidates(&self, message: &Message<'_>, context: &Context<'_>, machine: &Machine<'_, '_>) -> Bits {
         let words = self.count.div_ceil(64);
         let mut candidates = vec![u64::MAX; words];
         if let Some(last) = candidates.last_mut().filter(|_| !self.count.is_multiple_of(64)) {
@@ -75,10 +71,10 @@ impl Index {
         }
         for column in &self.columns {
             let value = match &column.path {
-                Some(path) => text(message.get(path).bytes()),
-                None => context.service.to_owned(),
+                Some(path) => machine.text(message.get(path).bytes()),
+                None => context.service.into(),
             };
-            let named = column.rules.get(&value);
+            let named = column.rules.get(&*value);
             for (word, candidate) in candidates.iter_mut().enumerate() {
                 *candidate &= column.free[word] | named.map_or(0, |bits| bits[word]);
             }

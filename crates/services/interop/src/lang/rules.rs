@@ -144,7 +144,7 @@ impl Rules {
     /// A condition could not be evaluated, such as a lookup without a default.
     pub fn decide(&self, message: &Message<'_>, context: &Context<'_>) -> Result<Decision, RunError> {
         let machine = Machine::read(&self.tables, message, context);
-        let candidates = self.index.candidates(message, context, |raw| machine.text(raw).into_owned());
+        let candidates = self.index.candidates(message, context, &machine);
         self.decide_among(numbers(&candidates), machine)
     }
 

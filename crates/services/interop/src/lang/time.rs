@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! HL7:       YYYY[MM[DD[HH[MM[SS[.S[S[S[S]]]]]]]]][+/-ZZZZ]          (v2.5.1, 2.A.22 DTM)
-//! patterns:  yyyy yy  MM M MMM  dd d  HH H hh h  mm m  ss s  S..SSSSSS  a  Z XXX  'text'
+//! patterns:  yyyy yy  MM M MMM  dd d  HH H hh h  mm m  ss s  S..SSSSSS  a  Z (and X three times)  'text'
 //! ```
 //!
 //! A time is what a clock on a wall shows, with the offset that was written beside it, if any; a change of form never

@@ -1,4 +1,12 @@
-//! Statements.
+//! Statements: edits, loops, choices, variables and calls, each to a few operations.
+//!
+//! ```text
+//! for each OBX as o { set o-1 = 'x' }      EachSegment o;  next: Next o, exit end;  SetConstant;  Jump next;  end:
+//! if A { x } else { y }                    A;  JumpUnless other;  x;  Jump end;  other: y;  end:
+//! ```
+//!
+//! What a statement may name is checked here: whole segments against fields, one place against many, delimiters that
+//! must not change. A name lives to the end of its block.
 
 use hl7::{Path, Which};
 

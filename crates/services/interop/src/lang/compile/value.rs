@@ -1,4 +1,10 @@
-//! Values and functions.
+//! Values and functions: what leaves one value on the stack.
+//!
+//! A literal is a constant of the program. Numbers that count (a start, a width, days) and forms of time are literals
+//! too and go into the operation, so they are checked when the file is loaded. Defaults of `lookup` and `date`, and the
+//! later values of `coalesce`, are only worked out if they are needed: operations jump over them.
+//!
+//! Not here: user functions and arithmetic, which the language does not have.
 
 use super::super::content;
 use super::super::diagnostic::{Fault, Span, suggest};
