@@ -266,11 +266,12 @@ impl Ledger {
                 let delay = if state.full { FULL_DELAY } else { NOTE_DELAY };
                 let (next, waited) = self.work.wait_timeout(state, delay).unwrap_or_else(PoisonError::into_inner);
                 state = next;
-                if waited.timed_out() && !state.notes.is_empty() {
-                    if let Some(last) = self.write_notes(&mut state) {
-                        state.claimed = Some(last);
-                        return Some(last);
-                    }
+                if waited.timed_out()
+                    && !state.notes.is_empty()
+                    && let Some(last) = self.write_notes(&mut state)
+                {
+                    state.claimed = Some(last);
+                    return Some(last);
                 }
             }
         }

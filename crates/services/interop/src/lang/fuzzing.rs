@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hl7::{Draft, Message};
 
-use super::{Context, Diagnostic, Outcome, Rules, Source, Table, Tables, Transforms};
+use super::{Context, Diagnostic, Rules, Source, Table, Tables, Transforms};
 
 /// The operations rules may send to.
 const OPERATIONS: [&str; 2] = ["billing", "registry"];

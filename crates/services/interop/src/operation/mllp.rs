@@ -48,6 +48,10 @@ impl Link {
             return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
         };
         let control_id = message.get(&CONTROL).bytes();
+        if control_id.trim_ascii_end().is_empty() && !settings.commit_bytes {
+            let reason = "the transformed message has no MSH-10: no acknowledgement could name it".to_owned();
+            return Answer::Impossible { reason };
+        }
         let (mut stream, mut decoder) = match self.open.take() {
             Some(open) => open,
             None => match connect(operation, settings).await {
@@ -103,7 +107,7 @@ struct Expected<'a> {
 /// else it precedes the acknowledgement and is passed over; one that says no is always an answer.
 async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<'_>) -> io::Result<Answer> {
     loop {
-        while let Some(event) = decoder.next() {
+        for event in decoder.by_ref() {
             match event {
                 Event::Frame(frame) => {
                     if let Some(answer) = read(&frame, expected) {
@@ -145,8 +149,8 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
     let Some(received) = ack::read(&message) else {
         return Some(unreadable("a message without a readable MSA"));
     };
-    if received.control_id != expected.control_id {
-        if received.control_id == expected.previous && !expected.previous.is_empty() {
+    if !ack::matches(&received, expected.control_id) {
+        if ack::matches(&received, expected.previous) {
             return None;
         }
         let note = "an acknowledgement of another message (MSA-2)".to_owned();

@@ -80,8 +80,12 @@ impl Lane {
         loop {
             let orders = self.orders.borrow_and_update().clone();
             let line = Arc::clone(&self.queue.lanes()[self.lane]);
-            if *self.around.stop.borrow() || (orders.retired && line.is_empty()) {
+            if *self.around.stop.borrow() {
                 return;
+            }
+            if orders.retired && line.is_empty() {
+                // Nothing more is expected, but a message taken in before the reload may still come.
+                self.sender = None;
             }
             let entry = tokio::select! {
                 biased;
@@ -115,7 +119,7 @@ impl Lane {
                 if warn {
                     tracing::warn!(
                         operation = self.queue.name,
-                        message = entry.id,
+                        id = entry.id,
                         reply = note,
                         "delivered, with a warning by the reply table"
                     );
@@ -126,7 +130,7 @@ impl Lane {
             Next::Fail { note } => {
                 tracing::error!(
                     operation = self.queue.name,
-                    message = entry.id,
+                    id = entry.id,
                     reason = note,
                     "given up; `terrace message resend` sends it again"
                 );
@@ -138,7 +142,7 @@ impl Lane {
                 if self.tries.worth_a_line() {
                     tracing::warn!(
                         operation = self.queue.name,
-                        message = entry.id,
+                        id = entry.id,
                         tries = self.tries.count(),
                         waiting = self.queue.depth(),
                         reason,
@@ -171,7 +175,7 @@ impl Lane {
     fn suspend(&mut self, entry: &Entry, reason: &str) {
         tracing::error!(
             operation = self.queue.name,
-            message = entry.id,
+            id = entry.id,
             reason,
             "suspended; `terrace operation resume` goes on"
         );

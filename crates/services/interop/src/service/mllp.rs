@@ -183,9 +183,20 @@ impl Connection {
         let mut answers = Vec::new();
         let mut due = Vec::new();
         loop {
-            while let Some(event) = decoder.next() {
+            for event in decoder.by_ref() {
                 let service = Arc::clone(&self.service.borrow());
-                due.extend(self.event(&service, event).await);
+                let mut taking = std::pin::pin!(self.event(&service, event));
+                let taken = tokio::select! {
+                    biased;
+                    taken = &mut taking => taken,
+                    () = std::future::ready(()) => {
+                        // It waits for room, maybe for long: what is stored already is not kept waiting with it.
+                        self.settle(&service, &mut due, &mut answers).await?;
+                        flush(stream, &mut answers).await?;
+                        taking.await
+                    }
+                };
+                due.extend(taken);
                 if due.len() == PIPELINE {
                     self.settle(&service, &mut due, &mut answers).await?;
                     flush(stream, &mut answers).await?;
