@@ -44,7 +44,10 @@ impl Parser<'_> {
         let action = self.nested(Self::action)?;
         let span = self.scan.since(start);
         if !self.scan.at_statement_end() {
-            return Err(self.scan.unexpected("the end of the line").hint("one statement a line, or `;` between two"));
+            return Err(self
+                .scan
+                .unexpected("the end of the line")
+                .hint("one statement a line, or `;` between two; values are joined by +"));
         }
         Ok(Statement { action, span })
     }
@@ -179,7 +182,11 @@ impl Parser<'_> {
         if !self.scan.accept("{") {
             let fault = self.scan.unexpected(&format!("`{{` {of}"));
             let symbol = self.scan.sees("&") || self.scan.sees("|");
-            return Err(if symbol { fault.hint("conditions are joined by `and` and `or`") } else { fault });
+            return Err(fault.hint(if symbol {
+                "conditions are joined by `and` and `or`"
+            } else {
+                "what is done under a condition or in a loop stands in braces: { ... }"
+            }));
         }
         let opened = self.scan.since(start);
         let block = self.statements(true);
