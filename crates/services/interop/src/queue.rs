@@ -99,7 +99,7 @@ pub struct Orders {
     pub operation: Arc<production::Operation>,
     /// Suspended: the head stays where it is.
     pub suspended: bool,
-    /// No longer in the production: ends when its lines are empty.
+    /// No longer in the production: gives its connections back when its lines are empty.
     pub retired: bool,
 }
 

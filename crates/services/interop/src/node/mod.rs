@@ -102,7 +102,8 @@ pub struct Node {
     engine: Arc<Engine>,
     services: Mutex<BTreeMap<String, Running>>,
     lanes: Mutex<Vec<JoinHandle<()>>>,
-    /// Queues of operations that a reload took away and that are not empty yet, besides those of the plan.
+    /// Queues of operations that a reload took away. They stay, with their lanes: a message that was on its way in when
+    /// the operation went may yet come, and the operation may be back, when its queue must not be served twice.
     retired: Mutex<Vec<Arc<Queue>>>,
     homeless: Mutex<Found>,
     committers: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -234,7 +235,6 @@ impl Node {
                 () = tokio::time::sleep(UPKEEP) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            lock(&self.retired).retain(|queue| queue.depth() > 0);
             let node = Arc::clone(&self);
             let done = tokio::task::spawn_blocking(move || node.truncate()).await;
             if let Ok(Err(error)) = done {

@@ -77,15 +77,12 @@ impl Node {
                 ready.push(bind(service).await?);
             }
         }
-        let plan = self.plan_for(&production, &mut changes);
-        let fresh: Vec<Arc<Queue>> = {
-            let old = self.engine.plan();
-            plan.queues.iter().filter(|q| !old.queues.iter().any(|o| Arc::ptr_eq(o, q))).cloned().collect()
-        };
+        let (plan, fresh) = self.plan_for(&production, &mut changes);
+        // Before anybody can put a newer message in front of them.
+        self.adopt_homeless(&plan)?;
         self.engine.replace_plan(plan);
         self.start_lanes(&fresh);
         self.swap_services(&production, ready, &mut changes)?;
-        self.adopt_homeless()?;
         super::status::write_ready(self)?;
         tracing::info!(changes = changes.len(), "production reloaded");
         Ok(changes)
@@ -103,15 +100,19 @@ impl Node {
         }
     }
 
-    /// The plan of a new production: queues of operations that stay, new ones for those that came.
-    fn plan_for(&self, production: &Arc<Production>, changes: &mut Vec<String>) -> Plan {
+    /// The plan of a new production: queues of operations that stay or are back, and new ones for those that came,
+    /// which are listed as they have no lanes yet.
+    fn plan_for(&self, production: &Arc<Production>, changes: &mut Vec<String>) -> (Plan, Vec<Arc<Queue>>) {
         let old = self.engine.plan();
         let mut kept: BTreeMap<&str, &Arc<Queue>> = old.queues.iter().map(|q| (q.name.as_str(), q)).collect();
         let mut retired = lock(&self.retired);
-        let mut queues = Vec::new();
+        let (mut queues, mut fresh) = (Vec::new(), Vec::new());
         for operation in &production.operations {
             let name = operation.name.as_str();
             let back = retired.iter().position(|queue| queue.name == name).map(|at| retired.swap_remove(at));
+            if back.is_some() {
+                changes.push(format!("operation {name} is back"));
+            }
             let queue = match kept.remove(name).cloned().or(back) {
                 Some(queue) => {
                     let before = queue.orders().borrow().operation.settings.clone();
@@ -129,7 +130,9 @@ impl Node {
                 }
                 None => {
                     changes.push(format!("operation {name} came"));
-                    Arc::new(Queue::new(Arc::clone(operation), false))
+                    let suspended = lock(&self.homeless).suspended.contains(name);
+                    fresh.push(Arc::new(Queue::new(Arc::clone(operation), suspended)));
+                    Arc::clone(&fresh[fresh.len() - 1])
                 }
             };
             queues.push(queue);
@@ -139,7 +142,7 @@ impl Node {
             queue.order(|orders| orders.retired = true);
             retired.push(Arc::clone(queue));
         }
-        Plan { production: Arc::clone(production), queues }
+        (Plan { production: Arc::clone(production), queues }, fresh)
     }
 
     fn swap_services(
@@ -176,11 +179,10 @@ impl Node {
     }
 
     /// Queues what waited for an operation that is back.
-    fn adopt_homeless(&self) -> Result<(), InteropError> {
+    fn adopt_homeless(&self, plan: &Plan) -> Result<(), InteropError> {
         let mut found = lock(&self.homeless);
         found.homeless.clear();
-        let plan = self.engine.plan();
-        let queued = crate::recovery::requeue(self.engine.ledger.journal(), &plan, &mut found)?;
+        let queued = crate::recovery::requeue(self.engine.ledger.journal(), plan, &mut found)?;
         if queued > 0 {
             tracing::info!(queued, "messages that waited for an operation go out now");
         }

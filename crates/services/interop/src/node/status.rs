@@ -45,7 +45,7 @@ pub struct OperationStatus {
     pub retried: u64,
     /// Stands still until resumed.
     pub suspended: bool,
-    /// No longer in the production; ends when empty.
+    /// No longer in the production; not shown when empty.
     pub retired: bool,
 }
 
@@ -120,7 +120,7 @@ impl Node {
             production: plan.production.name.clone(),
             data: self.options.data.clone(),
             services: self.service_status(),
-            operations: self.queues().iter().map(|queue| operation_status(queue)).collect(),
+            operations: self.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),
             homeless: lock(&self.homeless).homeless.clone(),
             journal: JournalStatus {
                 device: self.device.clone(),
@@ -166,6 +166,10 @@ impl Node {
         };
         services.iter().filter_map(status).collect()
     }
+}
+
+fn is_shown(operation: &OperationStatus) -> bool {
+    !operation.retired || operation.waiting > 0
 }
 
 fn operation_status(queue: &Queue) -> OperationStatus {
