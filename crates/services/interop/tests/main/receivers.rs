@@ -1,0 +1,244 @@
+//! Receivers that do not answer, answer late, wrong, in rubbish or not at all; and the reply table.
+
+use hl7::mllp;
+use interop::record::Fate;
+
+use crate::receiver::{Receiver, ack};
+use crate::rig::{Rig, Running, adt, until};
+use crate::sender::framed;
+
+/// A node whose operation `out` has these settings, its receiver, and the given messages in its queue.
+async fn queued(settings: &str, ids: &[&str]) -> (Rig, Running, Receiver) {
+    let receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    rig.operation("out", receiver.address, settings);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for id in ids {
+        sender.accepted(&adt(id)).await;
+    }
+    (rig, running, receiver)
+}
+
+/// Fate and note of every output, in order.
+async fn fates(running: &Running, count: usize) -> Vec<(Fate, String)> {
+    running.fated(count).await.into_iter().map(|fate| (fate.fate, fate.note)).collect()
+}
+
+const SOON: &str = "ack_timeout = \"40ms\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_ack_never_matches_the_next_message() {
+    let (_rig, running, mut receiver) = queued("ack_timeout = \"40ms\"\n[reply]\ntimeout = \"fail\"\n", &["1"]).await;
+    let first = receiver.next_is("1").await;
+    receiver.closed(first.connection).await;
+    assert_eq!(fates(&running, 1).await, [(Fate::Failed, "no answer within 40ms".to_owned())]);
+    running.sender().await.accepted(&adt("2")).await;
+    let second = receiver.next_is("2").await;
+    assert_ne!(second.connection, first.connection, "the socket with the missing answer is not used again");
+    first.answer("AA");
+    second.write(&ack("AA", "1"));
+    second.answer("AE");
+    assert_eq!(fates(&running, 2).await[1], (Fate::Failed, "AE".to_owned()), "the late one is credited to nobody");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_never_answers_gets_the_message_again_on_a_new_connection() {
+    let (_rig, running, mut receiver) = queued(SOON, &["1", "2"]).await;
+    for connection in 0..3 {
+        let arrival = receiver.next_is("1").await;
+        assert_eq!(arrival.connection, connection);
+        receiver.closed(connection).await;
+    }
+    assert_eq!(running.waiting("out"), 2);
+    let mut last = receiver.next_is("1").await;
+    // Slower than a receiver that answers at once, it may be cut off again; then the message comes once more.
+    let answered = loop {
+        last.answer("AA");
+        let next = receiver.next().await;
+        if next.id() == "2" {
+            break next;
+        }
+        last = next;
+    };
+    answered.answer("AA");
+    running.idle("out").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_acknowledgement_of_this_message_closes_the_connection_and_it_is_sent_again() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2"]).await;
+    let answers: [(&str, Vec<u8>); 6] = [
+        ("of another message", ack("AA", "other")),
+        ("a message without MSA", framed(&adt("1"))),
+        ("no message", framed("what?")),
+        ("a code that is none", ack("OK", "1")),
+        ("without a frame", b"MSH|^~\\&|R||||20260101||ACK|r1|P|2.5\rMSA|AA|1\r".to_vec()),
+        ("rubbish", vec![b'x'; 100]),
+    ];
+    for (connection, (what, answer)) in answers.iter().enumerate() {
+        let arrival = receiver.next_is("1").await;
+        assert_eq!(arrival.connection, connection, "{what}");
+        arrival.write(answer);
+        receiver.closed(connection).await;
+    }
+    receiver.next_is("1").await.answer("AA");
+    receiver.next_is("2").await.answer("AA");
+    assert_eq!(fates(&running, 2).await, [(Fate::Delivered, "AA".to_owned()), (Fate::Delivered, "AA".to_owned())]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_goes_away_gets_the_message_again_and_uses_up_no_tries() {
+    let (_rig, running, mut receiver) =
+        queued("[retry]\nfirst = \"1ms\"\nmax = \"1ms\"\nattempts = 2\n", &["1", "2"]).await;
+    for _ in 0..5 {
+        receiver.next_is("1").await.close();
+    }
+    receiver.next_is("1").await.answer("AR");
+    receiver.next_is("1").await.answer("AR");
+    receiver.next_is("2").await.answer("AA");
+    let expected = [(Fate::Failed, "AR, after 2 tries".to_owned()), (Fate::Delivered, "AA".to_owned())];
+    assert_eq!(fates(&running, 2).await, expected);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_fails_the_message_and_goes_on_and_a_rejection_keeps_it_at_the_head() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2", "3"]).await;
+    receiver.next_is("1").await.answer("AE");
+    receiver.next_is("2").await.answer("AR");
+    receiver.next_is("2").await.answer("CR");
+    receiver.next_is("2").await.answer("AA");
+    let third = receiver.next_is("3").await;
+    assert_eq!(third.connection, 0, "an answer that is one keeps the connection");
+    third.answer("CE");
+    let expected = [(Fate::Failed, "AE"), (Fate::Delivered, "AA"), (Fate::Failed, "CE")];
+    assert_eq!(fates(&running, 3).await, expected.map(|(fate, note)| (fate, note.to_owned())));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_message_is_outstanding_on_a_lane() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2", "3"]).await;
+    for id in ["1", "2", "3"] {
+        let arrival = receiver.next_is(id).await;
+        // Another message through the node and back: time enough for a second one to come, if one came.
+        running.sender().await.accepted(&adt("more")).await;
+        assert!(receiver.is_idle(), "a second message before the first was answered");
+        arrival.answer("AA");
+    }
+    for _ in 0..3 {
+        receiver.next_is("more").await.answer("AA");
+    }
+    running.idle("out").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_acknowledgement_completes_and_the_application_one_that_follows_late_is_passed_over() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2"]).await;
+    let first = receiver.next_is("1").await;
+    first.answer("CA");
+    let second = receiver.next_is("2").await;
+    assert_eq!(second.connection, first.connection);
+    first.answer("AE");
+    second.answer("AA");
+    let expected = [(Fate::Delivered, "CA".to_owned()), (Fate::Delivered, "AA".to_owned())];
+    assert_eq!(fates(&running, 2).await, expected);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_response_message_is_an_acknowledgement_and_so_is_one_with_blanks_about_the_id() {
+    let (_rig, running, mut receiver) = queued("", &["1", "2 ", "3"]).await;
+    receiver.next_is("1").await.write(&framed("MSH|^~\\&|R||||2026||ADR^A19|r1|P|2.5\rMSA|AA|1\rPID|1||7\r"));
+    let padded = receiver.next().await;
+    padded.write(&ack("AA", "2"));
+    receiver.next_is("3").await.write(&ack("AA", "3  "));
+    assert_eq!(fates(&running, 3).await.iter().filter(|(fate, _)| *fate == Fate::Delivered).count(), 3);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_over_its_bound_is_none() {
+    let (_rig, running, mut receiver) =
+        queued("reply_bytes = \"1KiB\"\n[reply]\nunreadable = \"fail\"\n", &["1"]).await;
+    let arrival = receiver.next_is("1").await;
+    arrival.write(&framed(&format!("MSH|^~\\&|R\rMSA|AA|1|{}\r", "x".repeat(5_000))));
+    let note = "no acknowledgement: an answer over reply_bytes".to_owned();
+    assert_eq!(fates(&running, 1).await, [(Fate::Failed, note)]);
+    receiver.closed(0).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reply_table_says_what_follows_from_an_answer() {
+    let table = "ack_timeout = \"40ms\"\n[reply]\nAE = \"complete\"\nAR = \"warn\"\nCE = \"retry\"\nCA = \"fail\"\n\
+                 timeout = \"complete\"\nwrong-id = \"fail\"\nunreadable = \"warn\"\n";
+    let (_rig, running, mut receiver) = queued(table, &["1", "2", "3", "4", "5", "6", "7"]).await;
+    receiver.next_is("1").await.answer("AE");
+    receiver.next_is("2").await.answer("AR");
+    receiver.next_is("3").await.answer("CE");
+    receiver.next_is("3").await.answer("AA");
+    receiver.next_is("4").await.answer("CA");
+    let silent = receiver.next_is("5").await;
+    receiver.closed(silent.connection).await;
+    receiver.next_is("6").await.write(&ack("AA", "x"));
+    receiver.next_is("7").await.write(&framed("x"));
+    let (delivered, failed) = (Fate::Delivered, Fate::Failed);
+    let fates: Vec<Fate> = fates(&running, 7).await.into_iter().map(|(fate, _)| fate).collect();
+    assert_eq!(fates, [delivered, delivered, delivered, failed, delivered, failed, delivered]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_restart() {
+    let (rig, running, mut receiver) = queued("[reply]\nAR = \"suspend\"\n", &["1", "2"]).await;
+    receiver.next_is("1").await.answer("AR");
+    until("it is suspended", || running.is_suspended("out").then_some(())).await;
+    running.sender().await.accepted(&adt("3")).await;
+    assert!(receiver.is_idle());
+    running.stop().await;
+    let running = rig.start().await;
+    assert!(running.is_suspended("out") && running.waiting("out") == 3 && receiver.is_idle());
+    running.ask("resume out").await.expect("it is there");
+    for id in ["1", "2", "3"] {
+        receiver.next_is(id).await.answer("AA");
+    }
+    running.idle("out").await;
+    running.ask("suspend out").await.expect("it is there");
+    running.stop().await;
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("4")).await;
+    assert!(running.is_suspended("out") && receiver.is_idle());
+    running.ask("resume out").await.expect("it is there");
+    receiver.next_is("4").await.answer("AA");
+    running.stop().await;
+    let running = rig.start().await;
+    assert!(!running.is_suspended("out") && running.waiting("out") == 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_mllp_cannot_carry_or_nobody_could_acknowledge_fails_instead_of_blocking_the_line() {
+    let receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    rig.write(
+        "rules/main.rules",
+        "match first\nrule a when MSH-10 = \"1\" { send to out using nameless }\nrule b { send to out }\n",
+    )
+    .write("transforms/nameless.hl7t", "delete MSH-10\n");
+    let running = rig.start().await;
+    let out = receiver.accepting();
+    for id in ["1", "2"] {
+        running.sender().await.accepted(&adt(id)).await;
+    }
+    assert_eq!(out.received(1).await, ["2"]);
+    let expected = [(Fate::Failed, "the transformed message has no MSH-10: no acknowledgement could name it")];
+    assert_eq!(fates(&running, 2).await[0], expected.map(|(fate, note)| (fate, note.to_owned()))[0]);
+    assert!(mllp::uncarriable(&out.bodies()[0]).is_none());
+    running.stop().await;
+}

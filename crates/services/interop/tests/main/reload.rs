@@ -1,0 +1,208 @@
+//! Another production in force without a restart: whole or not at all, and nobody is disconnected or forgotten.
+
+use std::net::TcpListener;
+
+use interop::InteropError;
+
+use crate::receiver::{Accepting, Down, Receiver};
+use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
+use crate::sender::Sender;
+
+async fn reload(running: &Running) -> Vec<String> {
+    let changes = running.ask("reload").await.expect("the production is right");
+    serde_json::from_value(changes).expect("a list of texts")
+}
+
+/// A port that was free just now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_connection_gets_the_new_rules_with_its_next_message() {
+    let (one, two) = (Accepting::start().await, Accepting::start().await);
+    let rig = Rig::to(one.address);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("1")).await;
+    rig.operation("two", two.address, "").write("rules/main.rules", "match first\nrule all { send to two }\n");
+    assert_eq!(reload(&running).await, ["operation two came"]);
+    sender.accepted(&adt("2")).await;
+    rig.service("in", "[intake]\ntypes = [\"ORU\"]\n");
+    reload(&running).await;
+    assert_eq!(sender.ask(&adt("3")).await.short(), "AR 3");
+    assert_eq!((one.received(1).await, two.received(1).await), (vec!["1".to_owned()], vec!["2".to_owned()]));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole() {
+    let (one, two) = (Accepting::start().await, Accepting::start().await);
+    let rig = Rig::to(one.address);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    rig.operation("two", two.address, "").write("rules/main.rules", "match first\nrule all { send to thre }\n");
+    let Err(InteropError::Refused(problem)) = running.ask("reload").await else { panic!("it is wrong") };
+    assert!(problem.contains("rules/main.rules:2:"), "{problem}");
+    sender.accepted(&adt("1")).await;
+    // Right, but for a port that somebody holds.
+    let holder = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = holder.local_addr().expect("it is bound");
+    rig.write("rules/main.rules", "match first\nrule all { send to two }\n")
+        .write("services/more.toml", &format!("kind = \"mllp\"\nlisten = \"{taken}\"\n"))
+        .service("another", "");
+    let Err(InteropError::Refused(problem)) = running.ask("reload").await else { panic!("the port is taken") };
+    assert!(problem.contains("service more: cannot listen on"), "{problem}");
+    assert_eq!(running.status().services.len(), 1);
+    assert_eq!(running.status().operations.len(), 1);
+    sender.accepted(&adt("2")).await;
+    assert_eq!(one.received(2).await, ["1", "2"]);
+    drop(holder);
+    reload(&running).await;
+    sender.accepted(&adt("3")).await;
+    assert_eq!(two.received(1).await, ["3"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_come_move_and_go() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    let (first, second) = (free_port(), free_port());
+    let listen = |port: u16| format!("kind = \"mllp\"\nlisten = \"127.0.0.1:{port}\"\nrules = \"main\"\n");
+    rig.write("services/moves.toml", &listen(first));
+    let running = rig.start().await;
+    let mut stays = running.sender().await;
+    stays.accepted(&adt("1")).await;
+    let mut moves = Sender::connect(running.address("moves")).await;
+    moves.accepted(&adt("2")).await;
+    rig.write("services/moves.toml", &listen(second)).service("comes", "");
+    let mut changes = reload(&running).await;
+    changes.sort();
+    assert_eq!(changes, ["service comes listens anew", "service moves listens anew"]);
+    assert_eq!(moves.answer_or_end().await, None, "the old socket's connections end");
+    assert_eq!(running.address("moves").port(), second);
+    Sender::connect(running.address("moves")).await.accepted(&adt("3")).await;
+    let mut comes = Sender::connect(running.address("comes")).await;
+    comes.accepted(&adt("4")).await;
+    let gone = running.address("comes");
+    rig.remove("services/comes.toml");
+    assert_eq!(reload(&running).await, ["service comes went"]);
+    assert_eq!(comes.answer_or_end().await, None);
+    until("nobody listens there", || std::net::TcpStream::connect(gone).is_err().then_some(())).await;
+    stays.accepted(&adt("5")).await;
+    assert_eq!(out.received(5).await, ["1", "2", "3", "4", "5"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_went_sends_what_it_has_and_one_that_comes_back_goes_on_in_order() {
+    let down = Down::new();
+    let rig = Rig::to(down.address);
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for id in ["1", "2"] {
+        sender.accepted(&adt(id)).await;
+    }
+    let operation = std::fs::read_to_string(rig.folder().join("operations/out.toml")).expect("it is there");
+    rig.remove("operations/out.toml").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
+    assert_eq!(reload(&running).await, ["operation out went (2 messages still go out)"]);
+    sender.accepted(&adt("dropped")).await;
+    assert_eq!(running.waiting("out"), 2);
+    // Back before it was empty, and gone and back once more.
+    for _ in 0..2 {
+        rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
+        reload(&running).await;
+        sender.accepted(&adt("3")).await;
+        rig.remove("operations/out.toml").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
+        reload(&running).await;
+    }
+    let mut receiver = down.up();
+    for id in ["1", "2", "3", "3"] {
+        let arrival = receiver.next_is(id).await;
+        // Another reload wakes whoever pauses between two tries; nobody else serves this queue.
+        reload(&running).await;
+        sender.accepted(&adt("dropped")).await;
+        assert!(receiver.is_idle(), "{id} once");
+        arrival.answer("AA");
+    }
+    running.fated(4).await;
+    assert!(receiver.is_idle(), "each once");
+    // Gone and empty: its connection is closed, and it works when it is back.
+    receiver.closed(0).await;
+    rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
+    reload(&running).await;
+    sender.accepted(&adt("4")).await;
+    receiver.next_is("4").await.answer("AA");
+    running.idle("out").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_for_room_while_its_operation_goes_is_delivered_all_the_same() {
+    let mut receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    rig.operation("out", receiver.address, "[queue]\nmessages = 1\n");
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("1")).await;
+    let first = receiver.next_is("1").await;
+    sender.send(&adt("2")).await;
+    assert!(sender.is_silent().await);
+    rig.remove("operations/out.toml").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
+    reload(&running).await;
+    first.answer("AA");
+    receiver.next_is("2").await.answer("AA");
+    assert_eq!(sender.answer().await.short(), "AA 2");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_wait_for_an_operation_that_the_production_lost_and_go_out_first_when_it_is_back() {
+    let down = Down::new();
+    let rig = Rig::to(down.address);
+    let running = rig.start().await;
+    for id in ["1", "2"] {
+        running.sender().await.accepted(&adt(id)).await;
+    }
+    running.stop().await;
+    let operation = std::fs::read_to_string(rig.folder().join("operations/out.toml")).expect("it is there");
+    rig.remove("operations/out.toml").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
+    // Twice, since a restart must not forget them either.
+    for _ in 0..2 {
+        let running = rig.start().await;
+        assert_eq!(running.status().homeless.get("out"), Some(&2));
+        running.stop().await;
+    }
+    let running = rig.start().await;
+    rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
+    reload(&running).await;
+    assert!(running.status().homeless.is_empty());
+    running.sender().await.accepted(&adt("3")).await;
+    let out = down.up().accepting();
+    assert_eq!(out.received(3).await, ["1", "2", "3"]);
+    running.idle("out").await;
+    running.stop().await;
+    let running = rig.start().await;
+    assert_eq!((running.waiting("out"), running.status().homeless.len()), (0, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspension_is_kept_while_the_operation_is_not_in_the_production() {
+    let mut receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    let running = rig.start().await;
+    running.ask("suspend out").await.expect("it is there");
+    running.sender().await.accepted(&adt("1")).await;
+    running.stop().await;
+    let operation = std::fs::read_to_string(rig.folder().join("operations/out.toml")).expect("it is there");
+    rig.remove("operations/out.toml").write("rules/main.rules", "match first\nrule all { drop \"no\" }\n");
+    let running = rig.start().await;
+    rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
+    reload(&running).await;
+    assert!(running.is_suspended("out") && receiver.is_idle());
+    running.ask("resume out").await.expect("it is there");
+    receiver.next_is("1").await.answer("AA");
+    running.stop().await;
+}
