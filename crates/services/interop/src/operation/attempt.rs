@@ -8,6 +8,7 @@ use super::file;
 use super::mllp::Link;
 use super::reply::Answer;
 use crate::production::{Operation, settings};
+use crate::queue::Entry;
 
 /// Sends messages of one lane; holds the connection between them.
 pub(super) struct Sender {
@@ -27,10 +28,10 @@ impl Sender {
     }
 
     /// Tries once.
-    pub(super) async fn attempt(&mut self, operation: &Operation, id: u64, frame: &Bytes) -> Answer {
+    pub(super) async fn attempt(&mut self, operation: &Operation, entry: &Entry, frame: &Bytes) -> Answer {
         match &operation.settings {
             settings::Operation::Mllp(settings) => self.link.exchange(operation, settings, frame).await,
-            settings::Operation::File(settings) => file::write(settings, id, frame).await,
+            settings::Operation::File(settings) => file::write(settings, entry.id, entry.output, frame).await,
         }
     }
 }

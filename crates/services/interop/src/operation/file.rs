@@ -1,8 +1,9 @@
 //! The file operation: one file a message, whole or not there.
 //!
 //! Written under a temporary name, flushed, renamed, and the folder flushed: a reader never sees half a message, and
-//! after the answer the file survives a loss of power. The name is the message id, so that a second delivery after a
-//! crash replaces the first instead of adding one.
+//! after the answer the file survives a loss of power. The name is the message id and the number of the output, so that a
+//! second delivery after a crash replaces the first instead of adding one. A file of that name with other content is
+//! another node's or another journal's: it is not replaced, and the operation says so.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,23 +14,31 @@ use super::reply::Answer;
 use crate::production::settings::FileOperation;
 
 /// Writes the message in `frame`.
-pub(super) async fn write(settings: &FileOperation, id: u64, frame: &Bytes) -> Answer {
+pub(super) async fn write(settings: &FileOperation, id: u64, output: u16, frame: &Bytes) -> Answer {
     let (settings, frame) = (settings.clone(), frame.clone());
-    let written = tokio::task::spawn_blocking(move || durable(&settings, id, &frame[1..frame.len() - 2])).await;
+    let name = format!("{id}-{output}");
+    let written = tokio::task::spawn_blocking(move || durable(&settings, &name, &frame[1..frame.len() - 2])).await;
     match written {
-        Ok(Ok(())) => Answer::Written,
+        Ok(Ok(true)) => Answer::Written,
+        Ok(Ok(false)) => Answer::Unreachable { reason: "a file of this name with other content is there".to_owned() },
         Ok(Err(error)) => Answer::Unreachable { reason: format!("the file cannot be written: {error}") },
         Err(_) => Answer::Unreachable { reason: "the node is stopping".to_owned() },
     }
 }
 
-fn durable(settings: &FileOperation, id: u64, body: &[u8]) -> io::Result<()> {
+/// Writes; `false` where another file has the name.
+fn durable(settings: &FileOperation, name: &str, body: &[u8]) -> io::Result<bool> {
     fs::create_dir_all(&settings.folder)?;
-    let name = settings.folder.join(format!("{id}{}", settings.suffix));
-    let temporary = settings.folder.join(format!(".{id}.part"));
+    let path = settings.folder.join(format!("{name}{}", settings.suffix));
+    match fs::read(&path) {
+        Ok(there) if there != body => return Ok(false),
+        _ => {}
+    }
+    let temporary = settings.folder.join(format!(".{name}.part"));
     let mut file = File::create(&temporary)?;
     file.write_all(body)?;
     file.sync_all()?;
-    fs::rename(&temporary, &name)?;
-    File::open(&settings.folder)?.sync_all()
+    fs::rename(&temporary, &path)?;
+    File::open(&settings.folder)?.sync_all()?;
+    Ok(true)
 }

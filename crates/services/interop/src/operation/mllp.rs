@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   (no link) --connect--> link --send--> wait --frame--> MSA-2 = our MSH-10 ? --> Reply (link kept)
-//!       ^                    |             |                   \ no --> WrongId      \
-//!       +---- closed <-------+-------------+------ timeout, end of stream, unreadable -+
+//!       ^                    |             |                   \ no --> WrongId
+//!       +---- closed <-------+-------------+------ timeout, end of stream, unreadable
 //! ```
 //!
-//! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; an answer counts
-//! only if it names our control id, so that a late answer is never credited to the next message.
+//! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; one that is kept
+//! is looked at before it is used again; an answer counts only if it names our control id, so that a late answer is
+//! never credited to the next message. Nothing waits without a bound.
 
 use std::io;
 use std::pin::Pin;
@@ -38,7 +39,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Sends `frame` and waits for its answer.
+    /// Sends `frame` and waits for its answer. A connection kept from the message before that turns out to be closed is
+    /// made anew at once: many receivers close when idle, and that is no failure.
     pub(super) async fn exchange(&mut self, operation: &Operation, settings: &MllpOperation, frame: &Bytes) -> Answer {
         let body = &frame[1..frame.len() - 2];
         if let Some(at) = mllp::uncarriable(body) {
@@ -48,41 +50,101 @@ impl Link {
             return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
         };
         let control_id = message.get(&CONTROL).bytes();
-        if control_id.trim_ascii_end().is_empty() && !settings.commit_bytes {
-            let reason = "the transformed message has no MSH-10: no acknowledgement could name it".to_owned();
-            return Answer::Impossible { reason };
+        if control_id.is_empty() {
+            return Answer::Impossible { reason: "the transformed message has no control id (MSH-10)".to_owned() };
         }
-        let (mut stream, mut decoder) = match self.open.take() {
-            Some(open) => open,
+        let kept = self.kept(control_id).await;
+        let reused = kept.is_some();
+        let answer = self.on(kept, operation, settings, frame, control_id).await;
+        match answer {
+            Answer::Unreachable { .. } | Answer::Unanswered { .. } if reused => {
+                self.on(None, operation, settings, frame, control_id).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The connection kept from before, if nothing speaks against using it: it is open, and all that has come on it
+    /// since is the late application acknowledgement of the message before.
+    async fn kept(&mut self, control_id: &[u8]) -> Option<(Stream, Decoder)> {
+        let (mut stream, mut decoder) = self.open.take()?;
+        // The same id again (a retry, or a second output of one message): a late answer could be credited to it.
+        if self.previous == control_id {
+            return None;
+        }
+        loop {
+            for event in decoder.by_ref() {
+                match event {
+                    Event::Frame(frame) if names(&frame, &self.previous) => {}
+                    _ => return None,
+                }
+            }
+            match arrived(&mut stream, &mut decoder).await {
+                None if !decoder.inside() => return Some((stream, decoder)),
+                Some(Ok(bytes)) if bytes > 0 => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// One exchange, on `link` or a new connection.
+    async fn on(
+        &mut self,
+        link: Option<(Stream, Decoder)>,
+        operation: &Operation,
+        settings: &MllpOperation,
+        frame: &Bytes,
+        control_id: &[u8],
+    ) -> Answer {
+        let (mut stream, mut decoder) = match link {
+            Some(link) => link,
             None => match connect(operation, settings).await {
                 Ok(stream) => (stream, decoder(settings)),
                 Err(reason) => return Answer::Unreachable { reason },
             },
         };
-        if let Err(error) = send(&mut stream, frame).await {
-            return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
-        }
         let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
-        let wait = tokio::time::timeout(settings.ack_timeout.0, answer(&mut stream, &mut decoder, &expected)).await;
+        let exchange = async {
+            if let Err(error) = send(&mut stream, frame).await {
+                return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
+            }
+            answer(&mut stream, &mut decoder, &expected).await.unwrap_or_else(|error| Answer::Unanswered {
+                reason: format!("the receiver went away before answering: {error}"),
+            })
+        };
+        // One bound on both: a receiver that stops reading would hold up a large message for ever.
+        let answer = tokio::time::timeout(settings.ack_timeout.0, exchange).await.unwrap_or_else(|_| Answer::Reply {
+            kind: ReplyKind::Timeout,
+            note: format!("no answer within {}", settings.ack_timeout),
+        });
         self.previous.clear();
         self.previous.extend_from_slice(control_id);
-        match wait {
-            Ok(Ok(answer)) => {
-                let ours = matches!(&answer, Answer::Reply { kind, .. } if !matches!(kind, ReplyKind::WrongId | ReplyKind::Unreadable));
-                if ours {
-                    self.open = Some((stream, decoder));
-                }
-                answer
-            }
-            Ok(Err(error)) => {
-                Answer::Unreachable { reason: format!("the receiver went away before answering: {error}") }
-            }
-            Err(_) => {
-                let note = format!("no answer within {}", settings.ack_timeout);
-                Answer::Reply { kind: ReplyKind::Timeout, note }
-            }
+        let ours = |kind: &ReplyKind| !matches!(kind, ReplyKind::WrongId | ReplyKind::Unreadable | ReplyKind::Timeout);
+        if matches!(&answer, Answer::Reply { kind, .. } if ours(kind)) {
+            self.open = Some((stream, decoder));
         }
+        answer
     }
+}
+
+/// Whether a frame is an acknowledgement of the message with this id.
+fn names(frame: &[u8], control_id: &[u8]) -> bool {
+    let received =
+        Message::parse(frame).ok().and_then(|message| ack::read(&message).map(|r| ack::matches(&r, control_id)));
+    !control_id.is_empty() && received == Some(true)
+}
+
+/// What has arrived without waiting: `None` = nothing.
+async fn arrived(stream: &mut Stream, decoder: &mut Decoder) -> Option<io::Result<usize>> {
+    let mut chunk = [0; 512];
+    let mut read = ReadBuf::new(&mut chunk);
+    let polled = std::future::poll_fn(|cx| match Pin::new(&mut *stream).poll_read(cx, &mut read) {
+        Poll::Pending => Poll::Ready(None),
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+    });
+    let result = polled.await?;
+    decoder.buffer().extend_from_slice(read.filled());
+    Some(result.map(|()| read.filled().len()))
 }
 
 fn decoder(settings: &MllpOperation) -> Decoder {

@@ -75,6 +75,19 @@ struct Lane {
     sender: Option<Sender>,
 }
 
+/// A lane that panics must not be gone in silence with its messages waiting: it stands still, visibly.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                operation = self.queue.name,
+                "a programming error stopped this operation; restart the node and report it"
+            );
+            self.queue.order(|orders| orders.suspended = true);
+        }
+    }
+}
+
 impl Lane {
     async fn run(mut self) {
         loop {
@@ -111,7 +124,7 @@ impl Lane {
             self.sender = Some(Sender::new(&orders.operation));
         }
         let sender = self.sender.as_mut().expect("made just now");
-        let answer = sender.attempt(&orders.operation, entry.id, &frame).await;
+        let answer = sender.attempt(&orders.operation, &entry, &frame).await;
         let next = reply::decide(&orders.operation.settings, &answer, &mut self.tries);
         self.queue.flows(matches!(next, Next::Complete { .. } | Next::Fail { .. }));
         match next {

@@ -6,7 +6,8 @@
 //! | AE, CE | yes | failed (it can be resent by hand) |
 //! | AR, CR | yes | tried again |
 //! | no answer in time, another's, unreadable | yes | tried again, the socket closed |
-//! | not connected, closed before the answer | no | tried again without end |
+//! | closed after it was sent, before the answer | yes | tried again |
+//! | not connected, broken while sending | no | tried again without end |
 //!
 //! A receiver that is down uses up no tries: an outage of a night must not turn the night's messages into failures.
 
@@ -26,8 +27,13 @@ pub enum Answer {
     },
     /// A file was written and is persistent.
     Written,
-    /// Nobody to talk to, or gone before the answer. Whether the message arrived is unknown.
+    /// Nobody to talk to, or gone before all was sent.
     Unreachable {
+        /// Why.
+        reason: String,
+    },
+    /// Sent, and the receiver gone before it answered. Whether it took the message is unknown.
+    Unanswered {
         /// Why.
         reason: String,
     },
@@ -99,11 +105,12 @@ pub fn decide(operation: &Operation, answer: &Answer, tries: &mut Tries) -> Next
         Answer::Written => return Next::Complete { note: "written".to_owned(), warn: false },
         Answer::Impossible { reason } => return Next::Fail { note: reason.clone() },
         Answer::Unreachable { reason } => return Next::Retry { pause: tries.pause(&retry), reason: reason.clone() },
-        Answer::Reply { kind, note } => (*kind, note.clone()),
+        Answer::Unanswered { reason } => (None, reason.clone()),
+        Answer::Reply { kind, note } => (Some(*kind), note.clone()),
     };
-    let action = match operation {
-        Operation::Mllp(mllp) => mllp.action(kind),
-        Operation::File(_) => Action::Retry,
+    let action = match (operation, kind) {
+        (Operation::Mllp(mllp), Some(kind)) => mllp.action(kind),
+        _ => Action::Retry,
     };
     match action {
         Action::Complete => Next::Complete { note, warn: false },
@@ -186,7 +193,11 @@ mod tests {
             let down = Answer::Unreachable { reason: "refused".into() };
             assert!(matches!(decide(&operation, &down, &mut tries), Next::Retry { .. }));
         }
-        assert!(matches!(decide(&operation, &reply(ReplyKind::AR), &mut tries), Next::Retry { .. }));
-        assert!(matches!(decide(&operation, &reply(ReplyKind::AR), &mut tries), Next::Fail { .. }));
+        let gone = Answer::Unanswered { reason: "closed".into() };
+        assert!(matches!(decide(&operation, &gone, &mut tries), Next::Retry { .. }));
+        assert!(
+            matches!(decide(&operation, &gone, &mut tries), Next::Fail { .. }),
+            "a poison message runs out of tries"
+        );
     }
 }

@@ -19,7 +19,7 @@ const PARTS: &[(&str, &str)] =
 
 /// Largest message that any service may be told to take: offsets in records are 32 bits, and a message is held in
 /// memory several times over while it is transformed.
-const MESSAGE_BYTES_MAX: u64 = 256 << 20;
+const MESSAGE_BYTES_MAX: u64 = 128 << 20;
 
 /// Most lanes of one operation: each is a connection to the receiver.
 const LANES_MAX: usize = 64;
@@ -191,6 +191,12 @@ impl Loader {
         let mut operations = Vec::new();
         for file in self.files("operations")? {
             if let Some(operation) = self.operation(&file) {
+                let folder = folder_of(&operation);
+                let shares = |other: &&Arc<Operation>| folder.is_some() && folder_of(other) == folder;
+                if let Some(other) = operations.iter().find(shares) {
+                    let message = format!("operation {} writes to the same folder", other.name);
+                    self.fault(file.source(), value_of(&file.text, "folder"), message, None);
+                }
                 operations.push(Arc::new(operation));
             }
         }
@@ -365,6 +371,13 @@ impl Loader {
             self.warnings
                 .push(format!("services/{}.toml has no rules: its messages are stored and go nowhere", service.name));
         }
+    }
+}
+
+fn folder_of(operation: &Operation) -> Option<&Path> {
+    match &operation.settings {
+        settings::Operation::File(file) => Some(&file.folder),
+        settings::Operation::Mllp(_) => None,
     }
 }
 
