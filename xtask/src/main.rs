@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 const HELP: &str = "usage: cargo xtask <command>
 
-  tidy    the house rules: sizes, layers, essays, docs, links, words
+  tidy    the house rules: sizes, layers, essays, docs, links, words (--mend: writes quoted files anew)
   ci      every check: fmt, tidy, clippy, test, doc, fuzz, deny, release build, scripts/test-*.sh
   fuzz    random and mutated input for every parser: cargo xtask fuzz [--seconds S] [TARGET]
 ";
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> anyhow::Result<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["tidy", "--mend"] => tidy::report::mend(&root()?),
         ["tidy"] => tidy::report::run(&root()?),
         ["ci"] => ci::run(&root()?),
         ["fuzz", rest @ ..] => fuzz::run(&root()?, rest),

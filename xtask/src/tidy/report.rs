@@ -2,6 +2,7 @@
 
 use super::rules;
 use super::tree::Tree;
+use anyhow::Context;
 use std::fmt;
 use std::path::Path;
 
@@ -41,6 +42,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("documented", rules::documented::check),
     ("markers", rules::markers::check),
     ("links", rules::links::check),
+    ("quotes", rules::quotes::check),
     ("text", rules::text::check),
     ("unsafety", rules::unsafety::check),
     ("manifests", rules::manifests::check),
@@ -65,6 +67,19 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     }
     println!("tidy: {} files, {} rules, {} findings", tree.files.len(), RULES.len(), findings.len());
     Ok(findings.is_empty())
+}
+
+/// Writes the quotes of every page anew; the rest is for people to mend.
+pub(crate) fn mend(root: &Path) -> anyhow::Result<bool> {
+    let tree = Tree::load(root)?;
+    for file in tree.files.iter().filter(|file| file.has_extension(&["md"])) {
+        let mended = rules::quotes::mend(&tree, &file.text).text;
+        if mended != file.text {
+            std::fs::write(root.join(&file.path), mended).with_context(|| format!("cannot write {}", file.path))?;
+            println!("{}: quotes written anew", file.path);
+        }
+    }
+    Ok(true)
 }
 
 /// For the tests of the rules: the findings of one rule over a small tree, one a line, without the advice.

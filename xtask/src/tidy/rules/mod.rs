@@ -8,6 +8,7 @@ pub(crate) mod layers;
 pub(crate) mod links;
 pub(crate) mod manifests;
 pub(crate) mod markers;
+pub(crate) mod quotes;
 pub(crate) mod size;
 pub(crate) mod text;
 pub(crate) mod unsafety;
