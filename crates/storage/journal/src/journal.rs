@@ -9,7 +9,7 @@ use device::Shelf;
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
 use crate::lsn::{Lsn, Nonce};
-use crate::options::{Options, Preparation, Record, Recovered, Stats};
+use crate::options::{Check, Options, Preparation, Record, Recovered, Stats};
 use crate::pipeline::Pipeline;
 use crate::reader::{Reader, read_one};
 use crate::recovery::{Verdict, walk};
@@ -47,7 +47,11 @@ impl Journal {
             Some(segment) => segment.header.nonce.identity,
             None => new_identity(&options),
         };
-        let ending = walk(&chain, Progress::new(chain.first(), identity), &mut |_, _, _| ())?;
+        let start = match options.check {
+            Check::Everything => chain.first(),
+            Check::Tail => chain.tail(),
+        };
+        let ending = walk(&chain, Progress::new(start, identity), &mut |_, _, _| ())?;
         if let Some(corruption) = ending.corruption {
             return Err(corruption.into());
         }

@@ -72,6 +72,18 @@
 //!
 //! *Waiting* is by batch: a finished batch wakes its own committers and one new leader, not everybody.
 //!
+//! Measured 2026-11-21 on 2 cores that others kept busy (load 8 to 14), ext4 on a virtual disk, 1 KiB records, engines in
+//! turn, first of two rounds of `scripts/bench-journal-peers.sh`; take it as within a factor of two:
+//!
+//! | commits per second | 1 committer | 16 | 128 |
+//! |--------------------|------------:|---:|----:|
+//! | this journal | 1,528 | 53,928 | 110,680 |
+//! | bare loop: one mutex, two buffers, pwrite, fdatasync | 1,475 | 35,585 | 81,090 |
+//! | Redis 7.0.15, appendfsync always | 505 | 30,531 | 38,894 |
+//! | RocksDB 7.8.3, db_bench sync=1 | 334 | 18,524 | 28,661 |
+//!
+//! Steadier than rates is CPU per commit, threads included: 27, 6.4 and 4.8 us here, 30, 9.5 and 8.1 us in the bare loop.
+//!
 //! # Recovery: a torn tail or damage?
 //!
 //! A crash may leave B without A. Recovery then finds a hole with valid frames behind it, which is just what damage to
@@ -139,6 +151,6 @@ pub use error::{Corruption, Damage, JournalError, Proof};
 pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
 pub use lsn::{Lsn, Nonce};
-pub use options::{BUFFERS, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats};
+pub use options::{BUFFERS, Check, Options, Preparation, RECORD_BYTES_LIMIT, Record, Recovered, Stats};
 pub use reader::Reader;
 pub use view::View;

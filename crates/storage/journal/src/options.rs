@@ -19,6 +19,8 @@ pub struct Options {
     pub spare_segments: usize,
     /// Who makes the next segment ready. Default [`Preparation::Background`].
     pub preparation: Preparation,
+    /// How much of the log opening checks. Default [`Check::Everything`].
+    pub check: Check,
     /// Tells the segments of one journal from another's; used when a journal is created. 0, the default, draws one.
     pub identity: u32,
 }
@@ -38,6 +40,17 @@ pub enum Preparation {
     Inline,
 }
 
+/// How much of the log opening checks. Either way it finds the same end and refuses damage in what it checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Every byte: damage anywhere is found now rather than when it is read. Takes about a second per GiB (measured
+    /// 2026-11-21: 1.1 s for 1 GiB, 2 cores under load, virtual disk).
+    Everything,
+    /// From the last segment that is known to be persistent: one to three segments, however long the log. Damage before
+    /// that is found when it is read, or by [`crate::verify`].
+    Tail,
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -46,6 +59,7 @@ impl Default for Options {
             buffer_bytes: 1 << 20,
             spare_segments: 2,
             preparation: Preparation::Background,
+            check: Check::Everything,
             identity: 0,
         }
     }
@@ -80,7 +94,7 @@ pub struct Recovered {
     pub torn_bytes: u64,
     /// Segments that the log occupies, the one prepared ahead included.
     pub segments: usize,
-    /// Complete records found.
+    /// Complete records found in what was checked: in the whole log with [`Check::Everything`].
     pub records: u64,
 }
 

@@ -194,10 +194,23 @@ impl Chain {
         Ok(chain)
     }
 
+    /// Everything before this was persistent, as far as segment headers tell.
+    fn durable(&self) -> Lsn {
+        self.iter().map(|segment| segment.header.durable).max().unwrap_or_default()
+    }
+
+    /// The base of the last segment of which the beginning is known to be persistent; of the first segment if none is.
+    /// A walk that starts there finds the same end as one from the beginning.
+    pub(crate) fn tail(&self) -> Lsn {
+        let durable = self.durable();
+        let last = self.iter().rev().find(|segment| segment.start() < durable);
+        last.map_or(self.first(), |segment| segment.header.base)
+    }
+
     /// Opens to write, which flushes, the segments that may hold what can be read but is not persistent: all but those
     /// that a later header says were persistent. So recovery may believe what it reads.
     fn make_persistent(&self) -> Result<(), DeviceError> {
-        let durable = self.iter().map(|segment| segment.header.durable).max().unwrap_or_default();
+        let durable = self.durable();
         self.iter().filter(|segment| segment.end() > durable).try_for_each(|segment| segment.open_to_write())
     }
 

@@ -39,9 +39,10 @@ struct State {
 const ATTEMPTS: u32 = 16;
 
 impl View {
-    /// Opens what is on the shelf; an empty shelf is an empty log. Reads the whole log once.
+    /// Opens what is on the shelf; an empty shelf is an empty log. Reads the last segments, to find the end.
     ///
-    /// Damage does not hinder it: the view then ends before the damage, which [`corruption`](View::corruption) tells.
+    /// Damage does not hinder it. Damage near the end ends the view, which [`corruption`](View::corruption) tells; damage
+    /// further ahead is an error of the reader that comes to it, and found by [`crate::verify`].
     ///
     /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
     /// [`JournalError::Device`].
@@ -71,21 +72,15 @@ impl View {
         self.seen.limit()
     }
 
-    /// Complete records before [`end`](View::end), since [`first`](View::first) of the time of opening.
-    pub fn records(&self) -> u64 {
-        self.seen.lock().ending.progress.records
-    }
-
     /// Bytes at the end that a recovery would drop (of a journal that is being written: that are on their way).
     pub fn torn_bytes(&self) -> u64 {
         self.seen.lock().ending.torn_bytes
     }
 
-    /// The damage for which opening the journal would be refused, if there is any.
+    /// The damage for which opening the journal would be refused, if any has been found: near the end by opening,
+    /// anywhere by [`crate::inspect`] and [`crate::verify`].
     pub fn corruption(&self) -> Option<Corruption> {
-        let state = self.seen.lock();
-        assert_eq!(state.ending.corruption.is_some(), state.ending.verdict == Verdict::Corrupt);
-        state.ending.corruption.clone()
+        self.seen.lock().ending.corruption.clone()
     }
 
     /// The records from `from` on, up to [`end`](View::end); as [`crate::Journal::read`].
@@ -116,6 +111,9 @@ impl View {
         let lsn = ending.progress.position;
         if ending.verdict == Verdict::Corrupt && self.seen.is_truncated(lsn)? {
             return Err(JournalError::Truncated { lsn, first: load(&self.seen.shelf)?.first() });
+        }
+        if let Some(corruption) = &ending.corruption {
+            self.seen.lock().ending.corruption.get_or_insert(corruption.clone());
         }
         Ok(ending)
     }
@@ -157,13 +155,13 @@ fn load(shelf: &Arc<dyn Shelf>) -> Result<Chain, JournalError> {
     }
 }
 
-/// Loads the chain and walks it; again if its front was truncated meanwhile, which looks like damage.
+/// Loads the chain and walks its tail; again if its front was truncated meanwhile, which looks like damage.
 fn look(shelf: &Arc<dyn Shelf>, from: Option<Progress>) -> Result<(Chain, Ending), JournalError> {
     let mut attempt = 1;
     loop {
         let chain = load(shelf)?;
         let identity = chain.front().map_or(0, |segment| segment.header.nonce.identity);
-        let start = Progress::new(chain.first(), identity);
+        let start = Progress::new(chain.tail(), identity);
         let from = from.filter(|progress| progress.position >= chain.first() && progress.nonce.identity == identity);
         let ending = walk(&chain, from.unwrap_or(start), &mut |_, _, _| ())?;
         if ending.verdict != Verdict::Corrupt || attempt == ATTEMPTS || load(shelf)?.first() == chain.first() {

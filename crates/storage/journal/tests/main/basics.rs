@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::MemoryShelf;
-use journal::{Journal, JournalError, Lsn, Options, Record, View};
+use device::{AlignedBuffer, MemoryShelf, Shelf};
+use journal::{Check, Journal, JournalError, Lsn, Options, Record, View, verify};
 
 use crate::support::{payload, small};
 
@@ -147,4 +147,57 @@ fn a_record_of_fifty_megabytes_fits_the_default_segments_between_small_ones() {
     journal.close().expect("closes");
     let (_, recovered) = Journal::open(shelf, Options::default()).expect("opens");
     assert_eq!((recovered.records, recovered.torn_bytes), (3, 0));
+}
+
+#[test]
+fn opening_only_the_tail_finds_the_same_end_and_leaves_damage_ahead_to_readers() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let mut expected = Vec::new();
+    for number in 0..300u64 {
+        let record = payload(number, 1 + (number as usize * 131) % 9000);
+        let lsn = journal.append(1, &[&record]).expect("appends");
+        journal.commit(lsn).expect("commits");
+        expected.push(Record { lsn, kind: 1, payload: record });
+        if number % 20 == 0 {
+            let view = View::open(shelf.clone()).expect("opens");
+            assert_eq!(view.end(), journal.durable());
+        }
+    }
+    std::mem::forget(journal);
+    let tail = Options { check: Check::Tail, ..small() };
+    let (journal, recovered) = Journal::open(shelf.clone(), tail.clone()).expect("opens");
+    assert!(recovered.segments > 20 && (1..60).contains(&recovered.records), "{recovered:?}");
+    assert_eq!(all(&journal), expected);
+    journal.close().expect("closes");
+    let device = shelf.open("journal-0000000000008000").expect("is there");
+    let mut block = AlignedBuffer::zeroed(4096);
+    device.read(8192, &mut block).expect("reads");
+    block[90] ^= 1;
+    device.write(8192, &block).expect("writes");
+    assert!(matches!(Journal::open(shelf.clone(), small()), Err(JournalError::Corrupt(_))));
+    let (journal, _) = Journal::open(shelf.clone(), tail).expect("the tail is whole");
+    let answers: Vec<_> = journal.read(journal.first()).collect();
+    assert!(matches!(answers.last(), Some(Err(JournalError::Corrupt(_)))) && answers.len() < 20);
+    let last = &expected[expected.len() - 1];
+    assert_eq!(journal.read_at(last.lsn).expect("is whole"), *last);
+    let view = View::open(shelf).expect("opens");
+    assert_eq!(view.corruption(), None);
+    assert!(verify(&view).expect("reads").corruption.is_some());
+    assert!(view.corruption().is_some(), "what verifying found is known to the view");
+}
+
+#[test]
+fn truncating_up_to_what_is_not_durable_yet_keeps_what_is_still_to_be_written() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let lsn = journal.append(1, &[&payload(1, 60_000)]).expect("appends: the buffers hold it");
+    journal.truncate(journal.appended()).expect("truncates nothing");
+    assert_eq!(journal.first(), Lsn::ZERO);
+    journal.commit(lsn).expect("commits");
+    assert_eq!(all(&journal)[0].payload, payload(1, 60_000));
+    journal.truncate(journal.appended()).expect("truncates");
+    assert!(journal.first() > lsn);
+    journal.close().expect("closes");
+    assert_eq!(Journal::open(shelf, small()).expect("opens").1.records, 0);
 }

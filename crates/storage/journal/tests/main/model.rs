@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::MemoryShelf;
-use journal::{Journal, JournalError, Lsn, Options, Preparation, Record, View, verify};
+use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, View, verify};
 
 use crate::support::{all, payload, replay, seed, small};
 
@@ -59,6 +59,7 @@ impl Run {
             segment_bytes: [16 << 10, 32 << 10, 128 << 10][random.usize(..3)],
             buffer_bytes: [8 << 10, 12 << 10, 64 << 10][random.usize(..3)],
             preparation: if random.bool() { Preparation::Inline } else { Preparation::Background },
+            check: if random.bool() { Check::Everything } else { Check::Tail },
             ..small()
         };
         let opened = Journal::open(self.shelf.clone(), self.options.clone());
