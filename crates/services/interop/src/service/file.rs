@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! folder/NAME.hl7  --settled--> read, split (a batch or one message) --> engine.take each --> all durable
-//!      --> renamed to done/NAME.hl7, or to error/NAME.hl7 where nothing readable was in it
+//!      --> renamed to done/NAME.hl7, or to error/NAME.hl7 where nothing readable, or a message over the bound, was in it
 //! ```
 //!
 //! Invariants: a file is moved only after all of its messages are durable; a crash between the two picks it up again,
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, Taken};
+use crate::engine::{Engine, Taken, count};
 use crate::error::InteropError;
 use crate::production::{Service, settings};
 
@@ -142,7 +142,15 @@ async fn pick_up(
     for problem in &batch.problems {
         tracing::warn!(service = service.name, file = %file.display(), "{problem}");
     }
+    let bound = service.settings.intake().message_bytes;
     let messages = &batch.messages;
+    if messages.is_empty() {
+        return put_aside(service, settings, file, "no HL7 message in the file");
+    }
+    if messages.iter().any(|range| range.len() > bound.as_usize()) {
+        count(&engine.counters.oversize);
+        return put_aside(service, settings, file, "a message over message_bytes in the file; none of it was taken");
+    }
     let mut taken = Vec::new();
     for range in messages {
         taken.push(engine.take(service, raw.slice(range.clone())).await);
@@ -155,6 +163,7 @@ async fn pick_up(
                 accepted = false;
             }
             Taken::Now { .. } => {}
+            Taken::Closed => return Err(InteropError::Stopping),
             Taken::Stored { durable, .. } => {
                 durable.await.map_err(|_| InteropError::Stopping)?;
             }
@@ -164,12 +173,23 @@ async fn pick_up(
         tracing::warn!(service = service.name, file = %file.display(), "not all of it could be stored; the file stays");
         return Ok(());
     }
-    let target = if messages.is_empty() { &settings.error } else { &settings.done };
-    let target = target.as_ref().expect("loading a production fills it in");
-    let to = target.join(file.file_name().unwrap_or_default());
-    fs::rename(file, &to).map_err(InteropError::file("move", file))?;
-    if messages.is_empty() {
-        tracing::warn!(service = service.name, file = %to.display(), "no HL7 message in the file; moved");
-    }
+    rename(file, settings.done.as_deref())
+}
+
+/// Moves a file of which nothing can be taken out of the way.
+fn put_aside(
+    service: &Service,
+    settings: &settings::FileService,
+    file: &Path,
+    reason: &str,
+) -> Result<(), InteropError> {
+    rename(file, settings.error.as_deref())?;
+    tracing::warn!(service = service.name, file = %file.display(), "moved to the error folder: {reason}");
     Ok(())
+}
+
+fn rename(file: &Path, folder: Option<&Path>) -> Result<(), InteropError> {
+    let folder = folder.expect("loading a production fills it in");
+    let to = folder.join(file.file_name().unwrap_or_default());
+    fs::rename(file, &to).map_err(InteropError::file("move", file))
 }
