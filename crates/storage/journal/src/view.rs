@@ -78,7 +78,7 @@ impl View {
     }
 
     /// The damage for which opening the journal would be refused, if any has been found: near the end by opening,
-    /// anywhere by [`crate::inspect`] and [`crate::verify`].
+    /// anywhere by [`crate::inspect()`] and [`crate::verify`].
     pub fn corruption(&self) -> Option<Corruption> {
         self.seen.lock().ending.corruption.clone()
     }
