@@ -8,6 +8,7 @@
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
+use std::sync::LazyLock;
 
 use foldhash::quality::RandomState;
 use hl7::{Message, Path, Value};
@@ -41,36 +42,39 @@ struct Remembered {
     submitted: bool,
 }
 
+/// Makes the identities of messages. A copy can be used without the window, whose lock every message takes.
+#[derive(Debug, Clone)]
+pub struct Hasher(RandomState);
+
+impl Hasher {
+    /// The identity of a message that came in through `service`.
+    pub fn key(&self, service: &str, message: &Message<'_>) -> Key {
+        static SENDER: LazyLock<[Path; 3]> =
+            LazyLock::new(|| ["MSH-3", "MSH-4", "MSH-10"].map(|path| path.parse().expect("a constant path")));
+        let [application, facility, control] = [0, 1, 2].map(|n| message.get(&SENDER[n]).bytes());
+        Key { id: self.0.hash_one((service, application, facility, control)), content: self.0.hash_one(message.raw()) }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Window {
-    hasher: RandomState,
+    hasher: Hasher,
     seen: HashMap<u64, Remembered, foldhash::fast::RandomState>,
     order: VecDeque<u64>,
     capacity: usize,
-    sender: [Path; 3],
 }
 
 impl Window {
     /// An empty window of `capacity` messages.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a window of no messages sees nothing");
-        Self {
-            hasher: RandomState::default(),
-            seen: HashMap::default(),
-            order: VecDeque::new(),
-            capacity,
-            sender: ["MSH-3", "MSH-4", "MSH-10"].map(|path| path.parse().expect("a constant path")),
-        }
+        Self { hasher: Hasher(RandomState::default()), seen: HashMap::default(), order: VecDeque::new(), capacity }
     }
 
-    /// The identity of a message that came in through `service`.
-    pub fn key(&self, service: &str, message: &Message<'_>) -> Key {
-        let [application, facility, control] = [0, 1, 2].map(|n| message.get(&self.sender[n]).bytes());
-        Key {
-            id: self.hasher.hash_one((service, application, facility, control)),
-            content: self.hasher.hash_one(message.raw()),
-        }
+    /// What makes the identities of this window.
+    pub fn hasher(&self) -> Hasher {
+        self.hasher.clone()
     }
 
     /// Whether the message was seen; if not, it is from now on, as one on its way in.
@@ -106,10 +110,11 @@ impl Window {
         }
     }
 
-    /// Forgets a message that was not stored after all.
+    /// Forgets a message that was not stored after all. One of the same id and other content stays.
     pub fn forget(&mut self, key: Key) {
-        if self.seen.remove(&key.id).is_some() {
-            // The place in line stays behind as an empty slot only if searched for; refusals are rare, so search.
+        if self.seen.get(&key.id).is_some_and(|known| known.content == key.content) {
+            self.seen.remove(&key.id);
+            // Refused messages are few and young, so the search from the young end is short.
             if let Some(at) = self.order.iter().rposition(|id| *id == key.id) {
                 self.order.remove(at);
             }
@@ -119,7 +124,7 @@ impl Window {
 
 /// The control id, MSH-10, for logs and lists; empty where there is none. It names a message, not a patient.
 pub fn control_id(message: &Message<'_>) -> String {
-    static CONTROL: std::sync::LazyLock<Path> = std::sync::LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
+    static CONTROL: LazyLock<Path> = LazyLock::new(|| "MSH-10".parse().expect("a constant path"));
     match message.get(&CONTROL) {
         Value::Present(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         _ => String::new(),
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
 
     fn key(window: &Window, text: &str) -> Key {
-        window.key("in", &Message::parse(text.as_bytes()).unwrap())
+        window.hasher().key("in", &Message::parse(text.as_bytes()).unwrap())
     }
 
     #[test]

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use hl7::{Message, ack};
 use journal::Lsn;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::{Clock, Stamp};
-use crate::duplicates::{Key, Seen, Window};
+use crate::duplicates::{Hasher, Key, Seen, Window};
 use crate::intake::{self, Answers, Inbound, Work};
 use crate::ledger::{Destination, Ledger, Refusal};
 use crate::production::settings::Duplicates;
@@ -67,8 +67,6 @@ pub struct Counters {
     pub partial: AtomicU64,
     /// Frames over the size bound.
     pub oversize: AtomicU64,
-    /// Connections open.
-    pub connections: AtomicU64,
 }
 
 /// What became of a message taken in.
@@ -81,6 +79,8 @@ pub enum Taken {
         /// Whether the message is stored (a duplicate acknowledged again).
         accepted: bool,
     },
+    /// Say nothing and close the connection: the journal is closed, so nothing can be promised.
+    Closed,
     /// Answer once `durable` resolves. If it never does, the journal failed: no answer, and the connection closes.
     Stored {
         /// Gives the id once the record is persistent.
@@ -101,10 +101,15 @@ pub struct Engine {
     pub clock: Clock,
     /// Figures.
     pub counters: Counters,
+    /// Connections open.
+    pub connections: watch::Sender<u64>,
     bodies: Bodies,
     plan: RwLock<Arc<Plan>>,
     window: Mutex<Window>,
     stamp: Mutex<Stamp>,
+    /// Rung when the medium was found full: old segments may be given back.
+    pub pressed: Notify,
+    hasher: Hasher,
     /// Rung when the fate of a message in the window is known.
     settled: Notify,
     /// Makes the control ids of our own acknowledgements unique across starts: microseconds at the start, counted up.
@@ -119,11 +124,14 @@ impl Engine {
             ledger,
             clock,
             counters: Counters::default(),
+            connections: watch::Sender::new(0),
             bodies,
             plan: RwLock::new(Arc::new(plan)),
+            hasher: window.hasher(),
             window: Mutex::new(window),
             stamp: Mutex::default(),
             settled: Notify::new(),
+            pressed: Notify::new(),
             next_control_id: AtomicU64::new(first),
         })
     }
@@ -155,12 +163,13 @@ impl Engine {
         let inbound = Inbound { service, raw: &raw, message: Message::parse(&raw), now_us, control_id: &control_id };
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
-        let (key, flagged) = match self.duplicate(&inbound).await {
-            Known::Again(code) => {
+        let (claim, flagged) = match self.duplicate(&inbound).await {
+            Known::Again { durable: false } => return Taken::Closed,
+            Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
-                return Taken::Now { answer: answers.frames(code, None), accepted: code == ack::Code::AA };
+                return Taken::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
             }
-            Known::Key { key, flagged } => (key, flagged),
+            Known::Claimed { claim, flagged } => (claim, flagged),
         };
         if flagged {
             count(&self.counters.duplicates);
@@ -173,29 +182,15 @@ impl Engine {
         let status = work.status;
         match self.submit(&plan, work) {
             Ok(durable) => {
-                // A resend of what was refused is a new try, not a duplicate.
-                self.settle(key, !matches!(status, Status::Rejected | Status::Errored));
+                // A resend of what was refused is a new try, not a duplicate: that claim is let go.
+                if !matches!(status, Status::Rejected | Status::Errored) {
+                    claim.submitted();
+                }
                 Taken::Stored { durable, answer, status }
             }
-            Err(refusal) => {
-                self.settle(key, false);
-                let answer = self.refuse(service, &answers, &refusal);
-                Taken::Now { answer, accepted: false }
-            }
+            Err(Refusal::Closed) => Taken::Closed,
+            Err(refusal) => Taken::Now { answer: self.refuse(service, &answers, &refusal), accepted: false },
         }
-    }
-
-    /// Says in the window what became of a message: submitted, or not stored and to be forgotten.
-    fn settle(&self, key: Option<Key>, submitted: bool) {
-        let Some(key) = key else { return };
-        let mut window = self.window();
-        if submitted {
-            window.submitted(key);
-        } else {
-            window.forget(key);
-        }
-        drop(window);
-        self.settled.notify_waiters();
     }
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.
@@ -233,29 +228,30 @@ impl Engine {
         Ok(durable)
     }
 
+    /// Says that a message was not stored: AR, since it is not the message's fault and may be sent again later.
     fn refuse(&self, service: &Service, answers: &Answers<'_>, refusal: &Refusal) -> Vec<u8> {
         tracing::error!(service = service.name, %refusal, "a message was not stored, and the sender was told so");
         match refusal {
-            Refusal::Full => count(&self.counters.full),
+            Refusal::Full | Refusal::Unavailable => {
+                count(&self.counters.full);
+                self.pressed.notify_one();
+            }
             Refusal::TooLarge | Refusal::Closed => count(&self.counters.refused),
         }
         let text = refusal.to_string();
-        answers.frames(ack::Code::AE, Some(&intake::Problem { code: 207, location: None, text }))
+        answers.frames(ack::Code::AR, Some(&intake::Problem { code: 207, location: None, text }))
     }
 
     /// Looks the message up in the window, as its service asks.
-    async fn duplicate(&self, inbound: &Inbound<'_>) -> Known {
+    async fn duplicate(&self, inbound: &Inbound<'_>) -> Known<'_> {
         let policy = inbound.service.settings.intake().duplicates;
         let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
-            return Known::Key { key: None, flagged: false };
+            return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
         };
+        let key = self.hasher.key(&inbound.service.name, message);
         loop {
             let settled = self.settled.notified();
-            let (key, seen) = {
-                let mut window = self.window();
-                let key = window.key(&inbound.service.name, message);
-                (key, window.see(key))
-            };
+            let seen = self.window().see(key);
             match (policy, seen) {
                 // The first one is acknowledged again only when it is on the medium, and it may yet be refused.
                 (Duplicates::Drop, Seen::Pending) => settled.await,
@@ -265,20 +261,52 @@ impl Engine {
                         Ok(None) => true,
                         Err(_) => false,
                     };
-                    return Known::Again(if durable { ack::Code::AA } else { ack::Code::AE });
+                    return Known::Again { durable };
                 }
-                (_, seen) => return Known::Key { key: Some(key), flagged: seen != Seen::New },
+                // A copy of one that is still on its way in: its own fate says nothing about the other's.
+                (_, Seen::Pending) => {
+                    return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: true };
+                }
+                (_, seen) => {
+                    let claim = Claim { engine: self, key: Some(key) };
+                    return Known::Claimed { claim, flagged: seen != Seen::New };
+                }
             }
         }
     }
 }
 
+/// A message's place in the window while it is on its way in. Let go in any way but `submitted` (refused, its sender
+/// gone, a panic), the message is forgotten, so that a resend is not taken for a duplicate and does not wait for it.
+struct Claim<'e> {
+    engine: &'e Engine,
+    key: Option<Key>,
+}
+
+impl Claim<'_> {
+    fn submitted(mut self) {
+        if let Some(key) = self.key.take() {
+            self.engine.window().submitted(key);
+            self.engine.settled.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.engine.window().forget(key);
+            self.engine.settled.notify_waiters();
+        }
+    }
+}
+
 /// What the window said.
-enum Known {
-    /// Seen before and dropped: acknowledge again with this code.
-    Again(ack::Code),
+enum Known<'e> {
+    /// Seen before and dropped: acknowledge again, if the first is durable.
+    Again { durable: bool },
     /// To be stored.
-    Key { key: Option<Key>, flagged: bool },
+    Claimed { claim: Claim<'e>, flagged: bool },
 }
 
 /// Counts one.

@@ -11,14 +11,13 @@
 
 use bytes::Bytes;
 use hl7::{Draft, Message, ParseError, Path, Value, ack, mllp};
-use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
 use crate::clock::Clock;
 use crate::engine::{Bodies, Plan};
 use crate::lang::{Context, Decision, Outcome, Verdict};
+use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
-use crate::production::{Operation, Service};
 use crate::record::{Head, Status, Writer};
 
 /// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
@@ -249,7 +248,11 @@ fn route(
         let pieces =
             (bodies == Bodies::Delta && draft.pieces().count() < usize::from(u16::MAX)).then(|| draft.pieces());
         writer.output(&operation.name, name, body, pieces);
-        outputs.push(Sending { operation: send.operation, key_hash: key_hash(operation, message), frame });
+        outputs.push(Sending {
+            operation: send.operation,
+            key_hash: plan.queues[send.operation].key_hash(message),
+            frame,
+        });
     }
     Work { record: writer.finish(), outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
 }
@@ -268,14 +271,6 @@ pub fn frame(body: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(body.len() + 3);
     mllp::encode(body, &mut frame);
     frame.into()
-}
-
-/// Hash of the value by which an operation keeps order. Fixed for the life of the node: recovery finds the same lanes.
-pub fn key_hash(operation: &Operation, message: &Message<'_>) -> u64 {
-    match &operation.key {
-        Some(path) => foldhash::fast::FixedState::default().hash_one(message.get(path).bytes()),
-        None => 0,
-    }
 }
 
 /// Builds what goes back to the sender, as MLLP frames.

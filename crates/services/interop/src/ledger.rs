@@ -10,12 +10,14 @@
 //! Invariants:
 //! 1. `submit` resolves only after the record is persistent; entries reach queues only then, and in LSN order.
 //! 2. Fates are not waited for: a crash within `NOTE_DELAY` of a delivery may deliver that message again (the one
-//!    window in which the engine may deliver twice), never lose one.
+//!    window in which the engine may deliver twice), never lose one. While the medium is full fates cannot be written,
+//!    and that window is as long as it stays full.
 //! 3. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
 //!
 //! It does not decide what is stored, and it does not read.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -56,6 +58,9 @@ pub enum Refusal {
     /// The medium has no room. Later submissions may succeed.
     #[error("the disk is full")]
     Full,
+    /// The journal cannot grow just now. Later submissions may succeed.
+    #[error("the journal cannot grow")]
+    Unavailable,
     /// The record is larger than the journal takes.
     #[error("the message and its outputs are larger than one journal record")]
     TooLarge,
@@ -88,6 +93,8 @@ pub struct Ledger {
     work: Condvar,
     /// Held while durable entries go to the queues, so that two committers cannot overtake each other.
     hand_over: Mutex<()>,
+    /// Every durable entry before this has gone to its queue.
+    handed_over: AtomicU64,
     failed: watch::Sender<Option<String>>,
 }
 
@@ -97,14 +104,29 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
+/// A committer that panics must not leave connections waiting for ever.
+struct PanicGuard<'a>(&'a Ledger);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&"a programming error stopped a committing thread");
+            self.0.lock().waiting.clear();
+            self.0.work.notify_all();
+        }
+    }
+}
+
 impl Ledger {
     /// A ledger over an open journal; `start` makes it commit.
     pub fn new(journal: Journal) -> Arc<Self> {
+        let handed_over = journal.durable().0;
         Arc::new(Self {
             journal,
             state: Mutex::default(),
             work: Condvar::new(),
             hand_over: Mutex::new(()),
+            handed_over: AtomicU64::new(handed_over),
             failed: watch::Sender::new(None),
         })
     }
@@ -125,6 +147,11 @@ impl Ledger {
     /// The journal, for reading.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Every entry of a record before this has gone to its queue: what is not in a queue before it is done.
+    pub fn handed_over(&self) -> Lsn {
+        Lsn(self.handed_over.load(Ordering::Acquire))
     }
 
     /// Tells when and why the journal failed.
@@ -196,6 +223,9 @@ impl Ledger {
     pub fn switch(&self, switch: &Switch) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
+        if state.closing || self.failed.borrow().is_some() {
+            return Err(Refusal::Closed);
+        }
         let lsn = self.append(record::KIND_OPERATION, &record::encode_switch(switch))?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
         drop(state);
@@ -207,6 +237,10 @@ impl Ledger {
         self.journal.append(kind, &[payload]).map_err(|error| match error {
             JournalError::Full { .. } => Refusal::Full,
             JournalError::TooLarge { .. } => Refusal::TooLarge,
+            JournalError::Device(error) => {
+                tracing::error!(%error, "the journal cannot grow");
+                Refusal::Unavailable
+            }
             other => {
                 self.fail(&other);
                 Refusal::Closed
@@ -220,7 +254,7 @@ impl Ledger {
         self.work.notify_all();
     }
 
-    fn fail(&self, error: &JournalError) {
+    fn fail(&self, error: &dyn std::fmt::Display) {
         self.failed.send_if_modified(|failed| {
             let first = failed.is_none();
             if first {
@@ -231,6 +265,7 @@ impl Ledger {
     }
 
     fn commit_loop(&self) {
+        let _guard = PanicGuard(self);
         while let Some(last) = self.next_group() {
             if let Err(error) = self.journal.commit(last) {
                 tracing::error!(%error, "the journal failed; nothing more is acknowledged");
@@ -316,5 +351,6 @@ impl Ledger {
             // A connection that went away no longer listens; the message is stored and goes out all the same.
             let _ = waiting.durable.send(waiting.lsn);
         }
+        self.handed_over.store(durable.0, Ordering::Release);
     }
 }

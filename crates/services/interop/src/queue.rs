@@ -17,11 +17,14 @@
 //!    were past the check may overshoot by one message each; nothing is dropped for the bound's sake.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -119,6 +122,8 @@ pub struct Counters {
 pub struct Queue {
     /// The operation's name.
     pub name: String,
+    /// The path whose value keeps order; fixed with the lanes, since messages that wait were given theirs by it.
+    key: Option<Path>,
     lanes: Vec<Arc<Lane>>,
     depth: AtomicUsize,
     memory: AtomicUsize,
@@ -138,6 +143,7 @@ impl Queue {
         let bounds = operation.settings.queue();
         Self {
             name: operation.name.clone(),
+            key: operation.key.clone(),
             lanes: (0..lanes).map(|_| Arc::default()).collect(),
             depth: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
@@ -156,6 +162,15 @@ impl Queue {
     /// The lanes, for the tasks that serve them.
     pub fn lanes(&self) -> &[Arc<Lane>] {
         &self.lanes
+    }
+
+    /// Hash of the value that keeps order; 0 where the order is one strict line. The same at each start, so that
+    /// recovery gives messages the same lanes.
+    pub fn key_hash(&self, message: &Message<'_>) -> u64 {
+        match &self.key {
+            Some(path) => FixedState::default().hash_one(message.get(path).bytes()),
+            None => 0,
+        }
     }
 
     /// The lane for messages whose key hashes to `hash`.

@@ -91,7 +91,7 @@ impl Found {
 fn remember(stored: &Stored, window: &mut Window) {
     let taken = !matches!(stored.status, Status::Rejected | Status::Errored) && stored.resent_from.is_none();
     if let (true, Ok(message)) = (taken, Message::parse(&stored.raw)) {
-        let key = window.key(&stored.service, &message);
+        let key = window.hasher().key(&stored.service, &message);
         window.see(key);
         window.submitted(key);
     }
@@ -103,22 +103,21 @@ fn remember(stored: &Stored, window: &mut Window) {
 /// The journal cannot be read.
 pub fn requeue(journal: &Journal, plan: &Plan, found: &mut Found) -> Result<u64, InteropError> {
     let mut queued = 0;
-    let waiting = std::mem::take(&mut found.waiting);
-    for (id, outputs) in waiting {
+    let mut homeless = BTreeMap::new();
+    // What cannot be read now stays in `waiting`: it is neither sent nor given up.
+    for id in found.waiting.keys().copied().collect::<Vec<_>>() {
         let stored = record::decode_message(&journal.read_at(Lsn(id))?.payload.into())?;
+        let message = Message::parse(&stored.raw);
+        let outputs = found.waiting.remove(&id).expect("one of its keys");
         let mut left = BTreeSet::new();
         for output in outputs {
             let made = &stored.outputs[usize::from(output)];
-            let Some(at) = plan.production.operations.iter().position(|o| o.name == made.operation) else {
-                *found.homeless.entry(made.operation.clone()).or_default() += 1;
+            let Some(queue) = plan.queues.iter().find(|queue| queue.name == made.operation) else {
+                *homeless.entry(made.operation.clone()).or_default() += 1;
                 left.insert(output);
                 continue;
             };
-            let key_hash = match Message::parse(&stored.raw) {
-                Ok(message) => intake::key_hash(&plan.production.operations[at], &message),
-                Err(_) => 0,
-            };
-            let queue = &plan.queues[at];
+            let key_hash = message.as_ref().map_or(0, |message| queue.key_hash(message));
             queue.reserve();
             let frame = Some(intake::frame(&made.body));
             queue.push(queue.lane_of(key_hash), Entry { id, output, frame });
@@ -128,5 +127,6 @@ pub fn requeue(journal: &Journal, plan: &Plan, found: &mut Found) -> Result<u64,
             found.waiting.insert(id, left);
         }
     }
+    found.homeless = homeless;
     Ok(queued)
 }

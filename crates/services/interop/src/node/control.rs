@@ -129,8 +129,8 @@ impl Node {
         for (n, output) in chosen.enumerate() {
             let operation = plan.production.operation(&output.operation)?;
             let at = plan.production.operations.iter().position(|o| Arc::ptr_eq(o, operation)).expect("found just now");
-            let key_hash = Message::parse(&stored.raw).map(|m| intake::key_hash(operation, &m)).unwrap_or(0);
             let queue = Arc::clone(&plan.queues[at]);
+            let key_hash = Message::parse(&stored.raw).map_or(0, |message| queue.key_hash(&message));
             let lane = queue.lane_of(key_hash);
             let index = u16::try_from(n).expect("a record has fewer outputs than 65536");
             writer.output(&output.operation, &output.transform, &output.body, None::<std::iter::Empty<Piece<'_>>>);

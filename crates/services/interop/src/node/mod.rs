@@ -244,8 +244,8 @@ impl Node {
     }
 
     fn truncate(&self) -> Result<(), InteropError> {
-        // The end is read first: whatever comes to the queues later lies behind it.
-        let durable = self.engine.ledger.journal().durable();
+        // Read first: whatever comes to the queues later lies behind it.
+        let durable = self.engine.ledger.handed_over();
         let waiting = self.queues().iter().filter_map(|queue| queue.oldest()).min();
         let homeless = lock(&self.homeless).oldest();
         let keep = durable.0.saturating_sub(self.options.retention.0);

@@ -139,7 +139,7 @@ impl Node {
             junk_bytes: read(&counters.junk_bytes),
             partial: read(&counters.partial),
             oversize: read(&counters.oversize),
-            connections: read(&counters.connections),
+            connections: *self.engine.connections.borrow(),
             journal_failed: self.engine.ledger.failed().borrow().clone(),
         }
     }

@@ -14,6 +14,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,6 +35,12 @@ const PIPELINE: usize = 64;
 
 /// Silence after which TCP asks whether the peer is still there, so that dead peers do not hold connections.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Read ahead while a message waits for room: enough to see that the sender has closed.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// A peer that does not read its answers for this long is disconnected.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A peer that does not finish its TLS handshake within this is disconnected.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -104,11 +111,8 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
                     };
                     let open = Arc::clone(&open);
                     tokio::spawn(async move {
-                        connection.engine.counters.connections.fetch_add(1, Ordering::Relaxed);
-                        let engine = Arc::clone(&connection.engine);
+                        let _open = (open, Open::new(&connection.engine));
                         connection.start(socket).await;
-                        engine.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                        drop(open);
                     });
                 }
                 Err(error) => {
@@ -131,6 +135,22 @@ fn settings_of(service: &Service) -> &settings::MllpService {
 
 fn limit(service: &Service) -> usize {
     settings_of(service).connections
+}
+
+/// Counts a connection for as long as it lives, however it ends.
+struct Open(Arc<Engine>);
+
+impl Open {
+    fn new(engine: &Arc<Engine>) -> Self {
+        engine.connections.send_modify(|open| *open += 1);
+        Self(Arc::clone(engine))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.send_modify(|open| *open -= 1);
+    }
 }
 
 struct Connection {
@@ -168,7 +188,7 @@ impl Connection {
             Err(error) => tracing::info!(service = service.name, peer = %self.peer, %error, "connection ended"),
         }
         // A TLS peer is told; nothing can be done where that fails.
-        let _ = stream.shutdown().await;
+        let _ = tokio::time::timeout(HANDSHAKE, stream.shutdown()).await;
     }
 
     async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
@@ -183,7 +203,9 @@ impl Connection {
         let mut answers = Vec::new();
         let mut due = Vec::new();
         loop {
-            for event in decoder.by_ref() {
+            // Not a `for`: while a message waits for room, more is read into the decoder.
+            loop {
+                let Some(event) = decoder.next() else { break };
                 let service = Arc::clone(&self.service.borrow());
                 let mut taking = std::pin::pin!(self.event(&service, event));
                 let taken = tokio::select! {
@@ -193,7 +215,10 @@ impl Connection {
                         // It waits for room, maybe for long: what is stored already is not kept waiting with it.
                         self.settle(&service, &mut due, &mut answers).await?;
                         flush(stream, &mut answers).await?;
-                        taking.await
+                        match self.still_there(stream, &mut decoder, taking).await? {
+                            Some(taken) => taken,
+                            None => return Ok(()),
+                        }
                     }
                 };
                 due.extend(taken);
@@ -213,6 +238,30 @@ impl Connection {
                     self.event(&service, event).await;
                 }
                 return Ok(());
+            }
+        }
+    }
+
+    /// Waits for a message that waits for room, as long as its sender is there. One that has gone away (or only closed
+    /// its side, which cannot be told apart) will send the message again: taken in later, each copy would be delivered.
+    async fn still_there<S: AsyncRead + Unpin, T>(
+        &self,
+        stream: &mut S,
+        decoder: &mut Decoder,
+        mut taking: Pin<&mut impl Future<Output = T>>,
+    ) -> io::Result<Option<T>> {
+        let mut stop = self.stop.clone();
+        loop {
+            let more = decoder.buffer().len() < READ_AHEAD_BYTES;
+            tokio::select! {
+                biased;
+                taken = &mut taking => return Ok(Some(taken)),
+                read = stream.read_buf(decoder.buffer()), if more => {
+                    if read? == 0 {
+                        return Ok(None);
+                    }
+                }
+                _ = stop.wait_for(|stop| *stop) => return Ok(None),
             }
         }
     }
@@ -278,6 +327,9 @@ impl Connection {
         for taken in due.drain(..) {
             let (answer, accepted) = match taken {
                 Taken::Now { answer, accepted } => (answer, accepted),
+                Taken::Closed => {
+                    return Err(io::Error::other("the journal is closed; the message is not acknowledged"));
+                }
                 Taken::Stored { durable, answer, status } => {
                     durable
                         .await
@@ -296,8 +348,11 @@ impl Connection {
 
 async fn flush<S: AsyncWrite + Unpin>(stream: &mut S, answers: &mut Vec<u8>) -> io::Result<()> {
     if !answers.is_empty() {
-        stream.write_all(answers).await?;
-        stream.flush().await?;
+        let write = async {
+            stream.write_all(answers).await?;
+            stream.flush().await
+        };
+        tokio::time::timeout(WRITE_PATIENCE, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         answers.clear();
     }
     Ok(())
