@@ -68,6 +68,7 @@ fn options() -> Options {
         spare_segments: 1,
         preparation: Preparation::Inline,
         identity: 7,
+        ..Options::default()
     }
 }
 

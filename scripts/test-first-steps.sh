@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# A newcomer's first steps with the real binary: write a production, check it, run it, send a message, look at it, kill the
+# node, start it again, stop it. Each case says what it expects; how scripts behave is in README.md.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
+if [ ! -x "$terrace" ]; then
+    echo "there is no $terrace; build it with cargo build --release" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+
+place=$(mktemp -d)
+node=
+finish() {
+    [ -z "$node" ] || kill -9 "$node" 2>/dev/null
+    rm -rf "$place"
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+cd "$place" || exit 1
+
+passed=0 failed=0
+# case NAME COMMAND...: the command must succeed.
+case_() {
+    local name=$1
+    shift
+    if "$@" >case.log 2>&1; then
+        passed=$((passed + 1))
+        echo "ok    $name"
+    else
+        failed=$((failed + 1))
+        echo "FAIL  $name"
+        sed 's/^/      /' case.log
+    fi
+}
+# says PATTERN COMMAND...: the command must succeed and print the pattern.
+says() {
+    local pattern=$1
+    shift
+    "$@" >says.log 2>&1 && grep -q -- "$pattern" says.log || { cat says.log; return 1; }
+}
+# refuses CODE PATTERN COMMAND...: the command must end with the code and print the pattern.
+refuses() {
+    local code=$1 pattern=$2 status=0
+    shift 2
+    "$@" >says.log 2>&1 || status=$?
+    [ "$status" -eq "$code" ] && grep -q -- "$pattern" says.log || { echo "exit code $status"; cat says.log; return 1; }
+}
+# Waits until node.json says that the node of this process is ready; the node's end also ends the wait.
+ready() {
+    until grep -q "\"pid\": $node," data/node.json 2>/dev/null; do
+        kill -0 "$node" 2>/dev/null || { cat serve.log; return 1; }
+        sleep 0.05
+    done
+    address=$(sed -n 's/.*"at": "\([^"]*\)".*/\1/p' data/node.json | head -n 1)
+}
+start() {
+    "$terrace" serve --production production --data data >serve.log 2>&1 &
+    node=$!
+    ready
+}
+delivered() { # waits for the file of the one message; the node's end also ends the wait
+    until [ -e "production/archive/$id.hl7" ]; do
+        kill -0 "$node" 2>/dev/null || return 1
+        sleep 0.05
+    done
+}
+
+printf 'MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||ADT^A01^ADT_A01|C1|P|2.5\rEVN|A01|20260101\rPID|1||7^^^A||SAMPLE^ANN\rPV1|1|I|ICU^1^2\r' >message.hl7
+
+case_ "a production to begin with is written" "$terrace" production new production
+sed -i 's/127\.0\.0\.1:2575/127.0.0.1:0/' production/services/inbound.toml
+case_ "it is in order" says "is in order" "$terrace" production check production
+cp -r production broken
+sed -i 's/lookup(wards/lookup(wardz/' broken/transforms/to-archive.hl7t
+case_ "a mistake is told with file, line and column" \
+    refuses 2 'to-archive.hl7t:3:[0-9]*: .*wardz' "$terrace" production check broken
+case_ "a node starts" start
+case_ "a message is acknowledged" says 'MSA|AA|C1' "$terrace" message send message.hl7 --to "$address"
+case_ "it is listed" says 'ADT^A01^ADT_A01  C1' "$terrace" message list --data data
+id=$("$terrace" message list --data data --json | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
+case_ "it is delivered" delivered
+case_ "what was received is shown" says 'PV1|1|I|ICU^1^2' "$terrace" message show "$id" --data data
+case_ "what was made of it is shown" \
+    says 'PV1|1|I|Intensive care^1^2' "$terrace" message show "$id" --output archive --data data
+case_ "its trace names the rule" says 'admissions' "$terrace" message trace "$id" --data data
+kill -9 "$node" && wait "$node" 2>/dev/null
+case_ "a killed node's journal verifies" "$terrace" verify --data data
+case_ "the node starts again" start
+case_ "the message is still there" says "^ *$id .*1 delivered" "$terrace" message list --data data
+case_ "it is sent again on request" "$terrace" message resend "$id" --data data
+case_ "two are counted, one resent" says 'messages resent *1$' "$terrace" message count --data data
+case_ "the node stops" "$terrace" stop --data data
+wait "$node" 2>/dev/null
+node=
+case_ "a byte changed in its journal is found" bash -c '
+    segment=$(ls data/journal/journal-* | head -n 1)
+    printf "\377" | dd of="$segment" bs=1 seek=8300 conv=notrunc status=none
+    "$0" verify --data data; [ $? -eq 1 ]' "$terrace"
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The real node killed under load: what its senders know is compared with what is stored and what arrived. The rounds are
+# few here; `terrace bench kill` does 50. The seed is drawn and printed: `terrace bench kill --seed N` repeats it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
+if [ ! -x "$terrace" ]; then
+    echo "there is no $terrace; build it with cargo build --release" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+trap 'exit 1' INT TERM
+
+seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+echo "terrace bench kill --rounds 8 --seed $seed"
+if "$terrace" bench kill --rounds 8 --seed "$seed" --data "$place/data"; then
+    echo "1 passed, 0 failed"
+else
+    echo "0 passed, 1 failed"
+    exit 1
+fi
