@@ -104,7 +104,7 @@ pub fn decide(inbound: &Inbound<'_>, plan: &Plan, bodies: Bodies, duplicate: boo
             return refused(inbound, Status::Rejected, problem, duplicate);
         }
     };
-    if ack::is_acknowledgement(message) {
+    if message.get(&PATHS.kind).bytes() == b"ACK" {
         let head = head(inbound, Status::Dropped, "an acknowledgement came in; it is answered by nothing", duplicate);
         return stored_only(inbound, &head, ack::Code::AA, None);
     }
@@ -254,6 +254,11 @@ fn route(
             frame,
         });
     }
+    if outputs.is_empty() {
+        let reason = format!("{}: every transform skipped it", decision.reason);
+        let head = Head { status: Status::Dropped, reason: &reason, ..head };
+        return stored_only(inbound, &head, ack::Code::AA, None);
+    }
     Work { record: writer.finish(), outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
 }
 
@@ -302,7 +307,11 @@ impl<'a> Answers<'a> {
             mllp::encode(&ack::build_without_header(&self.reply(code, self.inbound.control_id, problem)), &mut out);
             return out;
         };
-        if ack::is_acknowledgement(message) {
+        // A response with content (ORR, RSP ...) may be committed, where it asks for that; it is itself an application
+        // acknowledgement, and those are not acknowledged. A plain ACK never is.
+        let kind = message.get(&PATHS.kind).bytes();
+        let enhanced = policy == Acknowledge::Auto && matches!(ack::mode(message), ack::Mode::Enhanced { .. });
+        if kind == b"ACK" || (ack::is_acknowledgement(message) && !enhanced) {
             return out;
         }
         let (accept, application) = match ack::mode(message) {
@@ -313,11 +322,15 @@ impl<'a> Answers<'a> {
                 return out;
             }
         };
-        if accept.wants(code) {
-            let reply = self.reply(code.commit(), self.inbound.control_id, problem);
-            mllp::encode(&ack::build(message, &reply), &mut out);
+        // Stored, it is committed whatever became of it then; not taken, there is nothing more to say about it.
+        let commit = if code == ack::Code::AR { ack::Code::CR } else { ack::Code::CA };
+        let committed = accept.wants(commit);
+        if committed {
+            let problem = problem.filter(|_| commit == ack::Code::CR);
+            mllp::encode(&ack::build(message, &self.reply(commit, self.inbound.control_id, problem)), &mut out);
         }
-        if application.wants(code) {
+        let answers = !ack::is_acknowledgement(message);
+        if answers && application.wants(code) && !(committed && commit == ack::Code::CR) {
             mllp::encode(&ack::build(message, &self.reply(code, &self.second_id, problem)), &mut out);
         }
         out

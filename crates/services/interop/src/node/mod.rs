@@ -35,6 +35,7 @@ use crate::operation::{self, Surroundings};
 use crate::production::Production;
 use crate::production::units::Bytes;
 use crate::queue::Queue;
+use crate::record::Switch;
 use crate::recovery::{self, Found};
 use crate::service::{file::Watching, mllp::Listening};
 
@@ -179,7 +180,7 @@ impl Node {
         node.start_services(listeners)?;
         control::listen(&node)?;
         tokio::spawn(Arc::clone(&node).upkeep());
-        status::write_ready(&node)?;
+        status::write_ready(&node);
         Ok(node)
     }
 
@@ -227,38 +228,73 @@ impl Node {
         queues
     }
 
-    /// Gives back journal segments that need not be kept.
+    /// Gives back journal segments that need not be kept: now and then, and at once where the medium is full.
     async fn upkeep(self: Arc<Self>) {
         let mut stop = self.stop.subscribe();
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(UPKEEP) => {}
+            let pressed = tokio::select! {
+                () = tokio::time::sleep(UPKEEP) => false,
+                () = self.engine.pressed.notified() => true,
                 _ = stop.wait_for(|stop| *stop) => return,
-            }
+            };
+            // A reload moves queues and what waits in them: not while they are looked through.
+            let _still = self.reloading.lock().await;
             let node = Arc::clone(&self);
-            let done = tokio::task::spawn_blocking(move || node.truncate()).await;
+            let done = tokio::task::spawn_blocking(move || node.truncate(pressed)).await;
             if let Ok(Err(error)) = done {
                 tracing::error!(%error, "old journal segments could not be given back");
             }
         }
     }
 
-    fn truncate(&self) -> Result<(), InteropError> {
+    /// Gives back what lies before the retention and before all that waits; with `pressed`, retention does not count.
+    fn truncate(&self, pressed: bool) -> Result<(), InteropError> {
         // Read first: whatever comes to the queues later lies behind it.
-        let durable = self.engine.ledger.handed_over();
+        let end = self.engine.ledger.handed_over();
         let waiting = self.queues().iter().filter_map(|queue| queue.oldest()).min();
         let homeless = lock(&self.homeless).oldest();
-        let keep = durable.0.saturating_sub(self.options.retention.0);
+        let keep = end.0.saturating_sub(if pressed { 0 } else { self.options.retention.0 });
         let before = [Some(keep), waiting, homeless].into_iter().flatten().min().unwrap_or(0);
-        Ok(self.engine.ledger.journal().truncate(Lsn(before))?)
+        let journal = self.engine.ledger.journal();
+        if before < journal.first().0 + self.options.journal.segment_bytes {
+            return Ok(());
+        }
+        if pressed {
+            tracing::warn!("the disk is full: messages that are done are given up before their retention ends");
+        }
+        self.write_suspensions();
+        Ok(journal.truncate(Lsn(before))?)
     }
 
-    /// Stops: no new messages, lanes end, last commit.
+    /// Writes anew which operations are suspended, before the records that say so are given back.
+    fn write_suspensions(&self) {
+        for queue in self.queues() {
+            if !queue.orders().borrow().suspended {
+                continue;
+            }
+            let at_us = self.engine.clock.now_us();
+            let reason = "still suspended".to_owned();
+            let switch = Switch { operation: queue.name.clone(), suspended: true, at_us, reason };
+            match self.engine.ledger.switch(&switch) {
+                // Lost only if the journal fails, and then nothing is given back either.
+                Ok(durable) => drop(durable.blocking_recv()),
+                Err(refusal) => {
+                    tracing::warn!(operation = queue.name, %refusal, "a suspension could not be kept; a restart ends it");
+                }
+            }
+        }
+    }
+
+    /// Stops: no new connections or messages, what is on its way is acknowledged, lanes end, last commit.
     pub async fn stop(&self) {
-        self.stop.send_replace(true);
         for (_, running) in std::mem::take(&mut *lock(&self.services)) {
             running.stop();
         }
+        let mut connections = self.engine.connections.subscribe();
+        if tokio::time::timeout(STOP_GRACE, connections.wait_for(|open| *open == 0)).await.is_err() {
+            tracing::warn!("some senders did not take their answers in time; they will send again");
+        }
+        self.stop.send_replace(true);
         let lanes = std::mem::take(&mut *lock(&self.lanes));
         let aborts: Vec<_> = lanes.iter().map(JoinHandle::abort_handle).collect();
         let all = async {

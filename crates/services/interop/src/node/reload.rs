@@ -2,7 +2,7 @@
 //!
 //! A reload compares by name. A service that keeps its address keeps its socket and connections and uses the new rules
 //! from its next message on; one whose address or kind changed listens anew. An operation that stays keeps its queue
-//! and takes the new settings with its next message (its number of lanes is fixed until a restart, since moving
+//! and takes the new settings with its next message (its key and lanes are fixed until a restart, since moving
 //! messages between lanes would break their order); one that went away keeps sending what it has, with its old
 //! settings, and then ends.
 
@@ -83,7 +83,7 @@ impl Node {
         self.engine.replace_plan(plan);
         self.start_lanes(&fresh);
         self.swap_services(&production, ready, &mut changes)?;
-        super::status::write_ready(self)?;
+        super::status::write_ready(self);
         tracing::info!(changes = changes.len(), "production reloaded");
         Ok(changes)
     }
@@ -119,8 +119,8 @@ impl Node {
                     if before != operation.settings {
                         changes.push(format!("operation {name} changed"));
                     }
-                    if before.order().lanes != operation.settings.order().lanes {
-                        changes.push(format!("operation {name}: its number of lanes changes at the next start"));
+                    if before.order() != operation.settings.order() {
+                        changes.push(format!("operation {name}: its order changes at the next start"));
                     }
                     queue.order(|orders| {
                         orders.operation = Arc::clone(operation);

@@ -7,7 +7,6 @@ use std::{fs, process};
 use serde::{Deserialize, Serialize};
 
 use super::{Node, Running, lock};
-use crate::error::InteropError;
 use crate::queue::Queue;
 
 /// File in the data directory that says that, and where, a node is ready.
@@ -187,13 +186,15 @@ fn operation_status(queue: &Queue) -> OperationStatus {
     }
 }
 
-/// Says that the node is ready. Whole or not there: programs wait for this file.
-pub(super) fn write_ready(node: &Node) -> Result<(), InteropError> {
+/// Says that the node is ready. Whole or not there: programs wait for this file. Where it cannot be written (a full
+/// disk) the node runs all the same, and the log says so: what is queued must go out.
+pub(super) fn write_ready(node: &Node) {
     let path = node.options.data.join(READY);
     let part = node.options.data.join(".node.json.part");
     let text = serde_json::to_string_pretty(&node.status()).expect("plain data becomes JSON");
-    fs::write(&part, text).map_err(InteropError::file("write", &part))?;
-    fs::rename(&part, &path).map_err(InteropError::file("write", &path))
+    if let Err(error) = fs::write(&part, text).and_then(|()| fs::rename(&part, &path)) {
+        tracing::warn!(%error, path = %path.display(), "the file that says the node is ready cannot be written");
+    }
 }
 
 /// The node is gone.

@@ -224,9 +224,17 @@ impl Lane {
 /// Bytes of journal that are read over rather than jumped over to the next record wanted.
 const READ_OVER: u64 = 1 << 20;
 
-/// The frames of outputs in order of their records: all wanted, or as many as make up `bytes`.
+/// The frames of outputs in order of their records: all wanted, or as many as make up `bytes`, or those before one that
+/// cannot be read (it will be told when it is the head).
 fn read_frames(journal: &Journal, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
     let mut frames = Vec::new();
+    match gather(journal, wanted, bytes, &mut frames) {
+        Err(error) if frames.is_empty() => Err(error),
+        _ => Ok(frames),
+    }
+}
+
+fn gather(journal: &Journal, wanted: &[(u64, u16)], bytes: usize, frames: &mut Vec<Bytes>) -> Result<(), InteropError> {
     let mut held = 0;
     let mut reader = None;
     for (id, output) in wanted {
@@ -250,5 +258,5 @@ fn read_frames(journal: &Journal, wanted: &[(u64, u16)], bytes: usize) -> Result
         frames.push(frame);
         reader = Some(ahead);
     }
-    Ok(frames)
+    Ok(())
 }
