@@ -147,7 +147,10 @@ impl Shared {
             }
             state = match state.pipeline.take() {
                 Some(write) => self.write(state, write),
-                None => self.wait(&self.buffer_freed, state),
+                None => {
+                    assert!(state.pipeline.is_in_flight(), "segments were reserved, so it is a buffer that is missing");
+                    self.wait(&self.buffer_freed, state)
+                }
             };
         }
     }

@@ -275,6 +275,11 @@ impl Pipeline {
         self.in_flight.iter().all(|flight| flight.done || batch.buffer.len() >= flight.bytes)
     }
 
+    /// Whether the device has a batch: only then does waiting end by itself.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
     /// The oldest batch that waits, ready to be written.
     pub(crate) fn take(&mut self) -> Option<Write> {
         if !self.may_take() {

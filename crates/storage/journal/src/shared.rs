@@ -133,6 +133,7 @@ impl Shared {
                 state = self.write(state, write);
                 continue;
             }
+            assert!(state.pipeline.is_in_flight() || state.turn, "somebody will move what is durable");
             let slot = slot_of(state.pipeline.batch_of(target));
             state.waiting[slot] += 1;
             state = self.wait(&self.slots[slot], state);

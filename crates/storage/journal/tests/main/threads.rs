@@ -25,6 +25,15 @@ fn commit_each(journal: &Journal, thread: usize, each: usize) {
     }
 }
 
+/// Counts a thread that has ended, by a panic too: those who wait for it must not wait for ever.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 fn number_of(record: &journal::Record) -> u64 {
     let number = u64::from_le_bytes(record.payload[..8].try_into().expect("eight bytes"));
     assert!(record.payload[8..] == payload(number, record.payload.len() - 8), "record {} is intact", record.lsn);
@@ -39,8 +48,8 @@ fn crowd(shelf: Arc<dyn Shelf>, options: Options, each: usize) {
         for thread in 0..THREADS {
             let (journal, done) = (&journal, &done);
             scope.spawn(move || {
+                let _done = Done(done);
                 commit_each(journal, thread, each);
-                done.fetch_add(1, Ordering::SeqCst);
             });
         }
         let mut reader = journal.read(journal.first());
@@ -95,8 +104,8 @@ fn a_view_of_a_journal_that_is_being_written_never_sees_damage() {
         for thread in 0..3 {
             let (journal, done) = (&journal, &done);
             scope.spawn(move || {
+                let _done = Done(done);
                 commit_each(journal, thread, 400);
-                done.fetch_add(1, Ordering::SeqCst);
             });
         }
         let following = View::open(shelf.clone()).expect("opens");
