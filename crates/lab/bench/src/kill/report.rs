@@ -35,6 +35,8 @@ pub struct KillReport {
     pub recovery_ms_p50: f64,
     /// The longest.
     pub recovery_ms_max: f64,
+    /// Longest time from send to acknowledgement: how long a commit took at worst; milliseconds.
+    pub ack_ms_max: f64,
     /// Folder of the node's data; there if it was asked for or the run is not clean.
     pub data: PathBuf,
     /// The first violations, for people.
@@ -57,6 +59,7 @@ impl KillReport {
             stopped: figures.stopped,
             recovery_ms_p50: millis(0.5),
             recovery_ms_max: millis(1.0),
+            ack_ms_max: figures.ack_us_max as f64 / 1000.0,
             data: data.to_owned(),
             examples: account.examples(),
         }
@@ -117,6 +120,7 @@ impl KillReport {
         }
         let _ = writeln!(out, "  {:<48}{:>9} ms", "oldest delivery repeated after a kill", counts.oldest_excused_ms);
         let _ = writeln!(out, "  {:<48}{window:>9} ms", "  allowed");
+        let _ = writeln!(out, "  {:<48}{:>9.1} ms", "acknowledgement, longest", self.ack_ms_max);
         let _ = writeln!(out, "  {:<48}{:>9.1} ms", "recovery, median", self.recovery_ms_p50);
         let _ = writeln!(out, "  {:<48}{:>9.1} ms", "recovery, longest", self.recovery_ms_max);
         if self.is_clean() {

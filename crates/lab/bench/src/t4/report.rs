@@ -94,6 +94,8 @@ pub struct Run {
     pub cache_mode: &'static str,
     /// The best published figure.
     pub published_inbound_per_s: f64,
+    /// Whether everything sent was acknowledged and delivered before the load gave up waiting.
+    pub complete: bool,
     /// Deliveries after one of a later message of the same service.
     pub out_of_order: u64,
     /// Deliveries whose bytes are not the expected ones.
@@ -144,6 +146,7 @@ impl Report {
             journal_device: after.journal_device.clone(),
             cache_mode: "DRAM only",
             published_inbound_per_s: published::BEST.inbound_per_s,
+            complete: outcome.complete,
             out_of_order: counts.out_of_order,
             wrong_content: counts.wrong,
             refused: counts.refused,
@@ -164,6 +167,7 @@ impl Report {
                 run.lost + run.duplicated + run.out_of_order + run.wrong_content + run.refused + run.other_faults;
             let interfaces = self.config.interfaces as u64;
             faults == 0
+                && run.complete
                 && run.inbound > 0
                 && run.outbound == run.inbound * interfaces
                 && run.stored == run.inbound * (interfaces + 1)
@@ -224,6 +228,12 @@ impl Report {
                 let _ = writeln!(out, "{}", line.trim_end());
             }
             let _ = writeln!(out, "{:<34}{:>16}  ({})", "durability", run.durability, run.journal_device);
+            if !run.complete {
+                let _ = writeln!(
+                    out,
+                    "  fault: messages were left without an acknowledgement or a delivery when the load gave up"
+                );
+            }
             for example in &run.examples {
                 let _ = writeln!(out, "  fault: {example}");
             }
@@ -287,7 +297,8 @@ pub fn demo_table(report: &Report) -> String {
             let wrong = run.wrong_content + run.out_of_order + run.refused + run.other_faults;
             let expected = grouped((run.inbound * (config.interfaces as u64 + 1)) as f64);
             format!(
-                "NOT CLEAN: {} lost, {} duplicated, {wrong} other faults, {} of {expected} objects stored",
+                "NOT CLEAN: {}{} lost, {} duplicated, {wrong} other faults, {} of {expected} objects stored",
+                if run.complete { "" } else { "the node stood still, " },
                 run.lost,
                 run.duplicated,
                 grouped(run.stored as f64)
@@ -434,7 +445,8 @@ mod tests {
     fn any_fault_makes_a_report_unclean_and_the_demo_says_so() {
         assert!(report(|_| ()).is_clean());
         assert!(demo_table(&report(|_| ())).contains("every message arrived once"));
-        let faults: [fn(&mut Outcome); 9] = [
+        let faults: [fn(&mut Outcome); 10] = [
+            |outcome| outcome.complete = false,
             |outcome| outcome.lost = 1,
             |outcome| outcome.counts.duplicated = 1,
             |outcome| outcome.counts.out_of_order = 1,
