@@ -84,7 +84,7 @@ async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken
         assert!(accepted.len() < 1_000, "the disk is never full");
     };
     let n = accepted.len();
-    assert_eq!(refusal.short(), format!("AE {n}"));
+    assert_eq!(refusal.short(), format!("AR {n}"));
     assert_eq!((refusal.at("ERR-3.1"), refusal.at("MSA-3")), ("207".to_owned(), "the disk is full".to_owned()));
     assert_eq!(running.status().full, 1);
     let out = out.up().accepting();
@@ -108,7 +108,7 @@ async fn a_message_larger_than_a_journal_record_is_refused_with_a_text() {
     let running = rig.start().await;
     let mut sender = running.sender().await;
     let answer = sender.ask(&format!("{}NTE|1||{}\r", adt("large"), "x".repeat(5_000))).await;
-    assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AE large", "207"));
+    assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AR large", "207"));
     sender.accepted(&adt("small")).await;
     assert_eq!(out.received(1).await, ["small"]);
     running.stop().await;

@@ -91,7 +91,7 @@ async fn the_error_segment_follows_the_version_of_the_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acknowledgement_is_stored_and_never_acknowledged() {
+async fn an_acknowledgement_is_never_acknowledged_and_a_response_with_content_is_routed() {
     let (rig, out) = rig("").await;
     let running = rig.start().await;
     let mut sender = running.sender().await;
@@ -100,8 +100,8 @@ async fn an_acknowledgement_is_stored_and_never_acknowledged() {
     sender.send(&format!("{}MSA|AA|9\r", adt("response"))).await;
     assert_eq!(sender.ask(&adt("1")).await.short(), "AA 1", "the first answer is to the first message that wants one");
     let statuses: Vec<Status> = running.stored().iter().map(|(_, stored)| stored.status).collect();
-    assert_eq!(statuses, [Status::Dropped, Status::Dropped, Status::Dropped, Status::Routed]);
-    assert_eq!(out.received(1).await, ["1"]);
+    assert_eq!(statuses, [Status::Dropped, Status::Dropped, Status::Routed, Status::Routed]);
+    assert_eq!(out.received(2).await, ["response", "1"]);
     running.stop().await;
 }
 
@@ -135,18 +135,19 @@ async fn enhanced_mode_gives_the_acknowledgements_it_asks_for() {
     let mut sender = running.sender().await;
     // MSH-15, MSH-16, then what a message that is taken, rejected and failed on is answered.
     let cases = [
+        // A message that failed is stored: that is committed (CA), and what became of it is for the application to say.
         ("", "", ["AA", "AR", "AE"]),
-        ("AL", "NE", ["CA", "CR", "CE"]),
+        ("AL", "NE", ["CA", "CR", "CA"]),
         ("NE", "AL", ["AA", "AR", "AE"]),
-        ("AL", "AL", ["CA AA", "CR AR", "CE AE"]),
+        ("AL", "AL", ["CA AA", "CR", "CA AE"]),
         ("NE", "NE", ["", "", ""]),
-        ("ER", "NE", ["", "CR", "CE"]),
-        ("SU", "NE", ["CA", "", ""]),
+        ("ER", "NE", ["", "CR", ""]),
+        ("SU", "NE", ["CA", "", "CA"]),
         ("NE", "ER", ["", "AR", "AE"]),
         ("NE", "SU", ["AA", "", ""]),
-        ("ER", "SU", ["AA", "CR", "CE"]),
-        ("SU", "ER", ["CA", "AR", "AE"]),
-        ("AL", "", ["CA", "CR", "CE"]),
+        ("ER", "SU", ["AA", "CR", ""]),
+        ("SU", "ER", ["CA", "AR", "CA AE"]),
+        ("AL", "", ["CA", "CR", "CA"]),
         ("", "AL", ["AA", "AR", "AE"]),
     ];
     for (accept, application, expected) in cases {
