@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 
 use device::{CrashShelf, Device, DeviceError, Durability, Shelf};
-use journal::Journal;
+use journal::{Journal, JournalError, Record};
 
 use crate::support::{History, payload, recover, small};
 
@@ -162,16 +162,28 @@ fn a_later_batch_without_the_earlier_one_is_a_torn_tail_and_not_corruption() {
             let found = crate::support::all(&journal).unwrap_or_else(|error| panic!("{image}: {error}"));
             history.check(point, &found).unwrap_or_else(|why| panic!("{image}: {why}"));
             torn += usize::from(recovered.torn_bytes > 0);
-            // Go on over what is left of the later batch: records of the same sizes, other bytes.
-            for number in 100..103 {
-                journal.append(9, &[&payload(number, 1000)]).expect("appends");
-            }
-            journal.commit(journal.appended()).expect("commits");
             std::mem::forget(journal);
-            let (_, again) = recover(after).unwrap_or_else(|error| panic!("{image}: {error}"));
-            assert_eq!(again.len(), found.len() + 3, "{image}");
-            assert!(again[..found.len()] == found[..], "{image}");
+            go_on(&after, &found).unwrap_or_else(|error| panic!("{image}: {error}"));
         }
     }
     assert!(torn > 100, "the images hold torn tails: {torn}");
+}
+
+/// Lives over what is left of the later batch: one that writes nothing, so that the log ends exactly where the stale batch
+/// begins, then some that write a block each.
+fn go_on(shelf: &Arc<CrashShelf>, found: &[Record]) -> Result<(), JournalError> {
+    for life in 0..4_usize {
+        let (journal, records) = recover(shelf.clone())?;
+        let written = life.saturating_sub(1);
+        assert!(
+            records.len() == found.len() + written && records[..found.len()] == *found,
+            "life {life} finds the same"
+        );
+        if life > 0 {
+            journal.append(9, &[&payload(100 + life as u64, 1000)])?;
+            journal.commit(journal.appended())?;
+        }
+        std::mem::forget(journal);
+    }
+    Ok(())
 }
