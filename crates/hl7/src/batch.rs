@@ -23,6 +23,7 @@
 //! Not here: parsing the messages; a message with an unreadable MSH is a part like any other.
 
 use memchr::memchr2;
+use std::borrow::Cow;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -142,6 +143,23 @@ impl<'a> Batch<'a> {
         };
         Some(Segment::new(line, delimiters))
     }
+}
+
+/// A message from a file as it goes over the wire: segments end in CR. Files edited by hand end lines in LF or CRLF; a
+/// message that has a CR of its own that no LF follows is as it should be, and its LFs are content.
+#[must_use]
+pub fn with_segment_ends(message: &[u8]) -> Cow<'_, [u8]> {
+    let bare_cr = message.windows(2).any(|pair| pair[0] == b'\r' && pair[1] != b'\n') || message.ends_with(b"\r");
+    if bare_cr || !message.contains(&b'\n') {
+        return Cow::Borrowed(message);
+    }
+    let lines = message.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut out = Vec::with_capacity(message.len() + 1);
+    for line in lines.filter(|line| !line.is_empty()) {
+        out.extend_from_slice(line);
+        out.push(b'\r');
+    }
+    Cow::Owned(out)
 }
 
 /// Splits input into its parts. Any input can be split; input without any header is one stray part.

@@ -237,7 +237,7 @@ fn send(file: &Path, to: SocketAddr) -> anyhow::Result<ExitCode> {
     let mut accepted = true;
     for range in batch.messages {
         let mut frame = Vec::new();
-        mllp::encode(&segments_end_in_cr(&raw[range]), &mut frame);
+        mllp::encode(&hl7::batch::with_segment_ends(&raw[range]), &mut frame);
         stream.write_all(&frame)?;
         let answer = receive(&mut stream, &mut decoder)?;
         println!("{}", hl7_text(&answer).replace('\r', "\n").trim_end());
@@ -245,14 +245,6 @@ fn send(file: &Path, to: SocketAddr) -> anyhow::Result<ExitCode> {
         accepted &= matches!(code, Some(hl7::ack::Code::AA | hl7::ack::Code::CA));
     }
     Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-/// Files edited by hand end lines in LF; on the wire a segment ends in CR.
-fn segments_end_in_cr(message: &[u8]) -> Vec<u8> {
-    if message.contains(&b'\r') {
-        return message.to_vec();
-    }
-    message.iter().map(|byte| if *byte == b'\n' { b'\r' } else { *byte }).collect()
 }
 
 fn receive(stream: &mut TcpStream, decoder: &mut mllp::Decoder) -> anyhow::Result<bytes::Bytes> {

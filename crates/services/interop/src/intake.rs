@@ -228,6 +228,7 @@ fn route(
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
     let mut writer = Writer::new(&head, inbound.raw, each * decision.sends.len());
     let mut outputs = Vec::with_capacity(decision.sends.len());
+    let mut unchanged: Option<Bytes> = None;
     for send in &decision.sends {
         let operation = &plan.production.operations[send.operation];
         let mut draft = Draft::new(message);
@@ -243,10 +244,13 @@ fn route(
                 }
             }
         }
-        let frame = frame_of(&draft, inbound.raw.len());
+        let frame = match send.transform {
+            Some(_) => frame_of(&draft, inbound.raw.len()),
+            None => unchanged.get_or_insert_with(|| frame(inbound.raw)).clone(),
+        };
         let body = &frame[1..frame.len() - 2];
-        let pieces =
-            (bodies == Bodies::Delta && draft.pieces().count() < usize::from(u16::MAX)).then(|| draft.pieces());
+        let few = || draft.pieces().take(usize::from(u16::MAX)).count() < usize::from(u16::MAX);
+        let pieces = (bodies == Bodies::Delta && few()).then(|| draft.pieces());
         writer.output(&operation.name, name, body, pieces);
         outputs.push(Sending {
             operation: send.operation,

@@ -28,7 +28,7 @@ use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::production::{self, settings};
+use crate::production;
 
 /// How long a message may wait at a service for a receiver that is behind. 50 ms: above the 23.7 ms a message that the
 /// published workload leaves each of its 128 senders at 5,399 a second, far below any sender's patience.
@@ -129,7 +129,8 @@ pub struct Queue {
     memory: AtomicUsize,
     /// The last attempt succeeded: the receiver takes messages.
     flowing: AtomicBool,
-    bounds: Mutex<settings::Queue>,
+    messages_max: AtomicUsize,
+    memory_max: AtomicUsize,
     room: Notify,
     orders: watch::Sender<Orders>,
     /// Figures since the start.
@@ -148,15 +149,20 @@ impl Queue {
             depth: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
             flowing: AtomicBool::new(false),
-            bounds: Mutex::new(bounds),
+            messages_max: AtomicUsize::new(bounds.messages),
+            memory_max: AtomicUsize::new(bounds.memory.as_usize()),
             room: Notify::new(),
             orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
             counters: Counters::default(),
         }
     }
 
-    fn bounds(&self) -> settings::Queue {
-        *self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages_max(&self) -> usize {
+        self.messages_max.load(Ordering::Relaxed)
+    }
+
+    fn memory_max(&self) -> usize {
+        self.memory_max.load(Ordering::Relaxed)
     }
 
     /// The lanes, for the tasks that serve them.
@@ -186,7 +192,9 @@ impl Queue {
     /// Changes the orders, waking every lane.
     pub fn order(&self, change: impl FnOnce(&mut Orders)) {
         self.orders.send_modify(change);
-        *self.bounds.lock().unwrap_or_else(PoisonError::into_inner) = self.orders.borrow().operation.settings.queue();
+        let bounds = self.orders.borrow().operation.settings.queue();
+        self.messages_max.store(bounds.messages, Ordering::Relaxed);
+        self.memory_max.store(bounds.memory.as_usize(), Ordering::Relaxed);
         self.room.notify_waiters();
     }
 
@@ -210,7 +218,7 @@ impl Queue {
         let mut patience = None;
         loop {
             let notified = self.room.notified();
-            if self.depth() >= self.bounds().messages {
+            if self.depth() >= self.messages_max() {
                 notified.await;
             } else if self.is_behind() {
                 let until = *patience.get_or_insert_with(|| Instant::now() + PACE);
@@ -225,7 +233,7 @@ impl Queue {
 
     /// Whether the receiver takes messages and has not kept up: three quarters of the memory for bodies are in use.
     fn is_behind(&self) -> bool {
-        self.flowing.load(Ordering::Relaxed) && self.memory() > self.bounds().memory.as_usize() / 4 * 3
+        self.flowing.load(Ordering::Relaxed) && self.memory() > self.memory_max() / 4 * 3
     }
 
     /// Says whether the receiver takes messages.
@@ -244,7 +252,7 @@ impl Queue {
     pub fn release(&self) {
         let before = self.depth.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "released more entries than were reserved");
-        if before >= self.bounds().messages {
+        if before >= self.messages_max() {
             self.room.notify_waiters();
         }
     }
@@ -253,7 +261,7 @@ impl Queue {
     pub fn push(&self, lane: usize, mut entry: Entry) {
         if let Some(frame) = &entry.frame {
             let held = self.memory.fetch_add(frame.len(), Ordering::Relaxed);
-            if held + frame.len() > self.bounds().memory.as_usize() {
+            if held + frame.len() > self.memory_max() {
                 self.memory.fetch_sub(frame.len(), Ordering::Relaxed);
                 entry.frame = None;
             }
@@ -289,6 +297,6 @@ impl Queue {
 
     /// Bytes of bodies that are worth reading ahead.
     pub fn refill_bytes(&self) -> usize {
-        REFILL_BYTES.min(self.bounds().memory.as_usize())
+        REFILL_BYTES.min(self.memory_max())
     }
 }

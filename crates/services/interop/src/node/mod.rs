@@ -83,7 +83,8 @@ impl Options {
             origin,
             bodies: Bodies::default(),
             retention: Bytes(16 << 30),
-            journal: journal::Options::default(),
+            // A message of the largest size with a few outputs, each stored whole, is one record.
+            journal: journal::Options { max_record_bytes: journal::RECORD_BYTES_LIMIT, ..journal::Options::default() },
             clock: Clock::system(),
         }
     }

@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Invariants: a file is moved only after all of its messages are durable; a crash between the two picks it up again,
-//! so a production that cannot bear that uses `duplicates = "drop"`. Files are taken in order of name. A file that is
-//! still growing is left alone (`settle`).
+//! so a production that cannot bear that uses `duplicates = "drop"`. A file that has to be tried again (a full disk, a
+//! folder that cannot be written) is taken on with the messages that are not stored yet. Files are taken in order of
+//! name. One that is still growing is left alone (`settle`).
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,13 +65,18 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
         loop {
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
-            match settled(&settings, &mut seen) {
+            let (folder, mut looks) = (settings.clone(), std::mem::take(&mut seen));
+            let looked = tokio::task::spawn_blocking(move || (settled(&folder, &mut looks), looks)).await;
+            let Ok((files, looks)) = looked else { return };
+            seen = looks;
+            match files {
                 Ok(files) => {
                     for file in files {
                         if *stopped.borrow() {
                             return;
                         }
-                        if let Err(error) = pick_up(&engine, &service, &settings, &file).await {
+                        let Some(look) = seen.get_mut(&file) else { continue };
+                        if let Err(error) = pick_up(&engine, &service, &settings, &file, &mut look.stored).await {
                             tracing::error!(service = service.name, %error, "a file could not be taken; trying again");
                         }
                     }
@@ -99,13 +106,21 @@ struct Look {
     size: u64,
     changed: Option<SystemTime>,
     since: Instant,
+    /// Where the messages begin that are stored, should the file have to be tried again.
+    stored: HashSet<usize>,
+}
+
+impl Look {
+    fn new(size: u64, changed: Option<SystemTime>) -> Self {
+        Self { size, changed, since: Instant::now(), stored: HashSet::new() }
+    }
 }
 
 /// Files that have stayed the same long enough, in order of name.
 fn settled(settings: &settings::FileService, seen: &mut HashMap<PathBuf, Look>) -> Result<Vec<PathBuf>, InteropError> {
     let folder = &settings.folder;
     let mut ready = Vec::new();
-    let mut present = Vec::new();
+    let mut present = HashSet::new();
     for entry in fs::read_dir(folder).map_err(InteropError::file("read", folder))? {
         let path = entry.map_err(InteropError::file("read", folder))?.path();
         let Ok(meta) = fs::metadata(&path) else { continue };
@@ -113,15 +128,14 @@ fn settled(settings: &settings::FileService, seen: &mut HashMap<PathBuf, Look>) 
             continue;
         }
         let (size, changed) = (meta.len(), meta.modified().ok());
-        let now = Instant::now();
-        let look = seen.entry(path.clone()).or_insert(Look { size, changed, since: now });
+        let look = seen.entry(path.clone()).or_insert_with(|| Look::new(size, changed));
         if (look.size, look.changed) != (size, changed) {
-            *look = Look { size, changed, since: now };
+            *look = Look::new(size, changed);
         }
-        if now.duration_since(look.since) >= settings.settle.0 {
+        if look.since.elapsed() >= settings.settle.0 {
             ready.push(path.clone());
         }
-        present.push(path);
+        present.insert(path);
     }
     seen.retain(|path, _| present.contains(path));
     ready.sort();
@@ -134,6 +148,7 @@ async fn pick_up(
     service: &Service,
     settings: &settings::FileService,
     file: &Path,
+    stored: &mut HashSet<usize>,
 ) -> Result<(), InteropError> {
     let path = file.to_owned();
     let raw = tokio::task::spawn_blocking(move || fs::read(&path)).await.map_err(|_| InteropError::Stopping)?;
@@ -152,24 +167,24 @@ async fn pick_up(
         return put_aside(service, settings, file, "a message over message_bytes in the file; none of it was taken");
     }
     let mut taken = Vec::new();
-    for range in messages {
-        taken.push(engine.take(service, raw.slice(range.clone())).await);
+    for range in messages.iter().filter(|range| !stored.contains(&range.start)) {
+        let message = match hl7::batch::with_segment_ends(&raw[range.clone()]) {
+            Cow::Borrowed(_) => raw.slice(range.clone()),
+            Cow::Owned(converted) => converted.into(),
+        };
+        taken.push((range.start, engine.take(service, message).await));
     }
-    let mut accepted = true;
-    for taken in taken {
+    for (start, taken) in taken {
         match taken {
-            // A full disk: the file stays and is tried again.
-            Taken::Now { accepted: false, .. } => {
-                accepted = false;
-            }
+            Taken::Now { accepted: false, .. } => continue,
             Taken::Now { .. } => {}
             Taken::Closed => return Err(InteropError::Stopping),
-            Taken::Stored { durable, .. } => {
-                durable.await.map_err(|_| InteropError::Stopping)?;
-            }
+            Taken::Stored { durable, .. } => drop(durable.await.map_err(|_| InteropError::Stopping)?),
         }
+        stored.insert(start);
     }
-    if !accepted {
+    if stored.len() < messages.len() {
+        // A full disk, most often: the rest of the file is tried again.
         tracing::warn!(service = service.name, file = %file.display(), "not all of it could be stored; the file stays");
         return Ok(());
     }
@@ -188,8 +203,15 @@ fn put_aside(
     Ok(())
 }
 
+/// Moves a file; a name that is taken there gets a number.
 fn rename(file: &Path, folder: Option<&Path>) -> Result<(), InteropError> {
     let folder = folder.expect("loading a production fills it in");
-    let to = folder.join(file.file_name().unwrap_or_default());
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let mut to = folder.join(&*name);
+    let mut number = 1;
+    while to.exists() {
+        to = folder.join(format!("{name}.{number}"));
+        number += 1;
+    }
     fs::rename(file, &to).map_err(InteropError::file("move", file))
 }
