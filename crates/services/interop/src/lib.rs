@@ -23,6 +23,8 @@ pub mod clock;
 pub mod duplicates;
 pub mod engine;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod history;
 pub mod intake;
 pub mod lang;

@@ -25,7 +25,8 @@
 //! All integers little endian. An output is stored as pieces so that only changed segments are stored again; with
 //! `bodies = "full"` it is one piece of new bytes.
 //!
-//! Invariants: decoding never panics on any bytes (fuzzed); pieces that point outside the message are refused.
+//! Invariants: decoding never panics on any bytes (fuzzed); pieces that point outside the message, overlap or go back are
+//! refused, so that an output is never longer than its record.
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
 use bytes::Bytes;
@@ -347,14 +348,16 @@ fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
     let pieces = r.u16()?;
     let mut parts: Vec<Bytes> = Vec::new();
     let mut new_bytes = 0;
+    let mut behind = 0;
     for _ in 0..pieces {
         match r.u8()? {
             PIECE_ORIGINAL => {
                 let (start, len) = (r.len()?, r.len()?);
                 let end = start.checked_add(len)?;
-                if end > raw.len() {
+                if start < behind || end > raw.len() {
                     return None;
                 }
+                behind = end;
                 parts.push(raw.slice(start..end));
             }
             PIECE_NEW => {
@@ -365,7 +368,8 @@ fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
             _ => return None,
         }
     }
-    // Summed before it is allocated: a forged length cannot ask for more than the pieces hold.
+    // Summed before it is allocated: a forged length cannot ask for more than the pieces hold, which is no more than
+    // the record has.
     if parts.iter().map(Bytes::len).sum::<usize>() != total {
         return None;
     }
