@@ -50,7 +50,7 @@ impl Link {
             return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
         };
         let control_id = message.get(&CONTROL).bytes();
-        if control_id.is_empty() {
+        if control_id.trim_ascii_end().is_empty() {
             return Answer::Impossible { reason: "the transformed message has no control id (MSH-10)".to_owned() };
         }
         let kept = self.kept(control_id).await;
