@@ -1,6 +1,5 @@
 //! Receivers that do not answer, answer late, wrong, in rubbish or not at all; and the reply table.
 
-use hl7::mllp;
 use interop::record::Fate;
 
 use crate::receiver::{Receiver, ack};
@@ -91,17 +90,40 @@ async fn what_is_no_acknowledgement_of_this_message_closes_the_connection_and_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_that_goes_away_gets_the_message_again_and_uses_up_no_tries() {
-    let (_rig, running, mut receiver) =
-        queued("[retry]\nfirst = \"1ms\"\nmax = \"1ms\"\nattempts = 2\n", &["1", "2"]).await;
-    for _ in 0..5 {
+async fn a_receiver_that_goes_away_with_the_message_gets_it_again_until_the_tries_run_out() {
+    let (_rig, running, mut receiver) = queued("[retry]\nfirst = \"1ms\"\nmax = \"1ms\"\nattempts = 3\n", &["1"]).await;
+    for _ in 0..2 {
         receiver.next_is("1").await.close();
     }
-    receiver.next_is("1").await.answer("AR");
-    receiver.next_is("1").await.answer("AR");
-    receiver.next_is("2").await.answer("AA");
-    let expected = [(Fate::Failed, "AR, after 2 tries".to_owned()), (Fate::Delivered, "AA".to_owned())];
-    assert_eq!(fates(&running, 2).await, expected);
+    receiver.next_is("1").await.answer("AA");
+    assert_eq!(fates(&running, 1).await, [(Fate::Delivered, "AA".to_owned())]);
+    running.sender().await.accepted(&adt("2")).await;
+    // The first of these was sent on the connection kept from before, whose end is no try of this message's.
+    for _ in 0..4 {
+        receiver.next_is("2").await.close();
+    }
+    let (fate, note) = fates(&running, 2).await.remove(1);
+    assert_eq!(fate, Fate::Failed);
+    assert!(note.starts_with("the receiver went away before answering") && note.ends_with("after 3 tries"), "{note}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_an_idle_receiver_closed_is_made_anew_without_a_try() {
+    let (_rig, running, mut receiver) = queued("[retry]\nattempts = 1\n", &["1"]).await;
+    for (connection, id) in ["1", "2", "3"].into_iter().enumerate() {
+        if connection > 0 {
+            running.sender().await.accepted(&adt(id)).await;
+        }
+        let arrival = receiver.next_is(id).await;
+        assert_eq!(arrival.connection, connection);
+        arrival.answer("AA");
+        running.idle("out").await;
+        arrival.close();
+        receiver.closed(connection).await;
+    }
+    assert_eq!(running.status().operations[0].retried, 0);
+    assert!(fates(&running, 3).await.iter().all(|(fate, _)| *fate == Fate::Delivered));
     running.stop().await;
 }
 
@@ -111,9 +133,10 @@ async fn an_error_fails_the_message_and_goes_on_and_a_rejection_keeps_it_at_the_
     receiver.next_is("1").await.answer("AE");
     receiver.next_is("2").await.answer("AR");
     receiver.next_is("2").await.answer("CR");
-    receiver.next_is("2").await.answer("AA");
+    let second = receiver.next_is("2").await;
+    second.answer("AA");
     let third = receiver.next_is("3").await;
-    assert_eq!(third.connection, 0, "an answer that is one keeps the connection");
+    assert_eq!(third.connection, second.connection, "an answer that is one keeps the connection");
     third.answer("CE");
     let expected = [(Fate::Failed, "AE"), (Fate::Delivered, "AA"), (Fate::Failed, "CE")];
     assert_eq!(fates(&running, 3).await, expected.map(|(fate, note)| (fate, note.to_owned())));
@@ -223,22 +246,25 @@ async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_mllp_cannot_carry_or_nobody_could_acknowledge_fails_instead_of_blocking_the_line() {
+async fn a_message_that_cannot_be_sent_or_acknowledged_fails_instead_of_blocking_the_line() {
+    let rules = "match first\nrule a when MSH-10 = \"1\" { send to out using nameless }\n\
+                 rule b when MSH-10 = \"2\" { send to out using blank }\nrule c { send to out }\n";
     let receiver = Receiver::start().await;
     let rig = Rig::to(receiver.address);
-    rig.write(
-        "rules/main.rules",
-        "match first\nrule a when MSH-10 = \"1\" { send to out using nameless }\nrule b { send to out }\n",
-    )
-    .write("transforms/nameless.hl7t", "delete MSH-10\n");
+    rig.write("rules/main.rules", rules)
+        .write("transforms/nameless.hl7t", "delete MSH-10\n")
+        .write("transforms/blank.hl7t", "set MSH-10 = \"  \"\n")
+        .write("services/files.toml", "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nsettle = \"0ms\"\n")
+        .write("inbox/frame-inside.hl7", &adt("3").replace("SAMPLE", "SAM\u{1c}PLE"));
     let running = rig.start().await;
     let out = receiver.accepting();
-    for id in ["1", "2"] {
+    running.fated(1).await;
+    for id in ["1", "2", "4"] {
         running.sender().await.accepted(&adt(id)).await;
     }
-    assert_eq!(out.received(1).await, ["2"]);
-    let expected = [(Fate::Failed, "the transformed message has no MSH-10: no acknowledgement could name it")];
-    assert_eq!(fates(&running, 2).await[0], expected.map(|(fate, note)| (fate, note.to_owned()))[0]);
-    assert!(mllp::uncarriable(&out.bodies()[0]).is_none());
+    assert_eq!(out.received(1).await, ["4"]);
+    let notes: Vec<String> = fates(&running, 4).await.into_iter().map(|(_, note)| note).collect();
+    let nameless = "the transformed message has no control id (MSH-10)";
+    assert_eq!(notes, ["MLLP cannot carry the control character at byte 95", nameless, nameless, "AA"]);
     running.stop().await;
 }

@@ -103,7 +103,10 @@ impl Sender {
             match timeout(PATIENCE, read).await.expect("an answer in time") {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
+                // Reset, or over TLS refused.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::InvalidData) => {
+                    return None;
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -128,6 +131,14 @@ impl Sender {
                 () = now.clone() => tokio::task::yield_now().await,
             }
         }
+        true
+    }
+
+    /// Whether the connection ends, whatever comes on it before.
+    pub(crate) async fn ends(&mut self) -> bool {
+        let mut rest = Vec::new();
+        // An end by reset is an end as well.
+        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("an end in time");
         true
     }
 

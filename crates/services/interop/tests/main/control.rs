@@ -1,0 +1,129 @@
+//! The control socket: resend, suspend, resume, and what is answered to wrong requests.
+
+use interop::InteropError;
+use interop::history::Filter;
+use interop::node;
+
+use crate::receiver::{Accepting, Receiver};
+use crate::rig::{Rig, Running, adt, until};
+
+async fn refused(running: &Running, request: &str) -> String {
+    match running.ask(request).await {
+        Err(InteropError::Refused(reason)) => reason,
+        other => panic!("{request}: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_message_is_sent_again_by_hand_as_a_new_one() {
+    let (mut one, two) = (Receiver::start().await, Accepting::start().await);
+    let rig = Rig::new();
+    rig.service("in", "[intake]\nduplicates = \"drop\"\n")
+        .write("rules/main.rules", "match first\nrule all { send to one using t; send to two }\n")
+        .write("transforms/t.hl7t", "set PID-5.2 = \"BOB\"\n")
+        .operation("one", one.address, "")
+        .operation("two", two.address, "");
+    let running = rig.start_on_files().await;
+    running.sender().await.accepted(&adt("1")).await;
+    one.next_is("1").await.answer("AE");
+    running.fated(2).await;
+    let (id, _) = running.stored().remove(0);
+    let again = running.ask(&format!("resend {id} one")).await.expect("it is stored").as_u64().expect("an id");
+    let arrival = one.next_is("1").await;
+    assert_eq!(arrival.body, adt("1").replace("^ANN", "^BOB").as_bytes(), "what was sent, not transformed anew");
+    arrival.answer("AA");
+    running.idle("one").await;
+    assert_eq!(two.ids(), ["1"], "only where it was asked for");
+    running.ask(&format!("resend {again}")).await.expect("a resend can be resent");
+    one.next_is("1").await.answer("AA");
+    running.ask(&format!("resend {id}")).await.expect("all of it");
+    one.next_is("1").await.answer("AA");
+    assert_eq!(two.received(2).await, ["1", "1"]);
+    running.fated(6).await;
+    let lines = rig.history().list(&Filter::default()).expect("it lists");
+    let from: Vec<Option<u64>> = lines.iter().map(|line| line.resent_from).collect();
+    assert_eq!(from, [None, Some(id), Some(again), Some(id)]);
+    let counts = rig.history().count().expect("it counts");
+    assert_eq!((counts.inbound, counts.resent, counts.delivered, counts.failed), (1, 3, 5, 1));
+    running.stop().await;
+    // A resend is no first sight of a message: the original is.
+    let running = rig.start_on_files().await;
+    running.sender().await.accepted(&adt("1")).await;
+    assert_eq!(running.status().duplicates, 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_requests_are_answered_with_what_to_do() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.write(
+        "rules/main.rules",
+        "match first\nrule a when MSH-9.2 = \"A01\" { send to out }\nrule b { drop \"no\" }\n",
+    );
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("1")).await;
+    sender.accepted(&adt("2").replace("A01", "A02")).await;
+    let stored = running.stored();
+    let (sent, dropped) = (stored[0].0, stored[1].0);
+    let cases = [
+        ("dance".to_owned(), "`dance` is not a request".to_owned()),
+        ("resend".to_owned(), "`resend` is not a request".to_owned()),
+        ("resend x".to_owned(), "`x` is not a message id".to_owned()),
+        ("resend 1".to_owned(), "no message 1 is stored here; `terrace message list` shows what is".to_owned()),
+        (format!("resend {}", sent + 8), format!("no message {} is stored here", sent + 8)),
+        ("resend 18446744073709551615".to_owned(), "no message 18446744073709551615 is stored".to_owned()),
+        (format!("resend {sent} in"), "no output of this message is called `in`; there are: out".to_owned()),
+        (format!("resend {dropped} out"), "is called `out`; there are: none".to_owned()),
+        (format!("resend {dropped}"), format!("message {dropped} went nowhere")),
+        ("suspend in".to_owned(), "no operation is called `in`; there are: out".to_owned()),
+        ("resume".to_owned(), "`resume` is not a request".to_owned()),
+    ];
+    for (request, expected) in cases {
+        let answer = refused(&running, &request).await;
+        assert!(answer.contains(&expected), "{request}: {answer}");
+    }
+    running.ask("status").await.expect("it goes on");
+    running.stop().await;
+    let Err(InteropError::NoNode { .. }) = node::ask(rig.data(), "status") else { panic!("nobody is there") };
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_says_when_it_is_ready_and_stops_when_asked() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    assert!(node::read_ready(rig.data()).is_none());
+    let running = rig.start().await;
+    let ready = node::read_ready(rig.data()).expect("it is ready");
+    assert_eq!(ready.services[0].at, running.address("in").to_string());
+    assert_eq!(running.ask("status").await.expect("it answers")["services"][0]["name"], "in");
+    running.ask("stop").await.expect("it answers");
+    until("it is asked to stop", || running.node.stopping().borrow().then_some(())).await;
+    running.stop().await;
+    assert!(node::read_ready(rig.data()).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_started_again_at_once_has_its_control_socket() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    for _ in 0..20 {
+        let running = rig.start().await;
+        running.ask("status").await.expect("the socket is that of the node that runs");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_stops_the_start() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = holder.local_addr().expect("it is bound");
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.write("services/more.toml", &format!("kind = \"mllp\"\nlisten = \"{taken}\"\n"));
+    let Err(InteropError::Listen { service, .. }) = rig.try_start().await else { panic!("the port is taken") };
+    assert_eq!(service, "more");
+    drop(holder);
+    rig.start().await.stop().await;
+}

@@ -1,0 +1,186 @@
+//! Messages from files and into files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::receiver::{Accepting, id_of};
+use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
+
+const SERVICE: &str = "kind = \"file\"\nfolder = \"inbox\"\nrules = \"main\"\nevery = \"2ms\"\nsettle = \"0ms\"\n";
+
+/// Names in a folder, without folders.
+fn names(folder: &Path) -> BTreeSet<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return BTreeSet::new() };
+    let files = entries.map(|entry| entry.expect("it can be read")).filter(|entry| entry.path().is_file());
+    files.map(|file| file.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Puts a file into the inbox whole, as its writers should.
+fn put(rig: &Rig, name: &str, text: &str) {
+    rig.write("part", text);
+    fs::rename(rig.folder().join("part"), rig.folder().join("inbox").join(name)).expect("it moves");
+}
+
+async fn arrives(folder: &Path, name: &str) {
+    until(&format!("{name} arrives"), || names(folder).contains(name).then_some(())).await;
+}
+
+async fn start(settings: &str) -> (Rig, Running, Accepting) {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.write("services/files.toml", &format!("{SERVICE}{settings}"));
+    let running = rig.start().await;
+    (rig, running, out)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_taken_in_order_of_name_and_moved_when_durable() {
+    let (rig, running, out) = start("").await;
+    running.stop().await;
+    let inbox = rig.folder().join("inbox");
+    for name in ["b.hl7", "a.hl7", "c.hl7"] {
+        put(&rig, name, &adt(name).replace('\r', "\n"));
+    }
+    put(&rig, "other.txt", "not ours");
+    put(&rig, "empty.hl7", "");
+    put(&rig, "unreadable.hl7", "PID|1\r");
+    let running = rig.start().await;
+    assert_eq!(out.received(3).await, ["a.hl7", "b.hl7", "c.hl7"]);
+    let expected = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    until("the inbox is empty", || (names(&inbox) == expected(&["other.txt"])).then_some(())).await;
+    assert_eq!(names(&inbox.join("done")), expected(&["a.hl7", "b.hl7", "c.hl7"]));
+    assert_eq!(names(&inbox.join("error")), expected(&["empty.hl7", "unreadable.hl7"]));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_file_is_split_and_its_wrong_counts_are_told() {
+    let (rig, running, out) = start("").await;
+    let log = crate::logs::listen();
+    let batch =
+        format!("FHS|^~\\&|A\rBHS|^~\\&|A\r{}{}BTS|3\rBHS|^~\\&|A\r{}BTS|1\rFTS|2\r", adt("1"), adt("2"), adt("3"));
+    put(&rig, "wrong-count.hl7", &batch);
+    assert_eq!(out.received(3).await, ["1", "2", "3"]);
+    arrives(&rig.folder().join("inbox/done"), "wrong-count.hl7").await;
+    let line = log.find("wrong-count.hl7").expect("the count is told");
+    assert!(line.contains('3') && line.contains('2'), "{line}");
+    let stored: Vec<Vec<u8>> = running.stored().into_iter().map(|(_, stored)| stored.raw.to_vec()).collect();
+    assert_eq!(stored, ["1", "2", "3"].map(|id| adt(id).into_bytes()), "without the batch around them");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_grows_is_left_alone_until_it_has_settled() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    rig.write("services/files.toml", &SERVICE.replace("0ms", "300ms")).write("inbox/grows.hl7", "");
+    let running = rig.start().await;
+    let message = adt("1");
+    let path = rig.folder().join("inbox/grows.hl7");
+    // Each byte changes the file again; another file, whole from the start, says when a look has come in between.
+    for end in 1..=message.len() {
+        fs::write(&path, &message.as_bytes()[..end]).expect("it can be written");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(out.received(1).await, ["1"]);
+    assert_eq!(out.bodies(), [message.into_bytes()], "whole, not the part there was at a look");
+    assert_eq!(running.stored().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_a_message_over_the_bound_is_put_aside_and_those_behind_it_are_taken() {
+    let (rig, running, out) = start("[intake]\nmessage_bytes = \"8KiB\"\n").await;
+    put(&rig, "1-large.hl7", &format!("{}{}NTE|1||{}\r", adt("first"), adt("large"), "x".repeat(9_000)));
+    put(&rig, "2-fits.hl7", &adt("fits"));
+    assert_eq!(out.received(1).await, ["fits"]);
+    arrives(&rig.folder().join("inbox/done"), "2-fits.hl7").await;
+    assert_eq!(names(&rig.folder().join("inbox/error")), BTreeSet::from(["1-large.hl7".to_owned()]));
+    assert_eq!((running.stored().len(), running.status().oversize), (1, 1));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_operation_writes_each_message_whole_under_its_id() {
+    let rig = Rig::new();
+    rig.service("in", "")
+        .write("rules/main.rules", ALL_TO_OUT)
+        .write("operations/out.toml", "kind = \"file\"\nfolder = \"archive\"\nsuffix = \".txt\"\n");
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for id in ["1", "2", "3"] {
+        sender.accepted(&adt(id)).await;
+    }
+    running.idle("out").await;
+    let archive = rig.folder().join("archive");
+    let stored = running.stored();
+    assert_eq!(names(&archive), stored.iter().map(|(id, _)| format!("{id}-0.txt")).collect());
+    for (id, stored) in &stored {
+        assert_eq!(fs::read(archive.join(format!("{id}-0.txt"))).expect("it is there"), stored.raw);
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_outputs_of_one_message_to_one_folder_are_two_files() {
+    let rig = Rig::new();
+    rig.service("in", "")
+        .write("rules/main.rules", "match first\nrule all { send to out using a; send to out using b }\n")
+        .write("transforms/a.hl7t", "set MSH-10 = \"a\"\n")
+        .write("transforms/b.hl7t", "set MSH-10 = \"b\"\n")
+        .write("operations/out.toml", "kind = \"file\"\nfolder = \"archive\"\n");
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("1")).await;
+    running.idle("out").await;
+    let archive = rig.folder().join("archive");
+    let ids: BTreeSet<String> =
+        names(&archive).iter().map(|name| id_of(&fs::read(archive.join(name)).expect("it is there"))).collect();
+    assert_eq!(ids, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_cannot_be_written_keeps_the_line_waiting_and_loses_nothing() {
+    let rig = Rig::new();
+    rig.service("in", "")
+        .write("rules/main.rules", ALL_TO_OUT)
+        .write("archive", "a file where the folder should be")
+        .write(
+            "operations/out.toml",
+            "kind = \"file\"\nfolder = \"archive\"\n[retry]\nfirst = \"2ms\"\nmax = \"2ms\"\n",
+        );
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for id in ["1", "2"] {
+        sender.accepted(&adt(id)).await;
+    }
+    until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
+    assert_eq!(running.waiting("out"), 2);
+    rig.remove("archive");
+    running.idle("out").await;
+    assert_eq!(names(&rig.folder().join("archive")).len(), 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_somebody_else_is_never_replaced() {
+    let rig = Rig::new();
+    rig.service("in", "").write("rules/main.rules", ALL_TO_OUT).write(
+        "operations/out.toml",
+        "kind = \"file\"\nfolder = \"archive\"\n[retry]\nfirst = \"2ms\"\nmax = \"2ms\"\n",
+    );
+    let running = rig.start().await;
+    running.ask("suspend out").await.expect("it is there");
+    running.sender().await.accepted(&adt("1")).await;
+    let (id, _) = running.stored().remove(0);
+    let name = format!("archive/{id}-0.hl7");
+    rig.write(&name, "another's");
+    running.ask("resume out").await.expect("it is there");
+    until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
+    assert_eq!(fs::read(rig.folder().join(&name)).expect("it is there"), b"another's");
+    rig.remove(&name);
+    running.idle("out").await;
+    assert_eq!(fs::read(rig.folder().join(&name)).expect("it is there"), adt("1").into_bytes());
+    running.stop().await;
+}

@@ -1,0 +1,135 @@
+//! The records of the journal, locked: the bytes of each kind, and what any other bytes are.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use hl7::Piece;
+use interop::fuzzing;
+use interop::record::{self, Delivery, Fate, Head, Status, Switch, Writer};
+
+const RAW: &[u8] = b"MSH|^~\\&|A\rPID|1\r";
+
+const CHANGED: &[u8] = b"MSH|^~\\&|B\rPID|1\r";
+
+/// A resent duplicate with three outputs: as received, changed, whole.
+fn message() -> Vec<u8> {
+    let head = Head {
+        status: Status::Routed,
+        duplicate: true,
+        resent_from: Some(0x0102),
+        received_us: 1_700_000_000_000_001,
+        service: "in",
+        reason: "main: all",
+    };
+    let mut writer = Writer::new(&head, RAW, 0);
+    writer.output("one", "", RAW, Some([Piece::Original(0..RAW.len())].into_iter()));
+    let pieces = [Piece::Original(0..9), Piece::New(b"B\r"), Piece::Original(11..RAW.len())];
+    writer.output("two", "t", CHANGED, Some(pieces.into_iter()));
+    writer.output("three", "t", CHANGED, None::<std::iter::Empty<Piece<'_>>>);
+    writer.finish()
+}
+
+fn deliveries() -> Vec<u8> {
+    let delivery = |output, fate, note: &str| Delivery {
+        id: 4096,
+        output,
+        fate,
+        at_us: 1_700_000_000_000_002,
+        note: note.to_owned(),
+    };
+    record::encode_deliveries(&[delivery(0, Fate::Delivered, "AA"), delivery(1, Fate::Failed, "AE")])
+}
+
+fn switch() -> Vec<u8> {
+    let reason = "by hand".to_owned();
+    record::encode_switch(&Switch {
+        operation: "out".to_owned(),
+        suspended: true,
+        at_us: 1_700_000_000_000_003,
+        reason,
+    })
+}
+
+fn dump(out: &mut String, title: &str, bytes: &[u8], read: &dyn std::fmt::Debug) {
+    writeln!(out, "{title}: {} bytes", bytes.len()).expect("a text grows");
+    for (number, line) in bytes.chunks(16).enumerate() {
+        let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = line.iter().map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '.' }).collect();
+        writeln!(out, "  {:04x}  {:<47}  {text}", number * 16, hex.join(" ")).expect("a text grows");
+    }
+    writeln!(out, "{read:#?}\n").expect("a text grows");
+}
+
+#[test]
+fn the_bytes_of_each_record_are_those_of_version_1() {
+    let mut found = String::new();
+    let read = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    dump(&mut found, "message", &message(), &record::decode_message(&read(&message())).expect("ours"));
+    dump(&mut found, "deliveries", &deliveries(), &record::decode_deliveries(&read(&deliveries())).expect("ours"));
+    dump(&mut found, "operation", &switch(), &record::decode_switch(&read(&switch())).expect("ours"));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/records.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &found).expect("the golden directory is there");
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(found, expected, "if that is meant, it needs another version: UPDATE=1 cargo test -p interop records");
+}
+
+#[test]
+fn every_cut_and_every_flipped_bit_of_a_record_is_refused_or_read_never_a_panic() {
+    for whole in [message(), deliveries(), switch()] {
+        for end in 0..whole.len() {
+            fuzzing::record(&whole[..end]);
+            let cut = Bytes::copy_from_slice(&whole[..end]);
+            let read = [record::decode_message(&cut).is_ok(), record::decode_switch(&cut).is_ok()];
+            assert_eq!(read, [false, false], "a record cut at {end} is none");
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 1 << bit;
+                fuzzing::record(&flipped);
+            }
+        }
+        let mut longer = whole.clone();
+        longer.push(0);
+        assert!(record::decode_message(&Bytes::from(longer)).is_err(), "nothing may follow");
+    }
+}
+
+#[test]
+fn random_changes_of_a_record_are_refused_or_read_never_a_panic() {
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().expect("SEED is a number"));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let wholes = [message(), deliveries(), switch()];
+    for _ in 0..20_000 {
+        let mut bytes = wholes[random.usize(..wholes.len())].clone();
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(..bytes.len());
+            match random.u8(..3) {
+                0 => bytes[at] = random.u8(..),
+                1 => drop(bytes.splice(at..at, std::iter::repeat_n(random.u8(..), random.usize(..8)))),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        fuzzing::record(&bytes);
+    }
+}
+
+#[test]
+fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_than_its_record() {
+    let raw = vec![b'x'; 1 << 20];
+    let head =
+        Head { status: Status::Routed, duplicate: false, resent_from: None, received_us: 0, service: "", reason: "" };
+    let forged = |ranges: &[std::ops::Range<usize>]| {
+        let mut writer = Writer::new(&head, &raw, 0);
+        let body = vec![b'x'; ranges.iter().map(ExactSizeIterator::len).sum()];
+        writer.output("o", "", &body, Some(ranges.iter().cloned().map(Piece::Original)));
+        record::decode_message(&Bytes::from(writer.finish()))
+    };
+    assert!(forged(&[0..raw.len() / 2, raw.len() / 2..raw.len()]).is_ok());
+    assert!(forged(&[0..10, 20..30, 30..30]).is_ok());
+    for ranges in [vec![0..10, 5..15], vec![20..30, 0..10], vec![0..raw.len(); 1_000]] {
+        assert!(forged(&ranges).is_err(), "{} pieces", ranges.len());
+    }
+}

@@ -1,0 +1,176 @@
+//! TLS on both sides, with certificates made for each test.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ring};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::receiver::Receiver;
+use crate::rig::{Rig, Running, adt, until};
+use crate::sender::Sender;
+
+/// An authority, and a certificate of `localhost` and 127.0.0.1 that it signed; all as PEM.
+struct Identity {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Identity {
+    fn new() -> Identity {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = params.self_signed(&key).expect("a certificate").pem();
+        let issuer = Issuer::new(params, key);
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let leaf = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(names).expect("names");
+        let certificate = params.signed_by(&leaf, &issuer).expect("a certificate").pem();
+        Identity { authority, certificate, key: leaf.serialize_pem() }
+    }
+
+    /// Writes the three files beside the production, under names that begin with `name`.
+    fn write(&self, rig: &Rig, name: &str) {
+        rig.write(&format!("tls/{name}-ca.pem"), &self.authority)
+            .write(&format!("tls/{name}.pem"), &self.certificate)
+            .write(&format!("tls/{name}.key"), &self.key);
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).expect("PEM")).expect("an authority");
+        roots
+    }
+
+    fn pair(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("PEM");
+        (vec![certificate], PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("PEM"))
+    }
+
+    /// A receiver's side; `clients` must have signed the other side's certificate.
+    fn acceptor(&self, clients: Option<&Identity>) -> TlsAcceptor {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let roots = Arc::new(clients.roots());
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build().expect("roots");
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let (chain, key) = self.pair();
+        TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("a pair")))
+    }
+
+    /// A connection to a service whose certificate this authority must have signed; the message's answer, if any.
+    async fn ask(&self, running: &Running, own: Option<&Identity>, message: &str) -> Option<String> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder =
+            builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(self.roots());
+        let config = match own.map(Identity::pair) {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder.with_client_auth_cert(chain, key).expect("a pair"),
+        };
+        let socket = TcpStream::connect(running.address("in")).await.expect("it listens");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.ok()?;
+        Sender::over(Box::new(stream)).answer_of(message).await.map(|answer| answer.short())
+    }
+}
+
+const SERVER: &str = "[tls]\ncertificate = \"tls/in.pem\"\nkey = \"tls/in.key\"\n";
+const CLIENT: &str = "[tls]\nauthority = \"tls/out-ca.pem\"\nserver_name = \"localhost\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_come_in_and_go_out_over_tls() {
+    let (ours, theirs) = (Identity::new(), Identity::new());
+    let mut receiver = Receiver::start_tls(theirs.acceptor(None)).await;
+    let rig = Rig::to(receiver.address);
+    ours.write(&rig, "in");
+    theirs.write(&rig, "out");
+    // Once by the name of the settings, once by the host of the address.
+    for (n, client) in [CLIENT, "[tls]\nauthority = \"tls/out-ca.pem\"\n"].iter().enumerate() {
+        rig.service("in", SERVER).operation("out", receiver.address, client);
+        let running = rig.start().await;
+        let id = format!("{n}");
+        assert_eq!(ours.ask(&running, None, &adt(&id)).await, Some(format!("AA {id}")));
+        receiver.next_is(&id).await.answer("AA");
+        running.idle("out").await;
+        assert!(running.status().services[0].tls);
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_authority_is_refused_by_both_sides_and_the_message_waits_until_it_is_right() {
+    let (ours, theirs, stranger) = (Identity::new(), Identity::new(), Identity::new());
+    let mut receiver = Receiver::start_tls(theirs.acceptor(None)).await;
+    let rig = Rig::to(receiver.address);
+    ours.write(&rig, "in");
+    stranger.write(&rig, "out");
+    rig.service("in", SERVER).operation("out", receiver.address, CLIENT);
+    let running = rig.start().await;
+    assert_eq!(stranger.ask(&running, None, &adt("x")).await, None, "the sender does not trust the service");
+    assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
+    assert!(receiver.is_idle() && running.waiting("out") == 1);
+    theirs.write(&rig, "out");
+    running.ask("reload").await.expect("the production is right");
+    receiver.next_is("1").await.answer("AA");
+    running.idle("out").await;
+    assert_eq!(running.stored().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_certificates_are_demanded_and_shown() {
+    let (ours, theirs, clients) = (Identity::new(), Identity::new(), Identity::new());
+    let mut receiver = Receiver::start_tls(theirs.acceptor(Some(&clients))).await;
+    let rig = Rig::to(receiver.address);
+    ours.write(&rig, "in");
+    theirs.write(&rig, "out");
+    clients.write(&rig, "clients");
+    let shown = format!("{CLIENT}certificate = \"tls/clients.pem\"\nkey = \"tls/clients.key\"\n");
+    rig.service("in", &format!("{SERVER}client_authority = \"tls/clients-ca.pem\"\n")).operation(
+        "out",
+        receiver.address,
+        CLIENT,
+    );
+    let running = rig.start().await;
+    for (own, expected) in [(None, None), (Some(&theirs), None), (Some(&clients), Some("AA 1".to_owned()))] {
+        assert_eq!(ours.ask(&running, own, &adt("1")).await, expected);
+    }
+    until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
+    assert!(receiver.is_idle(), "without a certificate the receiver takes nothing");
+    rig.operation("out", receiver.address, &shown);
+    running.ask("reload").await.expect("the production is right");
+    receiver.next_is("1").await.answer("AA");
+    running.idle("out").await;
+    assert_eq!(running.stored().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_without_tls_is_disconnected_and_the_service_goes_on() {
+    let ours = Identity::new();
+    let receiver = Receiver::start().await;
+    let rig = Rig::to(receiver.address);
+    ours.write(&rig, "in");
+    rig.service("in", SERVER);
+    let running = rig.start().await;
+    let out = receiver.accepting();
+    let mut plain = running.sender().await;
+    plain.write(&crate::sender::framed(&adt("x"))).await;
+    assert!(plain.ends().await);
+    assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    assert_eq!(out.received(1).await, ["1"]);
+    running.stop().await;
+}
