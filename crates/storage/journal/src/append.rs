@@ -11,7 +11,7 @@ use crate::format::{BLOCK_BYTES, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, LAST};
 use crate::lsn::Lsn;
 use crate::options::{BUFFERS, Preparation};
 use crate::pipeline::Piece;
-use crate::shared::{Guard, Shared, State};
+use crate::shared::{FailOnPanic, Guard, Shared, State};
 
 /// What each batch takes beside payload, at most: its frame, one frame header, and the end that fits no frame.
 const BATCH_OVERHEAD_BYTES: u64 = 128;
@@ -25,13 +25,22 @@ impl Shared {
         }
         let payload_crc = crc_of(parts);
         let piece = Piece { kind, flags: FIRST | LAST, payload_crc, payload_bytes: bytes, parts };
+        // Declared before the guard, so that a panic lets go of the lock first.
+        let panicking = FailOnPanic(self);
+        let result = self.append_piece(&piece);
+        std::mem::forget(panicking);
+        result
+    }
+
+    fn append_piece(&self, piece: &Piece<'_>) -> Result<Lsn, JournalError> {
+        let bytes = piece.payload_bytes;
         let mut state = self.lock();
         state.check()?;
         let lsn = if !state.turn && state.has_room(self, bytes) {
-            state.pipeline.push(&piece)
+            state.pipeline.push(piece)
         } else {
             state.stats.appends_delayed += 1;
-            let (guard, lsn) = self.append_in_turn(state, &piece)?;
+            let (guard, lsn) = self.append_in_turn(state, piece)?;
             state = guard;
             lsn
         };

@@ -123,7 +123,15 @@ impl Shared {
     }
 
     /// Waits until everything before `target` is durable, writing whatever waits to be written if nobody else does.
-    pub(crate) fn commit_before<'a>(&'a self, mut state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
+    pub(crate) fn commit_before<'a>(&'a self, state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
+        // Declared before the guard, so that a panic lets go of the lock first.
+        let panicking = FailOnPanic(self);
+        let result = self.commit_or_wait(state, target);
+        std::mem::forget(panicking);
+        result
+    }
+
+    fn commit_or_wait<'a>(&'a self, mut state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
         loop {
             if state.pipeline.durable() >= target {
                 return Ok(());
@@ -194,7 +202,8 @@ impl Shared {
     }
 }
 
-/// A device or shelf that panics would leave a batch in flight, or a segment unmade, for ever, and its waiters waiting.
+/// Whoever panics leaves something undone for ever (a batch in flight, a segment unmade, a turn taken), and others waiting
+/// for it: they are woken and told.
 pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 
 impl Drop for FailOnPanic<'_> {

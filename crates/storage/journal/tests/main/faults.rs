@@ -1,9 +1,10 @@
 //! Devices that fail: a failed write or flush poisons the journal until it is reopened; a full shelf does not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::faulty::{Fault, Rule};
-use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use device::{Device, DeviceError, Durability, FaultyShelf, MemoryShelf, Operation, Shelf};
 use journal::{Journal, JournalError, Options, Preparation, View};
 
 use crate::support::{all, payload, recover, small};
@@ -148,4 +149,87 @@ fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_a
         let view = View::open(memory).expect("opens");
         assert_eq!(view.read(view.first()).count(), 1);
     }
+}
+
+/// A device whose flush panics, once told to.
+#[derive(Debug)]
+struct PanickingShelf {
+    inner: MemoryShelf,
+    armed: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct PanickingDevice {
+    inner: Arc<dyn Device>,
+    armed: Arc<AtomicBool>,
+}
+
+impl Device for PanickingDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(offset, buffer)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(offset, data)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        assert!(!self.armed.load(Ordering::SeqCst), "the device panics, as this test wants");
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, bytes)
+    }
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+}
+
+impl PanickingShelf {
+    fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(PanickingDevice { inner, armed: self.armed.clone() })
+    }
+}
+
+impl Shelf for PanickingShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.wrap(self.inner.create(name, bytes)?))
+    }
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.wrap(self.inner.open(name)?))
+    }
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open_read_only(name)
+    }
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.inner.list()
+    }
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.inner.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.rename(from, to)
+    }
+}
+
+#[test]
+fn a_device_that_panics_poisons_the_journal_and_leaves_nobody_waiting() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let shelf = Arc::new(PanickingShelf { inner: MemoryShelf::new(), armed: armed.clone() });
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    armed.store(true, Ordering::SeqCst);
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let commit = || journal.append(1, &[b"one"]).and_then(|lsn| journal.commit(lsn));
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(commit)).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    assert!(outcomes.iter().any(Result::is_err), "the leader panicked");
+    let told = outcomes.iter().flatten().all(|answer| matches!(answer, Err(JournalError::Poisoned { .. })));
+    assert!(told, "the others were told: {outcomes:?}");
+    assert!(matches!(journal.append(1, &[b"more"]), Err(JournalError::Poisoned { .. })));
+    drop(journal);
+    armed.store(false, Ordering::SeqCst);
+    let (journal, _) = recover(shelf).expect("recovers");
+    journal.close().expect("closes");
 }
