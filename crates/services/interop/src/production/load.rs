@@ -40,18 +40,20 @@ impl File {
 /// What is gathered while loading.
 struct Loader {
     folder: PathBuf,
+    /// Operations that have a file, right or wrong: what is wrong is told once, where it is, and not where it is named.
+    named: Vec<String>,
     faults: Vec<Diagnostic>,
     warnings: Vec<String>,
 }
 
 pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
-    let mut loader = Loader { folder: folder.to_owned(), faults: Vec::new(), warnings: Vec::new() };
+    let mut loader = Loader { folder: folder.to_owned(), named: Vec::new(), faults: Vec::new(), warnings: Vec::new() };
     loader.unknown_entries()?;
     let general = loader.general()?;
     let tables = Arc::new(loader.tables()?);
     let transforms = Arc::new(loader.transforms(&tables)?);
     let operations = loader.operations()?;
-    let rules = loader.rules(&operations, &transforms, &tables)?;
+    let rules = loader.rules(&transforms, &tables)?;
     let services = loader.services(&rules)?;
     loader.unused(&services, &rules);
     if !loader.faults.is_empty() {
@@ -170,10 +172,11 @@ impl Loader {
     fn tables(&mut self) -> Result<Tables, InteropError> {
         let mut tables = Tables::new();
         for file in self.files("tables")? {
-            match Table::parse_csv(file.source()) {
-                Ok(table) => tables.insert(&file.name, table),
-                Err(fault) => self.faults.push(fault),
-            }
+            let table = Table::parse_csv(file.source()).unwrap_or_else(|fault| {
+                self.faults.push(fault);
+                Table::parse_csv(Source { text: "", ..file.source() }).expect("nothing has no faults")
+            });
+            tables.insert(&file.name, table);
         }
         Ok(tables)
     }
@@ -183,13 +186,16 @@ impl Loader {
         let sources: Vec<(String, Source<'_>)> = files.iter().map(|f| (f.name.clone(), f.source())).collect();
         Ok(Transforms::compile(&sources, tables).unwrap_or_else(|faults| {
             self.faults.extend(faults);
-            Transforms::compile(&[], tables).expect("nothing has no faults")
+            let empty = |(name, source): &(String, Source<'_>)| (name.clone(), Source { text: "", file: "" });
+            let empty: Vec<_> = sources.iter().map(empty).collect();
+            Transforms::compile(&empty, tables).expect("nothing has no faults")
         }))
     }
 
     fn operations(&mut self) -> Result<Vec<Arc<Operation>>, InteropError> {
         let mut operations = Vec::new();
         for file in self.files("operations")? {
+            self.named.push(file.name.clone());
             if let Some(operation) = self.operation(&file) {
                 let folder = folder_of(&operation);
                 let shares = |other: &&Arc<Operation>| folder.is_some() && folder_of(other) == folder;
@@ -279,11 +285,11 @@ impl Loader {
 
     fn rules(
         &mut self,
-        operations: &[Arc<Operation>],
         transforms: &Transforms,
         tables: &Arc<Tables>,
     ) -> Result<BTreeMap<String, Arc<Rules>>, InteropError> {
-        let names: Vec<&str> = operations.iter().map(|o| o.name.as_str()).collect();
+        let named = self.named.clone();
+        let names: Vec<&str> = named.iter().map(String::as_str).collect();
         let mut rules = BTreeMap::new();
         for file in self.files("rules")? {
             match Rules::compile(&file.name, file.source(), &names, transforms, tables) {
