@@ -201,3 +201,25 @@ fn truncating_up_to_what_is_not_durable_yet_keeps_what_is_still_to_be_written() 
     journal.close().expect("closes");
     assert_eq!(Journal::open(shelf, small()).expect("opens").1.records, 0);
 }
+
+#[test]
+fn a_reader_that_is_overtaken_by_truncation_is_told_so() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(shelf, small()).expect("opens");
+    let mut reader = journal.read(journal.first());
+    let mut last = Lsn::ZERO;
+    for number in 0..100 {
+        last = journal.append(1, &[&payload(number, 2000)]).expect("appends");
+        journal.commit(last).expect("commits");
+    }
+    assert_eq!(reader.next().expect("one").expect("readable").payload, payload(0, 2000));
+    journal.truncate(last).expect("truncates");
+    // What was truncated is written over before the reader goes on.
+    for number in 100..200 {
+        last = journal.append(1, &[&payload(number, 2000)]).expect("appends");
+        journal.commit(last).expect("commits");
+    }
+    assert!(matches!(reader.next(), Some(Err(JournalError::Truncated { .. }))));
+    assert!(reader.next().is_none(), "after an error it ends");
+    assert!(journal.read(journal.first()).all(|record| record.is_ok()));
+}
