@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Most lines of a failed step that are shown; its log has the rest.
 const SHOWN_LINES_MAX: usize = 60;
 
+/// Lines behind an error or a panic that are shown with it: the place, or both sides of a comparison.
+const LINES_BEHIND: usize = 3;
+
 /// What a step came to.
 pub(crate) struct Outcome {
     /// Whether the step as a whole held.
@@ -80,19 +83,24 @@ fn report(name: &str, took: Duration, outcome: &Outcome, logs: &Path) -> String 
     line + "\n"
 }
 
-/// The lines of a failed log that say why: errors, failed cases, panics and the place each points to; else its end.
+/// The lines of a failed log that say why: failed cases; errors and panics with the lines behind them that tell what and
+/// where; else its end.
 fn telling_lines(log: &str) -> Vec<&str> {
     let lines: Vec<&str> = log.lines().collect();
-    let tells = |line: &str| {
-        line.starts_with("error")
-            || line.ends_with("FAILED")
-            || line.contains("panicked at")
-            || line.starts_with("FAIL")
-    };
     let mut told = Vec::new();
-    for (at, line) in lines.iter().enumerate().filter(|(_, line)| tells(line)) {
-        told.push(*line);
-        told.extend(lines.get(at + 1).filter(|next| !tells(next) && !next.trim().is_empty()));
+    let mut behind = 0;
+    for line in &lines {
+        let fails = line.ends_with("FAILED") || line.starts_with("FAIL");
+        let explains = line.starts_with("error") || line.contains("panicked at");
+        behind = if explains { LINES_BEHIND } else { behind };
+        if fails || explains {
+            told.push(*line);
+        } else if behind > 0 && !line.trim().is_empty() {
+            told.push(*line);
+            behind -= 1;
+        } else {
+            behind = 0;
+        }
     }
     if told.is_empty() {
         told = lines[lines.len().saturating_sub(SHOWN_LINES_MAX / 2)..].to_vec();
@@ -131,7 +139,10 @@ mod tests {
 
     #[test]
     fn a_failed_step_shows_errors_with_their_place_and_else_the_end() {
-        assert_eq!(telling_lines("a\nerror: b\n  --> c\nd\n"), ["error: b", "  --> c"]);
+        assert_eq!(telling_lines("a\nerror: b\n  --> c\n\nd\n"), ["error: b", "  --> c"]);
+        let panic = "test x ... FAILED\ntest y ... ok\nthread 'x' panicked at a.rs:1:\nsides differ\n left: 1\nright: 2\nnote\n";
+        let told = ["test x ... FAILED", "thread 'x' panicked at a.rs:1:", "sides differ", " left: 1", "right: 2"];
+        assert_eq!(telling_lines(panic), told);
         assert_eq!(telling_lines("a\nb\n"), ["a", "b"]);
     }
 }
