@@ -47,25 +47,25 @@ refuses() {
     "$@" >says.log 2>&1 || status=$?
     [ "$status" -eq "$code" ] && grep -q -- "$pattern" says.log || { echo "exit code $status"; cat says.log; return 1; }
 }
-# Waits until node.json says that the node of this process is ready; the node's end also ends the wait.
-ready() {
-    until grep -q "\"pid\": $node," data/node.json 2>/dev/null; do
-        kill -0 "$node" 2>/dev/null || { cat serve.log; return 1; }
+# await COMMAND...: waits until the command succeeds. A node that has ended ends the wait, and so does PATIENCE: longer than
+# anything here takes, so that a mistake is a failed case and not a script that hangs.
+PATIENCE=60
+await() {
+    local since=$SECONDS
+    until "$@"; do
+        kill -0 "$node" 2>/dev/null || { echo "the node has ended"; cat serve.log; return 1; }
+        [ $((SECONDS - since)) -lt $PATIENCE ] || { echo "waited $PATIENCE s"; return 1; }
         sleep 0.05
     done
-    address=$(sed -n 's/.*"at": "\([^"]*\)".*/\1/p' data/node.json | head -n 1)
 }
 start() {
     "$terrace" serve --production production --data data >serve.log 2>&1 &
     node=$!
-    ready
+    await grep -qs "\"pid\": $node," data/node.json || return 1
+    address=$(sed -n 's/.*"at": "\([^"]*\)".*/\1/p' data/node.json | head -n 1)
 }
-delivered() { # waits for the file of the one message; the node's end also ends the wait
-    until [ -e "production/archive/$id.hl7" ]; do
-        kill -0 "$node" 2>/dev/null || return 1
-        sleep 0.05
-    done
-}
+delivered() { "$terrace" message list --data data | grep -q "^ *$id .*1 delivered"; }
+written() { grep -qs "Intensive care" production/archive/*.hl7; }
 
 printf 'MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||ADT^A01^ADT_A01|C1|P|2.5\rEVN|A01|20260101\rPID|1||7^^^A||SAMPLE^ANN\rPV1|1|I|ICU^1^2\r' >message.hl7
 
@@ -80,7 +80,8 @@ case_ "a node starts" start
 case_ "a message is acknowledged" says 'MSA|AA|C1' "$terrace" message send message.hl7 --to "$address"
 case_ "it is listed" says 'ADT^A01^ADT_A01  C1' "$terrace" message list --data data
 id=$("$terrace" message list --data data --json | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
-case_ "it is delivered" delivered
+case_ "it is delivered" await delivered
+case_ "its file is there" written
 case_ "what was received is shown" says 'PV1|1|I|ICU^1^2' "$terrace" message show "$id" --data data
 case_ "what was made of it is shown" \
     says 'PV1|1|I|Intensive care^1^2' "$terrace" message show "$id" --output archive --data data
