@@ -153,13 +153,14 @@ fn a_log_of_many_segments_takes_few_file_descriptors() {
         let lsn = journal.append(1, &[&payload(number, 1 << 20)]).expect("appends");
         journal.commit(lsn).expect("commits");
     }
+    // Of the whole process: other tests have some, too. A file that is written takes up to five.
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("Linux has /proc").count();
+    assert!(descriptors() < 200, "{} descriptors after writing", descriptors());
     let (journal, recovered) = {
         drop(journal);
         Journal::open(shelf, options).expect("opens")
     };
     assert!(recovered.segments > 250);
     assert_eq!(all(&journal).expect("readable").len(), 4);
-    // Of the whole process: other tests have some, too. A file that is written takes up to five.
-    let open = std::fs::read_dir("/proc/self/fd").expect("Linux has /proc").count();
-    assert!(open < 200, "{open} descriptors for {} segments", recovered.segments);
+    assert!(descriptors() < 200, "{} descriptors for {} segments", descriptors(), recovered.segments);
 }
