@@ -165,7 +165,7 @@ mod tests {
     fn a_kept_promise_is_clean_with_excused_duplicates() {
         let mut account = account();
         account.deliver(0, 0, 0, 1);
-        account.kill(2);
+        account.kill(2..=2);
         account.deliver(0, 0, 0, 3);
         assert_eq!(account.counts().excused, 1);
         assert!(report(&account, true).is_clean());

@@ -19,6 +19,7 @@
 //! Pure: time comes in as milliseconds. Content is compared elsewhere (`pool`); its faults are only counted here.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// How many faults are kept as text; the rest are only counted.
@@ -39,7 +40,8 @@ pub struct Account {
     /// By interface and service.
     cells: Vec<Vec<u32>>,
     highest: Vec<Option<usize>>,
-    kills_ms: Vec<u64>,
+    /// When each was ordered, and when the node had fallen silent.
+    kills_ms: Vec<RangeInclusive<u64>>,
     counts: Counts,
     examples: Vec<String>,
 }
@@ -65,7 +67,7 @@ pub struct Counts {
     pub duplicated: u64,
     /// Those of `duplicated` that a kill or a resend excuses.
     pub excused: u64,
-    /// Longest time from a first delivery to the kill that excuses its duplicate, in milliseconds.
+    /// Longest time from a first delivery to the kill that excuses its duplicate, resent messages aside; milliseconds.
     pub oldest_excused_ms: u64,
     /// First deliveries after one of a later message of the same service.
     pub out_of_order: u64,
@@ -147,9 +149,10 @@ impl Account {
         self.sent[service] > self.settled[service]
     }
 
-    /// The node was killed.
-    pub fn kill(&mut self, now_ms: u64) {
-        self.kills_ms.push(now_ms);
+    /// The node was killed: at the start of `dying` it was sent the signal, at its end nothing of it was left in the sockets.
+    /// In between a process whose threads wait for a medium may still deliver what it had begun.
+    pub fn kill(&mut self, dying: RangeInclusive<u64>) {
+        self.kills_ms.push(dying);
     }
 
     /// Message `sequence` of `service` arrived at `interface`.
@@ -181,14 +184,15 @@ impl Account {
         let (interface, service) = (row / self.services, row % self.services);
         let first = u64::from(self.cells[row][sequence] - 1);
         let window = self.crash_window_ms;
-        let excuse =
-            self.kills_ms.iter().rev().find(|kill| (first..=first + window).contains(*kill) && **kill <= now_ms);
+        let excuse = self.kills_ms.iter().rev().find(|dying| {
+            (dying.start().saturating_sub(window)..=*dying.end()).contains(&first) && *dying.end() <= now_ms
+        });
         self.counts.duplicated += 1;
-        if let Some(kill) = excuse {
+        if self.resent.contains(&(service, sequence)) {
             self.counts.excused += 1;
-            self.counts.oldest_excused_ms = self.counts.oldest_excused_ms.max(kill - first);
-        } else if self.resent.contains(&(service, sequence)) {
+        } else if let Some(dying) = excuse {
             self.counts.excused += 1;
+            self.counts.oldest_excused_ms = self.counts.oldest_excused_ms.max(dying.start().saturating_sub(first));
         } else {
             self.example(|| format!("interface {interface}: message {sequence} of service {service} came again"));
         }
@@ -345,13 +349,22 @@ mod tests {
 
     #[test]
     fn a_kill_excuses_only_what_was_delivered_shortly_before_it() {
-        // (time of the kill, time of the second delivery, excused); the first delivery is at 10 ms.
-        for (kill, again, excused) in [(10, 30, 1), (110, 300, 1), (111, 300, 0), (9, 300, 0), (50, 40, 0)] {
+        // (the kill, time of the second delivery, excused); the first delivery is at 10 ms.
+        for (dying, again, excused) in [
+            (10..=10, 30, 1),
+            (110..=110, 300, 1),
+            (111..=111, 300, 0),
+            (9..=9, 300, 0),
+            (50..=50, 40, 0),
+            (5..=10, 300, 1),  // delivered while it died
+            (5..=300, 200, 0), // delivered again before it was dead
+        ] {
+            let what = format!("killed {dying:?}, again at {again}");
             let mut account = account(1);
             deliver_all(&mut account, 1, &[]);
-            account.kill(kill);
+            account.kill(dying);
             account.deliver(0, 0, 0, again);
-            assert_eq!(account.counts().excused, excused, "kill at {kill}, again at {again}");
+            assert_eq!(account.counts().excused, excused, "{what}");
         }
     }
 
@@ -359,7 +372,7 @@ mod tests {
     fn one_kill_excuses_one_duplicate_of_a_delivery() {
         let mut account = account(1);
         deliver_all(&mut account, 1, &[]);
-        account.kill(20);
+        account.kill(20..=20);
         account.deliver(0, 0, 0, 30);
         account.deliver(0, 0, 0, 40);
         assert_eq!((account.counts().duplicated, account.counts().excused), (2, 1));

@@ -79,6 +79,7 @@ pub struct Load {
     next_token: usize,
     go: bool,
     started: Instant,
+    dying_since_ms: u64,
     first_byte: Option<Instant>,
     last_delivery: Instant,
     retry_at: Instant,
@@ -109,6 +110,7 @@ impl Load {
             next_token: plan.services + plan.interfaces,
             go: false,
             started: now,
+            dying_since_ms: 0,
             first_byte: None,
             last_delivery: now,
             retry_at: now,
@@ -132,10 +134,11 @@ impl Load {
         self.retry_at = Instant::now();
     }
 
-    /// Senders that are cut off stay so until the next `aim`. To be called before the node is killed: once it is gone, any
+    /// The node is about to be killed. Senders that are cut off stay so until the next `aim`: once the node is gone, any
     /// process of this machine may get its ports, and would take messages meant for it.
-    pub fn rest(&mut self) {
+    pub fn node_dies(&mut self) {
         self.targets.clear();
+        self.dying_since_ms = self.now_ms();
     }
 
     /// Lets the senders send; before, they only connect.
@@ -154,9 +157,13 @@ impl Load {
         self.plan.messages = 0;
     }
 
-    /// Takes note that the node has been killed now.
-    pub fn node_killed(&mut self) {
-        self.account.kill(self.started.elapsed().as_millis() as u64);
+    /// The node is dead, and nothing it sent is left in the sockets.
+    pub fn node_is_dead(&mut self) {
+        self.account.kill(self.dying_since_ms..=self.now_ms());
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
     }
 
     /// Has those cut-off senders give up the message they are in doubt about that `choose` picks.
@@ -218,7 +225,7 @@ impl Load {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
         }
-        let now_ms = self.started.elapsed().as_millis() as u64;
+        let now_ms = self.now_ms();
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let token = event.token().0;
