@@ -263,12 +263,18 @@ impl Node {
         if pressed {
             tracing::warn!("the disk is full: messages that are done are given up before their retention ends");
         }
-        self.write_suspensions();
-        Ok(journal.truncate(Lsn(before))?)
+        let kept = self.write_suspensions();
+        journal.truncate(Lsn(before))?;
+        if !kept && !self.write_suspensions() {
+            tracing::warn!("suspensions could not be kept; a restart ends those whose record was given back");
+        }
+        Ok(())
     }
 
-    /// Writes anew which operations are suspended, before the records that say so are given back.
-    fn write_suspensions(&self) {
+    /// Writes anew which operations are suspended, before the records that say so are given back; on a full disk that
+    /// is `false`, and there is room for it only after.
+    fn write_suspensions(&self) -> bool {
+        let mut kept = true;
         for queue in self.queues() {
             if !queue.orders().borrow().suspended {
                 continue;
@@ -279,11 +285,10 @@ impl Node {
             match self.engine.ledger.switch(&switch) {
                 // Lost only if the journal fails, and then nothing is given back either.
                 Ok(durable) => drop(durable.blocking_recv()),
-                Err(refusal) => {
-                    tracing::warn!(operation = queue.name, %refusal, "a suspension could not be kept; a restart ends it");
-                }
+                Err(_) => kept = false,
             }
         }
+        kept
     }
 
     /// Stops: no new connections or messages, what is on its way is acknowledged, lanes end, last commit.
