@@ -47,8 +47,7 @@ async fn a_failed_flush_acknowledges_nothing_and_stops_the_node_and_a_restart_re
     assert_eq!(running.status().journal_failed, Some(why));
     for id in ["later", "lost", "before"] {
         let mut again = running.sender().await;
-        let answer = again.answer_of(&adt(id)).await;
-        assert!(answer.is_none_or(|a| a.short() == format!("AE {id}")), "acknowledged by a node that stores nothing");
+        assert_eq!(again.answer_of(&adt(id)).await, None, "{id} was answered by a node that stores nothing");
     }
     shelf.heal();
     running.stop().await;
@@ -111,5 +110,51 @@ async fn a_message_larger_than_a_journal_record_is_refused_with_a_text() {
     assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AR large", "207"));
     sender.accepted(&adt("small")).await;
     assert_eq!(out.received(1).await, ["small"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_are_kept() {
+    let (out, down) = (Accepting::start().await, Down::new());
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let mut rig = Rig::on(shelf.clone());
+    rig.options.journal.segment_bytes = 32 << 10;
+    rig.options.journal.buffer_bytes = 8 << 10;
+    rig.options.journal.preparation = Preparation::Inline;
+    rig.usual(out.address).operation("rare", down.address, "").write(
+        "rules/main.rules",
+        "match first\nrule rare when MSH-9.2 = \"A02\" { send to rare }\nrule all { send to out }\n",
+    );
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    running.ask("suspend rare").await.expect("it is there");
+    // Four segments, then the disk is full.
+    shelf.inject(Rule::from(Operation::Create, 4, Fault::NoSpace));
+    let mut refused = 0;
+    let mut n = 0;
+    while refused < 3 {
+        let answer = sender.ask(&adt(&n.to_string())).await;
+        refused += u32::from(answer.at("MSA-1") != "AA");
+        n += 1;
+        assert!(n < 10_000, "the disk is never full");
+        if answer.at("MSA-1") != "AA" {
+            // Nobody heals the disk: the node makes room.
+            until("there is room again", || (running.node.engine().ledger.journal().first().0 > 0).then_some(())).await;
+        }
+    }
+    let first = running.node.engine().ledger.journal().first();
+    until("messages are taken again", || (running.waiting("out") == 0).then_some(())).await;
+    let taken_again = loop {
+        let answer = sender.ask(&adt("A02").replace("A01", "A02")).await;
+        if answer.at("MSA-1") == "AA" {
+            break answer;
+        }
+    };
+    assert_eq!(taken_again.short(), "AA A02");
+    assert!(first.0 > 0);
+    running.stop().await;
+    let running = rig.start().await;
+    assert!(running.is_suspended("rare"), "the record that said so was given up");
+    assert_eq!(running.waiting("rare"), 1);
     running.stop().await;
 }

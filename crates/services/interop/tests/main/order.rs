@@ -170,3 +170,46 @@ async fn bodies_beyond_the_memory_bound_are_read_from_the_journal_byte_for_byte(
     assert_eq!(running.status().operations[0].memory_bytes, 0);
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_that_gives_up_while_its_message_waits_for_room_has_it_taken_once_when_it_sends_again() {
+    let down = Down::new();
+    let rig = Rig::to(down.address);
+    rig.service("in", "[intake]\nduplicates = \"drop\"\n").operation("out", down.address, "[queue]\nmessages = 1\n");
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("0")).await;
+    until("it is closed", || (running.status().connections == 0).then_some(())).await;
+    for _ in 0..3 {
+        let mut gives_up = running.sender().await;
+        gives_up.send(&adt("1")).await;
+        until("it is connected", || (running.status().connections == 1).then_some(())).await;
+        assert!(gives_up.is_silent().await);
+        drop(gives_up);
+        until("the node has noticed", || (running.status().connections == 0).then_some(())).await;
+    }
+    let mut again = running.sender().await;
+    again.send(&adt("1")).await;
+    let out = down.up().accepting();
+    assert_eq!(again.answer().await.short(), "AA 1");
+    assert_eq!(out.received(2).await, ["0", "1"]);
+    running.idle("out").await;
+    assert_eq!((out.ids().len(), running.status().duplicates), (2, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_stops_while_senders_wait_for_room_and_their_messages_were_not_taken() {
+    let down = Down::new();
+    let rig = Rig::to(down.address);
+    rig.operation("out", down.address, "[queue]\nmessages = 1\n");
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    sender.accepted(&adt("0")).await;
+    sender.send(&adt("1")).await;
+    assert!(sender.is_silent().await);
+    running.stop().await;
+    assert_eq!(sender.answer_or_end().await, None);
+    let running = rig.start().await;
+    assert_eq!((running.waiting("out"), running.stored().len()), (1, 1));
+    running.stop().await;
+}

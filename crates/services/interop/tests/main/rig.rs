@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{MemoryShelf, Shelf};
+use device::{FileOptions, FileShelf, MemoryShelf, Shelf};
 use interop::node::{self, Node, Options, Origin, Status};
 use interop::production::Production;
 use interop::record::{self, Delivery, Stored};
@@ -128,13 +128,16 @@ impl Rig {
     /// Starts the node on another shelf.
     pub(crate) async fn start_on(&self, shelf: Arc<dyn Shelf>) -> Result<Running, InteropError> {
         let production = Production::load(&self.folder())?;
+        let held = Arc::clone(&shelf);
+        // One of them goes with the node.
+        let free = Arc::strong_count(&held) - 1;
         let node = Node::start_on(shelf, "a test's".to_owned(), production, self.options.clone()).await?;
-        Ok(Running { node })
+        Ok(Running { node, shelf: Some((held, free)) })
     }
 
     /// Starts the node on files below its data directory, as the program does.
     pub(crate) async fn start_on_files(&self) -> Running {
-        Running { node: Node::start(self.options.clone()).await.expect("the node starts") }
+        Running { node: Node::start(self.options.clone()).await.expect("the node starts"), shelf: None }
     }
 
     /// What the files hold, with or without a node running on them.
@@ -146,6 +149,8 @@ impl Rig {
 /// A node that runs.
 pub(crate) struct Running {
     pub(crate) node: Arc<Node>,
+    /// The shelf, and how many hold it at most while no journal does.
+    shelf: Option<(Arc<dyn Shelf>, usize)>,
 }
 
 impl Running {
@@ -214,8 +219,17 @@ impl Running {
     /// Stops the node and waits until its journal is closed, so that another can open it.
     pub(crate) async fn stop(self) {
         self.node.stop().await;
-        let ledger = Arc::downgrade(&self.node.engine().ledger);
-        drop(self);
-        until("the journal is closed", || ledger.upgrade().is_none().then_some(())).await;
+        let Running { node, shelf } = self;
+        let data = node.data().to_owned();
+        drop(node);
+        match shelf {
+            Some((shelf, free)) => {
+                until("the journal is closed", || (Arc::strong_count(&shelf) <= free).then_some(())).await;
+            }
+            None => {
+                let open = || FileShelf::open(&data.join(history::JOURNAL), FileOptions::default());
+                drop(until("the journal is closed", || open().ok()).await);
+            }
+        }
     }
 }
