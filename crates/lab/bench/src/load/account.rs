@@ -184,7 +184,8 @@ impl Account {
         let (interface, service) = (row / self.services, row % self.services);
         let first = u64::from(self.cells[row][sequence] - 1);
         let window = self.crash_window_ms;
-        let excuse = self.kills_ms.iter().rev().find(|dying| {
+        // The first kill after the delivery: a later one may have hit a node that had not come to repeat it yet.
+        let excuse = self.kills_ms.iter().find(|dying| {
             (dying.start().saturating_sub(window)..=*dying.end()).contains(&first) && *dying.end() <= now_ms
         });
         self.counts.duplicated += 1;
