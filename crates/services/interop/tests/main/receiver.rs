@@ -156,7 +156,7 @@ impl Receiver {
         let accepting = Accepting { address: self.address, bodies: Arc::clone(&bodies) };
         tokio::spawn(async move {
             let take = |arrival: Arrival| {
-                bodies.lock().unwrap().push(arrival.body.clone());
+                bodies.lock().expect("nobody panics with it").push(arrival.body.clone());
                 arrival.answer("AA");
             };
             self.early.drain(..).for_each(take);
@@ -175,7 +175,7 @@ async fn converse(mut stream: Box<dyn Stream>, connection: usize, tell: &Unbound
     let mut decoder = Decoder::new(Limits::default());
     let (give, mut orders) = unbounded_channel();
     loop {
-        while let Some(event) = decoder.next() {
+        for event in decoder.by_ref() {
             let Event::Frame(frame) = event else { panic!("the node sends frames only: {event:?}") };
             let arrival = Arrival { connection, body: frame.to_vec(), orders: give.clone() };
             let _ = tell.send(Happened::Arrived(arrival));
@@ -210,7 +210,7 @@ impl Accepting {
 
     /// Everything received so far.
     pub(crate) fn bodies(&self) -> Vec<Vec<u8>> {
-        self.bodies.lock().unwrap().clone()
+        self.bodies.lock().expect("nobody panics with it").clone()
     }
 
     /// Control ids of everything received so far.
