@@ -92,7 +92,6 @@ fn convert_text(out: &mut Vec<u8>, text: &[u8], from: Delimiters, to: Delimiters
             b if b == from.repetition => to.repetition,
             b if b == from.subcomponent => to.subcomponent,
             b if b == from.truncation => to.truncation,
-            b if b == from.escape && b == to.escape => b, // starts no sequence: text here, and text there
             _ => None,
         };
         match (target, to.escape) {

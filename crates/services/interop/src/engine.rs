@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.
-    pub fn refuse_oversize(&self, service: &Service, seen: &[u8]) -> Vec<u8> {
+    pub fn refuse_oversize(&self, service: &Service, seen: &Bytes) -> Vec<u8> {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
         let inbound = Inbound { service, raw: seen, message: Message::parse(seen), now_us, control_id: &control_id };
@@ -219,7 +219,7 @@ impl Engine {
                 Destination { queue, lane, entry: Entry { id: 0, output: index, frame: Some(output.frame) } }
             })
             .collect();
-        let durable = self.ledger.submit(&work.record, destinations)?;
+        let durable = self.ledger.submit(&work.record.parts(), destinations)?;
         count(&self.counters.stored);
         self.counters.outputs.fetch_add(outputs, Ordering::Relaxed);
         if matches!(work.status, Status::Rejected | Status::Errored) {

@@ -18,7 +18,7 @@ use crate::engine::{Bodies, Plan};
 use crate::lang::{Context, Decision, Outcome, Verdict};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
-use crate::record::{Head, Status, Writer};
+use crate::record::{Head, Payload, Status, Writer};
 
 /// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
 const OUTPUTS_MAX: usize = 1_000;
@@ -29,7 +29,7 @@ pub struct Inbound<'a> {
     /// The service that took it.
     pub service: &'a Service,
     /// Its bytes.
-    pub raw: &'a [u8],
+    pub raw: &'a Bytes,
     /// The same, parsed.
     pub message: Result<Message<'a>, ParseError>,
     /// When it came, microseconds since 1970.
@@ -64,7 +64,7 @@ pub struct Sending {
 #[derive(Debug)]
 pub struct Work {
     /// The record to store.
-    pub record: Vec<u8>,
+    pub record: Payload,
     /// What to send once it is stored.
     pub outputs: Vec<Sending>,
     /// What was decided.
@@ -193,7 +193,7 @@ fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: b
 
 /// A message that is stored and goes nowhere.
 fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<Problem>) -> Work {
-    let record = Writer::new(head, inbound.raw, 0).finish();
+    let record = Writer::new(head, inbound.raw).finish();
     Work { record, outputs: Vec::new(), status: head.status, code, problem }
 }
 
@@ -223,10 +223,8 @@ fn route(
         return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
     }
     let transforms = &plan.production.transforms;
-    // What an output adds: its names and what changed, or all of it. Too little costs a copy of the record.
-    let each = 512 + if bodies == Bodies::Full { inbound.raw.len() } else { 0 };
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
-    let mut writer = Writer::new(&head, inbound.raw, each * decision.sends.len());
+    let mut writer = Writer::new(&head, inbound.raw);
     let mut outputs = Vec::with_capacity(decision.sends.len());
     let mut unchanged: Option<Bytes> = None;
     for send in &decision.sends {
@@ -248,10 +246,10 @@ fn route(
             Some(_) => frame_of(&draft, inbound.raw.len()),
             None => unchanged.get_or_insert_with(|| frame(inbound.raw)).clone(),
         };
-        let body = &frame[1..frame.len() - 2];
+        let body = frame.slice(1..frame.len() - 2);
         let few = || draft.pieces().take(usize::from(u16::MAX)).count() < usize::from(u16::MAX);
         let pieces = (bodies == Bodies::Delta && few()).then(|| draft.pieces());
-        writer.output(&operation.name, name, body, pieces);
+        writer.output(&operation.name, name, &body, pieces);
         outputs.push(Sending {
             operation: send.operation,
             key_hash: plan.queues[send.operation].key_hash(message),

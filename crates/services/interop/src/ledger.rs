@@ -163,11 +163,11 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a message record. The receiver gives its id once it is durable, and is dropped if the journal fails first.
+    /// Writes a message record, given in parts. The receiver gives its id once it is durable, and is dropped if the journal fails first.
     ///
     /// # Errors
     /// `Refusal`; nothing is stored then and the reserved entries are released.
-    pub fn submit(&self, payload: &[u8], destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+    pub fn submit(&self, payload: &[&[u8]], destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
         let appended = if state.closing || self.failed.borrow().is_some() {
@@ -226,15 +226,15 @@ impl Ledger {
         if state.closing || self.failed.borrow().is_some() {
             return Err(Refusal::Closed);
         }
-        let lsn = self.append(record::KIND_OPERATION, &record::encode_switch(switch))?;
+        let lsn = self.append(record::KIND_OPERATION, &[&record::encode_switch(switch)])?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
         drop(state);
         self.work.notify_one();
         Ok(receiver)
     }
 
-    fn append(&self, kind: u8, payload: &[u8]) -> Result<Lsn, Refusal> {
-        self.journal.append(kind, &[payload]).map_err(|error| match error {
+    fn append(&self, kind: u8, payload: &[&[u8]]) -> Result<Lsn, Refusal> {
+        self.journal.append(kind, payload).map_err(|error| match error {
             JournalError::Full { .. } => Refusal::Full,
             JournalError::TooLarge { .. } => Refusal::TooLarge,
             JournalError::Device(error) => {
@@ -318,7 +318,7 @@ impl Ledger {
         let mut last = None;
         let was_full = std::mem::take(&mut state.full);
         for (written, group) in notes.chunks(NOTES_PER_RECORD).enumerate() {
-            match self.append(record::KIND_DELIVERIES, &record::encode_deliveries(group)) {
+            match self.append(record::KIND_DELIVERIES, &[&record::encode_deliveries(group)]) {
                 Ok(lsn) => last = Some(lsn),
                 Err(refusal) => {
                     // Kept for the next commit: on a full disk deliveries go on, and are noted once there is room.

@@ -152,72 +152,106 @@ pub struct Head<'a> {
     pub reason: &'a str,
 }
 
-/// Writes message records; the caller adds outputs one by one and takes the bytes.
+/// Writes message records; the caller adds outputs one by one and takes the payload.
+///
+/// Bodies are not copied here: the payload is a list of parts, and the journal copies each part once, to where it is
+/// written from.
 #[derive(Debug)]
 pub struct Writer {
-    out: Vec<u8>,
+    /// All but the bodies.
+    own: Vec<u8>,
+    /// Bodies, each with the offset in `own` before which it belongs.
+    bodies: Vec<(usize, Bytes)>,
     outputs: u16,
     outputs_at: usize,
 }
 
-impl Writer {
-    /// Starts the record of `raw`; `outputs_bytes` is a guess at what the outputs will add.
-    pub fn new(head: &Head<'_>, raw: &[u8], outputs_bytes: usize) -> Self {
-        let mut out = Vec::with_capacity(256 + raw.len() + outputs_bytes);
-        let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
-        out.extend_from_slice(&[VERSION, status_code(head.status), flags, 0]);
-        out.extend_from_slice(&head.received_us.to_le_bytes());
-        out.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
-        put_short(&mut out, head.service);
-        put_short(&mut out, head.reason);
-        put_long(&mut out, raw);
-        let outputs_at = out.len();
-        out.extend_from_slice(&0u16.to_le_bytes());
-        Self { out, outputs: 0, outputs_at }
+/// The payload of a message record.
+#[derive(Debug)]
+pub struct Payload {
+    own: Vec<u8>,
+    bodies: Vec<(usize, Bytes)>,
+}
+
+impl Payload {
+    /// Its parts, in order.
+    pub fn parts(&self) -> Vec<&[u8]> {
+        let mut parts = Vec::with_capacity(2 * self.bodies.len() + 1);
+        let mut from = 0;
+        for (at, body) in &self.bodies {
+            parts.extend([&self.own[from..*at], &body[..]]);
+            from = *at;
+        }
+        parts.push(&self.own[from..]);
+        parts
     }
 
-    /// Adds an output made of `pieces` of `raw`; with `full`, stores it whole.
+    /// Its bytes in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        self.parts().concat().into()
+    }
+}
+
+impl Writer {
+    /// Starts the record of `raw`.
+    pub fn new(head: &Head<'_>, raw: &Bytes) -> Self {
+        let mut own = Vec::with_capacity(512);
+        let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
+        own.extend_from_slice(&[VERSION, status_code(head.status), flags, 0]);
+        own.extend_from_slice(&head.received_us.to_le_bytes());
+        own.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
+        put_short(&mut own, head.service);
+        put_short(&mut own, head.reason);
+        own.extend_from_slice(&len32(raw).to_le_bytes());
+        let outputs_at = own.len();
+        own.extend_from_slice(&0u16.to_le_bytes());
+        Self { own, bodies: vec![(outputs_at, raw.clone())], outputs: 0, outputs_at }
+    }
+
+    /// Adds an output. With `pieces` (of the message and of new bytes) only what is new is stored again, else `body`.
     pub fn output<'p>(
         &mut self,
         operation: &str,
         transform: &str,
-        body: &[u8],
+        body: &Bytes,
         pieces: Option<impl Iterator<Item = Piece<'p>>>,
     ) {
-        put_short(&mut self.out, operation);
-        put_short(&mut self.out, transform);
-        self.out.extend_from_slice(&len32(body).to_le_bytes());
-        let count_at = self.out.len();
-        self.out.extend_from_slice(&0u16.to_le_bytes());
+        put_short(&mut self.own, operation);
+        put_short(&mut self.own, transform);
+        self.own.extend_from_slice(&len32(body).to_le_bytes());
+        let count_at = self.own.len();
+        self.own.extend_from_slice(&0u16.to_le_bytes());
         let mut count = 0u16;
         if let Some(pieces) = pieces {
             for piece in pieces {
                 count = count.checked_add(1).expect("a draft has fewer pieces than 65536: the caller checks");
                 match piece {
                     Piece::Original(range) => {
-                        self.out.push(PIECE_ORIGINAL);
-                        self.out.extend_from_slice(&offset32(range.start).to_le_bytes());
-                        self.out.extend_from_slice(&offset32(range.len()).to_le_bytes());
+                        self.own.push(PIECE_ORIGINAL);
+                        self.own.extend_from_slice(&offset32(range.start).to_le_bytes());
+                        self.own.extend_from_slice(&offset32(range.len()).to_le_bytes());
                     }
                     Piece::New(bytes) => {
-                        self.out.push(PIECE_NEW);
-                        put_long(&mut self.out, bytes);
+                        self.own.push(PIECE_NEW);
+                        self.own.extend_from_slice(&len32(bytes).to_le_bytes());
+                        self.own.extend_from_slice(bytes);
                     }
                 }
             }
         } else {
             count = 1;
-            self.out.push(PIECE_NEW);
-            put_long(&mut self.out, body);
+            self.own.push(PIECE_NEW);
+            self.own.extend_from_slice(&len32(body).to_le_bytes());
+            self.bodies.push((self.own.len(), body.clone()));
         }
-        self.out[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
+        self.own[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
         self.outputs += 1;
     }
 
     /// The record's payload.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.out[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
-        self.out
+    pub fn finish(mut self) -> Payload {
+        self.own[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
+        Payload { own: self.own, bodies: self.bodies }
     }
 }
 
@@ -429,11 +463,6 @@ fn len32(bytes: &[u8]) -> u32 {
 
 fn offset32(n: usize) -> u32 {
     u32::try_from(n).expect("messages are bounded far below 4 GiB (settings::MESSAGE_BYTES_MAX)")
-}
-
-fn put_long(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&len32(bytes).to_le_bytes());
-    out.extend_from_slice(bytes);
 }
 
 /// Names and reasons are cut at 1,000 bytes on a character boundary: they are for readers.

@@ -122,7 +122,7 @@ impl Node {
             service: &stored.service,
             reason: "resent by hand",
         };
-        let mut writer = Writer::new(&head, &stored.raw, stored.raw.len());
+        let mut writer = Writer::new(&head, &stored.raw);
         let mut destinations = Vec::new();
         let chosen =
             stored.outputs.iter().filter(|o| operations.is_empty() || operations.contains(&o.operation.as_str()));
@@ -141,7 +141,7 @@ impl Node {
             return Err(InteropError::Refused(format!("message {id} went nowhere: there is nothing to send again")));
         }
         destinations.iter().for_each(|d| d.queue.reserve());
-        let submitted = self.engine.ledger.submit(&writer.finish(), destinations);
+        let submitted = self.engine.ledger.submit(&writer.finish().parts(), destinations);
         let durable = submitted.map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
         Ok(durable.await.map_err(|_| InteropError::Stopping)?.0)
     }

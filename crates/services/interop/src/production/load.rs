@@ -186,7 +186,7 @@ impl Loader {
         let sources: Vec<(String, Source<'_>)> = files.iter().map(|f| (f.name.clone(), f.source())).collect();
         Ok(Transforms::compile(&sources, tables).unwrap_or_else(|faults| {
             self.faults.extend(faults);
-            let empty = |(name, source): &(String, Source<'_>)| (name.clone(), Source { text: "", file: "" });
+            let empty = |(name, _): &(String, Source<'_>)| (name.clone(), Source { text: "", file: "" });
             let empty: Vec<_> = sources.iter().map(empty).collect();
             Transforms::compile(&empty, tables).expect("nothing has no faults")
         }))

@@ -21,12 +21,12 @@ fn message() -> Vec<u8> {
         service: "in",
         reason: "main: all",
     };
-    let mut writer = Writer::new(&head, RAW, 0);
-    writer.output("one", "", RAW, Some([Piece::Original(0..RAW.len())].into_iter()));
+    let mut writer = Writer::new(&head, &Bytes::from_static(RAW));
+    writer.output("one", "", &Bytes::from_static(RAW), Some([Piece::Original(0..RAW.len())].into_iter()));
     let pieces = [Piece::Original(0..9), Piece::New(b"B\r"), Piece::Original(11..RAW.len())];
-    writer.output("two", "t", CHANGED, Some(pieces.into_iter()));
-    writer.output("three", "t", CHANGED, None::<std::iter::Empty<Piece<'_>>>);
-    writer.finish()
+    writer.output("two", "t", &Bytes::from_static(CHANGED), Some(pieces.into_iter()));
+    writer.output("three", "t", &Bytes::from_static(CHANGED), None::<std::iter::Empty<Piece<'_>>>);
+    writer.finish().to_bytes().to_vec()
 }
 
 fn deliveries() -> Vec<u8> {
@@ -118,14 +118,14 @@ fn random_changes_of_a_record_are_refused_or_read_never_a_panic() {
 
 #[test]
 fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_than_its_record() {
-    let raw = vec![b'x'; 1 << 20];
+    let raw = Bytes::from(vec![b'x'; 1 << 20]);
     let head =
         Head { status: Status::Routed, duplicate: false, resent_from: None, received_us: 0, service: "", reason: "" };
     let forged = |ranges: &[std::ops::Range<usize>]| {
-        let mut writer = Writer::new(&head, &raw, 0);
-        let body = vec![b'x'; ranges.iter().map(ExactSizeIterator::len).sum()];
+        let mut writer = Writer::new(&head, &raw);
+        let body = vec![b'x'; ranges.iter().map(ExactSizeIterator::len).sum()].into();
         writer.output("o", "", &body, Some(ranges.iter().cloned().map(Piece::Original)));
-        record::decode_message(&Bytes::from(writer.finish()))
+        record::decode_message(&writer.finish().to_bytes())
     };
     assert!(forged(&[0..raw.len() / 2, raw.len() / 2..raw.len()]).is_ok());
     assert!(forged(&[0..10, 20..30, 30..30]).is_ok());
