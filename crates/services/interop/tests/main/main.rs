@@ -12,6 +12,7 @@ mod files;
 mod framing;
 mod logs;
 mod order;
+mod parts;
 mod receiver;
 mod receivers;
 mod records;

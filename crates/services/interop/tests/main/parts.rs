@@ -1,0 +1,164 @@
+//! Queue and ledger by themselves, without sockets.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use interop::ledger::{Destination, Ledger, Refusal};
+use interop::production::{self, settings};
+use interop::queue::{Entry, Queue};
+use interop::record::{self, Delivery, Fate};
+use journal::{Journal, Options};
+
+fn queue(settings: &str) -> Arc<Queue> {
+    let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{settings}");
+    let settings = settings::Operation::Mllp(toml::from_str(&text).expect("settings"));
+    let key = Some("PID-3.1".parse().expect("a path"));
+    let operation = production::Operation { name: "out".to_owned(), settings, key, tls: None };
+    Arc::new(Queue::new(Arc::new(operation), false))
+}
+
+fn entry(id: u64, bytes: usize) -> Entry {
+    Entry { id, output: 0, frame: Some(Bytes::from(vec![b'x'; bytes])) }
+}
+
+#[tokio::test]
+async fn entries_leave_a_lane_from_its_head_and_make_room() {
+    let queue = queue("[queue]\nmessages = 2\n");
+    for id in [1, 2] {
+        queue.room().await;
+        queue.reserve();
+        queue.push(0, entry(id, 10));
+    }
+    assert_eq!((queue.depth(), queue.memory(), queue.oldest()), (2, 20, Some(1)));
+    let mut waits = std::pin::pin!(queue.room());
+    assert!(once(waits.as_mut()).await.is_none(), "two are the bound");
+    let head = queue.lanes()[0].head().await;
+    assert_eq!(head.id, 1);
+    assert_eq!(queue.lanes()[0].head().await.id, 1, "it stays until its fate is known");
+    queue.done(0, &head);
+    waits.await;
+    assert_eq!((queue.depth(), queue.memory(), queue.oldest()), (1, 10, Some(2)));
+}
+
+/// Polls once.
+async fn once<T>(mut future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    tokio::select! {
+        biased;
+        out = &mut future => Some(out),
+        () = std::future::ready(()) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_orders_lets_those_in_who_wait_for_a_larger_bound() {
+    let small = queue("[queue]\nmessages = 1\n");
+    small.reserve();
+    let mut waits = std::pin::pin!(small.room());
+    assert!(once(waits.as_mut()).await.is_none());
+    let larger = queue("[queue]\nmessages = 2\n").orders().borrow().operation.clone();
+    small.order(|orders| orders.operation = larger);
+    waits.await;
+}
+
+#[test]
+fn beyond_the_memory_bound_only_the_body_is_left_in_the_journal() {
+    let queue = queue("[queue]\nmemory = \"1KiB\"\n");
+    for id in 0..4 {
+        queue.reserve();
+        queue.push(0, entry(id, 400));
+    }
+    assert_eq!((queue.depth(), queue.memory()), (4, 800), "the third and fourth would go beyond it");
+    assert_eq!(queue.lanes()[0].len(), 4);
+}
+
+#[test]
+fn a_key_has_one_lane_whatever_else_there_is() {
+    let queue = queue("[order]\nkey = \"PID-3.1\"\nlanes = 8\n");
+    let lanes: Vec<usize> = (0..1_000u64).map(|hash| queue.lane_of(hash)).collect();
+    assert_eq!(lanes, (0..1_000u64).map(|hash| queue.lane_of(hash)).collect::<Vec<_>>());
+    assert!((0..8).all(|lane| lanes.contains(&lane)));
+}
+
+fn ledger(shelf: Arc<dyn Shelf>) -> (Arc<Ledger>, Vec<std::thread::JoinHandle<()>>) {
+    let (journal, _) = Journal::open(shelf, Options { segment_bytes: 1 << 20, ..Options::default() }).expect("opens");
+    let ledger = Ledger::new(journal);
+    let threads = ledger.start();
+    (ledger, threads)
+}
+
+fn destination(queue: &Arc<Queue>) -> Vec<Destination> {
+    queue.reserve();
+    vec![Destination { queue: Arc::clone(queue), lane: 0, entry: entry(0, 1) }]
+}
+
+fn end(ledger: &Ledger, threads: Vec<std::thread::JoinHandle<()>>) {
+    ledger.close();
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits() {
+    let queue = queue("");
+    let (ledger, threads) = ledger(Arc::new(MemoryShelf::new()));
+    let submitters: Vec<_> = (0..4)
+        .map(|_| {
+            let (ledger, queue) = (Arc::clone(&ledger), Arc::clone(&queue));
+            std::thread::spawn(move || {
+                for _ in 0..250 {
+                    let durable = ledger.submit(&[b"a record"], destination(&queue)).expect("there is room");
+                    let lsn = durable.blocking_recv().expect("it becomes durable");
+                    assert!(ledger.journal().durable() > lsn);
+                }
+            })
+        })
+        .collect();
+    submitters.into_iter().for_each(|submitter| submitter.join().expect("it ends"));
+    let mut last = 0;
+    for _ in 0..1_000 {
+        let head = queue.lanes()[0].head().await;
+        assert!(head.id >= last, "overtaken");
+        last = head.id;
+        queue.done(0, &head);
+    }
+    assert!(ledger.barrier().expect("it works").is_none(), "nothing waits");
+    end(&ledger, threads);
+}
+
+#[test]
+fn fates_are_written_by_themselves_and_before_the_ledger_closes() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let (ledger, threads) = ledger(shelf.clone());
+    for output in 0..10_000u16 {
+        ledger.note(Delivery { id: 8, output, fate: Fate::Delivered, at_us: 0, note: String::new() });
+    }
+    end(&ledger, threads);
+    let journal = ledger.journal();
+    let outputs: Vec<u16> = journal
+        .read(journal.first())
+        .map(|record| record.expect("it reads"))
+        .flat_map(|record| record::decode_deliveries(&record.payload.into()).expect("ours"))
+        .map(|delivery| delivery.output)
+        .collect();
+    assert_eq!(outputs, (0..10_000).collect::<Vec<u16>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failure_and_after_closing_everything_is_refused_and_what_was_reserved_is_given_back() {
+    let queue = queue("");
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let (ledger, threads) = ledger(shelf.clone());
+    shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
+    let waiting = ledger.submit(&[b"lost"], Vec::new()).expect("the failure is not known yet");
+    assert!(waiting.await.is_err(), "it never becomes durable");
+    ledger.failed().wait_for(Option::is_some).await.expect("it is told");
+    assert_eq!(ledger.submit(&[b"later"], destination(&queue)).unwrap_err(), Refusal::Closed);
+    assert_eq!(ledger.barrier().unwrap_err(), Refusal::Closed);
+    assert_eq!(queue.depth(), 0);
+    end(&ledger, threads);
+    let (healthy, threads) = self::ledger(Arc::new(MemoryShelf::new()));
+    end(&healthy, threads);
+    assert_eq!(healthy.submit(&[b"late"], destination(&queue)).unwrap_err(), Refusal::Closed);
+    assert_eq!(queue.depth(), 0);
+}
