@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use device::CrashShelf;
 use device::crash::Image;
+use device::faulty::{Fault, Rule};
+use device::{CrashShelf, FaultyShelf, Operation, Shelf};
 use interop::record::{self, Fate};
 use journal::{Journal, Preparation};
 
@@ -23,7 +24,7 @@ const IMAGES: usize = 3;
 
 const RULES: &str = "match first\nrule all { send to one using t; send to two }\n";
 
-fn rig(shelf: Arc<CrashShelf>, one: &Accepting, two: &Accepting) -> Rig {
+fn rig(shelf: Arc<dyn Shelf>, one: &Accepting, two: &Accepting) -> Rig {
     let mut rig = Rig::on(shelf);
     rig.options.journal.segment_bytes = 32 << 10;
     rig.options.journal.buffer_bytes = 8 << 10;
@@ -57,9 +58,9 @@ impl Before {
 }
 
 /// Runs the load on a recording shelf.
-async fn run(shelf: &Arc<CrashShelf>, seed: u64) -> Before {
+async fn run(recording: &CrashShelf, shelf: Arc<dyn Shelf>) -> Before {
     let (one, two) = (Accepting::start().await, Accepting::start().await);
-    let running = rig(shelf.clone(), &one, &two).start().await;
+    let running = rig(shelf, &one, &two).start().await;
     let mut sender = running.sender().await;
     let mut acknowledged = Vec::new();
     for group in (0..LOAD).collect::<Vec<_>>().chunks(AT_A_TIME) {
@@ -67,7 +68,7 @@ async fn run(shelf: &Arc<CrashShelf>, seed: u64) -> Before {
         sender.write(&frames).await;
         for n in group {
             assert_eq!(sender.answer().await.short(), format!("AA {}", id(*n)));
-            acknowledged.push(shelf.operations());
+            acknowledged.push(recording.operations());
         }
     }
     running.idle("one").await;
@@ -75,18 +76,21 @@ async fn run(shelf: &Arc<CrashShelf>, seed: u64) -> Before {
     running.fated(2 * LOAD).await;
     let taken = [&one, &two].map(|receiver| receiver.ids().into_iter().collect());
     running.stop().await;
-    Before { seed, acknowledged, taken }
+    Before { seed: recording.seed(), acknowledged, taken }
 }
 
-/// What an image holds: control ids in order, and which outputs are known to be delivered.
-fn contents(image: &Image) -> (Vec<String>, BTreeSet<(u64, u16)>, Vec<u64>) {
-    let options = journal::Options {
+fn options() -> journal::Options {
+    journal::Options {
         segment_bytes: 32 << 10,
         buffer_bytes: 8 << 10,
         preparation: Preparation::Inline,
         ..journal::Options::default()
-    };
-    let (journal, _) = Journal::open(Arc::new(image.shelf()), options).unwrap_or_else(|e| panic!("{image}: {e}"));
+    }
+}
+
+/// What an image holds: control ids in order, and which outputs are known to be delivered.
+fn contents(image: &Image) -> (Vec<String>, BTreeSet<(u64, u16)>, Vec<u64>) {
+    let (journal, _) = Journal::open(Arc::new(image.shelf()), options()).unwrap_or_else(|e| panic!("{image}: {e}"));
     let (mut ids, mut lsns, mut delivered) = (Vec::new(), Vec::new(), BTreeSet::new());
     for record in journal.read(journal.first()) {
         let record = record.unwrap_or_else(|e| panic!("{image}: {e}"));
@@ -161,7 +165,7 @@ async fn after_a_crash_at_any_point_every_acknowledged_message_reaches_all_recei
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let shelf = Arc::new(CrashShelf::new(seed));
-    let before = run(&shelf, seed).await;
+    let before = run(&shelf, shelf.clone()).await;
     let end = shelf.operations();
     let mut points: Vec<usize> = (0..POINTS).map(|_| random.usize(..=end)).collect();
     points.extend([0, 1, end]);
@@ -177,7 +181,7 @@ async fn a_crash_during_recovery_loses_nothing_either() {
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed ^ 0xdead);
     let shelf = Arc::new(CrashShelf::new(seed));
-    let mut before = run(&shelf, seed).await;
+    let mut before = run(&shelf, shelf.clone()).await;
     let end = shelf.operations();
     for _ in 0..POINTS / 4 {
         let point = random.usize(..=end);
@@ -232,4 +236,20 @@ async fn what_waits_for_a_receiver_that_is_down_survives_life_after_life() {
     taken.dedup();
     assert_eq!(taken, sent, "in order; a fate that was not on the medium yet makes one delivery twice at most");
     running.stop().await;
+}
+
+/// The test of these tests: on a device that says it flushed and did not, some image must lack what was acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_lies_about_its_flushes_is_caught_by_the_crash_images() {
+    let recording = Arc::new(CrashShelf::new(seed()));
+    let lying = Arc::new(FaultyShelf::new(recording.clone()));
+    lying.inject(Rule::from(Operation::Flush, 12, Fault::Lost));
+    let before = run(&recording, lying).await;
+    let caught = recording.points().any(|point| {
+        let image = recording.image(point, 0).expect("every point has an image");
+        let Ok((journal, _)) = Journal::open(Arc::new(image.shelf()), options()) else { return true };
+        let messages = journal.read(journal.first()).map_while(Result::ok);
+        messages.filter(|record| record.kind == record::KIND_MESSAGE).count() < before.acknowledged_at(point)
+    });
+    assert!(caught);
 }
