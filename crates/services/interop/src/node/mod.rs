@@ -84,7 +84,12 @@ impl Options {
             bodies: Bodies::default(),
             retention: Bytes(16 << 30),
             // A message of the largest size with a few outputs, each stored whole, is one record.
-            journal: journal::Options { max_record_bytes: journal::RECORD_BYTES_LIMIT, ..journal::Options::default() },
+            // Recovery reads and checks every record itself, so that opening need not do so before.
+            journal: journal::Options {
+                max_record_bytes: journal::RECORD_BYTES_LIMIT,
+                check: journal::Check::Tail,
+                ..journal::Options::default()
+            },
             clock: Clock::system(),
         }
     }
