@@ -4,11 +4,14 @@ use super::tally::Tally;
 use anyhow::Context;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Most lines of a failed step that are shown; its log has the rest.
 const SHOWN_LINES_MAX: usize = 60;
+
+/// What a step that is asked to end gets before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Lines behind an error or a panic that are shown with it: the place, or both sides of a comparison.
 const LINES_BEHIND: usize = 3;
@@ -38,6 +41,8 @@ pub(crate) struct Place {
     pub(crate) root: PathBuf,
     /// One log a step.
     pub(crate) logs: PathBuf,
+    /// A step that takes longer is ended and has failed: a hang must not cost the closing line.
+    pub(crate) time_max: Duration,
 }
 
 impl Place {
@@ -47,10 +52,30 @@ impl Place {
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let errors = log.try_clone().context("cannot share the log")?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let status = command.current_dir(&self.root).stdin(Stdio::null()).stdout(log).stderr(errors).status();
-        let status = status.with_context(|| format!("cannot run {program}"))?;
+        let child = command.current_dir(&self.root).stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
+        let ok = wait(&mut child.with_context(|| format!("cannot run {program}"))?, self.time_max)?;
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok((status.success(), String::from_utf8_lossy(&bytes).into_owned()))
+        let ok = ok.with_context(|| format!("{program} took more than {} s", self.time_max.as_secs()))?;
+        Ok((ok, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+/// Waits for the child: whether it succeeded, or none if it had to be ended. It is asked first, so that scripts can end
+/// what they started.
+fn wait(child: &mut Child, time_max: Duration) -> anyhow::Result<Option<bool>> {
+    let start = Instant::now();
+    let mut asked = false;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for a step")? {
+            return Ok((!asked).then_some(status.success()));
+        }
+        if !asked && start.elapsed() > time_max {
+            asked = true;
+            Command::new("kill").arg(child.id().to_string()).status().context("cannot run kill")?;
+        } else if asked && start.elapsed() > time_max + GRACE {
+            child.kill().context("cannot end a step")?;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -116,7 +141,7 @@ mod tests {
     fn place() -> Place {
         let logs = std::env::temp_dir().join(format!("xtask-step-{}", std::process::id()));
         std::fs::create_dir_all(&logs).expect("the temporary directory can be written");
-        Place { root: logs.clone(), logs }
+        Place { root: logs.clone(), logs, time_max: Duration::from_secs(60) }
     }
 
     fn shell(place: &Place, script: &str) -> anyhow::Result<Outcome> {
@@ -135,6 +160,12 @@ mod tests {
     fn a_step_that_cannot_run_has_failed() {
         let missing = |place: &Place| place.run("gone", &mut Command::new("no-such-program")).map(|_| unreachable!());
         assert_eq!(step(&place(), "gone", missing), Tally { passed: 0, failed: 1 });
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_ended_and_has_failed() {
+        let impatient = Place { time_max: Duration::ZERO, ..place() };
+        assert_eq!(step(&impatient, "hangs", |place| shell(place, "exec sleep 600")), Tally { passed: 0, failed: 1 });
     }
 
     #[test]

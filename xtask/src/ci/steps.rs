@@ -8,14 +8,18 @@ use anyhow::Context;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Seconds each fuzz target gets here; long runs are `cargo xtask fuzz --seconds`.
 const FUZZ_SECONDS: &str = "5";
 
+/// The longest step takes a few minutes where everything has to be built; slow machines get some times that.
+const STEP_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+
 /// Runs every step; answers whether all of them and all of their cases held.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let place = Place { root: root.to_owned(), logs: target.join("ci") };
+    let place = Place { root: root.to_owned(), logs: target.join("ci"), time_max: STEP_TIME_MAX };
     std::fs::create_dir_all(&place.logs).with_context(|| format!("cannot make {}", place.logs.display()))?;
 
     let mut sum = Tally::default();
