@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn undocumented_items_and_fields_are_found() {
-        let text = "//! E\n\npub const unsafe fn f() {}\n#[derive(Debug)]\npub struct S {\n    pub a: u8,\n}\npub const LIMIT: u8 = 1;\n";
+        let text = "//! E\n\npub const async fn f() {}\n#[derive(Debug)]\npub struct S {\n    pub a: u8,\n}\npub const LIMIT: u8 = 1;\n";
         let expected = ["3: pub fn f", "5: pub struct S", "6: pub field a", "8: pub const LIMIT"];
         let expected: Vec<String> = expected.iter().map(|line| format!("a.rs:{line} is not documented")).collect();
         assert_eq!(found(check, &[("a.rs", text)]), expected);
