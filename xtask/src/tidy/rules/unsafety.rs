@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn unsafe_code_and_crates_that_allow_it_are_found() {
-        let files =
-            [("crates/a/Cargo.toml", "name = \"a\"\n"), ("crates/a/src/lib.rs", "fn f() {\n    unsafe { g() }\n}\n")];
+        let code = format!("fn f() {{\n    {KEYWORD} {{ g() }}\n}}\n");
+        let files = [("crates/a/Cargo.toml", "name = \"a\"\n"), ("crates/a/src/lib.rs", &code)];
         let expected = [
             "crates/a/src/lib.rs:2: unsafe outside crates/media/device",
             "crates/a/src/lib.rs:1: the crate does not forbid unsafe code",
