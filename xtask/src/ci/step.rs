@@ -138,10 +138,11 @@ fn telling_lines(log: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        let logs = std::env::temp_dir().join(format!("xtask-step-{}", std::process::id()));
-        std::fs::create_dir_all(&logs).expect("the temporary directory can be written");
-        Place { root: logs.clone(), logs, time_max: Duration::from_secs(60) }
+    /// A place with a folder of its own, since tests run at once; it goes when the folder is dropped.
+    fn place() -> (tempfile::TempDir, Place) {
+        let folder = tempfile::tempdir().expect("the temporary directory can be written");
+        let logs = folder.path().to_owned();
+        (folder, Place { root: logs.clone(), logs, time_max: Duration::from_secs(60) })
     }
 
     fn shell(place: &Place, script: &str) -> anyhow::Result<Outcome> {
@@ -152,19 +153,22 @@ mod tests {
     #[test]
     fn a_step_counts_itself_and_its_cases() {
         let script = "echo 'test result: FAILED. 3 passed; 2 failed; 0 ignored' >&2; exit 1";
-        assert_eq!(step(&place(), "cases", |place| shell(place, script)), Tally { passed: 3, failed: 3 });
-        assert_eq!(step(&place(), "none", |place| shell(place, "true")), Tally { passed: 1, failed: 0 });
+        let (_folder, place) = place();
+        assert_eq!(step(&place, "cases", |place| shell(place, script)), Tally { passed: 3, failed: 3 });
+        assert_eq!(step(&place, "none", |place| shell(place, "true")), Tally { passed: 1, failed: 0 });
     }
 
     #[test]
     fn a_step_that_cannot_run_has_failed() {
         let missing = |place: &Place| place.run("gone", &mut Command::new("no-such-program")).map(|_| unreachable!());
-        assert_eq!(step(&place(), "gone", missing), Tally { passed: 0, failed: 1 });
+        let (_folder, place) = place();
+        assert_eq!(step(&place, "gone", missing), Tally { passed: 0, failed: 1 });
     }
 
     #[test]
     fn a_step_that_hangs_is_ended_and_has_failed() {
-        let impatient = Place { time_max: Duration::ZERO, ..place() };
+        let (_folder, place) = place();
+        let impatient = Place { time_max: Duration::ZERO, ..place };
         assert_eq!(step(&impatient, "hangs", |place| shell(place, "exec sleep 600")), Tally { passed: 0, failed: 1 });
     }
 
