@@ -84,6 +84,9 @@ struct State {
     /// End of the log up to which a committer has taken responsibility.
     claimed: Option<Lsn>,
     closing: bool,
+    /// A committer has been woken and has not looked yet: what comes meanwhile it will find. A wake-up costs a system
+    /// call, and there would be one for each message.
+    woken: bool,
 }
 
 /// See the module's text.
@@ -178,8 +181,7 @@ impl Ledger {
         match appended {
             Ok(lsn) => {
                 state.waiting.push_back(Waiting { lsn, destinations, durable });
-                drop(state);
-                self.work.notify_one();
+                self.wake(state);
                 Ok(receiver)
             }
             Err(refusal) => {
@@ -209,10 +211,8 @@ impl Ledger {
     pub fn note(&self, delivery: Delivery) {
         let mut state = self.lock();
         state.notes.push(delivery);
-        let first = state.notes.len() == 1;
-        drop(state);
-        if first {
-            self.work.notify_one();
+        if state.notes.len() == 1 {
+            self.wake(state);
         }
     }
 
@@ -228,9 +228,16 @@ impl Ledger {
         }
         let lsn = self.append(record::KIND_OPERATION, &[&record::encode_switch(switch)])?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
-        drop(state);
-        self.work.notify_one();
+        self.wake(state);
         Ok(receiver)
+    }
+
+    /// Has a committer look at what there is.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.woken, true) {
+            drop(state);
+            self.work.notify_one();
+        }
     }
 
     fn append(&self, kind: u8, payload: &[&[u8]]) -> Result<Lsn, Refusal> {
@@ -283,6 +290,7 @@ impl Ledger {
     fn next_group(&self) -> Option<Lsn> {
         let mut state = self.lock();
         loop {
+            state.woken = false;
             if self.failed.borrow().is_some() {
                 return None;
             }
