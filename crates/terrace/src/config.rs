@@ -28,7 +28,10 @@ pub struct Config {
     bodies: Bodies,
     /// The journal.
     journal: JournalConfig,
-    /// Threads that serve sockets and transform messages. Default: one a core, 1 to 16. The journal has two of its own.
+    /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
+    /// own, and peers on the same machine want some. T4 at full size on 2 cores, 2026-11-21: 13,007 messages/s at 69 us
+    /// of processor time each with one thread, 12,545 at 80 us with two. On a machine whose cores are busy with other
+    /// work it is the other way round: there two took twice as many.
     threads: Option<usize>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
@@ -78,7 +81,7 @@ impl Config {
     /// Threads that serve sockets.
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or(cores.min(16)).clamp(1, 256)
+        self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
     }
 
     /// Log level.

@@ -12,7 +12,7 @@ use interop::production::{Production, settings};
 use crate::cli::{OperationCommand, ProductionCommand};
 use crate::show::Table;
 
-/// The production that `new` writes.
+/// The production that `new` writes, with a message to try it.
 const TEMPLATE: &[(&str, &str)] = &[
     ("production.toml", include_str!("../template/production.toml")),
     ("services/inbound.toml", include_str!("../template/services/inbound.toml")),
@@ -20,6 +20,7 @@ const TEMPLATE: &[(&str, &str)] = &[
     ("transforms/to-archive.hl7t", include_str!("../template/transforms/to-archive.hl7t")),
     ("tables/wards.csv", include_str!("../template/tables/wards.csv")),
     ("operations/archive.toml", include_str!("../template/operations/archive.toml")),
+    ("admission.hl7", include_str!("../template/admission.hl7")),
 ];
 
 /// Runs one of the commands.
@@ -78,7 +79,9 @@ fn new(dir: &Path) -> anyhow::Result<ExitCode> {
         fs::create_dir_all(path.parent().expect("a file in the folder"))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    println!("wrote {}; run it with: terrace serve --production {}", dir.display(), dir.display());
+    let dir = dir.display();
+    println!("wrote {dir}; run it with:    terrace serve --production {dir}");
+    println!("then, elsewhere, try:  terrace message send {dir}/admission.hl7");
     Ok(ExitCode::SUCCESS)
 }
 
