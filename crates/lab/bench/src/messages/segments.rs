@@ -216,7 +216,7 @@ impl<'r> Writer<'r> {
 
     fn address(&mut self) -> String {
         let (number, town) = (self.rng.u32(1..400), self.pick(&TOWN));
-        format!("{number} TEST STREET^^{town}^XX^{:05}^XXX^H", self.rng.u32(0..100_000))
+        format!("{number} TEST STREET^^{town}^XX^{:05}^XZZ^H", self.rng.u32(0..100_000))
     }
 
     fn phone(&mut self) -> String {

@@ -148,6 +148,8 @@ impl Node {
 
     /// Suspends or resumes an operation; it stays so across restarts.
     async fn switch(&self, operation: &str, suspended: bool) -> Result<Value, InteropError> {
+        // Upkeep writes suspensions anew: not between the record and the change that it stands for.
+        let _still = self.reloading.lock().await;
         let queues = self.queues();
         let queue = queues.iter().find(|queue| queue.name == operation).ok_or_else(|| InteropError::NoSuch {
             what: "operation",
