@@ -72,17 +72,19 @@
 //!
 //! *Waiting* is by batch: a finished batch wakes its own committers and one new leader, not everybody.
 //!
-//! Measured 2026-11-21 on 2 cores that others kept busy (load 8 to 14), ext4 on a virtual disk, 1 KiB records, engines in
-//! turn, first of two rounds of `scripts/bench-journal-peers.sh`; take it as within a factor of two:
+//! Measured 2026-11-21 on 2 quiet cores, ext4 on a virtual disk, 1 KiB records, engines in turn, both rounds of
+//! `scripts/bench-journal-peers.sh` (which says what else each of them does):
 //!
 //! | commits per second | 1 committer | 16 | 128 |
 //! |--------------------|------------:|---:|----:|
-//! | this journal | 1,528 | 53,928 | 110,680 |
-//! | bare loop: one mutex, two buffers, pwrite, fdatasync | 1,475 | 35,585 | 81,090 |
-//! | Redis 7.0.15, appendfsync always | 505 | 30,531 | 38,894 |
-//! | RocksDB 7.8.3, db_bench sync=1 | 334 | 18,524 | 28,661 |
+//! | this journal | 8,297 7,580 | 56,054 55,183 | 113,432 120,474 |
+//! | bare loop: one mutex, two buffers, pwrite, fdatasync | 8,212 7,960 | 54,323 51,464 | 108,318 108,857 |
+//! | Redis 7.0.15, appendfsync always | 5,436 4,199 | 38,075 36,250 | 93,465 94,232 |
+//! | RocksDB 7.8.3, db_bench sync=1 | 5,382 4,962 | 27,098 27,672 | 56,033 55,921 |
+//! | fio, a flush for each job | 8,674 8,529 | 50,819 51,005 | 91,481 91,995 |
 //!
-//! Steadier than rates is CPU per commit, threads included: 27, 6.4 and 4.8 us here, 30, 9.5 and 8.1 us in the bare loop.
+//! CPU per commit, threads included (`commit_bench`, same day): 42, 12 and 9.9 us here, 44, 13 and 11 us in the bare loop.
+//! fio shows that this disk merges flushes well by itself; where a flush is dear, grouping gains more.
 //!
 //! # Recovery: a torn tail or damage?
 //!
