@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", explain(&error));
             ExitCode::from(2)
         }
     }
@@ -50,6 +50,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(command) => journals::inspect(command),
         Command::Verify(args) => journals::verify(&args),
     }
+}
+
+/// The error and its causes, each told once: many errors name their cause in their own text.
+fn explain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        told if told.contains(&cause) => told.to_owned(),
+        told => format!("{told}: {cause}"),
+    })
 }
 
 /// Whether the reader of our output went away (`terrace message list | head`): that is no error.

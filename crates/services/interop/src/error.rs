@@ -54,6 +54,12 @@ pub enum InteropError {
         /// The record's kind byte.
         kind: u8,
     },
+    /// No node has kept data here: name the right directory.
+    #[error("no node keeps its data in {path}; name its directory with --data", path = .path.display())]
+    NoData {
+        /// The directory asked for.
+        path: PathBuf,
+    },
     /// No message has this id (or it is older than what is kept).
     #[error("no message {id} is stored here; `terrace message list` shows what is")]
     NoMessage {

@@ -117,7 +117,11 @@ impl History {
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn open(data: &FilePath) -> Result<Self, InteropError> {
-        let shelf = FileShelf::open_read_only(&data.join(JOURNAL))?;
+        let journal = data.join(JOURNAL);
+        if !journal.is_dir() {
+            return Err(InteropError::NoData { path: data.to_owned() });
+        }
+        let shelf = FileShelf::open_read_only(&journal)?;
         Ok(Self { view: View::open(Arc::new(shelf))? })
     }
 
