@@ -106,6 +106,10 @@ impl Lane {
                 _ = self.orders.changed() => continue,
                 _ = self.around.stop.wait_for(|stop| *stop) => return,
             };
+            // Orders given before the entry came hold for it: after a suspension was confirmed nothing is sent.
+            if self.orders.has_changed().unwrap_or(false) {
+                continue;
+            }
             self.deliver(&orders, entry).await;
         }
     }
