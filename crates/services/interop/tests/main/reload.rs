@@ -13,9 +13,9 @@ async fn reload(running: &Running) -> Vec<String> {
     serde_json::from_value(changes).expect("a list of texts")
 }
 
-/// A port that was free just now.
+/// A port that was free just now, at an address where no other test takes ports.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
+    TcpListener::bind("127.0.0.3:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     assert_eq!(running.status().operations.len(), 1);
     sender.accepted(&adt("2")).await;
     assert_eq!(one.received(2).await, ["1", "2"]);
-    drop(holder);
+    rig.write("services/more.toml", "kind = \"mllp\"\nlisten = \"127.0.0.1:0\"\n");
     reload(&running).await;
     sender.accepted(&adt("3")).await;
     assert_eq!(two.received(1).await, ["3"]);
@@ -69,7 +69,7 @@ async fn services_come_move_and_go() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
     let (first, second) = (free_port(), free_port());
-    let listen = |port: u16| format!("kind = \"mllp\"\nlisten = \"127.0.0.1:{port}\"\nrules = \"main\"\n");
+    let listen = |port: u16| format!("kind = \"mllp\"\nlisten = \"127.0.0.3:{port}\"\nrules = \"main\"\n");
     rig.write("services/moves.toml", &listen(first));
     let running = rig.start().await;
     let mut stays = running.sender().await;
