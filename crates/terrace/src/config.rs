@@ -29,9 +29,9 @@ pub struct Config {
     /// The journal.
     journal: JournalConfig,
     /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
-    /// own, and peers on the same machine want some. T4 at full size on 2 cores, 2026-11-21: 13,007 messages/s at 69 us
-    /// of processor time each with one thread, 12,545 at 80 us with two. On a machine whose cores are busy with other
-    /// work it is the other way round: there two took twice as many.
+    /// own, and peers on the same machine want some. T4 at full size on 2 quiet cores, 2026-11-21, two runs each: one
+    /// thread 12,133 and 13,007 messages/s at 76 and 69 us of processor time, two threads 12,807 and 12,545 at 79 and
+    /// 80 us. On a machine whose cores are busy with other work two took twice as many.
     threads: Option<usize>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
