@@ -22,11 +22,12 @@
 //!
 //! 1. **Flush.** When a flush returns `Ok`, every write and discard on that device that had completed before the flush
 //!    was *called* is persistent. Writes that overlap the flush in time are not covered.
-//! 2. **Atomicity.** The unit is the sector, [`SECTOR_BYTES`]: after a crash a sector holds the bytes of exactly one
-//!    write, never a mixture. Nothing larger is atomic. A 4 KiB block may come back as any mixture of old and new sectors.
-//! 3. **Order.** None between flushes. A sector may come back as the last persistent write left it, or as any later
-//!    write to it did, whether or not that write completed; each sector independently of every other.
-//! 4. **No invention.** A sector that no write touched since the last flush comes back unchanged. (Damage by the medium
+//! 2. **Atomicity.** The unit is the *atom*, [`Device::atom_bytes`]: a sector of [`SECTOR_BYTES`] on drives, 8 bytes on
+//!    persistent memory. After a crash an atom holds the bytes of exactly one write, never a mixture. Nothing larger is
+//!    atomic. A 4 KiB block may come back as any mixture of old and new atoms.
+//! 3. **Order.** None between flushes. An atom may come back as the last persistent write left it, or as any later
+//!    write to it did, whether or not that write completed; each atom independently of every other.
+//! 4. **No invention.** An atom that no write touched since the last flush comes back unchanged. (Damage by the medium
 //!    itself is outside this contract; records certify themselves by checksums.)
 //! 5. **Open.** What reads return once [`Shelf::open`] has returned is persistent: opening flushes. A process killed
 //!    between write and flush leaves bytes that a successor can read and a power failure could still take; without this
@@ -39,12 +40,12 @@
 //! # Concurrency
 //!
 //! Any number of threads may use one device. A read sees every write that completed before it was called. A read that
-//! overlaps a write in time sees old or new bytes, sector by sector. Two writes that overlap in time *and* in range
+//! overlaps a write in time sees old or new bytes, atom by atom. Two writes that overlap in time *and* in range
 //! leave the range undefined (any mixture of the two) until the next write there; on the medium as in the cache.
 //!
 //! # Alignment
 //!
-//! Offsets and lengths are multiples of [`Device::block_bytes`], and ranges lie inside [`Device::len`]; anything else is
+//! Offsets and lengths are multiples of [`Device::block_bytes`], which differs from kind to kind, and ranges lie inside [`Device::len`]; anything else is
 //! a programmer's error and panics. Buffers may lie anywhere in memory; an aligned one ([`crate::AlignedBuffer`]) spares
 //! a copy. A device never grows or shrinks.
 
@@ -59,7 +60,8 @@ use crate::DeviceError;
 /// engine here relies on it.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The block of every device in this release: offsets and lengths are multiples of it.
+/// The block of most devices: offsets and lengths are multiples of it. Persistent memory mapped by line has a smaller one.
+/// The size of every device is a multiple of this one, whatever its block.
 ///
 /// 4 KiB is the page of the CPU and the physical sector of current drives, so that a block written whole never makes the
 /// drive read before it writes.
@@ -70,7 +72,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub enum Durability {
     /// Persistent against loss of power, provided the drive honours a cache flush.
     PowerFailSafe,
-    /// Behaves like a persistent medium but is not one: a crash simulator or, in a later release, a timing model.
+    /// Behaves like a persistent medium but is not one: a crash simulator, a timing model, or persistent memory emulated on
+    /// an ordinary mapping.
     Emulated,
     /// Gone with the process or with the machine: memory, and files on `tmpfs`.
     None,
@@ -99,15 +102,36 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes, a multiple of [`block_bytes`](Device::block_bytes); never changes.
     fn len(&self) -> u64;
 
-    /// The unit of offsets and lengths, a power of two; [`BLOCK_BYTES`] for every kind in this release.
+    /// The unit of offsets and lengths, a power of two up to [`BLOCK_BYTES`], which is the default; [`WORD_BYTES`] for
+    /// persistent memory mapped by line.
     fn block_bytes(&self) -> u32 {
         BLOCK_BYTES as u32
+    }
+
+    /// What a crash leaves whole, a power of two; [`SECTOR_BYTES`] unless the kind says otherwise.
+    fn atom_bytes(&self) -> u32 {
+        SECTOR_BYTES as u32
+    }
+
+    /// Whether [`write_flush`](Device::write_flush) is a matter of instructions: about a microsecond on the calling
+    /// thread, and no system call. Callers then write themselves, under their own locks, instead of handing the
+    /// write to another thread or gathering a group for it. Default false.
+    fn is_inline(&self) -> bool {
+        false
+    }
+
+    /// A [`flush`](Device::flush) that also empties what the medium's own power protection covers: against a module whose
+    /// protection fails. Slower; for a clean shutdown and for checks. The same as a flush where there is no such thing.
+    ///
+    /// Errors, all of which poison: as for [`flush`](Device::flush).
+    fn deep_flush(&self) -> Result<(), DeviceError> {
+        self.flush()
     }
 
     /// Fills `buffer` from `offset`; sees every write that completed before the call. Works on a poisoned device too,
     /// where it says nothing about what is persistent.
     ///
-    /// Errors: [`DeviceError::Io`], which does not poison.
+    /// Errors: [`DeviceError::Io`] and [`DeviceError::Lost`], which do not poison.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Writes all of `data` at `offset`. Volatile until a flush that is called after this returns.
@@ -182,6 +206,10 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError>;
 }
 
+/// Bytes that persistent memory leaves whole: an aligned store of a word is atomic, nothing larger is (Intel 64 SDM, vol. 3A,
+/// "Guaranteed Atomic Operations").
+pub const WORD_BYTES: usize = 8;
+
 /// Longest name of a device, in bytes: the 255 of Linux file systems, less a suffix used while a device is made.
 pub const NAME_BYTES_MAX: usize = 200;
 
@@ -205,10 +233,15 @@ pub(crate) fn assert_size(bytes: u64) {
     assert!(i64::try_from(bytes).is_ok(), "device size {bytes} exceeds what a file offset can address");
 }
 
-/// Panics unless the range is aligned and inside a device of `len` bytes.
+/// Panics unless the range is aligned to [`BLOCK_BYTES`] and inside a device of `len` bytes.
 pub(crate) fn assert_range(len: u64, offset: u64, bytes: u64) {
-    assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "offset {offset} is not a multiple of {BLOCK_BYTES}");
-    assert!(bytes.is_multiple_of(BLOCK_BYTES as u64), "length {bytes} is not a multiple of {BLOCK_BYTES}");
+    assert_range_of(len, BLOCK_BYTES as u64, offset, bytes);
+}
+
+/// Panics unless the range is aligned to `block` and inside a device of `len` bytes.
+pub(crate) fn assert_range_of(len: u64, block: u64, offset: u64, bytes: u64) {
+    assert!(offset.is_multiple_of(block), "offset {offset} is not a multiple of {block}");
+    assert!(bytes.is_multiple_of(block), "length {bytes} is not a multiple of {block}");
     assert!(
         offset <= len && bytes <= len - offset,
         "range {offset}+{bytes} does not lie inside the device, which has {len} bytes"

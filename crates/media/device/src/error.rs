@@ -103,6 +103,19 @@ pub enum DeviceError {
         /// The device.
         name: String,
     },
+    /// The medium has lost these bytes: a read consumed poison. Restore the range from a copy; writing all of it makes it
+    /// readable again.
+    #[error(
+        "{name} has lost {bytes} bytes at {offset}: the medium reports an uncorrectable error; restore them from a copy"
+    )]
+    Lost {
+        /// The device.
+        name: String,
+        /// Where the lost range starts.
+        offset: u64,
+        /// How long it is: the medium's unit of loss, not what was asked for.
+        bytes: u64,
+    },
     /// The power failed. Only the crash simulator answers this; on a real machine nobody is left to be told.
     #[error("the simulated power failed")]
     PowerLost,

@@ -22,6 +22,7 @@
 //! * [`memory`]: devices in DRAM
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
+//! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
@@ -46,10 +47,11 @@ pub mod faulty;
 pub mod file;
 pub mod memory;
 pub mod os;
+pub mod pmem;
 mod poison;
 
 pub use buffer::AlignedBuffer;
-pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf};
+pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf, WORD_BYTES};
 pub use crash::CrashShelf;
 pub use error::{DeviceError, Operation};
 pub use faulty::FaultyShelf;

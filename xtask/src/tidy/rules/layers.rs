@@ -33,6 +33,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer { folder: "crates/services", imports: &["crates/storage", "crates/media", "crates/hl7"], shuns: &[] },
     Layer { folder: "crates/storage", imports: &["crates/media"], shuns: RUNTIMES },
+    Layer { folder: "crates/media/catalogue", imports: &["crates/media/device"], shuns: RUNTIMES },
     Layer { folder: "crates/media", imports: &[], shuns: RUNTIMES },
     Layer { folder: "crates/hl7", imports: &[], shuns: RUNTIMES },
     Layer { folder: "xtask", imports: &[], shuns: RUNTIMES },

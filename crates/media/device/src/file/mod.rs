@@ -40,4 +40,5 @@ mod shelf;
 mod slots;
 mod transfer;
 
+pub(crate) use shelf::failed;
 pub use shelf::{FileKind, FileOptions, FileShelf};

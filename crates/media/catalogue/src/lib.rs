@@ -1,0 +1,15 @@
+//! What is known of media: published figures with their sources, the timing models built from them, and where a node's
+//! structures live.
+//!
+//! ```text
+//!   media/*.toml   figures, each with unit, source and confidence
+//!        |
+//!      Medium ----> Model ----> a device slowed to the figures of a medium it is not
+//!        |
+//!      Tiers, Mode, Placement       which structure lives on which tier
+//!      Machine, Goal, Plan          what a machine has, and how persistent memory would be provisioned on it
+//! ```
+//!
+//! Nothing here stores a byte of its own: devices do, in the crate below.
+
+#![forbid(unsafe_code)]
