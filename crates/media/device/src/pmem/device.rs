@@ -119,7 +119,7 @@ impl<L: Lines> PmemDevice<L> {
             Granularity::Line => {
                 self.lines.store(offset, data)?;
                 if self.domain != Domain::Eadr {
-                    self.lines.write_back(offset, data.len() as u64);
+                    self.lines.write_back(offset, data.len() as u64)?;
                 }
                 self.lines.fence();
             }

@@ -49,8 +49,9 @@ pub(crate) trait Lines: Send + Sync + fmt::Debug {
     /// Non-temporal stores: `offset` and the length are multiples of [`crate::WORD_BYTES`].
     fn store_past_cache(&self, offset: u64, data: &[u8]) -> Result<(), Lost>;
 
-    /// Asks for every line that the range touches to be written back.
-    fn write_back(&self, offset: u64, bytes: u64);
+    /// Asks for every line that the range touches to be written back. A page that the kernel took away since the store is
+    /// noticed here: the store was lost with it.
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<(), Lost>;
 
     /// Waits until the calling thread's stores past the cache and its write-backs are in the persistence domain.
     fn fence(&self);
