@@ -58,12 +58,25 @@ pub enum JournalError {
     #[error("{0}")]
     Corrupt(Box<Corruption>),
     /// A segment was written by another version of the format.
-    #[error("segment {segment} has format version {found}; this program reads {VERSION}")]
+    #[error("segment {segment} has format version {found}; this program reads up to {VERSION}")]
     Version {
         /// The device's name.
         segment: String,
         /// Its version.
         found: u32,
+    },
+    /// The journal was written in units that its device now cannot write: it has been moved from persistent memory to a
+    /// medium of larger blocks. Move it back, or let it run dry there and begin a new one.
+    #[error(
+        "segment {segment} is written in units of {unit} bytes, and its device now takes blocks of {block}: move the journal back to persistent memory"
+    )]
+    Unit {
+        /// The device's name.
+        segment: String,
+        /// Its unit.
+        unit: u32,
+        /// The device's block.
+        block: u32,
     },
     /// The options contradict each other or the medium.
     #[error("journal options: {0}")]
@@ -155,11 +168,12 @@ impl fmt::Display for Damage {
         match *self {
             Damage::Header(HeaderFault::Magic) => f.write_str("no segment header"),
             Damage::Header(HeaderFault::Version(found)) => {
-                write!(f, "format version: expected {VERSION}, found {found}")
+                write!(f, "format version: expected up to {VERSION}, found {found}")
             }
             Damage::Header(HeaderFault::Checksum { expected, found }) => {
                 write!(f, "segment header checksum: expected {expected:08x}, found {found:08x}")
             }
+            Damage::Header(HeaderFault::Unit(found)) => write!(f, "segment unit: {found} bytes is none"),
             Damage::Base { expected, found } => write!(f, "segment base: expected {expected}, found {found}"),
             Damage::Size { expected, found } => write!(f, "segment size: expected {expected}, found {found}"),
             Damage::Identity { expected, found } => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! segment   | header, one block | batch | batch | ...                                   base = LSN of its first byte
-//! batch     | batch frame 48 B | frame | frame | ... | zeros up to the block boundary   starts on a block boundary
+//! batch     | batch frame 48 B | frame | frame | ... | zeros up to the next unit        starts on a multiple of the unit
 //! frame     | header 32 B | payload | zeros up to a multiple of 8 |
 //!
 //! frame header:  0 header_crc u32 | 4 payload_crc u32 | 8 lsn u64 | 16 epoch u32, 20 identity u32
@@ -18,26 +18,30 @@
 
 use crate::lsn::{Lsn, Nonce};
 
-/// Batches start and end on multiples of this: what is written with direct I/O, and never written twice.
+/// Segments and their headers are multiples of this: what is read at once, on every medium.
 pub const BLOCK_BYTES: u64 = 4096;
+/// The smallest unit of a batch. Batches start and end on multiples of their segment's unit, which is what one write to
+/// its device takes, and no byte of it is written twice: a block on drives; on persistent memory this, the unit in which
+/// modules access their medium (FAST 2020, Yang et al.), so that no module reads before it writes.
+pub const UNIT_BYTES_MIN: u32 = 256;
 /// Bytes in front of every payload.
 pub const FRAME_HEADER_BYTES: usize = 32;
 /// A batch frame: header and payload.
 pub const BATCH_FRAME_BYTES: usize = FRAME_HEADER_BYTES + BATCH_PAYLOAD_BYTES;
 /// Frames start on multiples of this, so that a header's integers are aligned.
 pub const FRAME_ALIGN: usize = 8;
-/// The version of the format written; others are refused.
-pub const VERSION: u32 = 1;
+/// The version of the format written. Version 1, in which every unit is a block, is read and continued; others are refused.
+pub const VERSION: u32 = 2;
 
 const BATCH_PAYLOAD_BYTES: usize = 16;
 const MAGIC: [u8; 8] = *b"TERRJNL\0";
-const SEGMENT_HEADER_USED: usize = 48;
+const SEGMENT_HEADER_USED: usize = 52;
 
 /// The frame begins a record.
 pub const FIRST: u8 = 1;
 /// The frame ends a record.
 pub const LAST: u8 = 2;
-/// The frame is the last of its batch: the next batch starts at the next block boundary.
+/// The frame is the last of its batch: the next batch starts at the next multiple of the unit.
 pub const END: u8 = 4;
 /// The frame is a batch frame.
 pub const BATCH: u8 = 8;
@@ -48,8 +52,14 @@ pub const CLOSE: u8 = 32;
 
 // Devices take whole blocks of their own size; ours must consist of such.
 const _: () = assert!((BLOCK_BYTES as usize).is_multiple_of(device::BLOCK_BYTES));
-// The header of a batch plus one frame with some payload always fits a block, so that room for a batch is room for data.
-const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN <= BLOCK_BYTES as usize);
+// The header of a batch plus one frame with some payload always fits a unit, so that room for a batch is room for data.
+const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN <= UNIT_BYTES_MIN as usize);
+
+/// The unit of the batches on a device that takes blocks of `block_bytes`.
+pub fn unit_of(block_bytes: u32) -> u32 {
+    assert!(block_bytes.is_power_of_two() && u64::from(block_bytes) <= BLOCK_BYTES);
+    block_bytes.max(UNIT_BYTES_MIN)
+}
 
 /// The first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +72,8 @@ pub struct SegmentHeader {
     pub nonce: Nonce,
     /// What was persistent when the segment was prepared.
     pub durable: Lsn,
+    /// Batches start on multiples of this; a power of two from [`UNIT_BYTES_MIN`] to [`BLOCK_BYTES`].
+    pub unit: u32,
 }
 
 /// Why a segment's first block is not a header that can be used.
@@ -78,12 +90,15 @@ pub enum HeaderFault {
         /// The checksum that is there.
         found: u32,
     },
+    /// A unit that no journal has.
+    Unit(u32),
 }
 
 impl SegmentHeader {
     /// The block as it is on the medium.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len() as u64, BLOCK_BYTES);
+        assert!(is_unit(self.unit));
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -91,7 +106,8 @@ impl SegmentHeader {
         block[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         block[32..36].copy_from_slice(&self.nonce.epoch.to_le_bytes());
         block[36..40].copy_from_slice(&self.nonce.identity.to_le_bytes());
-        block[40..SEGMENT_HEADER_USED].copy_from_slice(&self.durable.0.to_le_bytes());
+        block[40..48].copy_from_slice(&self.durable.0.to_le_bytes());
+        block[48..SEGMENT_HEADER_USED].copy_from_slice(&self.unit.to_le_bytes());
         let crc = header_block_crc(block);
         block[12..16].copy_from_slice(&crc.to_le_bytes());
     }
@@ -103,20 +119,29 @@ impl SegmentHeader {
             return Err(HeaderFault::Magic);
         }
         let version = u32_at(block, 8);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let (expected, found) = (header_block_crc(block), u32_at(block, 12));
         if expected != found {
             return Err(HeaderFault::Checksum { expected, found });
         }
+        let unit = if version == 1 { BLOCK_BYTES as u32 } else { u32_at(block, 48) };
+        if !is_unit(unit) {
+            return Err(HeaderFault::Unit(unit));
+        }
         Ok(SegmentHeader {
             base: Lsn(u64_at(block, 16)),
             bytes: u64_at(block, 24),
             nonce: Nonce { epoch: u32_at(block, 32), identity: u32_at(block, 36) },
             durable: Lsn(u64_at(block, 40)),
+            unit,
         })
     }
+}
+
+fn is_unit(unit: u32) -> bool {
+    unit.is_power_of_two() && (UNIT_BYTES_MIN..=BLOCK_BYTES as u32).contains(&unit)
 }
 
 fn header_block_crc(block: &[u8]) -> u32 {
@@ -241,14 +266,14 @@ pub fn mark_end(header: &mut [u8]) {
 /// The first frame of a batch: how far it reaches, and what was known when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// Where the batch starts; a multiple of [`BLOCK_BYTES`].
+    /// Where the batch starts; a multiple of its segment's unit.
     pub lsn: Lsn,
     /// Who wrote it.
     pub nonce: Nonce,
     /// Everything before this was persistent when the batch was handed to the device. The one number that tells a torn
     /// tail from corruption; see [`crate::recovery`].
     pub durable: Lsn,
-    /// Length from `lsn` to the end of the last frame, without the zeros up to the block boundary.
+    /// Length from `lsn` to the end of the last frame, without the zeros up to the next unit.
     pub bytes: u32,
     /// How many records end in this batch.
     pub records: u32,
@@ -260,7 +285,7 @@ impl BatchHeader {
     /// Writes the 48 bytes of the batch frame. A batch without other frames ends with this one.
     pub fn encode(&self, out: &mut [u8]) {
         assert_eq!(out.len(), BATCH_FRAME_BYTES);
-        assert!(self.lsn.0.is_multiple_of(BLOCK_BYTES), "a batch starts on a block boundary");
+        assert!(self.lsn.0.is_multiple_of(UNIT_BYTES_MIN.into()), "a batch starts on a unit");
         assert!(self.durable <= self.lsn, "what is durable lies before what is being written");
         assert!(self.bytes as usize >= BATCH_FRAME_BYTES);
         let (header, payload) = out.split_at_mut(FRAME_HEADER_BYTES);
@@ -297,9 +322,9 @@ impl BatchHeader {
         }))
     }
 
-    /// Where the next batch starts.
-    pub fn next(&self) -> Lsn {
-        self.lsn.plus(u64::from(self.bytes).next_multiple_of(BLOCK_BYTES))
+    /// Where the next batch starts, in a segment of that unit.
+    pub fn next(&self, unit: u32) -> Lsn {
+        self.lsn.plus(u64::from(self.bytes).next_multiple_of(unit.into()))
     }
 }
 
@@ -309,4 +334,40 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(version: u32, unit: u32) -> Vec<u8> {
+        let nonce = Nonce { identity: 7, epoch: 2 };
+        let header = SegmentHeader { base: Lsn(8192), bytes: 65536, nonce, durable: Lsn(4096), unit: 256 };
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        header.encode(&mut block);
+        block[8..12].copy_from_slice(&version.to_le_bytes());
+        block[48..52].copy_from_slice(&unit.to_le_bytes());
+        let crc = header_block_crc(&block);
+        block[12..16].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    #[test]
+    fn a_segment_of_version_1_has_blocks_for_units_and_other_versions_and_units_are_refused() {
+        let unit = |version, unit| SegmentHeader::decode(&block(version, unit)).map(|header| header.unit);
+        assert_eq!(unit(1, 0), Ok(4096));
+        for known in [256, 512, 1024, 2048, 4096] {
+            assert_eq!(unit(2, known), Ok(known));
+        }
+        for odd in [0, 8, 128, 300, 8192, u32::MAX] {
+            assert_eq!(unit(2, odd), Err(HeaderFault::Unit(odd)));
+        }
+        assert_eq!(unit(3, 256), Err(HeaderFault::Version(3)));
+        assert_eq!(unit(0, 256), Err(HeaderFault::Version(0)));
+    }
+
+    #[test]
+    fn a_unit_is_a_device_block_but_never_less_than_a_module_accesses_at_once() {
+        assert_eq!([8, 64, 256, 512, 4096].map(unit_of), [256, 256, 256, 512, 4096]);
+    }
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::error::{Corruption, JournalError};
-use crate::format::{BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, CLOSE, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
+use crate::format::{BATCH_FRAME_BYTES, BatchHeader, CLOSE, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
 use crate::lsn::Lsn;
 use crate::recovery::Verdict;
 use crate::segment::Segment;
@@ -32,7 +32,7 @@ pub fn inspect(view: &View, out: &mut dyn Write, what: Inspect) -> Result<(), Jo
     let mut headers = segments.iter();
     let mut printed = Ok(());
     let ending = view.walk(&mut |segment, header, window| {
-        if printed.is_ok() && header.next() > what.from {
+        if printed.is_ok() && header.next(segment.header.unit) > what.from {
             printed = print_headers(out, &mut headers, segment.header.base)
                 .and_then(|()| print_batch(out, header, window, what.payload_bytes));
         }
@@ -60,10 +60,11 @@ fn print_headers(
         let header = &segment.header;
         writeln!(
             out,
-            "segment {} base {} bytes {} nonce {} durable {}",
+            "segment {} base {} bytes {} unit {} nonce {} durable {}",
             segment.name(),
             header.base,
             header.bytes,
+            header.unit,
             header.nonce,
             header.durable
         )?;
@@ -175,7 +176,7 @@ pub fn verify(view: &View) -> Result<Verified, JournalError> {
     let mut dirty_padding_bytes = 0;
     let mut failure = Ok(());
     let ending = view.walk(&mut |segment, header, window| {
-        let whole = (header.bytes as usize).next_multiple_of(BLOCK_BYTES as usize);
+        let whole = (header.bytes as usize).next_multiple_of(segment.header.unit as usize);
         match window.bytes(header.lsn, whole, segment.end()) {
             Ok(bytes) => {
                 let (overhead, dirty) = padding_of(header, bytes);

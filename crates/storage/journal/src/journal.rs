@@ -164,6 +164,12 @@ impl Journal {
         self.shared.truncate(before)
     }
 
+    /// Whether a commit is a matter of instructions (the journal lies on persistent memory): whoever appends may as well
+    /// commit at once, instead of handing that to a thread that commits for others.
+    pub fn is_inline(&self) -> bool {
+        self.shared.inline
+    }
+
     /// What was done since opening.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats

@@ -11,7 +11,7 @@
 //! No I/O, no locks, no clock: [`crate::journal`] holds one of these under its mutex and does what it answers.
 //!
 //! Invariants:
-//! 1. Batches lie end to end in log order: in flight, then sealed, then current; a block belongs to one batch only and
+//! 1. Batches lie end to end in log order: in flight, then sealed, then current; a unit belongs to one batch only and
 //!    is written once.
 //! 2. `persisted` is the start of the oldest batch not yet persistent. A batch that finishes before an older one waits.
 //! 3. `durable <= persisted`, and lies before a record of which a part is not persistent yet.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use device::{AlignedBuffer, DeviceError};
 
 use crate::format::{
-    BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, mark_end,
+    BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN, mark_end,
 };
 use crate::lsn::{Lsn, Nonce};
 use crate::options::BUFFERS;
@@ -41,6 +41,8 @@ struct Batch {
     start: Lsn,
     /// How long it may become: the buffer's size, or what is left of the segment.
     limit: usize,
+    /// Its segment's unit.
+    unit: u32,
     buffer: AlignedBuffer,
     /// Offset of the header of the last frame; 0 while there is none.
     last_frame: usize,
@@ -66,7 +68,7 @@ struct Flight {
 pub(crate) struct Write {
     /// Where it goes.
     pub(crate) start: Lsn,
-    /// Whole blocks.
+    /// Whole units.
     pub(crate) buffer: AlignedBuffer,
     /// Records that end in it.
     pub(crate) records: u32,
@@ -107,7 +109,7 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// A pipeline whose first batch starts at `next`, everything before which is persistent.
     pub(crate) fn new(nonce: Nonce, next: Lsn, buffer_bytes: usize) -> Pipeline {
-        assert!(next.0.is_multiple_of(BLOCK_BYTES));
+        assert!(is_aligned(next));
         Pipeline {
             nonce,
             next,
@@ -162,7 +164,7 @@ impl Pipeline {
 
     /// The segment behind `next` has become the current one: its first batch starts at `start`.
     pub(crate) fn enter(&mut self, start: Lsn) {
-        assert!(self.current.is_none() && start > self.next && start.0.is_multiple_of(BLOCK_BYTES));
+        assert!(self.current.is_none() && start > self.next && is_aligned(start));
         self.next = start;
     }
 
@@ -184,8 +186,8 @@ impl Pipeline {
         self.current.as_ref().map_or(self.next, |batch| batch.start.plus(batch.buffer.len() as u64))
     }
 
-    /// Begins a batch that may reach to `segment_end`. `false`: no buffer is free.
-    pub(crate) fn open_batch(&mut self, segment_end: Lsn) -> bool {
+    /// Begins a batch that may reach to `segment_end`, in a segment of that unit. `false`: no buffer is free.
+    pub(crate) fn open_batch(&mut self, segment_end: Lsn, unit: u32) -> bool {
         assert!(self.current.is_none() && self.next < segment_end);
         let Some(mut buffer) = self.free.pop() else { return false };
         assert!(buffer.is_empty());
@@ -193,7 +195,8 @@ impl Pipeline {
         let limit =
             usize::try_from(segment_end.since(self.next)).map_or(self.buffer_bytes, |n| n.min(self.buffer_bytes));
         let (sequence, start, settled) = (self.sequence, self.next, self.next);
-        self.current = Some(Batch { sequence, start, limit, buffer, last_frame: 0, records: 0, settled, flags: 0 });
+        self.current =
+            Some(Batch { sequence, start, limit, unit, buffer, last_frame: 0, records: 0, settled, flags: 0 });
         self.sequence += 1;
         true
     }
@@ -242,11 +245,11 @@ impl Pipeline {
         lsn
     }
 
-    /// Closes the batch being filled, if there is one; the next one starts at the following block.
+    /// Closes the batch being filled, if there is one; the next one starts at the following unit.
     pub(crate) fn seal(&mut self) {
         let Some(mut batch) = self.current.take() else { return };
         let bytes = batch.buffer.len();
-        self.next = batch.start.plus((bytes as u64).next_multiple_of(BLOCK_BYTES));
+        self.next = batch.start.plus((bytes as u64).next_multiple_of(batch.unit.into()));
         batch.settled = self.unfinished.unwrap_or(self.next);
         if self.unfinished.is_none() {
             self.appended = self.next;
@@ -299,12 +302,12 @@ impl Pipeline {
             flags: batch.flags,
         };
         header.encode(&mut batch.buffer[..BATCH_FRAME_BYTES]);
-        batch.buffer.pad_to_block();
+        batch.buffer.resize(bytes.next_multiple_of(batch.unit as usize), 0);
         let overlaps = !self.in_flight.is_empty();
         self.in_flight.push_back(Flight {
             sequence: batch.sequence,
             start: batch.start,
-            next: header.next(),
+            next: header.next(batch.unit),
             settled: batch.settled,
             bytes,
             done: false,
@@ -364,6 +367,10 @@ impl Pipeline {
     }
 }
 
+fn is_aligned(lsn: Lsn) -> bool {
+    lsn.0.is_multiple_of(UNIT_BYTES_MIN.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,7 +383,7 @@ mod tests {
 
     fn push(pipeline: &mut Pipeline, flags: u8, bytes: usize) -> Lsn {
         if pipeline.is_between_batches() {
-            assert!(pipeline.open_batch(SEGMENT_END));
+            assert!(pipeline.open_batch(SEGMENT_END, 4096));
         }
         let payload = vec![7; bytes];
         let payload_crc = crc32c::crc32c(&payload);

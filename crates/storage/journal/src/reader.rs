@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Damage, JournalError};
-use crate::format::{BATCH, BLOCK_BYTES, END, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
+use crate::format::{BATCH, END, FIRST, FRAME_HEADER_BYTES, Frame, LAST, OPEN};
 use crate::lsn::Lsn;
 use crate::options::Record;
 use crate::scan::{FrameOrder, Unfinished};
@@ -115,7 +115,8 @@ impl Reader {
         }
         self.position = at.plus(frame.bytes() as u64);
         if frame.has(END) {
-            self.position = Lsn(self.position.0.next_multiple_of(BLOCK_BYTES));
+            let unit = self.window.as_ref().expect("the window was moved").segment().header.unit;
+            self.position = Lsn(self.position.0.next_multiple_of(unit.into()));
         }
         if frame.has(BATCH) {
             if frame.has(OPEN) {

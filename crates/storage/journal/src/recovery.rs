@@ -31,7 +31,7 @@ use std::sync::Arc;
 use device::DeviceError;
 
 use crate::error::{Corruption, Damage, Proof};
-use crate::format::{BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader};
+use crate::format::{BATCH_FRAME_BYTES, BatchHeader};
 use crate::lsn::Lsn;
 use crate::scan::{Bad, Found, Progress, Unfinished, judge};
 use crate::segment::{Chain, Segment};
@@ -149,7 +149,7 @@ struct Evidence {
     later: Option<Lsn>,
 }
 
-/// Looks at every block behind the position, to the end of the chain. That is at most what is left of a segment and the
+/// Looks at every unit behind the position, to the end of the chain. That is at most what is left of a segment and the
 /// segments prepared behind it; a shorter search would be enough for what a crash can do, but not for what a misdirected
 /// write of many blocks can.
 fn search(chain: &Chain, progress: &Progress) -> Result<Evidence, DeviceError> {
@@ -164,16 +164,17 @@ fn search(chain: &Chain, progress: &Progress) -> Result<Evidence, DeviceError> {
     for segment in chain.iter().filter(|segment| segment.end() > bad_at) {
         note(segment.header.base, segment.header.durable);
         let mut window = Window::new(segment.clone(), WALK_BYTES);
-        let mut at = segment.start().max(bad_at.plus(BLOCK_BYTES));
+        let unit = segment.header.unit;
+        let mut at = segment.start().max(bad_at.plus(unit.into()));
         while at < segment.end() {
             let bytes = window.bytes(at, BATCH_FRAME_BYTES, segment.end())?;
             if let Ok(Some(header)) = BatchHeader::decode(bytes, at, progress.nonce.identity) {
                 note(at, header.durable);
                 if header.nonce.epoch >= progress.nonce.epoch {
-                    later = Some(header.next());
+                    later = Some(header.next(unit));
                 }
             }
-            at = at.plus(BLOCK_BYTES);
+            at = at.plus(unit.into());
         }
     }
     evidence.later = later;
@@ -185,8 +186,8 @@ fn conclude(segment: &Segment, progress: Progress, found: Found, evidence: &Evid
     let order = |nonce| Bad { at, damage: Damage::Stale { expected: progress.nonce.epoch, found: nonce } };
     let (kind, bad, own_end) = match found {
         Found::Whole(..) => unreachable!("the walk goes on behind a whole batch"),
-        Found::Body(header, bad) => (Kind::Body, bad, header.next()),
-        Found::Header(bad) => (Kind::Header, bad, at.plus(BLOCK_BYTES)),
+        Found::Body(header, bad) => (Kind::Body, bad, header.next(segment.header.unit)),
+        Found::Header(bad) => (Kind::Header, bad, at.plus(segment.header.unit.into())),
         Found::Stale(nonce) => (Kind::Stale, order(nonce), at),
         Found::Blank(bad) => (Kind::Blank, bad, at),
         Found::Impossible(bad) => (Kind::Impossible, bad, at),

@@ -10,8 +10,7 @@
 
 use crate::error::Damage;
 use crate::format::{
-    BATCH, BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, CLOSE, END, FIRST, FRAME_HEADER_BYTES, Frame, FrameFault, LAST,
-    OPEN,
+    BATCH, BATCH_FRAME_BYTES, BatchHeader, CLOSE, END, FIRST, FRAME_HEADER_BYTES, Frame, FrameFault, LAST, OPEN,
 };
 use crate::lsn::{Lsn, Nonce};
 use crate::window::Window;
@@ -88,8 +87,8 @@ pub(crate) struct Bad {
 /// Looks at `progress.position`, which lies inside the window's segment.
 pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, DeviceError> {
     let at = progress.position;
-    let end = window.segment().end();
-    assert!(window.segment().start() <= at && at < end && at.0.is_multiple_of(BLOCK_BYTES));
+    let (end, unit) = (window.segment().end(), window.segment().header.unit);
+    assert!(window.segment().start() <= at && at < end && at.0.is_multiple_of(unit.into()));
     let bad = |damage| Bad { at, damage };
     let bytes = window.bytes(at, BATCH_FRAME_BYTES, end)?;
     let header = match BatchHeader::decode(bytes, at, progress.nonce.identity) {
@@ -111,17 +110,17 @@ pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, D
     if header.nonce.epoch < progress.nonce.epoch {
         return Ok(Found::Stale(header.nonce));
     }
-    if let Some(what) = contradiction(&header, progress, end) {
+    if let Some(what) = contradiction(&header, progress, (end, unit)) {
         return Ok(Found::Impossible(bad(Damage::Order(what))));
     }
     frames(window, header, progress)
 }
 
 /// What a valid header says that cannot be true behind `progress`.
-fn contradiction(header: &BatchHeader, progress: &Progress, segment_end: Lsn) -> Option<&'static str> {
+fn contradiction(header: &BatchHeader, progress: &Progress, (segment_end, unit): (Lsn, u32)) -> Option<&'static str> {
     let opens = header.flags & OPEN != 0;
     let at_start = progress.batches == 0;
-    if (header.bytes as usize) < BATCH_FRAME_BYTES || header.next() > segment_end {
+    if (header.bytes as usize) < BATCH_FRAME_BYTES || header.next(unit) > segment_end {
         Some("the batch leaves its segment")
     } else if header.durable > header.lsn {
         Some("the batch says that itself was durable before it was written")
@@ -164,7 +163,7 @@ fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Resu
         return Ok(Found::Impossible(Bad { at: header.lsn, damage }));
     }
     let after = Progress {
-        position: header.next(),
+        position: header.next(window.segment().header.unit),
         nonce: header.nonce,
         durable: header.durable,
         unfinished: order.unfinished,

@@ -81,8 +81,12 @@ impl Segment {
     }
 
     /// Opens the device to be written; it stays open until [`Segment::finish`].
-    fn open_to_write(&self) -> Result<(), DeviceError> {
+    fn open_to_write(&self) -> Result<(), JournalError> {
         let device = self.shelf.open(&self.name())?;
+        let (unit, block) = (self.header.unit, device.block_bytes());
+        if !unit.is_multiple_of(block) {
+            return Err(JournalError::Unit { segment: self.name(), unit, block });
+        }
         *self.held() = Held::ToWrite(device);
         Ok(())
     }
@@ -209,7 +213,7 @@ impl Chain {
 
     /// Opens to write, which flushes, the segments that may hold what can be read but is not persistent: all but those
     /// that a later header says were persistent. So recovery may believe what it reads.
-    fn make_persistent(&self) -> Result<(), DeviceError> {
+    fn make_persistent(&self) -> Result<(), JournalError> {
         let durable = self.durable();
         self.iter().filter(|segment| segment.end() > durable).try_for_each(|segment| segment.open_to_write())
     }

@@ -6,7 +6,8 @@
 //!                  +-- chain of segments <--- upkeep (own mutex): makes the next segment, recycles truncated ones
 //! ```
 //!
-//! Lock order: `upkeep`, then `state`. No I/O under `state`. A panic under `state` is an assert that found the journal's
+//! Lock order: `upkeep`, then `state`. No I/O under `state`, unless a write is a matter of instructions
+//! ([`device::Device::is_inline`]): it takes less time than waking whoever waited for it would. A panic under `state` is an assert that found the journal's
 //! own bookkeeping wrong: every later call then panics too, which is the safe answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     state: Mutex<State>,
     pub(crate) upkeep: Mutex<Upkeep>,
+    /// The device writes at once, on the committing thread: batches are written under the lock of `state`.
+    pub(crate) inline: bool,
     /// A copy of the pipeline's `durable`, for readers.
     durable: AtomicU64,
     /// Committers, by the number of their batch.
@@ -82,6 +85,7 @@ impl Shared {
     ) -> Shared {
         let tail = chain.find(pipeline.next()).or(chain.back()).expect("opening made at least one segment").clone();
         let durable = AtomicU64::new(pipeline.durable().0);
+        let inline = tail.device_to_write().is_inline();
         let state = State {
             pipeline,
             chain,
@@ -100,6 +104,7 @@ impl Shared {
             options,
             state: Mutex::new(state),
             upkeep: Mutex::new(upkeep),
+            inline,
             durable,
             slots: Default::default(),
             buffer_freed: Condvar::new(),
@@ -149,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Writes and flushes one batch, without the lock, and tells everybody whom that concerns.
+    /// Writes and flushes one batch, without the lock unless the device is inline, and tells everybody whom that concerns.
     pub(crate) fn write<'a>(&'a self, mut state: Guard<'a>, write: Write) -> Guard<'a> {
         let segment = state.chain.find(write.start).expect("a batch in flight keeps its segment").clone();
         let stats = &mut state.stats;
@@ -157,11 +162,17 @@ impl Shared {
         stats.written_bytes += write.buffer.len() as u64;
         stats.batch_records_max = stats.batch_records_max.max(u64::from(write.records));
         stats.batches_overlapped += u64::from(write.overlaps);
-        drop(state);
-        let panicking = FailOnPanic(self);
-        let result = segment.device_to_write().write_flush(segment.offset(write.start), &write.buffer);
-        std::mem::forget(panicking);
-        let mut state = self.lock();
+        let (device, offset) = (segment.device_to_write(), segment.offset(write.start));
+        let (mut state, result) = if self.inline {
+            let result = device.write_flush(offset, &write.buffer);
+            (state, result)
+        } else {
+            drop(state);
+            let panicking = FailOnPanic(self);
+            let result = device.write_flush(offset, &write.buffer);
+            std::mem::forget(panicking);
+            (self.lock(), result)
+        };
         let finished = state.pipeline.finish(write, result);
         self.durable.store(state.pipeline.durable().0, Ordering::Release);
         if state.pipeline.failure().is_some() {
@@ -246,7 +257,7 @@ impl State {
             self.wanted = true;
             shared.work.notify_one();
         }
-        self.pipeline.open_batch(self.tail.end())
+        self.pipeline.open_batch(self.tail.end(), self.tail.header.unit)
     }
 }
 

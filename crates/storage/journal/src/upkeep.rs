@@ -13,10 +13,10 @@
 
 use std::sync::Arc;
 
-use device::{DeviceError, Shelf};
+use device::{Device, DeviceError, Shelf};
 
 use crate::error::JournalError;
-use crate::format::SegmentHeader;
+use crate::format::{SegmentHeader, unit_of};
 use crate::lsn::{Lsn, Nonce};
 use crate::options::Options;
 use crate::segment::{Installed, Segment, install, spare_name, spare_number};
@@ -52,7 +52,13 @@ impl Upkeep {
         nonce: Nonce,
         durable: Lsn,
     ) -> Result<Prepared, JournalError> {
-        let header = SegmentHeader { base, bytes: options.segment_bytes, nonce, durable };
+        let header = |device: &dyn Device| SegmentHeader {
+            base,
+            bytes: device.len(),
+            nonce,
+            durable,
+            unit: unit_of(device.block_bytes()),
+        };
         while let Some(number) = self.spares.last().copied() {
             let name = spare_name(number);
             let device = match shelf.open(&name) {
@@ -64,6 +70,7 @@ impl Upkeep {
                 other => other?,
             };
             if device.len() == options.segment_bytes {
+                let header = header(&*device);
                 let installed = install(shelf, &name, device, header)?;
                 self.spares.pop();
                 return Ok(Prepared { installed, recycled: true });
@@ -81,6 +88,7 @@ impl Upkeep {
         })?;
         // It is a spare from here on: if the next step fails it is used by the next attempt.
         self.spares.push(number);
+        let header = header(&*device);
         let installed = install(shelf, &name, device, header)?;
         self.spares.pop();
         Ok(Prepared { installed, recycled: false })

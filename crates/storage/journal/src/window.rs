@@ -54,14 +54,15 @@ impl Window {
 
     fn load(&mut self, from: u64, to: u64, limit: Lsn) -> Result<(), DeviceError> {
         let start = from - from % BLOCK_BYTES;
-        let needed = to.next_multiple_of(BLOCK_BYTES);
-        let allowed = self.segment.offset(limit.min(self.segment.end()).max(self.segment.header.base));
-        let end = (start + self.read_ahead).min(allowed - allowed % BLOCK_BYTES).max(needed);
+        let allowed = self.segment.offset(limit.min(self.segment.end()).max(self.segment.header.base)).max(to);
+        let end = (start + self.read_ahead).max(to).min(allowed).next_multiple_of(BLOCK_BYTES);
         // Cleared first: after a failed read nothing is held.
         self.held.clear();
         let mut held = std::mem::take(&mut self.held);
         held.resize((end - start) as usize, 0);
         self.segment.device()?.read(start, &mut held)?;
+        // The last block may hold units that are still being written.
+        held.truncate((allowed - start) as usize);
         self.held = held;
         self.start = start;
         Ok(())

@@ -49,7 +49,7 @@ fn the_inspector_prints_every_kind_of_frame() {
 }
 
 #[test]
-fn the_bytes_on_the_medium_are_those_of_version_1() {
+fn the_bytes_on_the_medium_are_those_of_the_format() {
     let shelf = journal();
     let device = shelf.open_read_only("journal-0000000000000000").expect("is there");
     let mut bytes = AlignedBuffer::zeroed(6 * 4096);
