@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! connections --submit--> [journal buffer] --commit (two threads, group commit)--> durable
+//!                                |                     |
+//!                                +-- on persistent memory: commit at once, on this thread
 //!                                                      |
 //!      acknowledgement <--- woken in LSN order --------+------> queues of the operations, in LSN order
 //! lanes --note(fate)--> gathered, written with the next commit (or after NOTE_DELAY)
@@ -12,7 +14,9 @@
 //! 2. Fates are not waited for: a crash within `NOTE_DELAY` of a delivery may deliver that message again (the one
 //!    window in which the engine may deliver twice), never lose one. While the medium is full fates cannot be written,
 //!    and that window is as long as it stays full.
-//! 3. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
+//! 3. On persistent memory a submission commits itself, and takes the gathered fates along in the same write: a commit is
+//!    shorter there than waking a thread for it. The committing threads then write only fates that nobody took along.
+//! 4. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
 //!
 //! It does not decide what is stored, and it does not read.
 
@@ -87,6 +91,8 @@ struct State {
     /// A committer has been woken and has not looked yet: what comes meanwhile it will find. A wake-up costs a system
     /// call, and there would be one for each message.
     woken: bool,
+    /// A committer sleeps no longer than a fate may wait: it needs no waking for one.
+    dozing: bool,
 }
 
 /// See the module's text.
@@ -107,7 +113,7 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// A committer that panics must not leave connections waiting for ever.
+/// Whoever panics while committing must not leave connections waiting for ever.
 struct PanicGuard<'a>(&'a Ledger);
 
 impl Drop for PanicGuard<'_> {
@@ -181,7 +187,7 @@ impl Ledger {
         match appended {
             Ok(lsn) => {
                 state.waiting.push_back(Waiting { lsn, destinations, durable });
-                self.wake(state);
+                self.appended(state, lsn);
                 Ok(receiver)
             }
             Err(refusal) => {
@@ -211,7 +217,8 @@ impl Ledger {
     pub fn note(&self, delivery: Delivery) {
         let mut state = self.lock();
         state.notes.push(delivery);
-        if state.notes.len() == 1 {
+        // Where submissions commit themselves, waking a committer for each would cost more than the commit.
+        if state.notes.len() == 1 && !(self.journal.is_inline() && state.dozing) {
             self.wake(state);
         }
     }
@@ -228,8 +235,22 @@ impl Ledger {
         }
         let lsn = self.append(record::KIND_OPERATION, &[&record::encode_switch(switch)])?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
-        self.wake(state);
+        self.appended(state, lsn);
         Ok(receiver)
+    }
+
+    /// Sees to it that what was appended becomes durable: here and now, or soon.
+    fn appended(&self, state: MutexGuard<'_, State>, lsn: Lsn) {
+        if !self.journal.is_inline() {
+            return self.wake(state);
+        }
+        let _guard = PanicGuard(self);
+        // Moved here so that a panic lets go of the lock before the guard takes it.
+        let mut state = state;
+        let last = if state.notes.is_empty() { lsn } else { self.write_notes(&mut state).unwrap_or(lsn) };
+        state.claimed = state.claimed.max(Some(last));
+        drop(state);
+        self.commit(last);
     }
 
     /// Has a committer look at what there is.
@@ -274,16 +295,24 @@ impl Ledger {
     fn commit_loop(&self) {
         let _guard = PanicGuard(self);
         while let Some(last) = self.next_group() {
-            if let Err(error) = self.journal.commit(last) {
-                tracing::error!(%error, "the journal failed; nothing more is acknowledged");
-                self.fail(&error);
-                // Dropping the senders tells the waiting connections.
-                self.lock().waiting.clear();
-                self.work.notify_all();
+            if !self.commit(last) {
                 return;
             }
-            self.hand_over();
         }
+    }
+
+    /// Makes everything up to a record durable and sends it on its way; `false` where the journal has failed.
+    fn commit(&self, last: Lsn) -> bool {
+        if let Err(error) = self.journal.commit(last) {
+            tracing::error!(%error, "the journal failed; nothing more is acknowledged");
+            self.fail(&error);
+            // Dropping the senders tells the waiting connections.
+            self.lock().waiting.clear();
+            self.work.notify_all();
+            return false;
+        }
+        self.hand_over();
+        true
     }
 
     /// Waits for records to commit and claims them; `None` when closed or failed.
@@ -307,8 +336,10 @@ impl Ledger {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {
                 let delay = if state.full { FULL_DELAY } else { NOTE_DELAY };
+                state.dozing = true;
                 let (next, waited) = self.work.wait_timeout(state, delay).unwrap_or_else(PoisonError::into_inner);
                 state = next;
+                state.dozing = false;
                 if waited.timed_out()
                     && !state.notes.is_empty()
                     && let Some(last) = self.write_notes(&mut state)
