@@ -1,5 +1,6 @@
 //! Devices on persistent memory.
 
+pub mod bare;
 mod device;
 mod lines;
 
