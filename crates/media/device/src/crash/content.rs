@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{BLOCK_BYTES, SECTOR_BYTES};
+use crate::BLOCK_BYTES;
 
 /// Stands for a device whatever its name; an index into [`State::files`].
 pub(super) type FileId = usize;
@@ -23,23 +23,33 @@ impl Content {
         (self.blocks.len() * BLOCK_BYTES) as u64
     }
 
-    /// Copies from a block boundary; `buffer` is whole blocks.
+    /// Copies out.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) {
-        let first = offset as usize / BLOCK_BYTES;
-        for (block, out) in self.blocks[first..].iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
-            match block {
-                Some(block) => out.copy_from_slice(&block[..]),
+        let mut at = offset as usize;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let (block, within) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
+            let (out, behind) = rest.split_at_mut(rest.len().min(BLOCK_BYTES - within));
+            match &self.blocks[block] {
+                Some(block) => out.copy_from_slice(&block[within..within + out.len()]),
                 None => out.fill(0),
             }
+            at += out.len();
+            rest = behind;
         }
     }
 
-    /// Overwrites whole sectors from a sector boundary.
+    /// Overwrites.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
-        for (index, sector) in data.chunks_exact(SECTOR_BYTES).enumerate() {
-            let at = offset as usize + index * SECTOR_BYTES;
+        let mut at = offset as usize;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let within = at % BLOCK_BYTES;
+            let (piece, behind) = rest.split_at(rest.len().min(BLOCK_BYTES - within));
             let block = self.blocks[at / BLOCK_BYTES].get_or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
-            Arc::make_mut(block)[at % BLOCK_BYTES..][..SECTOR_BYTES].copy_from_slice(sector);
+            Arc::make_mut(block)[within..within + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+            rest = behind;
         }
     }
 }

@@ -1,12 +1,17 @@
 //! The running machine: what reads see, and the recording of what was written.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 use super::content::{FileId, State};
 use super::image::{Image, Images};
-use super::trace::{Action, Step};
+use super::memory::MemoryHandle;
+use super::moment::Moment;
+use super::trace::{Action, Persist, Step};
+use super::{Medium, PmemMode};
 use crate::contract::{assert_name, assert_range, assert_size};
 use crate::{Device, DeviceError, Durability, Operation, Shelf};
 
@@ -17,34 +22,64 @@ pub struct CrashShelf {
     names: Mutex<()>,
 }
 
-struct Machine {
+pub(super) struct Machine {
     seed: u64,
+    medium: Medium,
     recording: Mutex<Recording>,
 }
 
 /// Everything a power failure at any point can be computed from.
 pub(super) struct Recording {
     /// The persistent state with which the machine started.
-    pub(super) base: State,
+    base: State,
     /// What reads see.
-    live: State,
-    pub(super) steps: Vec<Step>,
-    /// The operation at which the power fails, and whether it has.
+    pub(super) live: State,
+    steps: Vec<Step>,
+    /// A thread's number is its place here.
+    threads: Vec<ThreadId>,
+    /// The last moment that was asked for: the next is probably a later one.
+    moment: Option<Moment>,
+    /// Instructions of persistence called so far, and the one that the machine leaves out.
+    persists: usize,
+    omit: Option<usize>,
+    /// The operation at which the power fails, or the process is killed.
     crash_at: Option<usize>,
+    kill_at: Option<usize>,
     is_off: bool,
 }
 
 impl CrashShelf {
-    /// An empty shelf. The seed decides the random ones among the images; print it where a test fails.
+    /// An empty shelf on a drive. The seed decides the random ones among the images; print it where a test fails.
     pub fn new(seed: u64) -> CrashShelf {
-        CrashShelf::start(seed, State::default())
+        CrashShelf::start(seed, Medium::Sectors, State::default())
+    }
+
+    /// An empty shelf on persistent memory. Its devices run the algorithm of [`crate::pmem`], instruction by instruction.
+    pub fn pmem(seed: u64, mode: PmemMode) -> CrashShelf {
+        CrashShelf::mistaken(seed, mode, mode)
+    }
+
+    /// The same on a machine that is mistaken for another: its devices do what `believed` needs, the medium keeps what
+    /// `machine` keeps. A canary, unless the machine keeps more.
+    pub fn mistaken(seed: u64, machine: PmemMode, believed: PmemMode) -> CrashShelf {
+        CrashShelf::start(seed, Medium::Pmem { machine, believed }, State::default())
     }
 
     /// A machine that finds `base` on its medium.
-    pub(super) fn start(seed: u64, base: State) -> CrashShelf {
-        let live = base.clone();
-        let recording = Recording { base, live, steps: Vec::new(), crash_at: None, is_off: false };
-        let machine = Machine { seed, recording: Mutex::new(recording) };
+    pub(super) fn start(seed: u64, medium: Medium, base: State) -> CrashShelf {
+        let recording = Recording {
+            live: base.clone(),
+            base,
+            steps: Vec::new(),
+            threads: Vec::new(),
+            moment: None,
+            persists: 0,
+            omit: None,
+            crash_at: None,
+            kill_at: None,
+            is_off: false,
+        };
+        let machine = Machine { seed, medium, recording: Mutex::new(recording) };
         CrashShelf { machine: Arc::new(machine), names: Mutex::new(()) }
     }
 
@@ -53,8 +88,9 @@ impl CrashShelf {
         self.machine.seed
     }
 
-    /// How many operations have been called: writes, flushes, discards, creates, removes, renames (opening a device to
-    /// write counts as the flush it does; reads do not count).
+    /// How many operations have been called: writes, flushes, discards, creates, removes, renames; on persistent memory
+    /// stores, write-backs of one line each, fences, syncs instead of the first three. Opening a device to write counts
+    /// as the flush or sync it does; reads do not count.
     pub fn operations(&self) -> usize {
         self.machine.recording().steps.len()
     }
@@ -64,10 +100,46 @@ impl CrashShelf {
         self.machine.recording().steps.clone()
     }
 
+    /// The instructions of persistence among them, and what each was good for; those that never returned were good
+    /// for nothing.
+    pub fn persists(&self) -> Vec<Persist> {
+        let recording = self.machine.recording();
+        let mut moment = Moment::new(self.machine.medium, &recording.base);
+        moment.advance(&recording.steps, recording.steps.len());
+        let atoms: HashMap<usize, usize> =
+            moment.persists.iter().map(|persist| (persist.step, persist.atoms)).collect();
+        let steps = recording.steps.iter().enumerate();
+        let persist = |(step, taken): (usize, &Step)| {
+            let atoms = atoms.get(&step).copied().unwrap_or(0);
+            taken.instruction().map(|instruction| Persist { instruction, step, atoms })
+        };
+        steps.filter_map(persist).collect()
+    }
+
+    /// Makes the machine leave out the `nth` instruction of persistence (its place in [`CrashShelf::persists`]): the device
+    /// believes that it was done. Whatever then passes the images did not need it.
+    pub fn omit(&self, nth: usize) {
+        self.machine.recording().omit = Some(nth);
+    }
+
     /// Makes the power fail during operation `operation` (0 is the first): that one and everything after it, reads too,
     /// answers [`DeviceError::PowerLost`]. What it leaves is `images(operation)`.
     pub fn crash_at(&self, operation: usize) {
         self.machine.recording().crash_at = Some(operation);
+    }
+
+    /// Kills the process before operation `operation`: that one and everything after it answers
+    /// [`DeviceError::PowerLost`] and is not recorded, until [`CrashShelf::restart`]. The machine stays up: what was
+    /// written can be read, and need not be persistent.
+    pub fn kill_at(&self, operation: usize) {
+        self.machine.recording().kill_at = Some(operation);
+    }
+
+    /// Starts a process anew. The handles of the killed one must be gone.
+    pub fn restart(&self) {
+        let mut recording = self.machine.recording();
+        assert!(recording.is_killed(), "the process lives");
+        recording.kill_at = None;
     }
 
     /// All points of the recording so far.
@@ -75,13 +147,30 @@ impl CrashShelf {
         0..=self.operations()
     }
 
-    /// What a power failure at `point` can leave: every image of the systematic kinds, and some random ones.
+    /// What a power failure at `point` can leave: every image of the systematic kinds, and some random ones. Fastest when
+    /// asked for one point after the other.
     ///
     /// Panics if the point is not one of [`CrashShelf::points`].
     pub fn images(&self, point: usize) -> Images {
-        assert!(self.points().contains(&point), "point {point} is beyond the recording");
-        let recording = self.machine.recording();
-        Images::of(self.machine.seed, &recording, point)
+        self.at(point, |medium, moment, steps| Images::of(self.machine.seed, medium, moment, steps, point))
+    }
+
+    /// All that a power failure at `point` can leave, provided that it is at most `most` states. Panics as
+    /// [`CrashShelf::images`] does.
+    pub fn every_image(&self, point: usize, most: u64) -> Option<Images> {
+        self.at(point, |medium, moment, steps| Images::every(self.machine.seed, medium, moment, steps, point, most))
+    }
+
+    fn at<T>(&self, point: usize, look: impl FnOnce(Medium, &Moment, &[Step]) -> T) -> T {
+        let medium = self.machine.medium;
+        let mut recording = self.machine.recording();
+        assert!(point <= recording.steps.len(), "point {point} is beyond the recording");
+        let kept = recording.moment.take().filter(|moment| moment.is_before(point));
+        let mut moment = kept.unwrap_or_else(|| Moment::new(medium, &recording.base));
+        moment.advance(&recording.steps, point);
+        let result = look(medium, &moment, &recording.steps);
+        recording.moment = Some(moment);
+        result
     }
 
     /// One image again, by the numbers that an [`Image`] prints.
@@ -89,13 +178,20 @@ impl CrashShelf {
         self.images(point).nth(index)
     }
 
-    fn open_as(&self, name: &str, writable: bool) -> Result<CrashDevice, DeviceError> {
+    fn open_as(&self, name: &str, writable: bool) -> Result<Arc<dyn Device>, DeviceError> {
         assert_name(name);
         let recording = self.machine.recording();
         recording.check_power()?;
         let file = recording.find(name)?;
         let bytes = recording.live.files[file].bytes();
-        Ok(CrashDevice { name: name.into(), machine: Arc::clone(&self.machine), file, bytes, writable })
+        drop(recording);
+        let machine = Arc::clone(&self.machine);
+        Ok(match self.machine.medium {
+            Medium::Sectors => Arc::new(CrashDevice { name: name.into(), machine, file, bytes, writable }),
+            Medium::Pmem { believed, .. } => {
+                Arc::new(MemoryHandle::new(name, machine, (file, bytes), believed, writable))
+            }
+        })
     }
 
     /// One name operation at a time.
@@ -106,13 +202,13 @@ impl CrashShelf {
 }
 
 impl Machine {
-    fn recording(&self) -> MutexGuard<'_, Recording> {
+    pub(super) fn recording(&self) -> MutexGuard<'_, Recording> {
         // A panic under this lock is an assert of a caller's error, before anything changed.
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records an operation: its call and its return are two moments, so that operations of several threads overlap.
-    fn perform(
+    pub(super) fn perform(
         &self,
         name: &str,
         action: impl FnOnce(&Recording) -> Result<Action, DeviceError>,
@@ -123,8 +219,20 @@ impl Machine {
 }
 
 impl Recording {
-    fn check_power(&self) -> Result<(), DeviceError> {
-        if self.is_off { Err(DeviceError::PowerLost) } else { Ok(()) }
+    pub(super) fn check_power(&self) -> Result<(), DeviceError> {
+        if self.is_off || self.is_killed() { Err(DeviceError::PowerLost) } else { Ok(()) }
+    }
+
+    fn is_killed(&self) -> bool {
+        self.kill_at.is_some_and(|operation| self.steps.len() >= operation)
+    }
+
+    fn thread(&mut self) -> usize {
+        let current = std::thread::current().id();
+        self.threads.iter().position(|thread| *thread == current).unwrap_or_else(|| {
+            self.threads.push(current);
+            self.threads.len() - 1
+        })
     }
 
     fn find(&self, name: &str) -> Result<FileId, DeviceError> {
@@ -144,7 +252,13 @@ impl Recording {
         action: impl FnOnce(&Recording) -> Result<Action, DeviceError>,
     ) -> Result<usize, DeviceError> {
         self.check_power()?;
-        let step = Step::new(name, action(self)?);
+        let action = action(self)?;
+        let thread = self.thread();
+        let mut step = Step::new(name, action, thread);
+        if step.instruction().is_some() {
+            step.is_omitted = self.omit == Some(self.persists);
+            self.persists += 1;
+        }
         let index = self.steps.len();
         if self.crash_at == Some(index) {
             self.is_off = true;
@@ -153,13 +267,14 @@ impl Recording {
             step.apply(&mut self.live);
         }
         self.steps.push(step);
-        self.check_power()?;
-        Ok(index)
+        if self.is_off { Err(DeviceError::PowerLost) } else { Ok(index) }
     }
 
     fn return_from(&mut self, index: usize) -> Result<(), DeviceError> {
         // Another thread's operation may have been the one at which the power failed.
-        self.check_power()?;
+        if self.is_off {
+            return Err(DeviceError::PowerLost);
+        }
         self.steps[index].returned = Some(self.steps.len());
         Ok(())
     }
@@ -167,7 +282,8 @@ impl Recording {
 
 impl fmt::Debug for CrashShelf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CrashShelf {{ seed: {}, operations: {} }}", self.seed(), self.operations())
+        let medium = self.machine.medium;
+        write!(f, "CrashShelf {{ {medium}, seed: {}, operations: {} }}", self.seed(), self.operations())
     }
 }
 
@@ -181,17 +297,18 @@ impl Shelf for CrashShelf {
             Ok(Action::Create { file: recording.live.files.len(), bytes })
         })?;
         drop(serial);
-        Ok(Arc::new(self.open_as(name, true)?))
+        self.open_as(name, true)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         let device = self.open_as(name, true)?;
-        device.flush()?;
-        Ok(Arc::new(device))
+        // A fence of ours says nothing about what a killed process stored; a sync does.
+        device.deep_flush()?;
+        Ok(device)
     }
 
     fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(self.open_as(name, false)?))
+        self.open_as(name, false)
     }
 
     fn list(&self) -> Result<Vec<String>, DeviceError> {
