@@ -13,3 +13,6 @@
 //! Nothing here stores a byte of its own: devices do, in the crate below.
 
 #![forbid(unsafe_code)]
+
+pub mod placement;
+pub mod provision;

@@ -1,0 +1,94 @@
+//! The mode becomes a tier for each structure; a key below `[placement]` wins. Kinds and volatility are checked here.
+
+use std::collections::BTreeMap;
+
+use super::tier::{ActsAs, Tier, Tiers};
+use super::{Because, HOME, Mode, PlacementError, Seat, Settings, Structure};
+
+/// What a mode wants a structure to lie on; the module's table. None: the mode does not have the structure.
+fn wanted(mode: Mode, structure: Structure) -> Option<ActsAs> {
+    match (structure, mode) {
+        (Structure::Cache, _) => Some(ActsAs::Memory),
+        (Structure::Far, Mode::Memory | Mode::Dual) => Some(ActsAs::Pmem),
+        (Structure::Far, Mode::Dram | Mode::AppDirect) => None,
+        (Structure::Journal, Mode::AppDirect | Mode::Dual) => Some(ActsAs::Pmem),
+        (Structure::WriteImageJournal, Mode::Dual) => Some(ActsAs::Pmem),
+        (Structure::Journal | Structure::WriteImageJournal | Structure::Data, _) => Some(ActsAs::Drive),
+        (Structure::Files, _) => None,
+    }
+}
+
+/// A seat for every structure that the settings place; the journal always has one. Sizes come later.
+pub(super) fn seats(settings: &Settings, tiers: &Tiers) -> Result<BTreeMap<Structure, Seat>, PlacementError> {
+    let mut seats = BTreeMap::new();
+    for structure in Structure::ALL {
+        let key = structure.key();
+        let (tier, because) = match (settings.placement.tier_of(structure), settings.mode) {
+            (Some(named), _) => (tiers.named(key, named)?, Because::Setting),
+            (None, Some(mode)) => match wanted(mode, structure) {
+                Some(acts_as) => (choose(settings, tiers, mode, structure, acts_as)?, Because::Mode),
+                None => continue,
+            },
+            (None, None) if structure == Structure::Journal => (tiers.named(key, HOME)?, Because::Default),
+            (None, None) => continue,
+        };
+        check_kind(structure, tier)?;
+        if tier.is_volatile() && survives(structure) && !settings.placement.allow_volatile {
+            return Err(PlacementError::Volatile { structure, tier: tier.name.clone() });
+        }
+        let folder = tier.folder_of(structure);
+        seats.insert(structure, Seat { structure, tier: tier.name.clone(), folder, bytes: None, because });
+    }
+    let tier_of = |structure: Structure| seats.get(&structure).map(|seat: &Seat| seat.tier.as_str());
+    if let Some(far) = tier_of(Structure::Far)
+        && tier_of(Structure::Cache).is_none_or(|near| near == far)
+    {
+        return Err(PlacementError::FarWithoutNear);
+    }
+    Ok(seats)
+}
+
+/// The one tier that acts as the mode wants; home is the drive where no other is declared.
+fn choose<'a>(
+    settings: &Settings,
+    tiers: &'a Tiers,
+    mode: Mode,
+    structure: Structure,
+    acts_as: ActsAs,
+) -> Result<&'a Tier, PlacementError> {
+    // A tier that was named far memory is not meant to be near memory as well.
+    let far = settings.placement.far.as_deref();
+    let all = tiers.iter().filter(|tier| tier.acts_as == acts_as);
+    let candidates: Vec<&Tier> =
+        all.filter(|tier| tier.name != HOME && !(structure == Structure::Cache && far == Some(&tier.name))).collect();
+    match candidates.as_slice() {
+        [one] => Ok(one),
+        [] if acts_as == ActsAs::Drive => tiers.named(structure.key(), HOME),
+        [] => {
+            let wanted = acts_as.describe();
+            Err(PlacementError::NoTier { mode, structure, wanted, key: structure.key() })
+        }
+        several => {
+            let candidates = several.iter().map(|tier| tier.name.as_str()).collect::<Vec<_>>().join(", ");
+            Err(PlacementError::SeveralTiers { mode, structure, candidates, key: structure.key() })
+        }
+    }
+}
+
+/// What a structure can lie on at all.
+fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
+    let needs = match structure {
+        Structure::Cache if tier.acts_as != ActsAs::Memory => "memory, which a cache is made of",
+        Structure::Far if tier.acts_as == ActsAs::Drive => {
+            "byte-addressable memory: pmem, or memory of another NUMA node"
+        }
+        Structure::Files if tier.is_volatile() => "a folder: a pmem or file tier",
+        _ => return Ok(()),
+    };
+    Err(PlacementError::WrongKind { structure, tier: tier.name.clone(), needs })
+}
+
+/// Whether a crash must leave it: cache and far memory are filled anew.
+fn survives(structure: Structure) -> bool {
+    !matches!(structure, Structure::Cache | Structure::Far)
+}
