@@ -60,6 +60,47 @@ pub enum InteropError {
         /// The directory asked for.
         path: PathBuf,
     },
+    /// The settings point away from the journal that there is: point them back, or move its files.
+    #[error(
+        "this node's journal lies in {noted}, and the settings now place it in {wanted}. Put the old place back into the \
+         settings; or, with the node stopped, move all files of the old place to the new one (not `lock`), and start again"
+    )]
+    JournalElsewhere {
+        /// Where it lies.
+        noted: String,
+        /// Where the settings want it.
+        wanted: String,
+    },
+    /// A journal was made and is not there: mount its medium.
+    #[error(
+        "this node's journal was in {noted} and is not there. Is its medium mounted? If it is lost for good, remove \
+         {note}, and the node begins with an empty journal", note = .note.display()
+    )]
+    JournalMissing {
+        /// Where it was.
+        noted: String,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// The journal lies in the memory of its node's process: ask the node (`terrace status`) instead.
+    #[error(
+        "this node's journal lies in memory (tier {tier}), which nobody but the node can read, and which ends with it"
+    )]
+    InMemory {
+        /// The tier.
+        tier: String,
+    },
+    /// The note of where the journal lies cannot be read: restore it.
+    #[error("{path} cannot be read ({problem}): it says where the journal lies; restore it, or write it anew", path = .path.display())]
+    Note {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The medium that the settings name for the journal cannot be used: change the settings or the medium.
+    #[error("the journal's medium: {0}")]
+    Medium(String),
     /// No message has this id (or it is older than what is kept).
     #[error("no message {id} is stored here; `terrace message list` shows what is")]
     NoMessage {

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use crate::error::InteropError;
 use crate::intake;
+use crate::location;
 use crate::record::{self, Delivery, Fate, Status, Stored, Switch};
 
-/// Folder of the journal below the node's data directory.
-pub const JOURNAL: &str = "journal";
+pub use crate::location::JOURNAL;
 
 /// What `list` is asked for; everything that is given must hold.
 #[derive(Debug, Default, Clone)]
@@ -112,16 +112,13 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the journal of the node whose data directory is `data`.
+    /// Opens the journal of the node whose data directory is `data`, on whatever tier it lies: devices of a file or a
+    /// persistent-memory tier are files, and are read as such.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn open(data: &FilePath) -> Result<Self, InteropError> {
-        let journal = data.join(JOURNAL);
-        if !journal.is_dir() {
-            return Err(InteropError::NoData { path: data.to_owned() });
-        }
-        let shelf = FileShelf::open_read_only(&journal)?;
+        let shelf = FileShelf::open_read_only(&location::journal_folder(data)?)?;
         Ok(Self { view: View::open(Arc::new(shelf))? })
     }
 

@@ -29,6 +29,7 @@ pub mod history;
 pub mod intake;
 pub mod lang;
 pub mod ledger;
+pub mod location;
 pub mod node;
 pub mod operation;
 pub mod production;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use device::{FileOptions, FileShelf, Shelf};
+use device::{Durability, FileOptions, FileShelf, Shelf};
 use journal::{Journal, Lsn, Recovered};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -29,11 +29,11 @@ use crate::clock::Clock;
 use crate::duplicates::{self, Window};
 use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
-use crate::history::JOURNAL;
 use crate::ledger::Ledger;
+use crate::location::{self, Location};
 use crate::operation::{self, Surroundings};
-use crate::production::Production;
 use crate::production::units::Bytes;
+use crate::production::{Files, Production};
 use crate::queue::Queue;
 use crate::record::Switch;
 use crate::recovery::{self, Found};
@@ -73,6 +73,21 @@ pub struct Options {
     pub journal: journal::Options,
     /// The time of day.
     pub clock: Clock,
+    /// Where relative folders of file services and file operations lie. Default: in the production folder.
+    pub files: Files,
+}
+
+/// What the journal lies on, for status, logs and reports.
+#[derive(Debug, Clone)]
+pub struct JournalMedium {
+    /// Name of its tier.
+    pub tier: String,
+    /// The medium and how it is used, in words.
+    pub device: String,
+    /// What a flush is worth there.
+    pub durability: Durability,
+    /// False where a timing model stands in for the medium.
+    pub real: bool,
 }
 
 impl Options {
@@ -91,6 +106,7 @@ impl Options {
                 ..journal::Options::default()
             },
             clock: Clock::system(),
+            files: Files::default(),
         }
     }
 }
@@ -118,7 +134,7 @@ pub struct Node {
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
     recovered: Recovered,
-    device: String,
+    medium: JournalMedium,
 }
 
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
@@ -130,28 +146,59 @@ impl Node {
     /// Starts a node on files below its data directory.
     ///
     /// # Errors
-    /// The production is wrong, an address is taken, the data directory is in use, the journal is damaged.
+    /// The production is wrong, an address is taken, the data directory is in use, the journal is damaged or elsewhere.
     pub async fn start(options: Options) -> Result<Arc<Self>, InteropError> {
-        let folder = options.data.join(JOURNAL);
-        std::fs::create_dir_all(&folder).map_err(InteropError::file("make", &folder))?;
-        // The production is checked before the data is touched.
-        let production = load(&options.origin)?;
-        let shelf = FileShelf::open(&folder, FileOptions::default())?;
-        let device = shelf.kind().to_string();
-        Self::start_on(Arc::new(shelf), device, production, options).await
+        let home = Location::home();
+        let folder = home.folder_in(&options.data).expect("home is a folder");
+        let open = move || {
+            let shelf = FileShelf::open(&folder, FileOptions::default())?;
+            let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
+            let medium = JournalMedium { tier: "home".to_owned(), device, durability, real: true };
+            Ok((Arc::new(shelf) as Arc<dyn Shelf>, medium))
+        };
+        Self::start_at(&home, open, options).await
     }
 
-    /// Starts a node whose journal lies on `shelf`, which `device` describes.
+    /// Starts a node whose journal lies at `location`, which `open` opens. Nothing is opened or made before the production
+    /// is checked and the location noted in the data directory.
+    ///
+    /// # Errors
+    /// As `start`, and what `open` answers.
+    pub async fn start_at(
+        location: &Location,
+        open: impl FnOnce() -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError>,
+        options: Options,
+    ) -> Result<Arc<Self>, InteropError> {
+        std::fs::create_dir_all(&options.data).map_err(InteropError::file("make", &options.data))?;
+        // The production is checked before the data is touched.
+        let production = load(&options)?;
+        location::claim(&options.data, location)?;
+        let (shelf, medium) = open()?;
+        let opened = Journal::open(shelf, options.journal.clone())?;
+        location::made(&options.data, location)?;
+        Self::run(opened, medium, production, options).await
+    }
+
+    /// Starts a node whose journal lies on `shelf`, which `medium` describes; where that is is not noted.
     ///
     /// # Errors
     /// As `start`.
     pub async fn start_on(
         shelf: Arc<dyn Shelf>,
-        device: String,
+        medium: JournalMedium,
         production: Production,
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
-        let (journal, recovered) = Journal::open(shelf, options.journal.clone())?;
+        let opened = Journal::open(shelf, options.journal.clone())?;
+        Self::run(opened, medium, production, options).await
+    }
+
+    async fn run(
+        (journal, recovered): (Journal, Recovered),
+        medium: JournalMedium,
+        production: Production,
+        options: Options,
+    ) -> Result<Arc<Self>, InteropError> {
         let mut window = Window::new(duplicates::CAPACITY);
         let mut found = recovery::read(&journal, recovered.first, &mut window)?;
         let queues: Vec<Arc<Queue>> = production
@@ -180,7 +227,7 @@ impl Node {
             stop: watch::Sender::new(false),
             reloading: tokio::sync::Mutex::default(),
             recovered,
-            device,
+            medium,
         });
         node.start_lanes(&node.engine.plan().queues);
         node.start_services(listeners)?;
@@ -336,9 +383,11 @@ impl Running {
     }
 }
 
-fn load(origin: &Origin) -> Result<Production, InteropError> {
-    match origin {
-        Origin::Folder(folder) => Production::load(folder),
-        Origin::StoreOnly(address) => Ok(Production::store_only(*address)),
-    }
+fn load(options: &Options) -> Result<Production, InteropError> {
+    let mut production = match &options.origin {
+        Origin::Folder(folder) => Production::load(folder)?,
+        Origin::StoreOnly(address) => Production::store_only(*address),
+    };
+    production.place_files(&options.files)?;
+    Ok(production)
 }

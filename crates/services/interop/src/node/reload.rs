@@ -68,7 +68,7 @@ impl Node {
     /// The production is wrong or an address is taken: the old one stays in force, whole.
     pub async fn reload(&self) -> Result<Vec<String>, InteropError> {
         let _one = self.reloading.lock().await;
-        let production = Arc::new(load(&self.options.origin)?);
+        let production = Arc::new(load(&self.options)?);
         let mut changes = Vec::new();
         // Everything that can fail comes first.
         let mut ready = Vec::new();

@@ -51,8 +51,14 @@ pub struct OperationStatus {
 /// The journal, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JournalStatus {
-    /// What it lies on.
+    /// Name of the tier that it lies on.
+    pub tier: String,
+    /// The medium and how it is used, in words.
     pub device: String,
+    /// What a flush is worth there: `power-fail-safe`, `emulated` or `none`.
+    pub durability: String,
+    /// False where a timing model stands in for the medium.
+    pub real: bool,
     /// Oldest position kept.
     pub first: u64,
     /// End of what is persistent.
@@ -122,7 +128,10 @@ impl Node {
             operations: self.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),
             homeless: lock(&self.homeless).homeless.clone(),
             journal: JournalStatus {
-                device: self.device.clone(),
+                tier: self.medium.tier.clone(),
+                device: self.medium.device.clone(),
+                durability: self.medium.durability.to_string(),
+                real: self.medium.real,
                 first: journal.first().0,
                 durable: journal.durable().0,
                 writes: stats.batches,

@@ -81,6 +81,25 @@ pub struct Production {
     pub warnings: Vec<String>,
 }
 
+/// Where relative folders of file services and file operations lie, other than in the production folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    /// All but those named. None: in the production folder.
+    pub all: Option<PathBuf>,
+    /// By name of the service or operation.
+    pub named: BTreeMap<String, PathBuf>,
+}
+
+impl Files {
+    fn place(&self, name: &str, production: &Path, folder: &mut PathBuf) {
+        let base = self.named.get(name).or(self.all.as_ref());
+        // An absolute folder does not lie below the production and stays what it is.
+        if let (Some(base), Ok(relative)) = (base, folder.strip_prefix(production)) {
+            *folder = base.join(relative);
+        }
+    }
+}
+
 impl Production {
     /// Reads and checks a folder.
     ///
@@ -96,6 +115,40 @@ impl Production {
         load::store_only(address)
     }
 
+    /// Moves the relative folders of file services and file operations from the production folder to where `files` says.
+    /// To be called once, on a production that was just loaded.
+    ///
+    /// # Errors
+    /// `NoSuch` where `files` names a service or operation that does not exist or has no folder: a name with a slip in
+    /// it would leave its files where they were.
+    pub fn place_files(&mut self, files: &Files) -> Result<(), InteropError> {
+        let mut moved = Vec::new();
+        let production = self.folder.clone();
+        for service in self.services.values_mut() {
+            let Service { name, settings, .. } = Arc::get_mut(service).expect("nobody shares it yet");
+            if let settings::Service::File(file) = settings {
+                let folders = [Some(&mut file.folder), file.done.as_mut(), file.error.as_mut()];
+                folders.into_iter().flatten().for_each(|folder| files.place(name, &production, folder));
+                moved.push(name.clone());
+            }
+        }
+        for operation in &mut self.operations {
+            let Operation { name, settings, .. } = Arc::get_mut(operation).expect("nobody shares it yet");
+            if let settings::Operation::File(file) = settings {
+                files.place(name, &production, &mut file.folder);
+                moved.push(name.clone());
+            }
+        }
+        match files.named.keys().find(|name| !moved.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(InteropError::NoSuch {
+                what: "file service or file operation",
+                name: name.clone(),
+                known: moved.join(", "),
+            }),
+        }
+    }
+
     /// The operation called `name`.
     ///
     /// # Errors
@@ -106,5 +159,46 @@ impl Production {
             name: name.to_owned(),
             known: self.operations.iter().map(|o| o.name.as_str()).collect::<Vec<_>>().join(", "),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_folders_of_file_services_and_operations_move_and_absolute_ones_stay() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        };
+        write("services/a.toml", "kind = \"file\"\nfolder = \"in/a\"\n");
+        write("services/b.toml", "kind = \"file\"\nfolder = \"in/b\"\ndone = \"/kept\"\n");
+        write("operations/c.toml", "kind = \"file\"\nfolder = \"out\"\n");
+        let load = || Production::load(dir.path()).unwrap_or_else(|error| panic!("{error}"));
+        let folders = |production: &Production| {
+            let service = |name: &str| match &production.services[name].settings {
+                settings::Service::File(file) => (file.folder.clone(), file.done.clone().expect("filled in")),
+                settings::Service::Mllp(_) => panic!("a file service"),
+            };
+            let settings::Operation::File(c) = &production.operations[0].settings else { panic!("a file operation") };
+            (service("a"), service("b"), c.folder.clone())
+        };
+        let path = PathBuf::from;
+        let mut production = load();
+        let named = BTreeMap::from([("b".to_owned(), path("/nvme"))]);
+        production.place_files(&Files { all: Some(path("/pmem")), named }).expect("b is there");
+        let wanted =
+            ((path("/pmem/in/a"), path("/pmem/in/a/done")), (path("/nvme/in/b"), path("/kept")), path("/pmem/out"));
+        assert_eq!(folders(&production), wanted);
+        let named = BTreeMap::from([("x".to_owned(), path("/nvme"))]);
+        let refused = load().place_files(&Files { all: None, named }).expect_err("there is no x");
+        assert!(refused.to_string().contains("`x`"), "{refused}");
+        let mut untouched = load();
+        untouched.place_files(&Files::default()).expect("nothing to do");
+        assert_eq!(untouched.operations[0].name, "c");
+        assert_eq!(folders(&untouched).2, dir.path().join("out"));
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{FileOptions, FileShelf, MemoryShelf, Shelf};
-use interop::node::{self, Node, Options, Origin, Status};
+use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
+use interop::node::{self, JournalMedium, Node, Options, Origin, Status};
 use interop::production::Production;
 use interop::record::{self, Delivery, Stored};
 use interop::{InteropError, history};
@@ -131,7 +131,9 @@ impl Rig {
         let held = Arc::clone(&shelf);
         // One of them goes with the node.
         let free = Arc::strong_count(&held) - 1;
-        let node = Node::start_on(shelf, "a test's".to_owned(), production, self.options.clone()).await?;
+        let (tier, device) = ("test".to_owned(), "a test's".to_owned());
+        let medium = JournalMedium { tier, device, durability: Durability::None, real: true };
+        let node = Node::start_on(shelf, medium, production, self.options.clone()).await?;
         Ok(Running { node, shelf: Some((held, free)) })
     }
 
