@@ -116,6 +116,18 @@ pub enum DeviceError {
         /// How long it is: the medium's unit of loss, not what was asked for.
         bytes: u64,
     },
+    /// There is no persistent memory under the shelf, or it cannot be mapped as such. Mount what the text says, or choose how
+    /// to do without ([`crate::pmem::Absent`]).
+    #[error(
+        "{name} is not on persistent memory: {why}; make an fsdax namespace (ndctl create-namespace -m fsdax), put XFS or \
+         ext4 on it and mount that with -o dax=always, or choose page granularity or emulation"
+    )]
+    NotPersistentMemory {
+        /// The shelf, or the device.
+        name: String,
+        /// What refused.
+        why: String,
+    },
     /// The power failed. Only the crash simulator answers this; on a real machine nobody is left to be told.
     #[error("the simulated power failed")]
     PowerLost,

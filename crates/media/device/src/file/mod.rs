@@ -40,5 +40,7 @@ mod shelf;
 mod slots;
 mod transfer;
 
+pub(crate) use device::FileDevice;
+pub(crate) use lock::LOCK_NAME;
 pub(crate) use shelf::failed;
 pub use shelf::{FileKind, FileOptions, FileShelf};

@@ -169,6 +169,46 @@ impl FileShelf {
         }
     }
 
+    /// [`Shelf::create`], as the file that it is.
+    pub(crate) fn create_file(&self, name: &str, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
+        assert_name(name);
+        assert_size(bytes);
+        self.lock(Operation::Create, name)?;
+        self.check_free(Operation::Create, name)?;
+        // Asked first, so that a wish that cannot be granted does not fill the disk before it is refused.
+        let io = |source| failed(Operation::Create, name, 0, source);
+        if os::free_bytes(&self.directory).map_err(io)? < bytes {
+            return Err(DeviceError::Full { name: name.into(), bytes });
+        }
+        let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
+        // Refused if another thread is making a device of that name.
+        let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
+        let made =
+            fill(&file, bytes).map_err(|source| io(source).wanting(bytes)).and_then(|()| self.publish(&making, name));
+        if made.is_err() {
+            // Best effort: the next writer removes it too. The first error is the one to report.
+            let _ = fs::remove_file(&making);
+        }
+        made
+    }
+
+    /// [`Shelf::open`], as the file that it is.
+    pub(crate) fn open_file(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
+        assert_name(name);
+        // The name must keep its meaning until the last descriptor is open.
+        let _names = self.names();
+        self.open_to_write(name)
+    }
+
+    /// [`Shelf::open_read_only`], as the file that it is.
+    pub(crate) fn open_file_read_only(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
+        assert_name(name);
+        let file = self.files().open(self.path(name)).map_err(|source| failed(Operation::Open, name, 0, source))?;
+        let bytes = device_bytes(name, &file)?;
+        let FileKind { direct, durability, .. } = self.kind;
+        Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: None }))
+    }
+
     /// Open options that honour the kind.
     fn files(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
@@ -177,7 +217,7 @@ impl FileShelf {
     }
 
     /// Gives a finished file its name. Filling took long and held nobody up; names are held only while they change.
-    fn publish(&self, making: &Path, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+    fn publish(&self, making: &Path, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
         let _names = self.names();
         self.check_free(Operation::Create, name)?;
         fs::rename(making, self.path(name))
@@ -186,7 +226,7 @@ impl FileShelf {
         self.open_to_write(name)
     }
 
-    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+    fn open_to_write(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
         let lock = Arc::clone(self.lock(Operation::Open, name)?);
         let io = |source| failed(Operation::Open, name, 0, source);
         let open = || self.files().write(true).open(self.path(name)).map_err(io);
@@ -213,40 +253,15 @@ impl fmt::Debug for FileShelf {
 
 impl Shelf for FileShelf {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        assert_name(name);
-        assert_size(bytes);
-        self.lock(Operation::Create, name)?;
-        self.check_free(Operation::Create, name)?;
-        // Asked first, so that a wish that cannot be granted does not fill the disk before it is refused.
-        let io = |source| failed(Operation::Create, name, 0, source);
-        if os::free_bytes(&self.directory).map_err(io)? < bytes {
-            return Err(DeviceError::Full { name: name.into(), bytes });
-        }
-        let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
-        // Refused if another thread is making a device of that name.
-        let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
-        let made =
-            fill(&file, bytes).map_err(|source| io(source).wanting(bytes)).and_then(|()| self.publish(&making, name));
-        if made.is_err() {
-            // Best effort: the next writer removes it too. The first error is the one to report.
-            let _ = fs::remove_file(&making);
-        }
-        made
+        Ok(self.create_file(name, bytes)?)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        assert_name(name);
-        // The name must keep its meaning until the last descriptor is open.
-        let _names = self.names();
-        self.open_to_write(name)
+        Ok(self.open_file(name)?)
     }
 
     fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        assert_name(name);
-        let file = self.files().open(self.path(name)).map_err(|source| failed(Operation::Open, name, 0, source))?;
-        let bytes = device_bytes(name, &file)?;
-        let FileKind { direct, durability, .. } = self.kind;
-        Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: None }))
+        Ok(self.open_file_read_only(name)?)
     }
 
     fn list(&self) -> Result<Vec<String>, DeviceError> {

@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! 1. With line granularity a write is persistent when it returns: it fences itself. A fence covers only the thread that
-//!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do.
+//!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do. What was
+//!    staged waits for the fence of that thread's next write.
 //! 2. One fence a write, also a large one: self-certifying records need no order inside a write.
 //! 3. With page granularity a flush returns only after every sync that covers an earlier write has: syncs are serial.
 //! 4. eADR leaves out the write-back, never the fence: what was stored past the cache waits in buffers that no power
@@ -85,6 +86,12 @@ impl<L: Lines> PmemDevice<L> {
         PmemDevice { name: name.into(), lines, granularity, domain, durability, writer }
     }
 
+    /// What it stands on.
+    pub(crate) fn lines(&self) -> &L {
+        &self.lines
+    }
+
+    #[cold]
     fn lost(&self, lost: Lost) -> DeviceError {
         DeviceError::Lost { name: self.name.clone(), offset: lost.offset, bytes: lost.bytes }
     }
@@ -100,7 +107,7 @@ impl<L: Lines> PmemDevice<L> {
         writer.poison.guard(&self.name, || change(writer))
     }
 
-    /// Stores, and with line granularity makes persistent.
+    /// Stores, and with line granularity makes persistent once the calling thread fences.
     fn put(&self, writer: &Writer, offset: u64, data: &[u8]) -> Result<(), Lost> {
         match self.granularity {
             Granularity::Page => {
@@ -111,20 +118,23 @@ impl<L: Lines> PmemDevice<L> {
                     Some(range) => range.start.min(offset)..range.end.max(end),
                     None => offset..end,
                 });
+                Ok(())
             }
-            Granularity::Line if data.len() >= PAST_CACHE_BYTES => {
-                self.lines.store_past_cache(offset, data)?;
-                self.lines.fence();
-            }
+            Granularity::Line if data.len() >= PAST_CACHE_BYTES => self.lines.store_past_cache(offset, data),
             Granularity::Line => {
                 self.lines.store(offset, data)?;
-                if self.domain != Domain::Eadr {
-                    self.lines.write_back(offset, data.len() as u64)?;
+                match self.domain {
+                    Domain::Eadr => Ok(()),
+                    Domain::Adr | Domain::Unknown => self.lines.write_back(offset, data.len() as u64),
                 }
-                self.lines.fence();
             }
         }
-        Ok(())
+    }
+
+    fn fence(&self) {
+        if self.granularity == Granularity::Line {
+            self.lines.fence();
+        }
     }
 
     fn sync_noted(&self, writer: &Writer) -> Result<(), DeviceError> {
@@ -172,6 +182,15 @@ impl<L: Lines> Device for PmemDevice<L> {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
+        self.change(Operation::Write, |writer| {
+            self.put(writer, offset, data).map_err(|lost| self.lost(lost))?;
+            self.fence();
+            Ok(())
+        })
+    }
+
+    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
         self.change(Operation::Write, |writer| self.put(writer, offset, data).map_err(|lost| self.lost(lost)))
     }
 
@@ -186,6 +205,15 @@ impl<L: Lines> Device for PmemDevice<L> {
         self.change(Operation::Flush, |_| self.sync(0, self.len()))
     }
 
+    fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, data)?;
+        match self.granularity {
+            // Persistent already (invariant 1), and everything before it.
+            Granularity::Line => Ok(()),
+            Granularity::Page => self.flush(),
+        }
+    }
+
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         assert_range_of(self.len(), self.block_bytes().into(), offset, bytes);
@@ -196,11 +224,126 @@ impl<L: Lines> Device for PmemDevice<L> {
                 self.put(writer, at, &ZEROS[..piece]).map_err(|lost| self.lost(lost))?;
                 at += piece as u64;
             }
+            self.fence();
             Ok(())
         })
     }
 
     fn durability(&self) -> Durability {
         self.durability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remembers what it was asked; its sync fails.
+    #[derive(Debug, Default)]
+    struct Asked {
+        calls: Mutex<Vec<&'static str>>,
+    }
+
+    impl Asked {
+        fn call(&self, name: &'static str) {
+            self.calls.lock().expect("no panic").push(name);
+        }
+    }
+
+    impl Lines for Asked {
+        fn len(&self) -> u64 {
+            1 << 20
+        }
+
+        fn load(&self, _: u64, _: &mut [u8]) -> Result<(), Lost> {
+            Ok(())
+        }
+
+        fn store(&self, _: u64, _: &[u8]) -> Result<(), Lost> {
+            self.call("store");
+            Ok(())
+        }
+
+        fn store_past_cache(&self, _: u64, _: &[u8]) -> Result<(), Lost> {
+            self.call("store past the cache");
+            Ok(())
+        }
+
+        fn write_back(&self, _: u64, _: u64) -> Result<(), Lost> {
+            self.call("write back");
+            Ok(())
+        }
+
+        fn fence(&self) {
+            self.call("fence");
+        }
+
+        fn sync(&self, _: u64, _: u64) -> io::Result<()> {
+            self.call("sync");
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        }
+    }
+
+    fn device(granularity: Granularity, domain: Domain) -> PmemDevice<Asked> {
+        PmemDevice::new("a", Asked::default(), (granularity, domain), Durability::Emulated, true)
+    }
+
+    #[test]
+    fn a_write_is_one_fence_and_only_eadr_leaves_out_the_write_back() {
+        let small: &[_] = &["store", "write back", "fence"];
+        let large: &[_] = &["store past the cache", "fence"];
+        let cases = [
+            (Domain::Adr, 8, small),
+            (Domain::Adr, 248, small),
+            (Domain::Adr, 256, large),
+            (Domain::Unknown, 8, small),
+            (Domain::Unknown, 4096, large),
+            (Domain::Eadr, 8, &["store", "fence"]),
+            (Domain::Eadr, 248, &["store", "fence"]),
+            (Domain::Eadr, 256, large),
+        ];
+        for (domain, bytes, expected) in cases {
+            let device = device(Granularity::Line, domain);
+            device.write_flush(0, &vec![0; bytes]).expect("write and flush");
+            device.write(0, &vec![0; bytes]).expect("write");
+            device.flush().expect("flush");
+            let calls = device.lines().calls.lock().expect("no panic").clone();
+            assert_eq!(calls, [expected, expected].concat(), "{domain:?}, {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_staged_waits_for_the_fence_of_the_next_write_even_an_empty_one() {
+        let device = device(Granularity::Line, Domain::Adr);
+        device.stage(0, &[0; 512]).expect("stage");
+        device.stage(512, &[0; 8]).expect("stage");
+        device.write_flush(520, &[]).expect("write and flush");
+        let calls = device.lines().calls.lock().expect("no panic").clone();
+        assert_eq!(calls, ["store past the cache", "store", "write back", "store", "write back", "fence"]);
+    }
+
+    #[test]
+    fn a_sync_that_fails_is_reported_once_and_poisons() {
+        for granularity in [Granularity::Line, Granularity::Page] {
+            let device = device(granularity, Domain::Adr);
+            device.write(0, &[0; BLOCK_BYTES]).expect("write");
+            let failed = match granularity {
+                Granularity::Line => device.deep_flush(),
+                Granularity::Page => device.flush(),
+            };
+            assert!(matches!(failed, Err(DeviceError::Io { operation: Operation::Flush, .. })), "{failed:?}");
+            for later in [device.flush(), device.deep_flush(), device.write(0, &[]), device.discard(0, 0)] {
+                assert!(matches!(later, Err(DeviceError::Poisoned { .. })), "{later:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn by_page_a_flush_syncs_only_where_something_was_written() {
+        let device = device(Granularity::Page, Domain::Adr);
+        device.flush().expect("nothing to sync");
+        assert!(device.lines().calls.lock().expect("no panic").is_empty());
+        device.write_flush(0, &[0; BLOCK_BYTES]).expect_err("a sync that fails");
+        assert_eq!(*device.lines().calls.lock().expect("no panic"), ["store", "sync"]);
     }
 }

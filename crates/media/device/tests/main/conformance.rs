@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{
     AlignedBuffer, BLOCK_BYTES, CrashShelf, Device, DeviceError, FaultyShelf, FileOptions, FileShelf, MemoryShelf,
-    Shelf,
+    Shelf, WORD_BYTES,
 };
 
 use crate::seeds;
@@ -21,11 +22,17 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
         println!("{name}: {}", shelf.kind());
         Arc::new(shelf)
     };
+    let pmem = |directory: &Path, absent| -> Arc<dyn Shelf> {
+        let shelf = PmemShelf::open(directory, PmemOptions { absent }).expect("open a shelf");
+        println!("{}: {}", directory.display(), shelf.mapping());
+        Arc::new(shelf)
+    };
     let memory_of_the_machine = Path::new("/dev/shm");
     let volatile = memory_of_the_machine.is_dir().then(|| {
         let directory = tempfile::tempdir_in(memory_of_the_machine).expect("temporary directory");
         let shelf = FileShelf::open(directory.path(), FileOptions::default()).expect("open a shelf");
-        (directory, Arc::new(shelf) as Arc<dyn Shelf>)
+        let lines = pmem(&directory.path().join("lines"), Absent::Emulate);
+        (directory, Arc::new(shelf) as Arc<dyn Shelf>, lines)
     });
     let mut kinds: Vec<(&str, Arc<dyn Shelf>)> = vec![
         ("memory", Arc::new(MemoryShelf::new())),
@@ -37,7 +44,12 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
         ("faulty memory without a fault", Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())))),
         ("faulty file without a fault", Arc::new(FaultyShelf::new(file("faulty", true, true)))),
     ];
-    kinds.extend(volatile.iter().map(|(_, shelf)| ("file on tmpfs", Arc::clone(shelf))));
+    kinds.push(("persistent memory by line", pmem(&home.path().join("lines"), Absent::Emulate)));
+    kinds.push(("persistent memory by page", pmem(&home.path().join("pages"), Absent::Pages)));
+    if let Some((_, shelf, lines)) = &volatile {
+        kinds.push(("file on tmpfs", Arc::clone(shelf)));
+        kinds.push(("persistent memory by line on tmpfs", Arc::clone(lines)));
+    }
     for (kind, shelf) in kinds {
         check(kind, &*shelf);
     }
@@ -55,7 +67,9 @@ fn a_new_device_has_its_length_and_reads_as_zeros() {
         // Longer than the piece in which the file kind writes its zeros, and no multiple of it.
         let bytes = (1 << 20) + 5 * BLOCK;
         let device = shelf.create("a", bytes).expect("create");
-        assert_eq!((device.len(), device.block_bytes()), (bytes, BLOCK_BYTES as u32), "{kind}");
+        let is_by_line = kind.starts_with("persistent memory by line");
+        let block = if is_by_line { WORD_BYTES } else { BLOCK_BYTES };
+        assert_eq!((device.len(), device.block_bytes() as usize), (bytes, block), "{kind}");
         assert!(read(&*device, 0, bytes as usize).iter().all(|b| *b == 0), "{kind}");
     });
 }
@@ -243,8 +257,9 @@ fn what_no_caller_may_ask_panics_and_changes_nothing() {
             assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{kind}: {what} did not panic");
         };
         let block = [0; BLOCK_BYTES];
-        panics("an offset inside a block", &|| drop(device.write(512, &block)));
-        panics("half a block", &|| drop(device.write_flush(0, &block[..2048])));
+        let half = device.block_bytes() / 2;
+        panics("an offset inside a block", &|| drop(device.write(half.into(), &block)));
+        panics("half a block", &|| drop(device.write_flush(0, &block[..half as usize])));
         panics("a read past the end", &|| drop(device.read(2 * BLOCK, &mut [0; BLOCK_BYTES])));
         panics("a write across the end", &|| drop(device.write(BLOCK, &[0; 2 * BLOCK_BYTES])));
         panics("an offset near the largest number", &|| drop(device.write(u64::MAX - 4095, &block)));

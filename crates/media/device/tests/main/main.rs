@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod faulty;
 mod file;
+mod pmem;
 mod power;
 
 /// The seeds of a randomised test: the one in the environment, or the first `count`.

@@ -1,0 +1,274 @@
+//! A directory on persistent memory as a shelf: a file shelf for everything about names, a mapping for every device's bytes.
+//!
+//! ```text
+//!   create, open, rename, remove, lock     FileShelf, buffered        names and lengths are metadata: the kernel's
+//!   read, write, flush                     PmemDevice on FileMapping  instructions
+//! ```
+//!
+//! Opening a device first flushes its file through the kernel (the file shelf does), and that suffices for what a killed
+//! predecessor left in the caches: the kernel has marked every page that was made writable through a mapping as dirty,
+//! a synchronous one included (Linux, fs/dax.c, `dax_insert_pfn_mkwrite`), and fsync(2) writes all lines of all dirty
+//! pages back, whichever process stored to them.
+//!
+//! What the file system can is found out once, when the shelf is opened, on a file that is removed again.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::device::PmemDevice;
+use super::domain::detect;
+use super::instructions::Instructions;
+use super::mapping::{Access, FileMapping, is_synchronous};
+use super::{Domain, Granularity};
+use crate::contract::assert_name;
+use crate::file::{FileDevice, LOCK_NAME, failed};
+use crate::{BLOCK_BYTES, Device, DeviceError, Durability, FileOptions, FileShelf, Operation, Shelf};
+
+/// Where the kernel tells about persistent memory.
+const SYSFS: &str = "/sys";
+
+/// The file on which the shelf tries what the file system can. The next writer removes it if a crash leaves it.
+const PROBE_NAME: &str = ".mapping-probe.making";
+
+/// What to do where the file system cannot map synchronously: it is not on persistent memory, or not mounted for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Absent {
+    /// Refuse, and say what to mount. The default.
+    #[default]
+    Refuse,
+    /// Map all the same and make pages persistent by msync(2): blocks of 4096 bytes, a system call for each flush, and
+    /// as durable as the file system below.
+    Pages,
+    /// Map all the same and behave as if lines were persistent: for tests and for models. Always [`Durability::Emulated`].
+    Emulate,
+}
+
+/// How to use persistent memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmemOptions {
+    /// What to do where there is none; default: refuse.
+    pub absent: Absent,
+}
+
+/// How the devices of a shelf are in fact mapped; reports print it beside every figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Whether the kernel maps synchronously (`MAP_SYNC`): real persistent memory, persistent by instructions.
+    pub synchronous: bool,
+    /// In what units writes become persistent.
+    pub granularity: Granularity,
+    /// What the power supply keeps.
+    pub domain: Domain,
+    /// The instruction that writes a line back: `clwb`, `clflushopt`, `clflush`, `dc cvap`, `dc cvac`; `none` where none is
+    /// used (eADR, page granularity, opened read-only).
+    pub write_back: &'static str,
+    /// Whether persistence by line is only pretended.
+    pub emulated: bool,
+    /// The file system, by its usual name.
+    pub file_system: String,
+    /// What a flush is worth there.
+    pub durability: Durability,
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sync = if self.synchronous { "MAP_SYNC" } else { "no MAP_SYNC" };
+        let granularity = match self.granularity {
+            Granularity::Line => "by line",
+            Granularity::Page => "by page",
+        };
+        let domain = match self.domain {
+            Domain::Adr => "ADR",
+            Domain::Eadr => "eADR",
+            Domain::Unknown => "unknown (taken for ADR)",
+        };
+        let Mapping { file_system, write_back, durability, .. } = self;
+        write!(
+            f,
+            "{file_system}, {sync}, {granularity}, persistence domain {domain}, write-back {write_back}, {durability}"
+        )
+    }
+}
+
+type Mapped = PmemDevice<FileMapping>;
+
+/// Devices that are mapped files of one directory.
+pub struct PmemShelf {
+    directory: PathBuf,
+    files: FileShelf,
+    instructions: Instructions,
+    mapping: Mapping,
+    /// The devices that were opened to write, by name, for [`PmemShelf::inject_poison`].
+    opened: Mutex<Vec<(String, Weak<Mapped>)>>,
+}
+
+impl PmemShelf {
+    /// Opens a directory to read and write, making it if need be. One process at a time can.
+    ///
+    /// Errors: [`DeviceError::NotPersistentMemory`], and those of [`FileShelf::open`].
+    pub fn open(directory: &Path, options: PmemOptions) -> Result<PmemShelf, DeviceError> {
+        let instructions = instructions(directory)?;
+        let files = FileShelf::open(directory, FileOptions { direct: false, uring: false })?;
+        let synchronous = probe(directory).map_err(|source| failed(Operation::Open, &shown(directory), 0, source))?;
+        let absent = if synchronous { None } else { Some(options.absent) };
+        let domain = detect(Path::new(SYSFS));
+        let granularity = match absent {
+            Some(Absent::Refuse) => return Err(refused(&shown(directory), &files.kind().file_system)),
+            Some(Absent::Pages) => Granularity::Page,
+            Some(Absent::Emulate) | None => Granularity::Line,
+        };
+        let durability = match absent {
+            None => Durability::PowerFailSafe,
+            Some(Absent::Emulate) => Durability::Emulated,
+            Some(_) => files.kind().durability,
+        };
+        let writes_back = granularity == Granularity::Line && domain != Domain::Eadr;
+        let mapping = Mapping {
+            synchronous,
+            granularity,
+            domain,
+            write_back: if writes_back { instructions.write_back_name() } else { "none" },
+            emulated: absent == Some(Absent::Emulate),
+            file_system: files.kind().file_system.clone(),
+            durability,
+        };
+        Ok(PmemShelf { directory: directory.into(), files, instructions, mapping, opened: Mutex::default() })
+    }
+
+    /// Opens a directory to read, also while another process writes it. Takes no lock and changes nothing. Blocks are words
+    /// of 8 bytes, however the writer maps: a viewer may read any of them.
+    ///
+    /// Errors: [`DeviceError::NotFound`], [`DeviceError::Io`].
+    pub fn open_read_only(directory: &Path) -> Result<PmemShelf, DeviceError> {
+        let instructions = instructions(directory)?;
+        let files = FileShelf::open_read_only(directory)?;
+        let io = |source| failed(Operation::Open, &shown(directory), 0, source);
+        // Every writer leaves a lock file; where there is none, no device is either.
+        let synchronous = match File::open(directory.join(LOCK_NAME)) {
+            Ok(file) => is_synchronous(&file, Access::Read).map_err(io)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io(error)),
+        };
+        let mapping = Mapping {
+            synchronous,
+            granularity: Granularity::Line,
+            domain: detect(Path::new(SYSFS)),
+            write_back: "none",
+            emulated: !synchronous,
+            file_system: files.kind().file_system.clone(),
+            durability: if synchronous { Durability::PowerFailSafe } else { Durability::Emulated },
+        };
+        Ok(PmemShelf { directory: directory.into(), files, instructions, mapping, opened: Mutex::default() })
+    }
+
+    /// How the devices are in fact mapped.
+    pub fn mapping(&self) -> Mapping {
+        self.mapping.clone()
+    }
+
+    /// Asks the kernel to treat the page of 4096 bytes at `offset` as broken, as if the memory had reported it
+    /// (`MADV_HWPOISON`). **It destroys the page, and the machine may lose that piece of memory until its next start: for a
+    /// test in a virtual machine, never on a host.** Needs `CAP_SYS_ADMIN`, and a handle of the device that is open to write.
+    ///
+    /// Errors: [`DeviceError::NotFound`] (no such handle), [`DeviceError::Io`].
+    pub fn inject_poison(&self, name: &str, offset: u64) -> Result<(), DeviceError> {
+        let found =
+            self.opened().iter().rev().find(|(opened, _)| opened == name).and_then(|(_, device)| device.upgrade());
+        let device = found.ok_or_else(|| DeviceError::NotFound { name: name.into() })?;
+        assert!(
+            offset.is_multiple_of(BLOCK_BYTES as u64) && offset < device.len(),
+            "no page of {name} starts at {offset}"
+        );
+        device.lines().inject_poison(offset).map_err(|source| failed(Operation::Write, name, offset, source))
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<(String, Weak<Mapped>)>> {
+        // Pushing and dropping leave the list whole, whatever panics.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map(&self, name: &str, file: Arc<FileDevice>, writable: bool) -> Result<Arc<Mapped>, DeviceError> {
+        let Mapping { synchronous, granularity, domain, durability, .. } = self.mapping;
+        let access = match (writable, granularity) {
+            (false, _) => Access::Read,
+            (true, Granularity::Line) => Access::Write,
+            (true, Granularity::Page) => Access::WriteByPage,
+        };
+        let mapped = FileMapping::of(file, self.instructions, access, synchronous)
+            .map_err(|source| failed(Operation::Open, name, 0, source))?
+            // The directory could, this file cannot: DAX is a property of each file where it is mounted with dax=inode.
+            .ok_or_else(|| refused(name, &self.mapping.file_system))?;
+        Ok(Arc::new(PmemDevice::new(name, mapped, (granularity, domain), durability, writable)))
+    }
+
+    fn map_to_write(&self, name: &str, file: Arc<FileDevice>) -> Result<Arc<dyn Device>, DeviceError> {
+        let device = self.map(name, file, true)?;
+        let mut opened = self.opened();
+        opened.retain(|(_, device)| device.strong_count() > 0);
+        opened.push((name.into(), Arc::downgrade(&device)));
+        Ok(device)
+    }
+}
+
+impl fmt::Debug for PmemShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PmemShelf {{ directory: {:?}, mapping: {} }}", self.directory, self.mapping)
+    }
+}
+
+impl Shelf for PmemShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.map_to_write(name, self.files.create_file(name, bytes)?)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.map_to_write(name, self.files.open_file(name)?)
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.map(name, self.files.open_file_read_only(name)?, false)?)
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.files.list()
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.files.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.files.rename(from, to)?;
+        assert_name(to);
+        for (name, _) in self.opened().iter_mut().filter(|(name, _)| name == from) {
+            *name = to.into();
+        }
+        Ok(())
+    }
+}
+
+fn shown(directory: &Path) -> String {
+    directory.display().to_string()
+}
+
+fn instructions(directory: &Path) -> Result<Instructions, DeviceError> {
+    Instructions::find()
+        .map_err(|why| DeviceError::NotPersistentMemory { name: shown(directory), why: format!("of this CPU {why}") })
+}
+
+fn refused(name: &str, file_system: &str) -> DeviceError {
+    let why = format!("its {file_system} does not map synchronously (MAP_SYNC)");
+    DeviceError::NotPersistentMemory { name: name.into(), why }
+}
+
+/// Whether files of a directory can be mapped synchronously, tried on one that is removed again.
+fn probe(directory: &Path) -> io::Result<bool> {
+    let path = directory.join(PROBE_NAME);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let answer = file.set_len(BLOCK_BYTES as u64).and_then(|()| is_synchronous(&file, Access::Write));
+    fs::remove_file(&path)?;
+    answer
+}

@@ -1,0 +1,230 @@
+//! What only mapped devices have: words as blocks, lines, losses, and what a file system can or cannot do.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use device::pmem::{Absent, Domain, Granularity, PmemOptions, PmemShelf};
+use device::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Shelf, WORD_BYTES};
+
+use crate::seeds;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+fn open(directory: &Path, absent: Absent) -> PmemShelf {
+    PmemShelf::open(directory, PmemOptions { absent }).expect("open a shelf")
+}
+
+fn read(device: &dyn Device, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut buffer = AlignedBuffer::zeroed(bytes);
+    device.read(offset, &mut buffer).expect("read");
+    buffer.to_vec()
+}
+
+/// Whether the directory of these tests lies on persistent memory: then nothing is absent.
+fn is_real(directory: &Path) -> bool {
+    PmemShelf::open(directory, PmemOptions::default()).is_ok()
+}
+
+#[test]
+fn writes_of_every_length_at_every_word_across_lines_change_exactly_their_bytes() {
+    for absent in [Absent::Emulate, Absent::Pages] {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let device = open(home.path(), absent).create("a", 2 * BLOCK).expect("create");
+        let word = device.block_bytes() as usize;
+        if absent == Absent::Emulate {
+            assert_eq!(word, WORD_BYTES);
+        }
+        let mut model = vec![0; 2 * BLOCK_BYTES];
+        let mut random = fastrand::Rng::with_seed(0);
+        // One byte further on is memory aligned to nothing.
+        let mut memory = vec![0; 2 * BLOCK_BYTES + 1];
+        for offset in (0..=512).step_by(8).filter(|offset| offset % word == 0) {
+            for bytes in (8..=600).step_by(8).chain([BLOCK_BYTES]).filter(|bytes| bytes % word == 0) {
+                random.fill(&mut memory);
+                let data = &memory[offset % 2..][..bytes];
+                device.write_flush(offset as u64, data).expect("write");
+                model[offset..offset + bytes].copy_from_slice(data);
+                assert!(read(&*device, 0, model.len()) == model, "{absent:?} {offset}+{bytes}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_changes_in_words_agree_with_a_flat_vector_through_every_handle() {
+    for seed in seeds(3) {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let shelf = open(home.path(), Absent::Emulate);
+        let mut device = shelf.create("a", 16 * BLOCK).expect("create");
+        let viewer = PmemShelf::open_read_only(home.path()).expect("view").open_read_only("a").expect("view");
+        let mut model = vec![0; 16 * BLOCK_BYTES];
+        let mut random = fastrand::Rng::with_seed(seed);
+        for step in 0..400 {
+            let words = model.len() / WORD_BYTES;
+            let first = random.usize(..words);
+            let most = if random.bool() { 40 } else { words };
+            let count = random.usize(..=most.min(words - first));
+            let range = first * WORD_BYTES..(first + count) * WORD_BYTES;
+            let at = range.start as u64;
+            let mut data = vec![0; range.len()];
+            random.fill(&mut data);
+            match random.u8(..8) {
+                0 => {
+                    device.discard(at, data.len() as u64).expect("discard");
+                    data.fill(0);
+                    model[range].copy_from_slice(&data);
+                }
+                1 => device = shelf.open("a").expect("open"),
+                2 => device.deep_flush().expect("deep flush"),
+                3..=5 => {
+                    device.write(at, &data).expect("write");
+                    model[range].copy_from_slice(&data);
+                }
+                _ => {
+                    let reader = if random.bool() { &device } else { &viewer };
+                    reader.read(at, &mut data).expect("read");
+                    assert!(data == model[range], "SEED={seed}, step {step}");
+                }
+            }
+        }
+        drop((device, shelf));
+        let device = open(home.path(), Absent::Emulate).open("a").expect("open anew");
+        assert!(read(&*device, 0, model.len()) == model, "SEED={seed}");
+    }
+}
+
+#[test]
+fn where_nothing_maps_synchronously_the_caller_chooses_and_the_mapping_says_what_became_of_it() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    if is_real(home.path()) {
+        println!("skipped: the temporary directory is on persistent memory");
+        return;
+    }
+    let refused = PmemShelf::open(home.path(), PmemOptions::default()).expect_err("no persistent memory");
+    assert!(matches!(refused, DeviceError::NotPersistentMemory { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(["MAP_SYNC", "ndctl", "dax=always", "emulation"].iter().all(|word| text.contains(word)), "{text}");
+
+    let lines = open(home.path(), Absent::Emulate);
+    let found = lines.mapping();
+    println!("{found}");
+    assert_eq!((found.synchronous, found.emulated), (false, true));
+    assert_eq!((found.granularity, found.durability), (Granularity::Line, Durability::Emulated));
+    assert_eq!(found.write_back == "none", found.domain == Domain::Eadr);
+    let device = lines.create("a", BLOCK).expect("create");
+    assert_eq!((device.block_bytes(), device.atom_bytes(), device.is_inline()), (8, 8, true));
+    assert_eq!(device.durability(), Durability::Emulated);
+    drop((lines, device));
+
+    let pages = open(home.path(), Absent::Pages);
+    let found = pages.mapping();
+    println!("{found}");
+    assert_eq!((found.synchronous, found.emulated, found.write_back), (false, false, "none"));
+    assert_eq!(found.granularity, Granularity::Page);
+    let device = pages.open("a").expect("open");
+    assert_eq!((device.block_bytes(), device.atom_bytes(), device.is_inline()), (4096, 8, false));
+    assert_eq!(device.durability(), found.durability);
+    assert_ne!(device.durability(), Durability::Emulated);
+}
+
+#[test]
+fn memory_of_the_machine_never_passes_for_persistent() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        println!("skipped: no /dev/shm");
+        return;
+    }
+    let home = tempfile::tempdir_in(memory).expect("temporary directory");
+    assert!(!is_real(home.path()));
+    let by_page = open(home.path(), Absent::Pages).create("a", BLOCK).expect("create");
+    assert_eq!(by_page.durability(), Durability::None);
+    drop(by_page);
+    let by_line = open(home.path(), Absent::Emulate).open("a").expect("open");
+    assert_eq!(by_line.durability(), Durability::Emulated);
+}
+
+#[test]
+fn a_second_writer_of_mapped_devices_is_refused_until_the_last_is_unmapped() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let device = open(home.path(), Absent::Emulate).create("a", BLOCK).expect("create");
+    let second = PmemShelf::open(home.path(), PmemOptions { absent: Absent::Emulate });
+    assert!(matches!(second, Err(DeviceError::Busy { .. })), "{second:?}");
+    drop(device);
+    drop(open(home.path(), Absent::Emulate));
+    let left: Vec<_> =
+        fs::read_dir(home.path()).expect("read").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(left.len(), 2, "the device and the lock, no probe: {left:?}");
+}
+
+/// A device of four pages, the file of which somebody has shortened to two: the others are gone as poisoned ones are.
+fn shortened(directory: &Path, absent: Absent) -> Arc<dyn Device> {
+    let device = open(directory, absent).create("a", 4 * BLOCK).expect("create");
+    device.write_flush(0, &[1; 4 * BLOCK_BYTES]).expect("write");
+    File::options().write(true).open(directory.join("a")).expect("open").set_len(2 * BLOCK).expect("shorten");
+    device
+}
+
+#[test]
+fn a_page_that_is_gone_is_an_error_for_that_page_and_the_others_can_be_read_and_written() {
+    for absent in [Absent::Emulate, Absent::Pages] {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let device = shortened(home.path(), absent);
+        // Twice: found by the fault, then remembered.
+        for turn in 0..2 {
+            let lost = device.read(BLOCK, &mut [0; 2 * BLOCK_BYTES]).expect_err("half of it is gone");
+            let is_it = matches!(&lost, DeviceError::Lost { name, offset: 8192, bytes: 4096 } if name == "a");
+            assert!(is_it, "{absent:?}, turn {turn}: {lost}");
+        }
+        assert_eq!(read(&*device, 0, 2 * BLOCK_BYTES), [1; 2 * BLOCK_BYTES]);
+        device.write_flush(0, &[2; BLOCK_BYTES]).expect("a write elsewhere");
+        assert_eq!(read(&*device, 0, BLOCK_BYTES), [2; BLOCK_BYTES]);
+    }
+}
+
+#[test]
+fn writing_all_of_a_lost_page_makes_it_good_again_and_a_part_does_not() {
+    for is_known in [false, true] {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let device = shortened(home.path(), Absent::Emulate);
+        if is_known {
+            device.read(2 * BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
+        }
+        // More than the page, starting and ending inside others.
+        let (at, bytes) = (2 * BLOCK - 64, BLOCK_BYTES + 64);
+        device.write(at, &vec![3; bytes]).expect("all of a lost page");
+        assert_eq!(read(&*device, at, bytes), vec![3; bytes], "{is_known}");
+        let file = fs::read(home.path().join("a")).expect("read");
+        assert!(file[at as usize..][..bytes].iter().all(|byte| *byte == 3), "{is_known}: through the file");
+
+        for bytes in [8, 512] {
+            let home = tempfile::tempdir().expect("temporary directory");
+            let device = shortened(home.path(), Absent::Emulate);
+            if is_known {
+                device.read(2 * BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
+            }
+            let lost = device.write(2 * BLOCK + 8, &vec![4; bytes]).expect_err("a part");
+            assert!(matches!(lost, DeviceError::Lost { offset: 8192, bytes: 4096, .. }), "{lost}");
+            let later = device.write_flush(0, &[4; 8]).expect_err("as after any failed write");
+            assert!(matches!(later, DeviceError::Poisoned { .. }), "{later}");
+            assert_eq!(read(&*device, 0, 8), [1; 8], "reads go on");
+        }
+    }
+}
+
+#[test]
+fn threads_that_meet_the_same_lost_page_are_all_told() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let device = shortened(home.path(), Absent::Emulate);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for page in [2, 3, 2, 3] {
+                    let lost = device.read(page * BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
+                    assert!(matches!(lost, DeviceError::Lost { offset, .. } if offset == page * BLOCK), "{lost}");
+                }
+                assert_eq!(read(&*device, 0, 64), [1; 64]);
+            });
+        }
+    });
+}
