@@ -1,0 +1,240 @@
+//! A goal: how modules are to be divided between memory, App Direct and nothing, in percent, as ipmctl takes it; and what
+//! a machine's modules give then.
+//!
+//! ```text
+//!   every module:   | Memory Mode, whole GiB | App Direct, whole GiB | reserved and rounding |
+//!   every socket:   App Direct of its modules = one region (interleave set), unless not interleaved
+//! ```
+//!
+//! Refused, with the reason: percents over 100, modules that differ in size or number between sockets, a number of modules
+//! that makes no single interleave set, Memory Mode on modules or machines that do not have it, and a ratio of near to far
+//! memory over the limit.
+//!
+//! The limit is a policy. Hardware accepts 1:1 to 1:16 (advice in ipmctl issue 132); the published experiments stay at
+//! 1:8. It is checked because nothing else does: ipmctl takes `MemoryMode=1` (its issue 95) and the machine then has less
+//! memory than before.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ProvisionError;
+use super::geometry::{GIB, module_bytes, print_bytes};
+use super::machine::{Machine, Series};
+
+/// How much of every module becomes what, in percent; the three make 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Goal {
+    /// Memory Mode: system memory behind a cache of DRAM. Lost when the power goes.
+    pub memory: u32,
+    /// App Direct: persistent regions.
+    pub app_direct: u32,
+    /// Left alone.
+    pub reserved: u32,
+    /// Whether the modules of a socket are one region; else each is its own.
+    pub interleaved: bool,
+}
+
+impl Goal {
+    /// Reads `memory=50,app-direct=50`. What is not named: App Direct gets the rest, or if it is named, reserved does.
+    ///
+    /// Errors: [`ProvisionError::Malformed`], also for percents over 100 in sum.
+    pub fn parse(text: &str) -> Result<Goal, ProvisionError> {
+        let malformed = |what: String| {
+            ProvisionError::Malformed(format!(
+                "{what}; a goal is percents, as memory=50,app-direct=50 or app-direct=80,reserved=20"
+            ))
+        };
+        let mut named: BTreeMap<&str, u32> = BTreeMap::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').ok_or_else(|| malformed(format!("\"{part}\" has no percent")))?;
+            let key = match key.trim() {
+                "memory" | "memory-mode" => "memory",
+                key @ ("app-direct" | "reserved") => key,
+                other => return Err(malformed(format!("\"{other}\" is none of memory, app-direct, reserved"))),
+            };
+            let digits = value.trim().trim_end_matches('%');
+            let percent = digits.parse::<u32>().ok().filter(|percent| *percent <= 100);
+            let percent = percent.ok_or_else(|| malformed(format!("\"{value}\" is no percent from 0 to 100")))?;
+            if named.insert(key, percent).is_some() {
+                return Err(malformed(format!("{key} is given twice")));
+            }
+        }
+        if named.is_empty() {
+            return Err(malformed("the goal is empty".into()));
+        }
+        let sum: u32 = named.values().sum();
+        if sum > 100 {
+            return Err(malformed(format!("the percents make {sum}, more than 100")));
+        }
+        let rest = 100 - sum;
+        let of = |key: &str| named.get(key).copied();
+        let app_direct = of("app-direct").unwrap_or(rest);
+        let reserved = of("reserved").unwrap_or(0) + if of("app-direct").is_some() { rest } else { 0 };
+        Ok(Goal { memory: of("memory").unwrap_or(0), app_direct, reserved, interleaved: true })
+    }
+
+    /// The command that asks the firmware for it.
+    pub fn command(&self) -> Vec<String> {
+        let kind = if self.interleaved { "AppDirect" } else { "AppDirectNotInterleaved" };
+        let mut words = vec!["ipmctl".to_owned(), "create".into(), "-f".into(), "-goal".into()];
+        words.push(format!("MemoryMode={}", self.memory));
+        words.push(format!("PersistentMemoryType={kind}"));
+        if self.reserved > 0 {
+            words.push(format!("Reserved={}", self.reserved));
+        }
+        words
+    }
+}
+
+/// What a goal makes of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// System memory in Memory Mode, bytes; 0 without.
+    pub(super) far: u64,
+    /// DRAM, its cache.
+    pub(super) near: u64,
+    /// Regions in App Direct: modules in each, and bytes.
+    pub(super) regions: Vec<(u64, u64)>,
+    /// Bytes of all modules as printed on them.
+    pub(super) printed: u64,
+    /// Bytes that become neither.
+    pub(super) unused: u64,
+}
+
+/// Checks a goal against a machine.
+pub(super) fn outcome(machine: &Machine, goal: &Goal, ratio_limit: u32) -> Result<Outcome, ProvisionError> {
+    let sockets = sockets(machine)?;
+    check_modes(machine, goal)?;
+    let (_, modules) = sockets.first_key_value().expect("sockets() refuses a machine without modules");
+    let per_module = module_bytes(modules[0]);
+    let part = |percent: u32| (u128::from(per_module) * u128::from(percent) / 100) as u64 / GIB * GIB;
+    let (memory, direct) = (part(goal.memory), part(goal.app_direct));
+    for (name, percent, bytes) in [("memory", goal.memory, memory), ("app-direct", goal.app_direct, direct)] {
+        if percent > 0 && bytes == 0 {
+            let least = (GIB * 100).div_ceil(per_module);
+            return Err(ProvisionError::refused(
+                format!("{name}={percent} is less than 1 GiB of a module, the unit of goals"),
+                format!("ask for {name}={least} or more"),
+            ));
+        }
+    }
+    let count: u64 = sockets.values().map(|modules| modules.len() as u64).sum();
+    let printed: u64 = sockets.values().flatten().sum();
+    let far = memory * count;
+    let near = if far > 0 { check_ratio(machine, far, goal, ratio_limit)? } else { machine.dram_bytes.unwrap_or(0) };
+    let regions = match (direct, goal.interleaved) {
+        (0, _) => Vec::new(),
+        (_, true) => sockets.values().map(|modules| (modules.len() as u64, direct * modules.len() as u64)).collect(),
+        (_, false) => vec![(1, direct); count as usize],
+    };
+    Ok(Outcome { far, near, regions, printed, unused: printed - count * (memory + direct) })
+}
+
+/// The sizes of the modules of each socket, all known and alike.
+fn sockets(machine: &Machine) -> Result<BTreeMap<u32, Vec<u64>>, ProvisionError> {
+    let mut sockets: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for module in &machine.modules {
+        let bytes = module.bytes.ok_or_else(|| {
+            ProvisionError::refused(
+                format!("the size of module {} is not known", module.name),
+                "run as root, so that the firmware's tables can be read, or describe the machine: --modules 6x128GiB --dram 192GiB --sockets 2",
+            )
+        })?;
+        sockets.entry(module.socket.unwrap_or(0)).or_default().push(bytes);
+    }
+    let sizes: Vec<u64> = sockets.values().flatten().copied().collect();
+    let (Some(first), Some(least), Some(most)) = (sizes.first(), sizes.iter().min(), sizes.iter().max()) else {
+        return Err(ProvisionError::refused(
+            "there is no persistent-memory module",
+            "plug some in, or describe a machine that has some: --modules 6x128GiB --dram 192GiB --sockets 2",
+        ));
+    };
+    if least != most {
+        return Err(ProvisionError::refused(
+            format!("modules of different sizes, {} and {}", print_bytes(*least), print_bytes(*most)),
+            "a goal and an interleave set take modules of one kind: use equal modules",
+        ));
+    }
+    let numbers: Vec<usize> = sockets.values().map(Vec::len).collect();
+    let (fewest, most) = (numbers.iter().min().copied().unwrap_or(0), numbers.iter().max().copied().unwrap_or(0));
+    if fewest != most {
+        let (socket, _) =
+            sockets.iter().find(|(_, modules)| modules.len() == fewest).expect("the minimum is one of them");
+        return Err(ProvisionError::refused(
+            format!(
+                "socket {socket} has {fewest} modules of {}, another has {most}: one is missing or broken",
+                print_bytes(*first)
+            ),
+            "ndctl list -D and ipmctl show -dimm list them; fit the same number at each socket",
+        ));
+    }
+    if matches!(most, 5 | 7)
+        || most > 8
+        || (most > 6 && machine.modules.iter().any(|module| module.series() == Some(Series::S100)))
+    {
+        return Err(ProvisionError::refused(
+            format!("{most} modules at a socket make no single interleave set: one is missing, or one too many"),
+            "fit 1, 2, 3, 4 or 6 modules (8 from the 200 series on) at each socket",
+        ));
+    }
+    Ok(sockets)
+}
+
+/// Whether this machine has the modes asked for, and the tool that sets them.
+fn check_modes(machine: &Machine, goal: &Goal) -> Result<(), ProvisionError> {
+    let app_direct_only = "leave --goal away: regions that are there can be divided into namespaces without one";
+    if let Some(module) = machine.modules.iter().find(|module| module.series().is_none()) {
+        return Err(ProvisionError::refused(
+            format!("module {} takes no goal: that is a property of Intel Optane modules", module.name),
+            app_direct_only,
+        ));
+    }
+    if !machine.has_tool("ipmctl") {
+        return Err(ProvisionError::refused(
+            "ipmctl is not installed, and nothing else can set a goal",
+            format!("install ipmctl; or {app_direct_only}"),
+        ));
+    }
+    if goal.memory > 0 && machine.modules.iter().any(|module| module.series() == Some(Series::S300)) {
+        return Err(ProvisionError::refused(
+            "300 series modules are App Direct only: ipmctl refuses Memory Mode on them (its issue 222)",
+            "ask for app-direct=100; for a large memory use device-DAX as system memory (daxctl reconfigure-device --mode=system-ram)",
+        ));
+    }
+    Ok(())
+}
+
+/// The DRAM, if the far memory is a sensible multiple of it.
+fn check_ratio(machine: &Machine, far: u64, goal: &Goal, limit: u32) -> Result<u64, ProvisionError> {
+    let near = machine.dram_bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        ProvisionError::refused("how much DRAM there is is not known", "run as root, or say it: --dram 192GiB")
+    })?;
+    let ratio = format!("1:{}.{}", far / near, far % near * 10 / near);
+    if u128::from(far) > u128::from(near) * u128::from(limit) {
+        let most = (u128::from(near) * u128::from(limit) * u128::from(goal.memory) / u128::from(far)) as u32;
+        let smaller = if most > 0 { format!("memory={most} at most") } else { "no Memory Mode".into() };
+        return Err(ProvisionError::refused(
+            format!(
+                "Memory Mode would put {} behind {} of DRAM, {ratio}, over the limit of 1:{limit}",
+                print_bytes(far),
+                print_bytes(near)
+            ),
+            format!(
+                "the DRAM is a direct-mapped cache then: the more far memory shares it, the more of what is in use evicts each other.\n  \
+                 Ask for {smaller}, fit more DRAM, or raise the limit: --ratio-limit 16 is the most hardware is said to take"
+            ),
+        ));
+    }
+    if far < near {
+        return Err(ProvisionError::refused(
+            format!(
+                "Memory Mode would leave {} of memory where there are {} of DRAM now, {ratio}",
+                print_bytes(far),
+                print_bytes(near)
+            ),
+            "the DRAM becomes a cache and does not count as memory any more: ask for more memory=, or for none",
+        ));
+    }
+    Ok(near)
+}

@@ -1,0 +1,321 @@
+//! A machine as it was found: memory, persistent memory, disks, mounts. Plain data, as `terrace tier list --json` prints it.
+//!
+//! A [`Machine`] comes from a root of `/sys` and `/proc` ([`Machine::read`]), from a file that was written elsewhere, or
+//! is invented from a few numbers ([`crate::provision::Hypothesis`]). A field that a machine does not tell is `None` or empty;
+//! nothing is filled in with a guess.
+
+use serde::{Deserialize, Serialize};
+
+/// What a machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// NUMA nodes, by number.
+    pub nodes: Vec<Node>,
+    /// DRAM as its firmware reports it, in bytes; in Memory Mode the operating system does not see it.
+    pub dram_bytes: Option<u64>,
+    /// Persistent-memory modules.
+    pub modules: Vec<Module>,
+    /// Regions: persistent memory that is addressable, each an interleave set of modules.
+    pub regions: Vec<Region>,
+    /// Namespaces: parts of regions with a mode.
+    pub namespaces: Vec<Namespace>,
+    /// Character devices of device-DAX, also those of CXL memory.
+    pub dax: Vec<DaxDevice>,
+    /// Block devices.
+    pub disks: Vec<Disk>,
+    /// Mounted file systems that lie on block devices.
+    pub mounts: Vec<Mount>,
+    /// Which of ipmctl, ndctl, mkfs.xfs and mkfs.ext4 are installed.
+    pub tools: Vec<String>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its number.
+    pub id: u32,
+    /// Its processors as Linux lists them, `0-23,48-71`; empty for a node that is memory only.
+    pub cpus: String,
+    /// Memory in bytes.
+    pub bytes: u64,
+    /// Of that, free.
+    pub free_bytes: u64,
+    /// Distance to each node, itself included, as the firmware tells it; 10 is local.
+    pub distances: Vec<u32>,
+}
+
+impl Node {
+    /// Whether it is memory without processors: CXL memory, or persistent memory used as system memory.
+    pub fn is_far_memory(&self) -> bool {
+        self.cpus.is_empty() && self.bytes > 0
+    }
+}
+
+/// A persistent-memory module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// The kernel's name, `nmem0`.
+    pub name: String,
+    /// Socket it is plugged in at, where the firmware tells.
+    pub socket: Option<u32>,
+    /// Size in bytes as printed on it, where the firmware tells (reading that needs root).
+    pub bytes: Option<u64>,
+    /// Part number, where the firmware tells.
+    pub part: Option<String>,
+    /// What it can keep of labels, without which a region cannot be divided.
+    pub labels: Labels,
+    /// How often power was lost before it was ready; `None` where the module does not count.
+    pub dirty_shutdowns: Option<u64>,
+}
+
+/// Whether a module has a label area.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Labels {
+    /// It has none.
+    #[default]
+    None,
+    /// It has one that was never written.
+    Blank,
+    /// It is in use.
+    Ready,
+}
+
+/// A generation of Intel Optane persistent memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Series {
+    /// 100 series, Cascade Lake: up to 6 modules a socket.
+    #[serde(rename = "100")]
+    S100,
+    /// 200 series, Cooper Lake and Ice Lake: up to 8 modules a socket.
+    #[serde(rename = "200")]
+    S200,
+    /// 300 series, Sapphire Rapids: App Direct only.
+    #[serde(rename = "300")]
+    S300,
+}
+
+impl Series {
+    /// From the first letters of a part number: NMA, NMB and NMC are the generations in order (Intel part numbers).
+    pub fn of_part(part: &str) -> Option<Series> {
+        match part.get(..3)? {
+            "NMA" => Some(Series::S100),
+            "NMB" => Some(Series::S200),
+            "NMC" => Some(Series::S300),
+            _ => None,
+        }
+    }
+
+    /// `100`, `200` or `300`.
+    pub fn number(self) -> u32 {
+        match self {
+            Series::S100 => 100,
+            Series::S200 => 200,
+            Series::S300 => 300,
+        }
+    }
+}
+
+impl Module {
+    /// Its generation, where the part number tells; other makes have none.
+    pub fn series(&self) -> Option<Series> {
+        self.part.as_deref().and_then(Series::of_part)
+    }
+}
+
+/// Persistent memory that is addressable: one interleave set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// The kernel's name, `region0`.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Of that, in no namespace.
+    pub free_bytes: u64,
+    /// Modules it is interleaved over.
+    pub modules: Vec<String>,
+    /// A namespace's size is a multiple of this, in bytes.
+    pub align: u64,
+    /// NUMA node, where the firmware tells.
+    pub node: Option<u32>,
+    /// Whether it can be divided: its modules keep labels.
+    pub labels: bool,
+    /// `persistence_domain` as the kernel says it; empty where it says nothing.
+    pub persistence_domain: String,
+}
+
+impl Region {
+    /// What happens to stores when the power fails, and what a program has to do; unknown is treated as ADR.
+    pub fn verdict(&self) -> &'static str {
+        match self.persistence_domain.as_str() {
+            "cpu_cache" => "eADR: stores are safe in the cache, only a fence is needed",
+            "memory_controller" => "ADR: lines are written back, then a fence",
+            _ => "unknown, treated as ADR: lines are written back, then a fence",
+        }
+    }
+
+    /// `ADR`, `eADR` or `unknown`.
+    pub fn domain(&self) -> &'static str {
+        match self.persistence_domain.as_str() {
+            "cpu_cache" => "eADR",
+            "memory_controller" => "ADR",
+            _ => "unknown",
+        }
+    }
+}
+
+/// Modes of a namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NamespaceMode {
+    /// A block device whose file systems map their files directly: what a journal wants.
+    Fsdax,
+    /// A character device to map as a whole.
+    Devdax,
+    /// A block device whose sectors are written whole or not at all (BTT); it cannot be mapped.
+    Sector,
+    /// A block device without metadata; on most kernels it cannot be mapped.
+    #[default]
+    Raw,
+}
+
+impl NamespaceMode {
+    /// As ndctl calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NamespaceMode::Fsdax => "fsdax",
+            NamespaceMode::Devdax => "devdax",
+            NamespaceMode::Sector => "sector",
+            NamespaceMode::Raw => "raw",
+        }
+    }
+
+    /// From ndctl's name.
+    pub fn parse(name: &str) -> Option<NamespaceMode> {
+        [NamespaceMode::Fsdax, NamespaceMode::Devdax, NamespaceMode::Sector, NamespaceMode::Raw]
+            .into_iter()
+            .find(|mode| mode.as_str() == name)
+    }
+}
+
+/// A part of a region.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// The kernel's name, `namespace0.0`.
+    pub name: String,
+    /// Its region.
+    pub region: String,
+    /// What it is.
+    pub mode: NamespaceMode,
+    /// Bytes of the region it takes.
+    pub bytes: u64,
+    /// Bytes that are left for data, where a driver has it.
+    pub usable_bytes: Option<u64>,
+    /// Its device, `pmem0` or `dax0.0`, where a driver has it.
+    pub device: Option<String>,
+}
+
+/// A character device of device-DAX.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaxDevice {
+    /// The kernel's name, `dax0.0`.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// The node it becomes when it is used as system memory.
+    pub target_node: Option<u32>,
+    /// Its driver: `device_dax` to be mapped, `kmem` as system memory.
+    pub driver: Option<String>,
+}
+
+/// A block device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// The kernel's name, `nvme0n1`.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Whether the kernel takes it for a rotating disk; virtual disks often say so.
+    pub rotational: bool,
+    /// Model, where it has one.
+    pub model: Option<String>,
+    /// `write back`: it has a volatile cache that a flush empties; `write through`: it has none.
+    pub write_cache: Option<String>,
+    /// The I/O scheduler in use.
+    pub scheduler: Option<String>,
+    /// Whether files on it can be mapped directly.
+    pub dax: bool,
+}
+
+/// A mounted file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// What is mounted, `/dev/pmem0`.
+    pub source: String,
+    /// Where.
+    pub path: String,
+    /// `xfs`, `ext4`, ...
+    pub kind: String,
+    /// Its `dax` option as mounted: `always`, `inode`, `never`, or empty where there is none.
+    pub dax: String,
+    /// Whether files on it can be mapped so that a store needs no system call to persist (`MAP_SYNC`).
+    pub synchronous: Synchronous,
+}
+
+/// Whether a file system maps its files synchronously.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Synchronous {
+    /// Not at all.
+    #[default]
+    No,
+    /// Files with the attribute do (`chattr +x`, `xfs_io -c 'chattr +x'`); mount with `dax=always` for all of them.
+    PerFile,
+    /// All files do.
+    Yes,
+}
+
+impl Machine {
+    /// Whether a tool is installed.
+    pub fn has_tool(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool == name)
+    }
+
+    /// Where a block device is mounted.
+    pub fn mount_of(&self, device: &str) -> Option<&Mount> {
+        self.mounts.iter().find(|mount| mount.source.strip_prefix("/dev/") == Some(device))
+    }
+
+    /// The namespaces of a region.
+    pub fn namespaces_of(&self, region: &str) -> impl Iterator<Item = &Namespace> {
+        let region = region.to_owned();
+        self.namespaces.iter().filter(move |namespace| namespace.region == region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_cpu_cache_is_eadr_and_whatever_else_is_treated_as_adr() {
+        let region = |domain: &str| Region { persistence_domain: domain.into(), ..Region::default() };
+        assert_eq!(region("cpu_cache").domain(), "eADR");
+        assert_eq!(region("memory_controller").domain(), "ADR");
+        for other in ["", "unknown", "cpu_cache memory_controller", "CPU_CACHE"] {
+            assert_eq!(region(other).domain(), "unknown", "{other:?}");
+            assert!(region(other).verdict().contains("treated as ADR"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_number_tells_the_generation_and_another_make_has_none() {
+        let series = |part: &str| Series::of_part(part).map(Series::number);
+        assert_eq!(series("NMA1XXD128GPS"), Some(100));
+        assert_eq!(series("NMB1XXD256GPS"), Some(200));
+        assert_eq!(series("NMC2XXD128GPS"), Some(300));
+        assert_eq!(series("18ASF2G72PF12G6V21AB"), None);
+        assert_eq!(series(""), None);
+    }
+}

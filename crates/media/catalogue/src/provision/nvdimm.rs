@@ -1,0 +1,197 @@
+//! Persistent memory as `libnvdimm` shows it, and modules as the firmware's tables describe them.
+//!
+//! ```text
+//!   bus/nd/devices/nmem0        a module; nfit/phys_id is the handle of its SMBIOS entry, nfit/handle says the socket
+//!                 /region0      an interleave set; mapping0 = "nmem0,offset,bytes,position"
+//!                 /namespace0.0 a part of region 0; holder names what lies on it:
+//!                 /pfn0.0         fsdax: block/pmem0
+//!                 /dax0.0         devdax: dax0.1
+//!                 /btt0.0         sector: block/pmem0.2s
+//!   firmware/dmi/entries/17-N/raw   one memory device (SMBIOS 3.2, type 17); readable by root
+//! ```
+//!
+//! Nothing here decides anything.
+
+use super::machine::{Labels, Module, Namespace, NamespaceMode, Region};
+use super::read::Tree;
+
+/// A namespace's size is a multiple of this where the kernel does not say (Linux 5.6 and older, 2 MiB for each module).
+const ALIGN_OLD: u64 = 2 << 20;
+
+/// A memory device of the firmware's tables.
+pub(super) struct Dimm {
+    handle: u64,
+    bytes: u64,
+    part: String,
+    persistent: bool,
+}
+
+/// Reads the firmware's tables; empty without the right to.
+pub(super) fn firmware(sys: &Tree) -> Vec<Dimm> {
+    let all = sys.at("firmware/dmi/entries");
+    let entries = all.names().into_iter().filter(|name| name.starts_with("17-"));
+    entries.filter_map(|name| parse_dimm(&std::fs::read(all.0.join(name).join("raw")).ok()?)).collect()
+}
+
+/// SMBIOS 3.2, 7.18 Memory Device: length 1h, handle 2h, size Ch, part number 1Ah, extended size 1Ch, technology 28h.
+fn parse_dimm(raw: &[u8]) -> Option<Dimm> {
+    let length = usize::from(*raw.get(1)?);
+    let fixed = raw.get(..length)?;
+    let word = |at: usize| Some(u64::from(u16::from_le_bytes(fixed.get(at..at + 2)?.try_into().ok()?)));
+    let bytes = match word(0x0c)? {
+        // Not installed, or unknown.
+        0 | 0xffff => return None,
+        0x7fff => u64::from(u32::from_le_bytes(fixed.get(0x1c..0x20)?.try_into().ok()?) & 0x7fff_ffff) << 20,
+        size if size & 0x8000 != 0 => (size & 0x7fff) << 10,
+        size => size << 20,
+    };
+    // Technologies 4 to 7 keep their content: NVDIMM-N, -F, -P, Intel Optane persistent memory.
+    let persistent = fixed.get(0x28).is_some_and(|technology| (4..=7).contains(technology));
+    let strings = raw.get(length..)?.split(|byte| *byte == 0);
+    let part = match *fixed.get(0x1a)? {
+        0 => String::new(),
+        number => {
+            strings.skip(usize::from(number) - 1).map(|text| String::from_utf8_lossy(text).trim().to_owned()).next()?
+        }
+    };
+    Some(Dimm { handle: word(2)?, bytes, part, persistent })
+}
+
+/// Sum of what is no persistent memory; `None` where the tables cannot be read.
+pub(super) fn dram_bytes(dimms: &[Dimm]) -> Option<u64> {
+    let sum: u64 = dimms.iter().filter(|dimm| !dimm.persistent).map(|dimm| dimm.bytes).sum();
+    (sum > 0).then_some(sum)
+}
+
+/// The modules.
+pub(super) fn modules(sys: &Tree, dimms: &[Dimm]) -> Vec<Module> {
+    let all = sys.at("bus/nd/devices");
+    let read = |name: String| {
+        let module = all.at(&name);
+        let commands = module.text("commands").unwrap_or_default();
+        let flags = module.text("flags").unwrap_or_default();
+        let has = |text: &str, word: &str| text.split_whitespace().any(|one| one == word);
+        let labels = match (has(&commands, "set_data"), has(&flags, "label")) {
+            (true, true) => Labels::Ready,
+            (true, false) => Labels::Blank,
+            (false, _) => Labels::None,
+        };
+        let handle = module.number("nfit/phys_id");
+        let dimm = dimms.iter().find(|dimm| dimm.persistent && Some(dimm.handle) == handle);
+        Module {
+            // ACPI 6.3, 9.20.3 NVDIMM device handle: bits 15:12 are the socket.
+            socket: module.number("nfit/handle").map(|handle| ((handle >> 12) & 0xf) as u32),
+            bytes: dimm.map(|dimm| dimm.bytes),
+            part: dimm.map(|dimm| dimm.part.clone()).filter(|part| !part.is_empty()),
+            labels,
+            dirty_shutdowns: module.number("nfit/dirty_shutdown"),
+            name,
+        }
+    };
+    all.numbered("nmem").into_iter().map(read).collect()
+}
+
+/// The regions that keep their content.
+pub(super) fn regions(sys: &Tree, modules: &[Module]) -> Vec<Region> {
+    let all = sys.at("bus/nd/devices");
+    let read = |name: String| {
+        let region = all.at(&name);
+        if region.text("devtype").is_some_and(|kind| kind != "nd_pmem") {
+            return None;
+        }
+        let ways = region.number("mappings").unwrap_or(1).clamp(1, 64);
+        let mapping = |at: u64| Some(region.text(&format!("mapping{at}"))?.split(',').next()?.to_owned());
+        let members: Vec<String> = (0..ways).filter_map(mapping).collect();
+        let keeps =
+            |member: &String| modules.iter().any(|module| module.name == *member && module.labels != Labels::None);
+        Some(Region {
+            bytes: region.number("size").unwrap_or(0),
+            free_bytes: free_bytes(&region),
+            align: region.number("align").unwrap_or(ALIGN_OLD * ways),
+            node: region.number("numa_node").and_then(|node| u32::try_from(node).ok()),
+            labels: !members.is_empty() && members.iter().all(keeps),
+            persistence_domain: region.text("persistence_domain").unwrap_or_default(),
+            modules: members,
+            name,
+        })
+    };
+    all.numbered("region").into_iter().filter_map(read).collect()
+}
+
+/// A region without labels (`nstype` 4) is one namespace as a whole, and nothing of it is free whatever the kernel says.
+fn free_bytes(region: &Tree) -> u64 {
+    match region.number("nstype") {
+        Some(4) => 0,
+        _ => region.number("available_size").unwrap_or(0),
+    }
+}
+
+/// The namespaces that have a size; the kernel also shows the one that would be made next.
+pub(super) fn namespaces(sys: &Tree) -> Vec<Namespace> {
+    let all = sys.at("bus/nd/devices");
+    let read = |name: String| {
+        let namespace = all.at(&name);
+        let bytes = namespace.number("size").filter(|bytes| *bytes > 0)?;
+        let mode = match namespace.text("mode").as_deref() {
+            Some("memory") => NamespaceMode::Fsdax,
+            Some("dax") => NamespaceMode::Devdax,
+            Some("safe") => NamespaceMode::Sector,
+            _ => NamespaceMode::Raw,
+        };
+        let number = name.strip_prefix("namespace")?;
+        let holder = namespace.text("holder").filter(|holder| !holder.is_empty());
+        let holds = all.at(holder.as_deref().unwrap_or(&name));
+        let device = holds.at("block").names().into_iter().next().or_else(|| holds.numbered("dax").into_iter().next());
+        Some(Namespace {
+            region: format!("region{}", number.split('.').next()?),
+            mode,
+            bytes,
+            usable_bytes: if holder.is_some() { holds.number("size") } else { device.as_ref().map(|_| bytes) },
+            device,
+            name,
+        })
+    };
+    all.numbered("namespace").into_iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(size: u16, extended: u32, technology: u8, part: &str) -> Vec<u8> {
+        let mut raw = vec![0u8; 0x54];
+        raw[0] = 17;
+        raw[1] = 0x54;
+        raw[2..4].copy_from_slice(&0x1100u16.to_le_bytes());
+        raw[0x0c..0x0e].copy_from_slice(&size.to_le_bytes());
+        raw[0x1a] = 2;
+        raw[0x1c..0x20].copy_from_slice(&extended.to_le_bytes());
+        raw[0x28] = technology;
+        raw.extend_from_slice(b"CPU0_A1\0");
+        raw.extend_from_slice(part.as_bytes());
+        raw.extend_from_slice(b"\0\0");
+        raw
+    }
+
+    #[test]
+    fn a_memory_device_of_the_firmware_tells_its_size_kind_and_part_number() {
+        let optane = parse_dimm(&entry(0x7fff, 128 << 10, 7, "NMA1XXD128GPS ")).expect("installed");
+        assert_eq!((optane.bytes, optane.persistent, optane.handle), (128 << 30, true, 0x1100));
+        assert_eq!(optane.part, "NMA1XXD128GPS");
+        let dram = parse_dimm(&entry(16 << 10, 0, 3, "M393A2K43CB2")).expect("installed");
+        assert_eq!((dram.bytes, dram.persistent), (16 << 30, false));
+        assert_eq!(parse_dimm(&entry(0x8000 | 512, 0, 3, "X")).expect("installed").bytes, 512 << 10);
+        assert!(parse_dimm(&entry(0, 0, 3, "X")).is_none(), "an empty slot");
+    }
+
+    #[test]
+    fn a_table_entry_cut_anywhere_is_left_out_and_never_a_panic() {
+        let whole = entry(0x7fff, 128 << 10, 7, "NMA1XXD128GPS");
+        for length in 0..0x54 {
+            assert!(parse_dimm(&whole[..length]).is_none(), "{length} bytes");
+        }
+        assert!(
+            (0x54..whole.len()).all(|length| parse_dimm(&whole[..length]).is_none_or(|dimm| dimm.bytes == 128 << 30))
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! A machine read from its `/sys` and `/proc`, below any root: `/` of this machine, a copied tree, a test's.
+//!
+//! An attribute that is missing, unreadable or not as expected is a field without a value: kernels differ in what they
+//! show, and some attributes need root. Only a root without any `/sys` is an error, since it is no machine.
+
+use std::path::{Path, PathBuf};
+
+use super::ProvisionError;
+use super::machine::{DaxDevice, Disk, Machine, Mount, Node, Synchronous};
+use super::nvdimm;
+
+/// Tools that plans use.
+const TOOLS: [&str; 4] = ["ipmctl", "ndctl", "mkfs.xfs", "mkfs.ext4"];
+
+/// Block devices that hold nothing of their own: memory, and files shown as disks.
+const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "fd"];
+
+impl Machine {
+    /// Reads what is below `root`, which is `/` for the machine this runs on.
+    ///
+    /// Errors: [`ProvisionError::Unreadable`] where there is no `/sys`.
+    pub fn read(root: &Path) -> Result<Machine, ProvisionError> {
+        let sys = Tree(root.join("sys"));
+        std::fs::read_dir(&sys.0)
+            .map_err(|source| ProvisionError::Unreadable { path: sys.0.display().to_string(), source })?;
+        let disks = disks(&sys);
+        let memory = nvdimm::firmware(&sys);
+        let modules = nvdimm::modules(&sys, &memory);
+        Ok(Machine {
+            nodes: nodes(&sys),
+            dram_bytes: nvdimm::dram_bytes(&memory),
+            regions: nvdimm::regions(&sys, &modules),
+            namespaces: nvdimm::namespaces(&sys),
+            modules,
+            dax: dax_devices(&sys),
+            mounts: mounts(&root.join("proc/mounts"), &disks),
+            disks,
+            tools: tools(root),
+        })
+    }
+}
+
+/// A directory of attributes.
+pub(super) struct Tree(pub(super) PathBuf);
+
+impl Tree {
+    /// A directory below.
+    pub(super) fn at(&self, path: impl AsRef<Path>) -> Tree {
+        Tree(self.0.join(path))
+    }
+
+    /// An attribute without its line end; `None` if it is missing or cannot be read.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        Some(std::fs::read_to_string(self.0.join(name)).ok()?.trim().to_owned())
+    }
+
+    /// An attribute that is a decimal number, or a hexadecimal one with `0x`.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        let text = self.text(name)?;
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
+    }
+
+    /// Names of what is below, sorted: numbers in them by value.
+    pub(super) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_by_key(|name| natural(name));
+        names
+    }
+
+    /// Names below that are a prefix and then a number, as `node0`, `region12` or `namespace0.1`.
+    pub(super) fn numbered(&self, prefix: &str) -> Vec<String> {
+        let is_numbered = |name: &String| {
+            name.strip_prefix(prefix).is_some_and(|rest| {
+                rest.starts_with(|c: char| c.is_ascii_digit()) && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
+            })
+        };
+        self.names().into_iter().filter(is_numbered).collect()
+    }
+}
+
+/// A key that sorts `nvme10` after `nvme2`.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut key = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, tail) = rest.split_at(word);
+        let digits = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(digits);
+        key.push((text.to_owned(), number.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    key
+}
+
+fn nodes(sys: &Tree) -> Vec<Node> {
+    let all = sys.at("devices/system/node");
+    let read = |name: String| {
+        let node = all.at(&name);
+        let memory = node.text("meminfo").unwrap_or_default();
+        Some(Node {
+            id: name.strip_prefix("node")?.parse().ok()?,
+            cpus: node.text("cpulist").unwrap_or_default(),
+            bytes: kilobytes(&memory, "MemTotal:"),
+            free_bytes: kilobytes(&memory, "MemFree:"),
+            distances: node.text("distance")?.split_whitespace().filter_map(|word| word.parse().ok()).collect(),
+        })
+    };
+    all.numbered("node").into_iter().filter_map(read).collect()
+}
+
+/// The figure behind a key of `meminfo`: `Node 0 MemTotal:  1946060 kB`.
+fn kilobytes(text: &str, key: &str) -> u64 {
+    let mut words = text.split_whitespace().skip_while(|word| *word != key).skip(1);
+    words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+fn dax_devices(sys: &Tree) -> Vec<DaxDevice> {
+    let all = sys.at("bus/dax/devices");
+    let read = |name: String| {
+        let device = all.at(&name);
+        let driver = std::fs::read_link(device.0.join("driver")).ok();
+        DaxDevice {
+            bytes: device.number("size").unwrap_or(0),
+            target_node: device.number("target_node").and_then(|node| u32::try_from(node).ok()),
+            driver: driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
+            name,
+        }
+    };
+    all.numbered("dax").into_iter().map(read).collect()
+}
+
+fn disks(sys: &Tree) -> Vec<Disk> {
+    let all = sys.at("block");
+    let holds_something = |name: &String| {
+        !NO_DISKS
+            .iter()
+            .any(|kind| name.strip_prefix(kind).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())))
+    };
+    let read = |name: String| {
+        let disk = all.at(&name);
+        let queue = disk.at("queue");
+        let chosen = |list: String| {
+            let in_brackets = list.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+            in_brackets.map_or(list.clone(), |(chosen, _)| chosen.to_owned())
+        };
+        Disk {
+            // The unit of this attribute is 512 bytes whatever the device's block is (Linux, Documentation/ABI, block).
+            bytes: disk.number("size").unwrap_or(0) * 512,
+            rotational: queue.number("rotational") == Some(1),
+            model: disk.text("device/model").filter(|model| !model.is_empty()),
+            write_cache: queue.text("write_cache"),
+            scheduler: queue.text("scheduler").map(chosen),
+            dax: queue.number("dax") == Some(1),
+            name,
+        }
+    };
+    all.names().into_iter().filter(holds_something).map(read).filter(|disk| disk.bytes > 0).collect()
+}
+
+fn mounts(file: &Path, disks: &[Disk]) -> Vec<Mount> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let read = |line: &str| {
+        let mut words = line.split_whitespace().map(unescape);
+        let (source, path, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let device = source.strip_prefix("/dev/")?.to_owned();
+        let dax = options.split(',').find_map(|option| match option.split_once('=') {
+            Some(("dax", value)) => Some(value.to_owned()),
+            None if option == "dax" => Some("always".to_owned()),
+            _ => None,
+        });
+        let dax = dax.unwrap_or_default();
+        // A partition of a device that maps directly does so too.
+        let direct = disks.iter().any(|disk| disk.dax && is_part_of(&device, &disk.name));
+        let synchronous = match (direct, kind.as_str(), dax.as_str()) {
+            (true, "xfs" | "ext4", "always") => Synchronous::Yes,
+            (true, "xfs" | "ext4", "" | "inode") => Synchronous::PerFile,
+            _ => Synchronous::No,
+        };
+        Some(Mount { source, path, kind, dax, synchronous })
+    };
+    text.lines().filter_map(read).collect()
+}
+
+/// Whether `device` is the disk or a partition of it: `pmem0p1` of `pmem0`, but not `pmem0s`, which is another.
+fn is_part_of(device: &str, disk: &str) -> bool {
+    device.strip_prefix(disk).is_some_and(|rest| {
+        rest.is_empty()
+            || rest.strip_prefix('p').is_some_and(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+    })
+}
+
+/// `/proc/mounts` writes blanks, tabs, line ends and backslashes as three octal digits (fstab(5)).
+fn unescape(word: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(word.to_owned(), |text, (code, character)| text.replace(code, character))
+}
+
+fn tools(root: &Path) -> Vec<String> {
+    let installed =
+        |tool: &&&str| ["usr/sbin", "usr/bin", "sbin", "bin"].iter().any(|dir| root.join(dir).join(**tool).exists());
+    TOOLS.iter().filter(installed).map(|tool| (*tool).to_owned()).collect()
+}
