@@ -14,5 +14,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
+pub mod clock;
+pub mod device;
+pub mod error;
+pub mod medium;
+pub mod model;
+
+pub use budget::Budget;
+pub use clock::{Timing, VirtualClock};
+pub use device::{ModelDevice, ModelShelf};
+pub use error::CatalogueError;
+pub use medium::{Kind, Medium, media};
+pub use model::Model;
+
 pub mod placement;
 pub mod provision;

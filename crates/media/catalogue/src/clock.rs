@@ -1,0 +1,182 @@
+//! Time of modelled media: waited for, or added up.
+//!
+//! *Timed*: the calling thread waits until the deadline of its operation. *Accounted*: nobody waits; each queue has a virtual
+//! time of its own that jumps to the deadline, and what a run took is the largest of them. A queue is one sequence of
+//! operations: an operating-system thread, or whatever the caller says with [`VirtualClock::as_queue`], so that one real
+//! thread can play any number of simulated ones, in an order that it decides and repeats.
+//!
+//! Invariants: virtual time of a queue never goes back; with the order of operations given, it depends on nothing else.
+//!
+//! It does not know what an operation costs.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How the time of a modelled medium passes.
+#[derive(Clone, Debug)]
+pub enum Timing {
+    /// Operations take their time.
+    Timed,
+    /// Operations return at once; the clock adds up what they would have taken.
+    Accounted(Arc<VirtualClock>),
+}
+
+/// Waits longer than this are not spun through from the start.
+///
+/// 20 us is the shortest wait for which giving the processor away is worth its cost: the published Optane SSD, the slowest
+/// medium that is waited for by spinning, answers in 10 us.
+pub const SPIN: Duration = Duration::from_micros(20);
+
+/// How late Linux wakes a sleeper: 50 us of timer slack (prctl(2), PR_SET_TIMERSLACK) and as much for the wake-up of a busy
+/// machine.
+pub const WAKE: Duration = Duration::from_micros(100);
+
+/// What to do with the time that is left until a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The deadline has passed.
+    Done,
+    /// Look at the clock again at once.
+    Spin,
+    /// Let others run, then look again: too long to spin, too short to be woken in time.
+    Yield,
+    /// Sleep this long, then look again.
+    Sleep(Duration),
+}
+
+impl Wait {
+    /// Decides by the time left: spin under [`SPIN`], sleep where a sleeper would wake early enough, yield in between.
+    pub fn of(left: Duration) -> Wait {
+        if left.is_zero() {
+            Wait::Done
+        } else if left < SPIN {
+            Wait::Spin
+        } else if left > SPIN + WAKE {
+            Wait::Sleep(left - SPIN - WAKE)
+        } else {
+            Wait::Yield
+        }
+    }
+}
+
+/// Returns at `deadline` or as soon after it as this thread runs.
+pub fn wait_until(deadline: Instant) {
+    loop {
+        match Wait::of(deadline.saturating_duration_since(Instant::now())) {
+            Wait::Done => return,
+            Wait::Spin => std::hint::spin_loop(),
+            Wait::Yield => std::thread::yield_now(),
+            Wait::Sleep(long) => std::thread::sleep(long),
+        }
+    }
+}
+
+/// Queues of threads that did not say otherwise count from here, out of the way of those that callers number.
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1 << 32);
+
+thread_local! {
+    static OWN: u64 = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
+    static PLAYED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The queue that the calling thread's operations belong to.
+pub fn queue() -> u64 {
+    PLAYED.with(Cell::get).unwrap_or_else(|| OWN.with(|own| *own))
+}
+
+/// Virtual time, per queue, in nanoseconds from 0.
+#[derive(Debug, Default)]
+pub struct VirtualClock {
+    queues: Mutex<BTreeMap<u64, f64>>,
+}
+
+impl VirtualClock {
+    /// A clock at 0 for every queue.
+    pub fn new() -> Arc<VirtualClock> {
+        Arc::new(VirtualClock::default())
+    }
+
+    /// Runs `work` as a part of queue `number` (below 2^32), and answers what it answers.
+    pub fn as_queue<T>(&self, number: u32, work: impl FnOnce() -> T) -> T {
+        struct Back(Option<u64>);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                PLAYED.with(|played| played.set(self.0));
+            }
+        }
+        let _back = Back(PLAYED.with(|played| played.replace(Some(number.into()))));
+        work()
+    }
+
+    /// Nanoseconds that have passed for the calling thread's queue.
+    pub fn now(&self) -> f64 {
+        self.of(queue())
+    }
+
+    /// Nanoseconds that have passed for queue `number`.
+    pub fn now_of(&self, number: u32) -> f64 {
+        self.of(number.into())
+    }
+
+    /// Lets time pass for the calling thread's queue until `nanoseconds`, or not at all if that is over.
+    pub fn advance_to(&self, nanoseconds: f64) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = queues.entry(queue()).or_default();
+        *now = now.max(nanoseconds);
+    }
+
+    /// Nanoseconds that the whole run took: those of the queue for which most passed.
+    pub fn elapsed(&self) -> f64 {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.values().copied().fold(0.0, f64::max)
+    }
+
+    fn of(&self, queue: u64) -> f64 {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).get(&queue).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_under_20_us_spin_and_long_ones_sleep_and_leave_time_to_wake_up() {
+        let us = Duration::from_micros;
+        let cases = [
+            (us(0), Wait::Done),
+            (us(1), Wait::Spin),
+            (us(19), Wait::Spin),
+            (us(20), Wait::Yield),
+            (us(120), Wait::Yield),
+            (us(200), Wait::Sleep(us(80))),
+            (us(2000), Wait::Sleep(us(1880))),
+        ];
+        for (left, wait) in cases {
+            assert_eq!(Wait::of(left), wait, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_after_its_deadline() {
+        for us in [5, 50, 300] {
+            let deadline = Instant::now() + Duration::from_micros(us);
+            wait_until(deadline);
+            assert!(Instant::now() >= deadline);
+        }
+    }
+
+    #[test]
+    fn queues_have_times_of_their_own_that_never_go_back() {
+        let clock = VirtualClock::new();
+        clock.as_queue(1, || clock.advance_to(10.0));
+        clock.as_queue(2, || {
+            clock.advance_to(30.0);
+            clock.advance_to(20.0);
+        });
+        assert_eq!((clock.now_of(1), clock.now_of(2), clock.now(), clock.elapsed()), (10.0, 30.0, 0.0, 30.0));
+    }
+}

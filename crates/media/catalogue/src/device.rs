@@ -1,0 +1,240 @@
+//! A shelf whose devices are slowed to the figures of a medium they are not.
+//!
+//! ```text
+//!   operation ---> budget: deadline ---> the same on the device below ---> wait for the deadline ---> answer
+//! ```
+//!
+//! The time that the device below needs is a part of the modelled time, not added to it. Where it needs longer than the
+//! model says, the operation ends late; that is counted in the budget's [`Traffic`](crate::budget::Traffic), and
+//! [`calibrate`](crate::calibrate()) refuses such a medium before a run.
+//!
+//! Invariants:
+//! 1. The bytes and the errors are those of the device below; an operation that fails does so without waiting.
+//! 2. A write is complete only when its time has passed: the contract's order of calls is kept.
+//! 3. What it says of its durability is [`Durability::Emulated`], whatever lies below.
+//! 4. It is inline where the device below is and the medium is addressed by loads and stores.
+//!
+//! Creating, opening, listing and discarding take their native time (discarding on addressed media: as a write, since
+//! that is how they do it): no figures of these were published.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::device::{Device, DeviceError, Durability, Shelf};
+
+use crate::budget::{Budget, Request};
+use crate::clock::{self, Timing};
+use crate::medium::Direction;
+use crate::model::Model;
+
+/// Places of devices, over all shelves.
+static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
+
+/// What a shelf and its devices have in common.
+#[derive(Debug)]
+struct Modelled {
+    model: Model,
+    budget: Arc<Budget>,
+    timing: Timing,
+}
+
+/// Devices of another shelf, with the timing of a model.
+#[derive(Debug)]
+pub struct ModelShelf {
+    inner: Arc<dyn Shelf>,
+    modelled: Arc<Modelled>,
+}
+
+impl ModelShelf {
+    /// Devices of `inner` that take as long as `model` says, within `budget`, which every shelf on the same modules
+    /// shares. Shelves that share a budget have the same timing; mixing the two kinds makes times that mean nothing.
+    pub fn new(inner: Arc<dyn Shelf>, model: Model, budget: Arc<Budget>, timing: Timing) -> ModelShelf {
+        ModelShelf { inner, modelled: Arc::new(Modelled { model, budget, timing }) }
+    }
+
+    /// What passed through the budget so far.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.modelled.budget
+    }
+
+    /// The model it applies.
+    pub fn model(&self) -> &Model {
+        &self.modelled.model
+    }
+
+    fn slowed(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(ModelDevice::from_parts(inner, Arc::clone(&self.modelled)))
+    }
+}
+
+impl Shelf for ModelShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.slowed(self.inner.create(name, bytes)?))
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.slowed(self.inner.open(name)?))
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.slowed(self.inner.open_read_only(name)?))
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.inner.list()
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.inner.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.rename(from, to)
+    }
+}
+
+/// One device, with the timing of a model.
+#[derive(Debug)]
+pub struct ModelDevice {
+    inner: Arc<dyn Device>,
+    modelled: Arc<Modelled>,
+    place: u64,
+    /// Until when what a queue has staged is on its way.
+    staged: Mutex<HashMap<u64, f64>>,
+}
+
+impl ModelDevice {
+    /// `inner`, taking as long as `model` says within `budget`.
+    pub fn new(inner: Arc<dyn Device>, model: Model, budget: Arc<Budget>, timing: Timing) -> ModelDevice {
+        ModelDevice::from_parts(inner, Arc::new(Modelled { model, budget, timing }))
+    }
+
+    fn from_parts(inner: Arc<dyn Device>, modelled: Arc<Modelled>) -> ModelDevice {
+        // A number, nothing else depends on it.
+        let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
+        ModelDevice { inner, modelled, place, staged: Mutex::default() }
+    }
+
+    /// Does `work`, and is done when `price(now)` says, or later where the work itself takes longer.
+    fn priced(
+        &self,
+        price: impl FnOnce(&Modelled, f64) -> f64,
+        work: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let modelled = &*self.modelled;
+        match &modelled.timing {
+            Timing::Accounted(clock) => {
+                work()?;
+                clock.advance_to(price(modelled, clock.now()));
+            }
+            Timing::Timed => {
+                let budget = &modelled.budget;
+                let deadline = price(modelled, budget.now());
+                work()?;
+                let over = budget.now() - deadline;
+                if over > 0.0 {
+                    budget.note_late(over);
+                } else {
+                    clock::wait_until(budget.moment(deadline));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The deadline of an access that begins now.
+    fn access(&self, direction: Direction, offset: u64, bytes: u64) -> impl FnOnce(&Modelled, f64) -> f64 {
+        let place = self.place;
+        move |modelled, now| {
+            let request = Request::new(place, direction, offset, bytes);
+            modelled.budget.take(&modelled.model, clock::queue(), now, &request)
+        }
+    }
+
+    fn staged(&self) -> MutexGuard<'_, HashMap<u64, f64>> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time of a flush.
+fn flushed(modelled: &Modelled, now: f64) -> f64 {
+    now + modelled.model.flush()
+}
+
+impl Device for ModelDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.inner.block_bytes()
+    }
+
+    fn atom_bytes(&self) -> u32 {
+        self.inner.atom_bytes()
+    }
+
+    fn is_inline(&self) -> bool {
+        self.modelled.model.kind().is_addressed() && self.inner.is_inline()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let price = self.access(Direction::Read, offset, buffer.len() as u64);
+        self.priced(price, || self.inner.read(offset, buffer))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let price = self.access(Direction::Write, offset, data.len() as u64);
+        self.priced(price, || self.inner.write(offset, data))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.priced(flushed, || self.inner.flush())
+    }
+
+    fn deep_flush(&self) -> Result<(), DeviceError> {
+        self.priced(flushed, || self.inner.deep_flush())
+    }
+
+    /// One command, its flush included: drives write through on request, and memory has no other kind of write. It ends when
+    /// what the thread had staged has arrived too.
+    fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let staged = self.staged().remove(&clock::queue()).unwrap_or_default();
+        let own = self.access(Direction::Write, offset, data.len() as u64);
+        let empty = data.is_empty();
+        let price =
+            |modelled: &Modelled, now: f64| if empty { staged.max(now) } else { own(modelled, now.max(staged)) };
+        self.priced(price, || self.inner.write_flush(offset, data))
+    }
+
+    /// On its way from now on, after what the thread staged before; the thread goes on at once. On media behind commands
+    /// a write like any other.
+    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        if !self.modelled.model.kind().is_addressed() {
+            return self.write(offset, data);
+        }
+        let now = match &self.modelled.timing {
+            Timing::Accounted(clock) => clock.now(),
+            Timing::Timed => self.modelled.budget.now(),
+        };
+        self.inner.stage(offset, data)?;
+        let mut staged = self.staged();
+        let before = staged.get(&clock::queue()).copied().unwrap_or_default();
+        let arrives = self.access(Direction::Write, offset, data.len() as u64)(&self.modelled, now.max(before));
+        staged.insert(clock::queue(), arrives);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if !self.modelled.model.kind().is_addressed() {
+            return self.inner.discard(offset, bytes);
+        }
+        let price = self.access(Direction::Write, offset, bytes);
+        self.priced(price, || self.inner.discard(offset, bytes))
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Emulated
+    }
+}

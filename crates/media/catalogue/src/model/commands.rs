@@ -1,0 +1,73 @@
+//! Media behind commands: SSDs and storage networks, as latency, operations a second and bytes a second.
+//!
+//! ```text
+//!   command ---> gate: one after the other, each 1 / IOPS or bytes / bandwidth ---> latency, side by side ---> done
+//! ```
+//!
+//! With few commands under way the latency decides, with many the gate: the number of parallel units inside is thereby
+//! IOPS x latency (Little's law), and need not be known. Figures of IOPS are of 4 KiB; larger commands use up in proportion of
+//! the bandwidth, smaller ones as much as 4 KiB. Several drives of one kind have that many gates' worth, striped.
+
+use super::{Access, needed};
+use crate::CatalogueError;
+use crate::medium::{Direction, Key, Medium};
+
+/// Bytes of the command that figures of IOPS and of latency are of.
+const COMMAND_BYTES: f64 = 4096.0;
+
+#[derive(Clone, Debug)]
+pub(super) struct Commands {
+    read: Side,
+    write: Side,
+    /// Time of a flush, in nanoseconds.
+    pub(super) flush: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Side {
+    latency: f64,
+    /// Nanoseconds of a 4 KiB command at most IOPS, all drives together.
+    every: f64,
+    /// GB/s of one drive: a single command is on one.
+    one: f64,
+    /// GB/s of all.
+    all: f64,
+}
+
+impl Commands {
+    pub(super) fn of(medium: &Medium, modules: u32) -> Result<Commands, CatalogueError> {
+        let modules = f64::from(modules);
+        let side = |latency, iops, bandwidth| {
+            let one = needed(medium, bandwidth)?;
+            let every = 1e9 / (needed(medium, iops)? * modules);
+            Ok::<Side, CatalogueError>(Side { latency: needed(medium, latency)?, every, one, all: one * modules })
+        };
+        Ok(Commands {
+            read: side(Key::ReadLatency, Key::ReadIops, Key::ReadBandwidth)?,
+            write: side(Key::WriteLatency, Key::WriteIops, Key::WriteBandwidth)?,
+            flush: needed(medium, Key::FlushLatency)?,
+        })
+    }
+
+    fn side(&self, access: &Access) -> &Side {
+        match access.direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    pub(super) fn alone(&self, access: &Access) -> f64 {
+        let side = self.side(access);
+        side.latency + (access.bytes as f64 - COMMAND_BYTES).max(0.0) / side.one
+    }
+
+    /// Random commands are counted, sequential ones only weighed: the drive gathers those.
+    pub(super) fn at_least(&self, access: &Access) -> f64 {
+        let side = self.side(access);
+        let weighed = access.bytes as f64 / side.all;
+        match access.pattern {
+            crate::medium::Pattern::Random => weighed.max(side.every),
+            crate::medium::Pattern::Sequential => weighed,
+        }
+    }
+}
