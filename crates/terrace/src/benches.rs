@@ -1,17 +1,62 @@
 //! `terrace bench`: the workloads of the lab, with their results as text on standard output and as JSON in a file.
+//!
+//! Ctrl-C and SIGTERM end a measurement in order: the node and the load are stopped, and folders that nobody asked to keep
+//! are removed; the exit code is then 130, as a shell's. A second signal ends the process at once.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::t4::T4Options;
 use interop::engine;
 
 use crate::cli::{BenchCommand, Bodies, KillArgs, T4Args};
 
+/// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
 /// Runs one of the commands.
 pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
+    if !matches!(command, BenchCommand::T4Load { .. }) {
+        heed_interrupts()?;
+    }
+    match measure(command) {
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("{error}");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        result => result,
+    }
+}
+
+/// From now on a signal to end asks the measurement to.
+pub fn heed_interrupts() -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if interrupt::is_asked() {
+                    std::process::exit(i32::from(INTERRUPTED));
+                }
+                interrupt::ask();
+            }
+        });
+    });
+    Ok(())
+}
+
+fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
     match command {
         BenchCommand::T4(args) => t4(&args),
         BenchCommand::Kill(args) => kill(&args),
@@ -34,6 +79,7 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         },
         data: args.data.clone(),
         keep: args.keep,
+        settings: None,
     })?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! load      senders and receivers over real sockets, and the account of who got what
 //! messages  HL7 messages of realistic size from a seed
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod histogram;
+pub mod interrupt;
 pub mod kill;
 pub mod load;
 pub mod machine;

@@ -24,6 +24,7 @@ use interop::engine::Bodies;
 use interop::history::History;
 use interop::node::Status;
 
+use crate::interrupt;
 use crate::process::Usage;
 
 /// How long a node may take to become ready or to stop. Recovery replays the journal, at worst gigabytes of it.
@@ -55,8 +56,9 @@ pub fn stored_objects(data: &Path) -> anyhow::Result<u64> {
 }
 
 impl Node {
-    /// Starts `program serve` on the data folder `data`, with the production in `data/production`. It is not ready yet.
-    pub fn spawn(program: &Path, data: &Path, bodies: Bodies) -> anyhow::Result<Node> {
+    /// Starts `program serve` on the data folder `data`, with the production in `data/production` and, where one is named, a
+    /// settings file. It is not ready yet.
+    pub fn spawn(program: &Path, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
         let log = File::options().create(true).append(true).open(data.join("node.log"));
         let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
         let child = Command::new(program)
@@ -66,6 +68,7 @@ impl Node {
             .arg("--production")
             .arg(data.join("production"))
             .args(["--bodies", bodies_name(bodies)])
+            .args(settings.into_iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -100,6 +103,7 @@ impl Node {
     /// Waits until the node is ready.
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         while !self.is_ready()? {
+            interrupt::check()?;
             if self.started.elapsed() > PATIENCE {
                 bail!("the node is not ready after {} s:\n{}", PATIENCE.as_secs(), self.log_tail());
             }

@@ -33,6 +33,7 @@ pub use stored::Stored;
 use interop::engine::Bodies;
 
 use crate::histogram::Histogram;
+use crate::interrupt::{self, Interrupted};
 use crate::load::{Load, Plan};
 use crate::node::Node;
 use crate::t4::{self, expect};
@@ -77,6 +78,9 @@ impl Default for KillOptions {
 pub fn run(options: &KillOptions) -> anyhow::Result<KillReport> {
     let mut harness = Harness::new(options)?;
     if let Err(error) = harness.rounds(options.rounds) {
+        if error.is::<Interrupted>() {
+            return Err(error);
+        }
         harness.folder.keep();
         let data = harness.folder.path().display();
         return Err(error.context(format!("seed {}; the node's data is in {data}", options.seed)));
@@ -140,6 +144,7 @@ impl Harness {
 
     fn rounds(&mut self, rounds: usize) -> anyhow::Result<()> {
         for round in 0..rounds {
+            interrupt::check()?;
             self.round().with_context(|| format!("round {round}"))?;
         }
         self.finish().context("after the last round")
@@ -148,7 +153,7 @@ impl Harness {
     /// Starts the node, loads it, kills it.
     fn round(&mut self) -> anyhow::Result<()> {
         let in_recovery = !self.first && self.rng.u32(0..RECOVERY_ROUNDS) == 0;
-        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default())?;
+        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default(), None)?;
         if in_recovery {
             // At any moment of what the last recovery took, which the seed cannot know: it gives the fraction.
             let end = Instant::now() + self.figures.last_recovery.mul_f64(self.rng.f64());
@@ -169,6 +174,7 @@ impl Harness {
     /// Serves the sockets until the node is ready, then points the senders at it.
     fn until_ready(&mut self, node: &mut Node) -> anyhow::Result<()> {
         while !node.is_ready()? {
+            interrupt::check()?;
             if node.age() > PATIENCE {
                 bail!("the node is not ready {} s after its start:\n{}", PATIENCE.as_secs(), node.log_tail());
             }
@@ -222,13 +228,14 @@ impl Harness {
 
     /// Starts the node a last time and lets everything finish.
     fn finish(&mut self) -> anyhow::Result<()> {
-        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default())?;
+        let mut node = Node::spawn(&self.program, self.folder.path(), Bodies::default(), None)?;
         self.until_ready(&mut node)?;
         self.load_for(Duration::from_millis(LAST_MS), &mut node)?;
         self.load.hold();
         let mut seen = self.load.account().counts();
         let mut progress = Instant::now();
         while !(self.load.is_over() && self.load.account().partial() == 0) && progress.elapsed() < PATIENCE {
+            interrupt::check()?;
             self.load.step(Duration::from_millis(20))?;
             let counts = self.load.account().counts();
             if (counts.acknowledged, counts.delivered) != (seen.acknowledged, seen.delivered) {

@@ -17,6 +17,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -27,6 +28,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use super::expect::{INTERFACES, expected};
+use crate::interrupt::{self, Interrupted};
 use crate::load::{Counts, Load, Plan};
 use crate::process::Usage;
 
@@ -246,7 +248,10 @@ impl LoadProcess {
         self.order(&Order::Go)?;
         loop {
             match self.event()? {
-                Event::Progress { acknowledged, delivered } => progress(acknowledged, delivered),
+                Event::Progress { acknowledged, delivered } => {
+                    interrupt::check()?;
+                    progress(acknowledged, delivered);
+                }
                 Event::Result(outcome) => return Ok(*outcome),
                 other => bail!("the load should be running, but said {other:?}"),
             }
@@ -263,7 +268,12 @@ impl LoadProcess {
     fn event(&mut self) -> anyhow::Result<Event> {
         let mut line = String::new();
         if self.events.read_line(&mut line)? == 0 {
-            bail!("the load process has ended: {}", self.child.wait()?);
+            let status = self.child.wait()?;
+            // A terminal sends Ctrl-C to both, and the load may be gone before this process has heard of it.
+            if interrupt::is_asked() || status.signal() == Some(rustix::process::Signal::INT.as_raw()) {
+                return Err(Interrupted.into());
+            }
+            bail!("the load process has ended: {status}");
         }
         serde_json::from_str(&line).with_context(|| format!("the load process said {line:?}"))
     }

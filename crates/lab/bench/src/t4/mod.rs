@@ -37,6 +37,7 @@ pub use load_process::{LoadOptions, Outcome, Quantiles, load};
 pub use production::{service_name, write as write_production};
 pub use report::{Config, Report, Run, demo_table};
 
+use crate::interrupt::{self, Interrupted};
 use crate::machine::{FileSystem, Machine};
 use crate::messages::control_id;
 use crate::node::{self, Node};
@@ -71,6 +72,8 @@ pub struct T4Options {
     pub data: Option<PathBuf>,
     /// Keep the data of a default folder, too.
     pub keep: bool,
+    /// The node's settings, as the text of a `terrace.toml`. Default: none, so the journal is in the data folder.
+    pub settings: Option<String>,
 }
 
 impl Default for T4Options {
@@ -83,6 +86,7 @@ impl Default for T4Options {
             seed: 1,
             data: None,
             keep: false,
+            settings: None,
         }
     }
 }
@@ -90,11 +94,16 @@ impl Default for T4Options {
 /// Runs the workload: starts the node and the load, measures, stops both.
 ///
 /// # Errors
-/// If the node or the load cannot be started, or one of them ends before the run is over. Loss, duplicates and wrong content
-/// are no errors here: they are in the report (`Report::is_clean`).
+/// If the node or the load cannot be started, or one of them ends before the run is over; `Interrupted` where somebody asked
+/// to end. Loss, duplicates and wrong content are no errors here: they are in the report (`Report::is_clean`).
 pub fn run(options: &T4Options) -> anyhow::Result<Report> {
     let mut session = Session::start(options)?;
-    let report = session.measure()?;
+    let report = match session.measure() {
+        Err(error) if session.folder.keep => {
+            return Err(error.context(format!("the node's data is left in {}", session.data().display())));
+        }
+        report => report?,
+    };
     session.stop()?;
     Ok(report)
 }
@@ -167,7 +176,12 @@ impl Session {
         };
         let mut load = LoadProcess::spawn(&program, plan)?;
         production::write(&folder.path.join("production"), plan.services, load.receivers())?;
-        let mut node = Node::spawn(&program, &folder.path, options.bodies)?;
+        let settings = match &options.settings {
+            None => None,
+            Some(text) => Some(write_settings(&folder.path, text)?),
+        };
+        interrupt::check()?;
+        let mut node = Node::spawn(&program, &folder.path, options.bodies, settings.as_deref())?;
         node.wait_until_ready()?;
         load.aim(service_addresses(&node, plan.services)?)?;
         Ok(Session { node: Some(node), load, folder, plan, bodies: options.bodies })
@@ -187,7 +201,12 @@ impl Session {
         });
         let after = Sample::of(node);
         bar.finish_and_clear();
-        let outcome = outcome.with_context(|| format!("the node's log ends with:\n{}", node.log_tail()))?;
+        let outcome = match outcome {
+            Err(error) if !error.is::<Interrupted>() => {
+                return Err(error.context(format!("the node's log ends with:\n{}", node.log_tail())));
+            }
+            outcome => outcome?,
+        };
         let machine = Machine::here();
         let file_system = FileSystem::of(&self.folder.path);
         let config = Config {
@@ -237,6 +256,13 @@ impl Drop for Folder {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
+}
+
+/// Writes the node's settings into its data folder.
+fn write_settings(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let path = folder.join("terrace.toml");
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
 }
 
 /// The counters of the node at one moment.
