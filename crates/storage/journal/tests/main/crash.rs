@@ -3,19 +3,18 @@
 
 use std::sync::Arc;
 
-use device::faulty::{Fault, Rule};
-use device::{AlignedBuffer, CrashShelf, FaultyShelf, MemoryShelf, Operation, Shelf};
+use device::{AlignedBuffer, CrashShelf, MemoryShelf, Shelf};
 use journal::{Check, Journal, Record};
 
-use crate::support::{History, payload, recover, recover_checking, replay, seed, small};
+use crate::support::{History, MEDIA, Medium, payload, recover, recover_checking, replay, seed, small};
 
 /// A life of appends, commits, truncations and reopenings that crosses every boundary: blocks, buffers, segments,
 /// recycled segments, a record larger than two segments, commits of one record and of many.
-fn workload(shelf: &CrashShelf, through: Arc<dyn Shelf>) -> History {
+fn workload(shelf: &Arc<CrashShelf>) -> History {
     let mut history = History::default();
     let mut sizes = [10, 900, 4000, 0, 5000, 100, 100, 3900, 12_000, 64, 2000].into_iter().cycle();
     for life in 0..3 {
-        let (journal, _) = Journal::open(through.clone(), small()).expect("opens");
+        let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
         for step in 0..9 {
             for _ in 0..=step % 3 {
                 history.append(&journal, sizes.next().expect("endless"));
@@ -63,62 +62,72 @@ fn enumerate(
 #[test]
 fn a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing() {
     let seed = seed(1);
-    let shelf = Arc::new(CrashShelf::new(seed));
-    let history = workload(&shelf, shelf.clone());
-    let count = enumerate(&shelf, &history, &mut |_, _| ()).unwrap_or_else(|why| {
-        panic!(
-            "{why}\n{}",
-            replay(seed, "crash::a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing")
-        )
-    });
-    println!("{} operations, {count} images", shelf.operations());
-    assert!(count > 1000, "only {count} images: the enumeration has become too small to mean anything");
+    for medium in MEDIA {
+        let shelf = medium.shelf(seed);
+        let history = workload(&shelf);
+        let count = enumerate(&shelf, &history, &mut |_, _| ()).unwrap_or_else(|why| {
+            panic!(
+                "{why}\n{}",
+                replay(seed, "crash::a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing")
+            )
+        });
+        println!("{medium:?}: {} operations, {count} images", shelf.operations());
+        assert!(count > 1000, "only {count} images: the enumeration has become too small to mean anything");
+    }
 }
 
 #[test]
 fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
     let seed = seed(2);
-    let shelf = Arc::new(CrashShelf::new(seed));
-    let history = workload(&shelf, shelf.clone());
-    let mut nested = 0;
-    let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
-        // Every 41st: recovery does the same few operations each time, and 41 is prime to the images per point.
-        if !count.is_multiple_of(41) {
-            return;
-        }
-        let (_, first) = recover(recovered.clone()).expect("a second opening works");
-        for point in recovered.points() {
-            for image in recovered.images(point) {
-                let (_, second) = recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
-                assert!(first == second, "{image}: a second recovery finds other records");
-                nested += 1;
+    for medium in MEDIA {
+        let shelf = medium.shelf(seed);
+        let history = workload(&shelf);
+        let mut nested = 0;
+        let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
+            // Every 97th: recovery does the same few operations each time, and 97 is prime to the images per point.
+            if !count.is_multiple_of(97) {
+                return;
             }
-        }
-    };
-    let done = enumerate(&shelf, &history, &mut visit);
-    done.unwrap_or_else(|why| {
-        panic!("{why}\n{}", replay(seed, "crash::a_power_failure_during_recovery_changes_nothing_that_recovery_finds"))
-    });
-    println!("{nested} images of recoveries");
-    assert!(nested > 1000);
+            let (_, first) = recover(recovered.clone()).expect("a second opening works");
+            for point in recovered.points() {
+                for image in recovered.images(point) {
+                    let (_, second) =
+                        recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
+                    assert!(first == second, "{image}: a second recovery finds other records");
+                    nested += 1;
+                }
+            }
+        };
+        let done = enumerate(&shelf, &history, &mut visit);
+        done.unwrap_or_else(|why| {
+            panic!(
+                "{why}\n{}",
+                replay(seed, "crash::a_power_failure_during_recovery_changes_nothing_that_recovery_finds")
+            )
+        });
+        println!("{medium:?}: {nested} images of recoveries");
+        assert!(nested > 1000);
+    }
 }
 
 #[test]
 fn what_a_crash_cut_off_never_comes_back_over_many_lives() {
     let base = seed(3);
-    for round in 0..40 {
-        let seed = base + round * 1000;
-        if let Err(why) = lives(seed) {
-            panic!("{why}\n{}", replay(seed, "crash::what_a_crash_cut_off_never_comes_back_over_many_lives"));
+    for medium in MEDIA {
+        for round in 0..40 {
+            let seed = base + round * 1000;
+            if let Err(why) = lives(medium, seed) {
+                panic!("{why}\n{}", replay(seed, "crash::what_a_crash_cut_off_never_comes_back_over_many_lives"));
+            }
         }
     }
 }
 
 /// Life after life on one medium, each ended by a power failure at a random point. The records of a life differ from the
 /// last one's only in their bytes: a stale batch fits exactly where a new one is expected.
-fn lives(seed: u64) -> Result<(), String> {
+fn lives(medium: Medium, seed: u64) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut shelf = Arc::new(CrashShelf::new(seed));
+    let mut shelf = medium.shelf(seed);
     let mut known: Vec<Record> = Vec::new();
     for life in 0..6u64 {
         let (journal, found) = recover(shelf.clone()).map_err(|error| format!("life {life}: {error}"))?;
@@ -149,34 +158,6 @@ fn lives(seed: u64) -> Result<(), String> {
         shelf = Arc::new(image.shelf());
     }
     Ok(())
-}
-
-#[test]
-fn each_flush_is_needed_and_the_enumeration_notices_when_one_is_missing() {
-    let seed = seed(4);
-    let flushes = {
-        let shelf = Arc::new(CrashShelf::new(seed));
-        workload(&shelf, shelf.clone());
-        shelf.trace().iter().filter(|step| step.operation() == Operation::Flush).count()
-    };
-    let mut unnoticed = Vec::new();
-    let mut injected = 0;
-    for nth in 1.. {
-        let shelf = Arc::new(CrashShelf::new(seed));
-        let faulty = Arc::new(FaultyShelf::new(shelf.clone()));
-        faulty.inject(Rule::nth(Operation::Flush, nth, Fault::Lost));
-        let history = workload(&shelf, faulty.clone());
-        if faulty.hits() == 0 {
-            break;
-        }
-        injected += 1;
-        if enumerate(&shelf, &history, &mut |_, _| ()).is_ok() {
-            unnoticed.push(nth);
-        }
-    }
-    println!("{flushes} flushes with those of opening, {injected} left out in turn, unnoticed: {unnoticed:?}");
-    // The one flush that protects nothing is that of a closing batch: the workload closes twice.
-    assert!(unnoticed.len() <= 2, "nobody notices when these flushes are missing: {unnoticed:?}");
 }
 
 /// Batches whose frames begin exactly on blocks, so that a block of a stale batch fits into a new one frame by frame:

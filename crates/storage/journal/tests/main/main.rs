@@ -7,6 +7,7 @@ mod flips;
 mod golden;
 mod kill;
 mod model;
+mod mutation;
 mod overlap;
 mod support;
 mod threads;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use device::crash::PmemMode;
 use device::{CrashShelf, Shelf};
 use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record};
 
@@ -15,6 +16,25 @@ pub(crate) fn small() -> Options {
         preparation: Preparation::Inline,
         check: Check::Everything,
         identity: 0x5eed_1d00,
+    }
+}
+
+/// The machines on which every crash test runs, unchanged: a drive, and persistent memory of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Sectors,
+    Pmem(PmemMode),
+}
+
+pub(crate) const MEDIA: [Medium; 4] =
+    [Medium::Sectors, Medium::Pmem(PmemMode::Adr), Medium::Pmem(PmemMode::Eadr), Medium::Pmem(PmemMode::Pages)];
+
+impl Medium {
+    pub(crate) fn shelf(self, seed: u64) -> Arc<CrashShelf> {
+        Arc::new(match self {
+            Medium::Sectors => CrashShelf::new(seed),
+            Medium::Pmem(mode) => CrashShelf::pmem(seed, mode),
+        })
     }
 }
 
