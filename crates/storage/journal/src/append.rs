@@ -193,7 +193,7 @@ impl State {
 const _: () =
     assert!(BATCH_OVERHEAD_BYTES as usize >= crate::format::BATCH_FRAME_BYTES + 2 * FRAME_HEADER_BYTES + FRAME_ALIGN);
 
-fn crc_of(parts: &[&[u8]]) -> u32 {
+pub(crate) fn crc_of(parts: &[&[u8]]) -> u32 {
     parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
 }
 

@@ -100,14 +100,15 @@ impl Journal {
     ///
     /// Errors: [`JournalError::Poisoned`]; whether the record will be found after reopening is then unknown.
     pub fn commit(&self, lsn: Lsn) -> Result<(), JournalError> {
-        if self.shared.durable() > lsn {
-            return Ok(());
-        }
-        let state = self.shared.lock();
-        let appended = state.pipeline.appended();
-        // A record at lsn is durable when durable() lies behind its start; where none is yet, what is before it counts.
-        let target = if lsn < appended { lsn.plus(1) } else { appended };
-        self.shared.commit_before(state, target)
+        self.shared.commit_record(lsn)
+    }
+
+    /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. On persistent memory the two are one
+    /// step, and cheaper than one after the other.
+    ///
+    /// Errors: those of both. After [`JournalError::Poisoned`] it is unknown whether the record will be found.
+    pub fn append_commit(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
+        self.shared.append_commit(kind, parts)
     }
 
     /// The end of the last complete record (exclusive), or a later position where the next one will come behind.
@@ -212,6 +213,17 @@ impl Drop for Journal {
 }
 
 impl Shared {
+    pub(crate) fn commit_record(&self, lsn: Lsn) -> Result<(), JournalError> {
+        if self.durable() > lsn {
+            return Ok(());
+        }
+        let state = self.lock();
+        let appended = state.pipeline.appended();
+        // A record at lsn is durable when durable() lies behind its start; where none is yet, what is before it counts.
+        let target = if lsn < appended { lsn.plus(1) } else { appended };
+        self.commit_before(state, target)
+    }
+
     /// Writes a batch without records. A closing batch for which the segment has no block left is left out: it would
     /// only make damage easier to recognise.
     fn write_marker(&self, flag: u8) -> Result<(), JournalError> {

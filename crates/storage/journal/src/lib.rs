@@ -135,6 +135,7 @@
 mod append;
 pub mod error;
 pub mod format;
+mod inline;
 pub mod inspect;
 mod journal;
 mod lsn;

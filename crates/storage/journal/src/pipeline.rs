@@ -25,7 +25,8 @@ use std::sync::Arc;
 use device::{AlignedBuffer, DeviceError};
 
 use crate::format::{
-    BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN, mark_end,
+    BATCH_FRAME_BYTES, BatchHeader, END, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN,
+    frame_bytes, mark_end,
 };
 use crate::lsn::{Lsn, Nonce};
 use crate::options::BUFFERS;
@@ -74,6 +75,62 @@ pub(crate) struct Write {
     pub(crate) records: u32,
     /// Whether another batch was in flight when it was taken.
     pub(crate) overlaps: bool,
+}
+
+/// A batch of one record that is being written while it is still being made.
+#[derive(Debug)]
+pub(crate) struct Laid {
+    batch: Batch,
+    nonce: Nonce,
+    durable: Lsn,
+    kind: u8,
+    payload_bytes: u32,
+}
+
+impl Laid {
+    /// Where the batch starts.
+    pub(crate) fn start(&self) -> Lsn {
+        self.batch.start
+    }
+
+    /// Where the record starts.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.batch.start.plus(BATCH_FRAME_BYTES as u64)
+    }
+
+    /// What is written, padding included.
+    pub(crate) fn bytes(&self) -> usize {
+        self.batch.buffer.len()
+    }
+
+    /// The first unit, which holds all headers, and what comes behind it.
+    pub(crate) fn split(&self) -> (&[u8], &[u8]) {
+        self.batch.buffer.split_at(self.batch.unit as usize)
+    }
+
+    /// Writes the headers: from now on the batch says that it is one.
+    pub(crate) fn certify(&mut self, payload_crc: u32) {
+        let payload_bytes = self.payload_bytes as usize;
+        let frame = Frame {
+            payload_crc,
+            lsn: self.lsn(),
+            nonce: self.nonce,
+            payload_bytes: self.payload_bytes,
+            flags: FIRST | LAST | END,
+            kind: self.kind,
+        };
+        let header = BatchHeader {
+            lsn: self.batch.start,
+            nonce: self.nonce,
+            durable: self.durable,
+            bytes: (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u32,
+            records: 1,
+            flags: 0,
+        };
+        let (batch, rest) = self.batch.buffer.split_at_mut(BATCH_FRAME_BYTES);
+        header.encode(batch);
+        frame.encode(&mut rest[..FRAME_HEADER_BYTES]);
+    }
 }
 
 /// One frame to append.
@@ -243,6 +300,46 @@ impl Pipeline {
             self.appended = self.record_end;
         }
         lsn
+    }
+
+    /// Nothing is being filled, waits or is in flight, and no record is unfinished.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current.as_ref().is_none_or(|batch| batch.last_frame == 0 && batch.flags == 0)
+            && self.sealed.is_empty()
+            && self.in_flight.is_empty()
+            && self.unfinished.is_none()
+    }
+
+    /// Takes the batch being filled, which has no frames, for one record alone; `None` if the record does not fit.
+    /// The payload is copied; the headers are [`Laid::certify`]'s. Goes back to [`Pipeline::settle`].
+    pub(crate) fn lay(&mut self, kind: u8, parts: &[&[u8]], payload_bytes: usize) -> Option<Laid> {
+        assert!(self.is_idle());
+        if self.room()? < payload_bytes {
+            return None;
+        }
+        let mut batch = self.current.take()?;
+        let bytes = BATCH_FRAME_BYTES + frame_bytes(payload_bytes);
+        batch.buffer.resize(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES, 0);
+        for part in parts {
+            batch.buffer.extend_from_slice(part);
+        }
+        batch.buffer.resize(bytes.next_multiple_of(batch.unit as usize), 0);
+        let payload_bytes = u32::try_from(payload_bytes).expect("a buffer is smaller than 4 GiB");
+        Some(Laid { batch, nonce: self.nonce, durable: self.persisted, kind, payload_bytes })
+    }
+
+    /// The device has answered for a batch that was laid.
+    pub(crate) fn settle(&mut self, laid: Laid, result: Result<(), DeviceError>) {
+        let Batch { mut buffer, start, .. } = laid.batch;
+        self.next = start.plus(buffer.len() as u64);
+        self.record_end = start.plus((BATCH_FRAME_BYTES + frame_bytes(laid.payload_bytes as usize)) as u64);
+        self.appended = self.next;
+        buffer.clear();
+        self.free.push(buffer);
+        match result {
+            Ok(()) => (self.persisted, self.durable) = (self.next, self.next),
+            Err(error) => self.fail(Arc::new(error)),
+        }
     }
 
     /// Closes the batch being filled, if there is one; the next one starts at the following unit.

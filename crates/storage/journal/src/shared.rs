@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use device::{DeviceError, Shelf};
+use device::{Device, DeviceError, Shelf};
 
 use crate::error::JournalError;
 use crate::lsn::Lsn;
@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub(crate) chain: Chain,
     /// The segment in which the next batch starts, or which it has filled.
     pub(crate) tail: Arc<Segment>,
+    /// Its device, open to write.
+    pub(crate) tail_device: Arc<dyn Device>,
     /// An append that takes more than one frame, or has to wait, has the turn: the others wait.
     pub(crate) turn: bool,
     pub(crate) turn_waiters: u32,
@@ -85,11 +87,13 @@ impl Shared {
     ) -> Shared {
         let tail = chain.find(pipeline.next()).or(chain.back()).expect("opening made at least one segment").clone();
         let durable = AtomicU64::new(pipeline.durable().0);
-        let inline = tail.device_to_write().is_inline();
+        let tail_device = tail.device_to_write();
+        let inline = tail_device.is_inline();
         let state = State {
             pipeline,
             chain,
             tail,
+            tail_device,
             turn: false,
             turn_waiters: 0,
             append_waiters: 0,
@@ -174,7 +178,7 @@ impl Shared {
             (self.lock(), result)
         };
         let finished = state.pipeline.finish(write, result);
-        self.durable.store(state.pipeline.durable().0, Ordering::Release);
+        self.publish_durable(&state);
         if state.pipeline.failure().is_some() {
             self.wake_everybody();
             return state;
@@ -197,6 +201,11 @@ impl Shared {
             self.slots[slot_of(batch)].notify_one();
         }
         state
+    }
+
+    /// Tells readers what is durable now.
+    pub(crate) fn publish_durable(&self, state: &State) {
+        self.durable.store(state.pipeline.durable().0, Ordering::Release);
     }
 
     /// Ends the preparing thread, also after a panic.
@@ -248,6 +257,7 @@ impl State {
         if next == self.tail.end() {
             let Some(segment) = self.chain.find(next) else { return false };
             self.tail = segment.clone();
+            self.tail_device = self.tail.device_to_write();
             self.pipeline.enter(self.tail.start());
         }
         let half = self.tail.header.base.plus(self.tail.header.bytes / 2);
