@@ -1,14 +1,19 @@
-//! `terrace.toml`: one file, every key with its unit and default; flags win over it.
+//! `terrace.toml`: one file, every key with its unit and default; flags win over it. Where things lie (`mode`, `[tiers.NAME]`,
+//! `[placement]`) is explained with an example of each mode in `docs/tiers.md`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
+use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use interop::engine::Bodies;
 use interop::node::{Options, Origin};
 use interop::production::units::Bytes;
 use serde::Deserialize;
 
+use crate::assemble::Plan;
 use crate::cli;
 
 /// The file that is read where none is named.
@@ -33,6 +38,14 @@ pub struct Config {
     /// thread 12,133 and 13,007 messages/s at 76 and 69 us of processor time, two threads 12,807 and 12,545 at 79 and
     /// 80 us. On a machine whose cores are busy with other work two took twice as many.
     threads: Option<usize>,
+    /// A placement by name: `dram`, `memory`, `app-direct`, `dual`. Default: none, everything lies in the data directory.
+    mode: Option<Mode>,
+    /// Media that structures can lie on, by name.
+    tiers: BTreeMap<String, TierSettings>,
+    /// Which structure lies on which tier; wins over the mode.
+    placement: PlacementSettings,
+    /// A folder of media descriptions of one's own, beside the built-in ones.
+    media: Option<PathBuf>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
 }
@@ -62,6 +75,10 @@ impl Default for Config {
             bodies: Bodies::default(),
             journal: JournalConfig::default(),
             threads: None,
+            mode: None,
+            tiers: BTreeMap::new(),
+            placement: PlacementSettings::default(),
+            media: None,
             log: "info".to_owned(),
         }
     }
@@ -89,8 +106,8 @@ impl Config {
         &self.log
     }
 
-    /// How to run the node, with the flags given.
-    pub fn options(self, args: &cli::ServeArgs) -> anyhow::Result<Options> {
+    /// How to run the node and where its parts lie, with the flags given.
+    pub fn plan(self, args: &cli::ServeArgs) -> anyhow::Result<Plan> {
         let data = args.data.clone().unwrap_or(self.data);
         let named = args.production.clone().or(self.production);
         let origin = match named {
@@ -106,6 +123,7 @@ impl Config {
         };
         options.retention = self.journal.retention;
         options.journal.segment_bytes = self.journal.segment.0;
-        Ok(options)
+        let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
+        Plan::of(options, &settings, self.media.as_deref())
     }
 }

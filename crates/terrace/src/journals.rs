@@ -7,20 +7,25 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use device::FileShelf;
-use interop::history::{History, JOURNAL};
+use interop::history::History;
+use interop::{InteropError, location};
 use journal::{Inspect, Lsn, View};
 
 use crate::cli::{InspectCommand, Place};
 use crate::show::{Table, bytes, count};
 
-/// The journal below a data directory, or the directory itself where it is one.
-fn journal_directory(dir: &Path) -> PathBuf {
-    let below = dir.join(JOURNAL);
-    if below.is_dir() { below } else { dir.to_owned() }
+/// The journal of a data directory, on whatever tier it lies, or the directory itself where it is a journal.
+fn journal_directory(dir: &Path) -> anyhow::Result<PathBuf> {
+    match location::journal_folder(dir) {
+        Ok(folder) => Ok(folder),
+        Err(InteropError::NoData { .. }) => Ok(dir.to_owned()),
+        Err(error) => Err(error.into()),
+    }
 }
 
+/// Devices of a file or a persistent-memory tier are files, and are read as such; nothing is locked or changed.
 fn view(dir: &Path) -> anyhow::Result<View> {
-    let dir = journal_directory(dir);
+    let dir = journal_directory(dir)?;
     let shelf = FileShelf::open_read_only(&dir).with_context(|| format!("no journal in {}", dir.display()))?;
     Ok(View::open(Arc::new(shelf))?)
 }

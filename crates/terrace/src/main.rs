@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]
 
+mod assemble;
 mod benches;
 mod cli;
 mod config;

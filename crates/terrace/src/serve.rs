@@ -16,10 +16,10 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(args.config.as_deref())?;
     log(config.log())?;
     let runtime = runtime(config.threads())?;
-    let options = config.options(args)?;
-    let store_only = matches!(options.origin, Origin::StoreOnly(_));
+    let plan = config.plan(args)?;
+    let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
-        let node = Node::start(options).await?;
+        let node = plan.start().await?;
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
@@ -127,6 +127,14 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         ("journal writes", status.journal.writes),
     ] {
         totals.row(&[name, &count(value)]);
+    }
+    for (name, value) in [
+        ("journal lies on", status.journal.tier.as_str()),
+        ("journal's medium", &status.journal.device),
+        ("journal's durability", &status.journal.durability),
+        ("journal is real or modelled", if status.journal.real { "real" } else { "modelled" }),
+    ] {
+        totals.row(&[name, value]);
     }
     totals.row(&["journal written", &bytes(status.journal.bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);

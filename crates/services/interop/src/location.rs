@@ -104,17 +104,19 @@ impl Location {
 /// The folder of the journal of the node whose data directory is `data`: noted, or `DATA/journal`.
 ///
 /// # Errors
-/// `NoData` where no node has kept data, `InMemory` where the journal lies in its node's memory, `Note` where the note
-/// cannot be read.
+/// `NoData` where no node has kept data, `JournalMissing` where the noted folder is not there, `InMemory` where the journal
+/// lies in its node's memory, `Note` where the note cannot be read.
 pub fn journal_folder(data: &Path) -> Result<PathBuf, InteropError> {
-    let location = match read(data)? {
-        Some(note) => note.journal,
-        None => Location::home(),
-    };
-    let Some(folder) = location.folder_in(data) else {
-        return Err(InteropError::InMemory { tier: location.tier });
-    };
-    if folder.is_dir() { Ok(folder) } else { Err(InteropError::NoData { path: data.to_owned() }) }
+    let note = read(data)?;
+    let location = note.as_ref().map_or_else(Location::home, |note| note.journal.clone());
+    match location.folder_in(data) {
+        None => Err(InteropError::InMemory { tier: location.tier }),
+        Some(folder) if folder.is_dir() => Ok(folder),
+        Some(_) if note.is_some() => {
+            Err(InteropError::JournalMissing { noted: location.describe(data), note: data.join(NOTE) })
+        }
+        Some(_) => Err(InteropError::NoData { path: data.to_owned() }),
+    }
 }
 
 /// Decides whether a node may use `wanted`, and notes it before anything is made there.

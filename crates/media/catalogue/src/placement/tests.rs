@@ -14,9 +14,9 @@ fn needs() -> Needs {
 /// A catalogue of three.
 fn medium(name: &str) -> Result<MediumFacts, String> {
     match name {
-        "pm-128g" => Ok(MediumFacts { acts_as: ActsAs::Pmem, capacity: Some(128 * GIB) }),
-        "ssd" => Ok(MediumFacts { acts_as: ActsAs::Drive, capacity: Some(375 * GIB) }),
-        "cxl" => Ok(MediumFacts { acts_as: ActsAs::Memory, capacity: None }),
+        "pm-128g" => Ok(MediumFacts { acts_as: ActsAs::Pmem, capacity: Some(128 * GIB), modules: 1 }),
+        "ssd" => Ok(MediumFacts { acts_as: ActsAs::Drive, capacity: Some(375 * GIB), modules: 1 }),
+        "cxl" => Ok(MediumFacts { acts_as: ActsAs::Memory, capacity: None, modules: 1 }),
         _ => Err(format!("no medium is called {name}: there are pm-128g, ssd, cxl")),
     }
 }

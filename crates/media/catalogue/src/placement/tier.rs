@@ -47,7 +47,7 @@ pub struct TierSettings {
     pub node: Option<u32>,
     /// The medium whose figures slow this tier down; reports then say "modelled". Default: none, the tier is what it is.
     pub model: Option<String>,
-    /// How many modules of the model share the load. Default 1.
+    /// How many modules of the model share the load. Default: as many as its medium usually has on a socket.
     pub modules: Option<u32>,
     /// How much of it the node may use. Default: not bounded, and not checked.
     pub bytes: Option<Size>,
@@ -122,6 +122,8 @@ pub struct MediumFacts {
     pub acts_as: ActsAs,
     /// Bytes of one module or drive; none where the medium has no size of its own.
     pub capacity: Option<u64>,
+    /// How many there usually are.
+    pub modules: u32,
 }
 
 /// The medium that a tier is slowed to.
@@ -259,7 +261,7 @@ fn tier(
         None => (None, own),
         Some(named) => {
             let facts = medium(named).map_err(|problem| PlacementError::Medium { tier: tier(), problem })?;
-            let modules = settings.modules.unwrap_or(1);
+            let modules = settings.modules.unwrap_or(facts.modules);
             check_model(name, settings, named, modules, facts)?;
             (Some(TierModel { medium: named.clone(), modules }), facts.acts_as)
         }

@@ -1,0 +1,187 @@
+//! The one place that puts a node together: tiers become shelves, each structure gets its own.
+//!
+//! ```text
+//! terrace.toml --config--> Plan (options, placement, models)
+//!                            |  start
+//!                            v
+//!   claim the journal's place (DATA/placement.json) -> open its tier -> slow it down, if a model is set -> Node
+//!
+//!   a tier's shelf:   file    FileShelf                                 one budget of bandwidth for each modelled tier,
+//!                     pmem    PmemShelf        [ + ModelShelf ]         shared by every structure on it
+//!                     memory  MemoryShelf
+//! ```
+//!
+//! Invariants: what the settings ask for and this release does not use is logged as reserved, never dropped; a modelled
+//! tier says so in the log, in the status and in every report.
+//!
+//! What it deliberately does not do: decide where anything lies. `catalogue::placement` does, without touching the machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use catalogue::placement::{ActsAs, Because, Kind, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
+use catalogue::{Budget, Medium, Model, ModelShelf, Timing};
+use device::pmem::{self, PmemOptions, PmemShelf};
+use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
+use interop::InteropError;
+use interop::location::Location;
+use interop::node::{JournalMedium, Node, Options};
+use interop::production::Files;
+
+/// Journal segments beyond its retention: the one that is written, the one prepared behind it, and the one that still holds
+/// the retention's first byte.
+const SEGMENTS_BEYOND: u64 = 3;
+
+/// How a node is run and where its parts lie, checked and not started.
+#[derive(Debug)]
+pub struct Plan {
+    options: Options,
+    placement: Placement,
+    /// One model and one budget for each modelled tier, by the tier's name.
+    models: BTreeMap<String, (Model, Arc<Budget>)>,
+}
+
+impl Plan {
+    /// Checks where everything shall lie; `media` is a folder of media descriptions of one's own.
+    pub fn of(mut options: Options, settings: &Settings, media: Option<&Path>) -> anyhow::Result<Plan> {
+        let mut known = catalogue::media().to_vec();
+        if let Some(folder) = media {
+            known.extend(Medium::read_folder(folder).context("the media of one's own")?);
+        }
+        let needs = Needs {
+            home: options.data.clone(),
+            journal_bytes: options.retention.0.saturating_add(SEGMENTS_BEYOND * options.journal.segment_bytes),
+        };
+        let facts = |name: &str| Medium::find_in(&known, name).map(|m| facts_of(&m)).map_err(|e| e.to_string());
+        let placement = Placement::of(settings, &needs, &facts)?;
+        let mut models = BTreeMap::new();
+        for tier in placement.tiers.iter() {
+            if let Some(wanted) = &tier.model {
+                let model = Model::of(&Medium::find_in(&known, &wanted.medium)?, wanted.modules)?;
+                let budget = Budget::new(&model);
+                models.insert(tier.name.clone(), (model, budget));
+            }
+        }
+        options.files = Files {
+            all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
+            named: placement.files_of().clone(),
+        };
+        Ok(Plan { options, placement, models })
+    }
+
+    /// The node's options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Starts the node.
+    pub async fn start(self) -> anyhow::Result<Arc<Node>> {
+        let Plan { options, placement, models } = self;
+        let seat = placement.journal();
+        let tier = tier_of(&placement, seat);
+        let location = location(seat, tier);
+        let open = || open(tier, seat, models.get(&tier.name));
+        let node = Node::start_at(&location, open, options).await?;
+        tell(&placement, &node);
+        Ok(node)
+    }
+}
+
+fn tier_of<'a>(placement: &'a Placement, seat: &Seat) -> &'a Tier {
+    placement.tiers.get(&seat.tier).expect("a seat's tier is one of the placement's")
+}
+
+/// What placement must know of a medium. A module of memory labelled 128 GB has 128 GiB of cells; a drive's label counts in
+/// powers of ten.
+fn facts_of(medium: &Medium) -> MediumFacts {
+    let (acts_as, gb) = match medium.kind {
+        catalogue::Kind::Memory => (ActsAs::Memory, (1u64 << 30) as f64),
+        catalogue::Kind::Pmem => (ActsAs::Pmem, (1u64 << 30) as f64),
+        catalogue::Kind::Drive | catalogue::Kind::San => (ActsAs::Drive, 1e9),
+    };
+    let bytes = (medium.capacity_gb * gb) as u64;
+    MediumFacts { acts_as, capacity: (bytes > 0).then_some(bytes), modules: medium.modules }
+}
+
+/// How the data directory notes where the journal lies.
+fn location(seat: &Seat, tier: &Tier) -> Location {
+    if tier.name == catalogue::placement::HOME {
+        return Location::home();
+    }
+    let folder = seat.folder.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()));
+    Location { tier: tier.name.clone(), kind: tier.kind.name().to_owned(), folder }
+}
+
+/// Opens a structure's shelf on its tier.
+fn open(
+    tier: &Tier,
+    seat: &Seat,
+    model: Option<&(Model, Arc<Budget>)>,
+) -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError> {
+    let (shelf, device, durability) = open_real(tier, seat)?;
+    let tier = tier.name.clone();
+    let Some((model, budget)) = model else {
+        return Ok((shelf, JournalMedium { tier, device, durability, real: true }));
+    };
+    let modelled = ModelShelf::new(shelf, model.clone(), Arc::clone(budget), Timing::Timed);
+    let device = format!("modelled {} x {} on {device}", model.modules(), model.name());
+    // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
+    let durability = if durability == Durability::None { durability } else { Durability::Emulated };
+    Ok((Arc::new(modelled), JournalMedium { tier, device, durability, real: false }))
+}
+
+fn open_real(tier: &Tier, seat: &Seat) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
+    let folder = || seat.folder.as_deref().expect("a structure on a file or pmem tier has a folder");
+    Ok(match &tier.kind {
+        Kind::File { .. } => {
+            let shelf = FileShelf::open(folder(), FileOptions::default())?;
+            let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
+            (Arc::new(shelf), device, durability)
+        }
+        Kind::Pmem { absent, .. } => {
+            let absent = match absent {
+                catalogue::placement::Absent::Refuse => pmem::Absent::Refuse,
+                catalogue::placement::Absent::Pages => pmem::Absent::Pages,
+                catalogue::placement::Absent::Emulate => pmem::Absent::Emulate,
+            };
+            let shelf = PmemShelf::open(folder(), PmemOptions { absent })?;
+            let (device, durability) = (shelf.mapping().to_string(), shelf.mapping().durability);
+            (Arc::new(shelf), device, durability)
+        }
+        Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
+        Kind::Memory { node: Some(node) } => {
+            let problem =
+                format!("tier {}: this build cannot bind memory to NUMA node {node}; leave `node` out", tier.name);
+            return Err(InteropError::Medium(problem));
+        }
+    })
+}
+
+/// Says in the log where everything lies and what it is worth.
+fn tell(placement: &Placement, node: &Node) {
+    if let Some(mode) = placement.mode {
+        tracing::info!(%mode, "placement");
+    }
+    for seat in placement.seats() {
+        let at = match &seat.folder {
+            Some(folder) => folder.display().to_string(),
+            None => "memory".to_owned(),
+        };
+        let because = match seat.because {
+            Because::Setting => "setting",
+            Because::Mode => "mode",
+            Because::Default => "default",
+        };
+        let (structure, tier, state) = (seat.structure, &seat.tier, seat.state());
+        if structure == Structure::Journal {
+            let journal = node.status().journal;
+            let (durability, device) = (&journal.durability, &journal.device);
+            let medium = if journal.real { "real" } else { "modelled" };
+            tracing::info!(%structure, tier, at, because, state, durability, medium, device, "placed");
+        } else {
+            tracing::info!(%structure, tier, at, because, state, "placed");
+        }
+    }
+}
