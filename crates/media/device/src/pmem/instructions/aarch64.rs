@@ -1,7 +1,7 @@
 //! The routines on aarch64; registers as the procedure call standard passes them.
 //!
 //! ```text
-//!   x0   where to, then the answer        x1   where from        x2   bytes left
+//!   x0   where to, then the answer        x1   where from, or the length of a line        x2   bytes left
 //! ```
 //!
 //! There is no store past the cache that ends in the persistence domain (`stnp` is a hint): such a store here is a store,
@@ -10,8 +10,6 @@
 
 use std::arch::{asm, global_asm};
 use std::ffi::c_void;
-
-use crate::pmem::lines::LINE_BYTES;
 
 global_asm!(
     r#"
@@ -60,8 +58,8 @@ device_pmem_cvap:
     cbz x2, 3f
 1:
     sys #3, c7, c12, #1, x0
-    add x0, x0, #64
-    sub x2, x2, #64
+    add x0, x0, x1
+    sub x2, x2, x1
     cbnz x2, 1b
 3:
     mov x0, x2
@@ -72,8 +70,8 @@ device_pmem_cvac:
     cbz x2, 3f
 1:
     dc cvac, x0
-    add x0, x0, #64
-    sub x2, x2, #64
+    add x0, x0, x1
+    sub x2, x2, x1
     cbnz x2, 1b
 3:
     mov x0, x2
@@ -93,8 +91,8 @@ unsafe extern "C" {
     static device_pmem_fixup: u8;
     fn device_pmem_copy(to: *mut u8, from: *const u8, bytes: usize) -> usize;
     fn device_pmem_touch(at: *mut u8, unused: usize, bytes: usize) -> usize;
-    fn device_pmem_cvap(at: *const u8, unused: usize, bytes: usize) -> usize;
-    fn device_pmem_cvac(at: *const u8, unused: usize, bytes: usize) -> usize;
+    fn device_pmem_cvap(at: *const u8, line: usize, bytes: usize) -> usize;
+    fn device_pmem_cvac(at: *const u8, line: usize, bytes: usize) -> usize;
 }
 
 /// `HWCAP_DCPOP` of the auxiliary vector (Linux, arch/arm64/include/uapi/asm/hwcap.h): the CPU has `dc cvap`.
@@ -105,22 +103,21 @@ const HWCAP_DCPOP: u64 = 1 << 16;
 pub(crate) struct Instructions {
     /// Cleans to the point of persistence; else to the point of coherency, which lies beyond the caches too.
     cvap: bool,
+    /// The shortest line of any data cache, a power of two.
+    line: usize,
 }
 
 impl Instructions {
-    /// Looks what this CPU has. Refuses one whose lines are shorter than the routines assume.
+    /// Looks what this CPU has; it always has something.
     pub(crate) fn find() -> Result<Instructions, String> {
         let cache_type: u64;
         // SAFETY: CTR_EL0 can be read by every program: Linux allows it, or answers in the CPU's place.
         unsafe { asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags)) };
         // DminLine: the logarithm of the words of 4 bytes in the shortest line.
         let line = 4usize << (cache_type >> 16 & 0xf);
-        if line < LINE_BYTES {
-            return Err(format!("its cache lines have {line} bytes, and {LINE_BYTES} are assumed"));
-        }
         // SAFETY: getauxval takes a number and answers one.
         let capabilities = unsafe { libc::getauxval(libc::AT_HWCAP) };
-        Ok(Instructions { cvap: capabilities & HWCAP_DCPOP != 0 })
+        Ok(Instructions { cvap: capabilities & HWCAP_DCPOP != 0, line })
     }
 
     /// The instruction that writes a line back, by its name.
@@ -168,11 +165,13 @@ impl Instructions {
     /// The range is mapped.
     #[inline]
     pub(crate) unsafe fn write_back(self, at: *const u8, bytes: usize) -> usize {
-        let into = at.addr() % LINE_BYTES;
-        let bytes = if bytes == 0 { 0 } else { (into + bytes).next_multiple_of(LINE_BYTES) };
+        let line = self.line;
+        // A power of two; the compiler does not know.
+        let into = at.addr() & (line - 1);
+        let bytes = if bytes == 0 { 0 } else { (into + bytes + line - 1) & !(line - 1) };
         let at = at.wrapping_sub(into);
         // SAFETY: a line lies in one page, so that the lines of a mapped range are mapped; the CPU has the instruction.
-        unsafe { if self.cvap { device_pmem_cvap(at, 0, bytes) } else { device_pmem_cvac(at, 0, bytes) } }
+        unsafe { if self.cvap { device_pmem_cvap(at, line, bytes) } else { device_pmem_cvac(at, line, bytes) } }
     }
 
     /// Has every page of the range present and writable, changing none; the number of bytes left, a multiple of 4096.
