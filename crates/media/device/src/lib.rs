@@ -20,6 +20,7 @@
 //! * [`error`]: what can go wrong, named by what the caller can do
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM
+//! * [`near`]: near memory as a cache in front of far memory
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
 //! * [`pmem`]: devices on persistent memory
@@ -46,6 +47,7 @@ pub mod error;
 pub mod faulty;
 pub mod file;
 pub mod memory;
+pub mod near;
 pub mod os;
 pub mod pmem;
 mod poison;
