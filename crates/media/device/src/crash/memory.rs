@@ -20,7 +20,7 @@ use crate::pmem::{Domain, Granularity, Lines, Lost, PmemDevice, lines_of};
 use crate::{Device, DeviceError, Durability};
 
 /// The lines of one device.
-struct Recorded {
+pub(super) struct Recorded {
     name: String,
     machine: Arc<Machine>,
     file: FileId,
@@ -28,6 +28,10 @@ struct Recorded {
 }
 
 impl Recorded {
+    pub(super) fn new(name: &str, machine: Arc<Machine>, file: FileId, bytes: u64) -> Recorded {
+        Recorded { name: name.into(), machine, file, bytes }
+    }
+
     fn perform(&self, action: Action) {
         // Without power nothing happens, and the handle above says so.
         let _ = self.machine.perform(&self.name, |_| Ok(action));
@@ -93,7 +97,7 @@ impl MemoryHandle {
         believed: PmemMode,
         writable: bool,
     ) -> MemoryHandle {
-        let lines = Recorded { name: name.into(), machine: Arc::clone(&machine), file, bytes };
+        let lines = Recorded::new(name, Arc::clone(&machine), file, bytes);
         let mapping = match believed {
             PmemMode::Adr => (Granularity::Line, Domain::Adr),
             PmemMode::Eadr => (Granularity::Line, Domain::Eadr),

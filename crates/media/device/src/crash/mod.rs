@@ -73,6 +73,8 @@
 //! a line that is evicted unasked is an image like any other, what that costs is not its business.
 
 mod content;
+#[cfg(test)]
+mod exhaustive;
 mod image;
 mod memory;
 mod moment;

@@ -22,8 +22,8 @@ const RANDOM_IMAGES: usize = 8;
 /// The same where there are three kinds.
 const RANDOM_IMAGES_OF_THREE: usize = 4;
 
-/// Most places at which one write is torn, or a queue is cut; all seven of a 4 KiB write on sectors.
-const CUTS_MAX: usize = 8;
+/// Most places at which one write is torn, or a queue is cut: all of a 4 KiB write on sectors. Odd, so that the middle is one.
+const CUTS_MAX: usize = 7;
 
 /// Most queues that are cut at one point.
 const QUEUES_MAX: usize = 8;

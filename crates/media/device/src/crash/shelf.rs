@@ -194,6 +194,15 @@ impl CrashShelf {
         })
     }
 
+    /// The lines under a device, without the algorithm above them.
+    #[cfg(test)]
+    pub(super) fn lines(&self, name: &str) -> super::memory::Recorded {
+        let recording = self.machine.recording();
+        let file = recording.find(name).expect("the test made it");
+        let bytes = recording.live.files[file].bytes();
+        super::memory::Recorded::new(name, Arc::clone(&self.machine), file, bytes)
+    }
+
     /// One name operation at a time.
     fn name_operation(&self) -> MutexGuard<'_, ()> {
         // Guards no data.

@@ -5,6 +5,7 @@
 mod canary;
 mod conformance;
 mod crash;
+mod crash_pmem;
 mod faulty;
 mod file;
 mod pmem;
