@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::tiers::TierCommand;
+
 /// A data platform for machines with more than one kind of memory.
 ///
 /// Try it: `terrace demo`. Run it: `terrace serve`. Every command explains itself with --help.
@@ -39,6 +41,9 @@ pub enum Command {
     /// Look at stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),
+    /// See what memory and disks this machine has, and divide its persistent memory
+    #[command(subcommand)]
+    Tier(TierCommand),
     /// Measure: workloads whose results are printed beside published figures
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -16,6 +16,7 @@ mod messages;
 mod productions;
 mod serve;
 mod show;
+mod tiers;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
+        Command::Tier(command) => tiers::run(command),
         Command::Bench(command) => benches::run(command),
         Command::Inspect(command) => journals::inspect(command),
         Command::Verify(args) => journals::verify(&args),

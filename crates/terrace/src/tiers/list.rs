@@ -1,0 +1,213 @@
+//! `terrace tier list`: the machine as tables that line up, or as the JSON that `tier plan --machine` reads.
+
+use std::process::ExitCode;
+
+use catalogue::provision::Machine;
+use catalogue::provision::geometry::print_bytes;
+use catalogue::provision::machine::{Labels, Synchronous};
+use serde::Serialize;
+
+use super::apply::{self, Waiting};
+use super::args::ListArgs;
+use crate::show::Table;
+
+/// What `--json` prints: the machine's fields, and a plan that waits.
+#[derive(Debug, Serialize)]
+struct Listing {
+    #[serde(flatten)]
+    machine: Machine,
+    waiting: Option<Waiting>,
+}
+
+/// Runs it.
+pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let machine = Machine::read(&args.place.root)?;
+    let waiting = apply::waiting(&args.place)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&Listing { machine, waiting })?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    print!("{}", text(&machine));
+    if let Some(waiting) = waiting {
+        println!("\n{}", waiting.to_text());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The tables.
+pub fn text(machine: &Machine) -> String {
+    let mut out = section("Memory", &memory(machine), "");
+    let none = "none that Linux shows; a directory can stand in: terrace tier apply --model DIR\n";
+    out += "\nPersistent memory\n\n";
+    if machine.modules.is_empty() && machine.regions.is_empty() && machine.dax.is_empty() {
+        out += none;
+    } else {
+        let tables = [modules(machine), regions(machine), namespaces(machine), dax(machine)];
+        let tables: Vec<String> = tables.iter().filter(|table| !table.is_empty()).map(ToString::to_string).collect();
+        out += &tables.join("\n");
+        for region in &machine.regions {
+            out += &format!("\n{}: {}\n", region.name, region.verdict());
+        }
+    }
+    out += "\n";
+    out += &section("Disks", &disks(machine), "none\n");
+    out += "\n";
+    out += &section("File systems on them", &mounts(machine), "none is mounted\n");
+    out
+}
+
+fn section(title: &str, table: &Table, none: &str) -> String {
+    format!("{title}\n\n{}", if table.is_empty() { none.to_owned() } else { table.to_string() })
+}
+
+/// A cell that has no value is a dash.
+fn cell(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".into())
+}
+
+fn memory(machine: &Machine) -> Table {
+    let mut table = Table::new(&["node", "kind", "processors", "memory", "free", "distances"]);
+    for node in &machine.nodes {
+        let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
+        table.row(&[
+            &node.id.to_string(),
+            if node.is_far_memory() { "far memory" } else { "near memory" },
+            &cell(Some(&node.cpus)),
+            &print_bytes(node.bytes),
+            &print_bytes(node.free_bytes),
+            &distances.join(" "),
+        ]);
+    }
+    table
+}
+
+fn modules(machine: &Machine) -> Table {
+    let mut table = Table::new(&["module", "socket", "size", "part", "labels", "dirty shutdowns"]);
+    for module in &machine.modules {
+        let labels = match module.labels {
+            Labels::None => "none",
+            Labels::Blank => "blank",
+            Labels::Ready => "ready",
+        };
+        table.row(&[
+            &module.name,
+            &cell(module.socket),
+            &cell(module.bytes.map(print_bytes)),
+            &cell(module.part.as_ref()),
+            labels,
+            &cell(module.dirty_shutdowns),
+        ]);
+    }
+    table
+}
+
+fn regions(machine: &Machine) -> Table {
+    let mut table =
+        Table::new(&["region", "size", "free", "modules", "aligned to", "node", "persistence domain", "is"]);
+    for region in &machine.regions {
+        table.row(&[
+            &region.name,
+            &print_bytes(region.bytes),
+            &print_bytes(region.free_bytes),
+            &region.modules.len().to_string(),
+            &print_bytes(region.align),
+            &cell(region.node),
+            &cell(Some(&region.persistence_domain)),
+            region.domain(),
+        ]);
+    }
+    table
+}
+
+fn namespaces(machine: &Machine) -> Table {
+    let mut table = Table::new(&["namespace", "mode", "size", "usable", "device", "mounted at"]);
+    for namespace in &machine.namespaces {
+        let mount = namespace.device.as_deref().and_then(|device| machine.mount_of(device));
+        table.row(&[
+            &namespace.name,
+            namespace.mode.as_str(),
+            &print_bytes(namespace.bytes),
+            &cell(namespace.usable_bytes.map(print_bytes)),
+            &cell(namespace.device.as_ref()),
+            &cell(mount.map(|mount| &mount.path)),
+        ]);
+    }
+    table
+}
+
+fn dax(machine: &Machine) -> Table {
+    let mut table = Table::new(&["dax device", "size", "node it would be", "driver"]);
+    for device in &machine.dax {
+        table.row(&[
+            &device.name,
+            &print_bytes(device.bytes),
+            &cell(device.target_node),
+            &cell(device.driver.as_ref()),
+        ]);
+    }
+    table
+}
+
+fn disks(machine: &Machine) -> Table {
+    let mut table = Table::new(&["disk", "size", "kind", "model", "write cache", "scheduler"]);
+    for disk in &machine.disks {
+        let kind = match (disk.dax, disk.rotational) {
+            (true, _) => "maps directly",
+            (false, true) => "rotational",
+            (false, false) => "solid state",
+        };
+        table.row(&[
+            &disk.name,
+            &print_bytes(disk.bytes),
+            kind,
+            &cell(disk.model.as_ref()),
+            &cell(disk.write_cache.as_ref()),
+            &cell(disk.scheduler.as_ref()),
+        ]);
+    }
+    table
+}
+
+fn mounts(machine: &Machine) -> Table {
+    let mut table = Table::new(&["mounted at", "device", "kind", "dax", "MAP_SYNC"]);
+    for mount in &machine.mounts {
+        let synchronous = match mount.synchronous {
+            Synchronous::Yes => "yes",
+            Synchronous::PerFile => "per file (mount with dax=always)",
+            Synchronous::No => "no",
+        };
+        table.row(&[&mount.path, &mount.source, &mount.kind, &cell(Some(&mount.dax)), synchronous]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use catalogue::provision::machine::{Node, Region};
+
+    use super::*;
+
+    #[test]
+    fn a_machine_without_persistent_memory_says_how_to_go_on_and_one_with_it_says_what_it_promises() {
+        let mut machine = Machine::default();
+        machine.nodes.push(Node { bytes: 8 << 30, ..Node::default() });
+        let without = text(&machine);
+        assert!(without.contains("far memory") && without.contains("terrace tier apply --model DIR"), "{without}");
+        machine.regions.push(Region {
+            name: "region0".into(),
+            persistence_domain: "cpu_cache".into(),
+            ..Region::default()
+        });
+        let with = text(&machine);
+        assert!(with.contains("cpu_cache") && with.contains("region0: eADR"), "{with}");
+        assert!(!with.contains("--model"), "{with}");
+    }
+
+    #[test]
+    fn what_list_prints_as_json_plan_reads_as_a_machine() {
+        let machine = Machine { dram_bytes: Some(7), tools: vec!["ndctl".into()], ..Machine::default() };
+        let printed = serde_json::to_string(&Listing { machine: machine.clone(), waiting: None }).expect("plain data");
+        let read: Machine = serde_json::from_str(&printed).expect("a machine");
+        assert_eq!(read, machine);
+    }
+}

@@ -1,0 +1,29 @@
+//! `terrace tier`: what this machine has of memory and disks, how fast it is, and how its persistent memory is divided.
+//!
+//! ```text
+//!   list    catalogue::provision::Machine, as tables
+//!   probe   measurements, with files that are removed again
+//!   plan    wish + machine -> plan, as text; nothing is changed
+//!   apply   plan -> commands one by one, with a state file across the restart of a goal
+//! ```
+//!
+//! What is planned is decided in `catalogue::provision`; here are the command line, the tables, and the hands.
+
+mod apply;
+mod args;
+mod hands;
+mod list;
+mod planning;
+
+use std::process::ExitCode;
+
+pub use args::TierCommand;
+
+/// Runs it.
+pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        TierCommand::List(args) => list::run(&args),
+        TierCommand::Plan(args) => planning::run(&args),
+        TierCommand::Apply(args) => apply::run(&args),
+    }
+}
