@@ -1,28 +1,93 @@
 //! Devices in DRAM: for tests, for the journal tier `memory`, and as the plainest reading of the contract.
 //!
+//! ```text
+//!   MemoryShelf::new        wherever the allocator finds it
+//!   MemoryShelf::on_node    on one node of the machine, and no other: see node.rs
+//! ```
+//!
 //! Nothing fails and nothing survives the process ([`Durability::None`]); a flush has nothing to do. The bytes lie in one
 //! allocation per device behind a reader-writer lock, so that overlapping writes are whole, which is more than the
 //! contract promises: use the crash shelf to find out whether an engine relies on it.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::contract::{assert_name, assert_range, assert_size};
+use crate::file::failed;
 use crate::{Device, DeviceError, Durability, Operation, Shelf};
+
+mod node;
+
+use node::NodeMemory;
+pub use node::{Node, nodes};
 
 /// Named devices in DRAM. Cloning the `Arc` it is usually held in shares the devices.
 #[derive(Default)]
 pub struct MemoryShelf {
     devices: Mutex<BTreeMap<String, Arc<Bytes>>>,
+    /// None: anywhere.
+    node: Option<u32>,
 }
 
-type Bytes = RwLock<Vec<u8>>;
+type Bytes = RwLock<Place>;
+
+/// Where the bytes of a device lie.
+enum Place {
+    Anywhere(Vec<u8>),
+    Node(NodeMemory),
+}
+
+impl Deref for Place {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Place::Anywhere(bytes) => bytes,
+            Place::Node(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Place {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Place::Anywhere(bytes) => bytes,
+            Place::Node(bytes) => bytes,
+        }
+    }
+}
 
 impl MemoryShelf {
     /// An empty shelf.
     pub fn new() -> MemoryShelf {
         MemoryShelf::default()
+    }
+
+    /// An empty shelf whose devices lie on one node of the machine, whatever CPU uses them; [`nodes`] lists them.
+    /// [`Shelf::create`] answers [`DeviceError::Full`] where the node has not as much free.
+    ///
+    /// Errors: [`DeviceError::Io`]: no such node, or the kernel does not let memory be bound.
+    pub fn on_node(node: u32) -> Result<MemoryShelf, DeviceError> {
+        // Binding is tried once, so that a kernel that forbids it is found out here.
+        NodeMemory::zeroed(node, 4096).map_err(|source| {
+            let name = format!("memory of node {node}");
+            DeviceError::Io { operation: Operation::Open, name, offset: 0, source }
+        })?;
+        Ok(MemoryShelf { node: Some(node), ..MemoryShelf::default() })
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> Result<Place, DeviceError> {
+        let full = || DeviceError::Full { name: name.into(), bytes };
+        let wanted = usize::try_from(bytes).map_err(|_| full())?;
+        let Some(node) = self.node else { return Ok(Place::Anywhere(vec![0; wanted])) };
+        match NodeMemory::zeroed(node, wanted) {
+            Ok(memory) => Ok(Place::Node(memory)),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(full()),
+            Err(source) => Err(failed(Operation::Create, name, 0, source)),
+        }
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Bytes>>> {
@@ -47,13 +112,11 @@ impl Shelf for MemoryShelf {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         assert_name(name);
         assert_size(bytes);
-        let full = || DeviceError::Full { name: name.into(), bytes };
-        let bytes = usize::try_from(bytes).map_err(|_| full())?;
         let mut devices = self.devices();
         if devices.contains_key(name) {
             return Err(DeviceError::AlreadyExists { name: name.into() });
         }
-        devices.insert(name.into(), Arc::new(RwLock::new(vec![0; bytes])));
+        devices.insert(name.into(), Arc::new(RwLock::new(self.allocate(name, bytes)?)));
         drop(devices);
         self.find(name, true)
     }

@@ -44,6 +44,10 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
         ("faulty memory without a fault", Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())))),
         ("faulty file without a fault", Arc::new(FaultyShelf::new(file("faulty", true, true)))),
     ];
+    if let Some(node) = device::memory::nodes().expect("nodes").first() {
+        let shelf = MemoryShelf::on_node(node.number).expect("open a shelf");
+        kinds.push(("memory of a node", Arc::new(shelf)));
+    }
     kinds.push(("persistent memory by line", pmem(&home.path().join("lines"), Absent::Emulate)));
     kinds.push(("persistent memory by page", pmem(&home.path().join("pages"), Absent::Pages)));
     if let Some((_, shelf, lines)) = &volatile {
