@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod calibrate;
 pub mod clock;
 pub mod device;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod medium;
 pub mod model;
 
 pub use budget::Budget;
+pub use calibrate::{Calibration, calibrate};
 pub use clock::{Timing, VirtualClock};
 pub use device::{ModelDevice, ModelShelf};
 pub use error::CatalogueError;

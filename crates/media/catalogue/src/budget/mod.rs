@@ -4,8 +4,8 @@
 //!   access of queue q at time t
 //!     pattern      does it follow a recent access, or fall in an open unit?             recent.rs
 //!     n            queues with an access under way at t, this one included
-//!     gate         one after the other: max(t, gate) + the least that it uses up
-//!     deadline     the later of   t + time among n   and   gate
+//!     gate         one after the other, each keeping it for the least that it uses up of the medium
+//!     deadline     the later of   t + time among n   and   moment it passed the gate + time alone
 //! ```
 //!
 //! The first term is processor sharing: what n threads get together, as measured. The second keeps the sum below the best that was
@@ -134,8 +134,9 @@ impl Budget {
         };
         let penalty = if state.count(request, access.store) { model.reflush() } else { 0.0 };
         let threads = state.under_way(queue, now);
-        state.gate = state.gate.max(now) + model.at_least(&access);
-        let deadline = (now + model.among(&access, threads) + penalty).max(state.gate);
+        let passed = state.gate.max(now);
+        state.gate = passed + model.at_least(&access);
+        let deadline = (now + model.among(&access, threads)).max(passed + model.alone(&access)) + penalty;
         state.enter(queue, now, deadline);
         deadline
     }

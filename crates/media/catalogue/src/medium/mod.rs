@@ -182,6 +182,18 @@ impl Key {
     }
 }
 
+impl fmt::Display for Key {
+    /// As files write it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{self:?}");
+        for (index, letter) in name.char_indices() {
+            let hump = letter.is_ascii_uppercase() && index > 0;
+            write!(f, "{}{}", if hump { "_" } else { "" }, letter.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
+}
+
 /// One number with where it comes from.
 #[derive(Clone, Debug)]
 pub struct Figure {

@@ -98,7 +98,7 @@ fn medium(raw: RawMedium) -> Result<Medium, String> {
     for (index, raw) in raw.figure.into_iter().enumerate() {
         let figure = figure(raw, &mut sources).map_err(|what| format!("figure {}: {what}", index + 1))?;
         if figure.key.is_modelled() && figures.iter().any(|other: &Figure| other.key == figure.key) {
-            return Err(format!("figure {}: {:?} stands twice, and the model reads it", index + 1, figure.key));
+            return Err(format!("figure {}: {} stands twice, and the model reads it", index + 1, figure.key));
         }
         figures.push(figure);
     }
@@ -121,7 +121,7 @@ fn positive(key: &str, value: f64) -> Result<(), String> {
 fn figure(raw: RawFigure, sources: &mut Sources) -> Result<Figure, String> {
     let (key, value) = (raw.key, raw.value);
     if raw.unit != key.unit() {
-        return Err(format!("unit = \"{}\", but {key:?} is in {}", raw.unit, key.unit()));
+        return Err(format!("unit = \"{}\", but {key} is in {}", raw.unit, key.unit()));
     }
     if !(value.is_finite() && value >= 0.0) {
         return Err(format!("value = {value} is not a number of 0 or more"));
@@ -189,7 +189,7 @@ mod tests {
     fn a_file_that_breaks_a_rule_is_refused_with_its_name_and_the_key() {
         assert!(parse("x.toml", GOOD).is_ok());
         let cases = [
-            ("unit = \"ns\"", "unit = \"us\"", "unit = \"us\", but ReadLatencyRandom is in ns"),
+            ("unit = \"ns\"", "unit = \"us\"", "unit = \"us\", but read_latency_random is in ns"),
             ("value = 300", "value = -1", "value = -1"),
             ("key = \"read_latency_random\"", "key = \"speed\"", "unknown variant `speed`"),
             ("confidence = \"S\"", "confidence = \"S\", colour = 1", "unknown field `colour`"),

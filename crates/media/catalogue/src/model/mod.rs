@@ -27,6 +27,7 @@
 mod addressed;
 mod commands;
 mod grid;
+pub mod persistence;
 
 use addressed::Addressed;
 use commands::Commands;
@@ -191,7 +192,7 @@ impl Model {
 
 /// The value of a figure that a model cannot do without.
 fn needed(medium: &Medium, key: Key) -> Result<f64, CatalogueError> {
-    let missing = || CatalogueError::Incomplete { medium: medium.name.clone(), missing: format!("{key:?}") };
+    let missing = || CatalogueError::Incomplete { medium: medium.name.clone(), missing: key.to_string() };
     medium.figure(key).map(|figure| figure.value).ok_or_else(missing)
 }
 

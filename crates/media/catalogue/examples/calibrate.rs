@@ -1,0 +1,45 @@
+//! Prints the calibration of a medium: `cargo run --release -p catalogue --example calibrate -- MEDIUM [DIRECTORY] [MODULES]`.
+//!
+//! Addressed media are laid over a mapping of files in the directory, drives over its files; without a directory (or with
+//! `-`) both over memory, whose block is 4096 bytes. Without a medium, all media are listed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use catalogue::calibrate::Options;
+use catalogue::{Medium, Model, Timing, calibrate, media};
+use device::pmem::{Absent, PmemOptions, PmemShelf};
+use device::{FileOptions, FileShelf, MemoryShelf, Shelf};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(name) = arguments.first() else {
+        for medium in media() {
+            let modelled = Model::of(medium, 0).map_or_else(|error| error.to_string(), |_| "modelled".to_owned());
+            println!("{:16} {:60} {}", medium.name, medium.title, modelled);
+        }
+        return Ok(());
+    };
+    let medium = Medium::find(name)?;
+    let modules = arguments.get(2).map_or(Ok(0), |modules| modules.parse())?;
+    let model = Model::of(&medium, modules)?;
+    let shelf = shelf(&medium, arguments.get(1).map_or("-", String::as_str))?;
+    println!("{}", calibrate(&shelf, &medium, &model, &Timing::Timed, Options::default())?);
+    Ok(())
+}
+
+fn shelf(medium: &Medium, directory: &str) -> Result<Arc<dyn Shelf>, Failure> {
+    if directory == "-" {
+        return Ok(Arc::new(MemoryShelf::new()));
+    }
+    let directory = Path::new(directory);
+    if medium.kind.is_addressed() {
+        return Ok(Arc::new(PmemShelf::open(
+            directory,
+            PmemOptions { absent: Absent::Emulate, ..PmemOptions::default() },
+        )?));
+    }
+    Ok(Arc::new(FileShelf::open(directory, FileOptions::default())?))
+}
