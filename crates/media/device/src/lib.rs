@@ -5,21 +5,22 @@
 //!            |
 //!      Shelf / Device                 contract.rs: the promise, with its states and errors
 //!            |
-//!   +--------+---------+-----------+------------------+
-//!   memory   file      crash       faulty
-//!   DRAM     a folder  a recording a script of errors around any other shelf
-//!            of files  that loses, tears and reorders what was not flushed
+//!   +--------+---------+-----------+------------+------------------+
+//!   memory   file      pmem        crash        faulty, near
+//!   DRAM,    a folder  a folder of a recording  around any other shelf or device:
+//!   a node's of files  mapped      that loses,  a script of errors, a cache
+//!                      files       tears and reorders what was not flushed
 //! ```
 //!
 //! The point of one contract is that a crash test runs the real engine: the code that is tested on the crash
-//! shelf is, line for line, the code that runs on files.
+//! shelf is, line for line, the code that runs on files and on persistent memory.
 //!
 //! # Modules
 //!
 //! * [`contract`]: the traits, word by word; read it first
 //! * [`error`]: what can go wrong, named by what the caller can do
 //! * [`buffer`]: memory aligned for direct I/O
-//! * [`memory`]: devices in DRAM
+//! * [`memory`]: devices in DRAM, or in the memory of one node of the machine
 //! * [`near`]: near memory as a cache in front of far memory
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
@@ -27,13 +28,14 @@
 //! * [`faulty`]: a script of faults around any other shelf
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
-//! # Where later media take their place
+//! # What differs between media
 //!
-//! *Persistent memory* (a file mapped with `MAP_SYNC`) is one more kind behind the same two traits: `write` stores past the
-//! cache, `flush` is a store fence. [`BLOCK_BYTES`] is then a promise that kind keeps needlessly, and the unit that
-//! survives a crash becomes 8 bytes instead of [`SECTOR_BYTES`]: an engine whose records certify themselves (length,
-//! checksum) assumes neither. *Timing models* (a device slowed to the published figures of a medium) wrap another device,
-//! as `faulty` does; what they report is [`Durability::Emulated`], whatever they wrap.
+//! *Persistent memory* is one more kind behind the same two traits. Mapped by line, a write is persistent when it returns,
+//! and a flush has nothing left to do; blocks are words of 8 bytes ([`Device::block_bytes`]), and 8 bytes is also what
+//! survives a crash whole, instead of [`SECTOR_BYTES`] ([`Device::atom_bytes`]): an engine whose records certify themselves
+//! (length, checksum) assumes neither. A write takes about as long as handing it to another thread would, so callers
+//! write themselves ([`Device::is_inline`]). *Timing models* (a device slowed to the published figures of a medium)
+//! wrap another device, as `faulty` does; what they report is [`Durability::Emulated`], whatever they wrap.
 //!
 //! # Unsafe code
 //!
@@ -60,3 +62,4 @@ pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;
+pub use pmem::{PmemOptions, PmemShelf};
