@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
+use bench::persist::PersistOptions;
 use bench::t4::T4Options;
 use interop::engine;
 
-use crate::cli::{BenchCommand, Bodies, KillArgs, T4Args};
+use crate::cli::{BenchCommand, Bodies, KillArgs, PersistArgs, T4Args};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -60,6 +61,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
     match command {
         BenchCommand::T4(args) => t4(&args),
         BenchCommand::Kill(args) => kill(&args),
+        BenchCommand::Persist(args) => persist(&args),
         BenchCommand::T4Load { settings } => {
             bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
             Ok(ExitCode::SUCCESS)
@@ -84,6 +86,18 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))
+}
+
+fn persist(args: &PersistArgs) -> anyhow::Result<ExitCode> {
+    let report = bench::persist::run(&PersistOptions {
+        quick: args.quick,
+        dir: args.dir.clone(),
+        data: args.data.clone(),
+        threads: args.threads,
+    })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {

@@ -259,6 +259,8 @@ pub enum OutputName {
 pub enum BenchCommand {
     /// HL7 messages: 128 services x 4,800 messages, each to four receivers through four transforms
     T4(T4Args),
+    /// Stores and commits: by threads, flushed and not, on this machine's memory and on models, and through the journal
+    Persist(PersistArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
     /// The load of t4, started by it as a process of its own
@@ -296,6 +298,26 @@ pub struct T4Args {
     /// Seed of the generated messages
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// `terrace bench persist`
+#[derive(Debug, Args)]
+pub struct PersistArgs {
+    /// A small run of less than 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Where to map files: /dev/shm, or a mount of persistent memory; default: /dev/shm where there is one
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where to put the journal that is flushed to a disk; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Most threads [default: one for each processor]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `terrace bench kill`

@@ -33,6 +33,13 @@ impl Histogram {
         self.largest = self.largest.max(value);
     }
 
+    /// Counts all values of another one, too.
+    pub fn add(&mut self, other: &Histogram) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
+        self.count += other.count;
+        self.largest = self.largest.max(other.largest);
+    }
+
     /// How many values were recorded.
     pub fn count(&self) -> u64 {
         self.count
@@ -92,6 +99,26 @@ mod tests {
             assert!(found >= exact && found - exact <= exact / SUB + 1, "{quantile}: {found} against {exact}");
         }
         assert_eq!(histogram.quantile(1.0), values[10_000]);
+    }
+
+    #[test]
+    fn two_histograms_together_are_one_of_all_values() {
+        let mut rng = fastrand::Rng::with_seed(13);
+        let (mut first, mut second, mut all) = (Histogram::default(), Histogram::default(), Histogram::default());
+        for _ in 0..1_000 {
+            let value = rng.u64(0..1 << 30);
+            if rng.bool() {
+                first.record(value)
+            } else {
+                second.record(value)
+            }
+            all.record(value);
+        }
+        first.add(&second);
+        for quantile in [0.0, 0.1, 0.5, 0.99, 1.0] {
+            assert_eq!(first.quantile(quantile), all.quantile(quantile));
+        }
+        assert_eq!(first.count(), 1_000);
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
 //! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
+//! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
 //! load      senders and receivers over real sockets, and the account of who got what
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
 //! machine, process, histogram        what it ran on, what it used, how long it took
+//! table, plot                        how figures look
 //! ```
 //!
 //! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
@@ -24,5 +26,8 @@ pub mod load;
 pub mod machine;
 pub mod messages;
 pub mod node;
+pub mod persist;
+pub mod plot;
 pub mod process;
 pub mod t4;
+pub mod table;

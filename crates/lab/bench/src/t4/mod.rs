@@ -124,22 +124,36 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder asked for, which is kept; or a new one, in the current folder or, if that is not on a disk, in the one for
-    /// temporary files.
+    /// The folder asked for, which is kept; or a new one.
     pub(crate) fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
         let path = match asked {
             Some(path) => path.clone(),
-            None => {
-                let here = std::env::current_dir()?;
-                let parent = if FileSystem::of(&here).is_volatile() { std::env::temp_dir() } else { here };
-                parent.join(format!("terrace-{name}-{}", std::process::id()))
-            }
+            None => Folder::usual_parent()?.join(format!("terrace-{name}-{}", std::process::id())),
         };
         if fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("{} is not empty: give a new folder, since old messages would be sent again", path.display());
         }
         fs::create_dir_all(path.join("production")).with_context(|| format!("making {}", path.display()))?;
         Ok(Folder { path: path.canonicalize()?, keep: asked.is_some() })
+    }
+
+    /// A new folder below `parent`, which goes with the run; without a parent, where the node's data would go.
+    pub(crate) fn scratch(parent: Option<&Path>, name: &str) -> anyhow::Result<Folder> {
+        let parent = match parent {
+            Some(parent) => parent.to_owned(),
+            None => Folder::usual_parent()?,
+        };
+        let path = parent.join(format!("terrace-{name}-{}", std::process::id()));
+        fs::create_dir_all(&parent)
+            .and_then(|()| fs::create_dir(&path))
+            .with_context(|| format!("making {}", path.display()))?;
+        Ok(Folder { path: path.canonicalize()?, keep: false })
+    }
+
+    /// The current folder or, if that is not on a disk, the one for temporary files.
+    fn usual_parent() -> anyhow::Result<PathBuf> {
+        let here = std::env::current_dir()?;
+        Ok(if FileSystem::of(&here).is_volatile() { std::env::temp_dir() } else { here })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,0 +1,235 @@
+//! The result of persist: every figure as a run of one JSON object, for scripts. The text is beside this (`text`).
+//!
+//! The JSON keys are a contract (`bench, version, machine, config, runs`, and in a run the keys of the bench): keys may be
+//! added, never renamed. What was not measured is null, never zero.
+
+use device::pmem::bare::Stores;
+use serde::Serialize;
+
+use super::clock::{Latency, less};
+use super::commits::{self, Commits, RECORD_BYTES, Ratio};
+use super::stores;
+use crate::machine::{FileSystem, Machine};
+
+/// The journal's commit may take so many times what the bare instructions take.
+pub(super) const OVER_BARE_MOST: f64 = 2.0;
+/// A commit on this disk is to take at least so many times what one on persistent memory takes.
+pub(super) const DISK_OVER_LEAST: f64 = 100.0;
+
+/// Everything about one run of the bench.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Always `persist`.
+    pub bench: &'static str,
+    /// Version of Terrace.
+    pub version: &'static str,
+    /// What it ran on.
+    pub machine: Machine,
+    /// What was run.
+    pub config: Config,
+    /// The figures.
+    pub runs: Vec<Run>,
+    /// How the journal compares.
+    pub journal: JournalRatios,
+}
+
+/// What was run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Config {
+    /// Shorter turns.
+    pub quick: bool,
+    /// Most threads.
+    pub threads: usize,
+    /// The file system that holds the mapping.
+    pub file_system: FileSystem,
+    /// The file system of the journal on the disk.
+    pub disk: FileSystem,
+    /// Bytes that each thread walks around in.
+    pub region_bytes: u64,
+    /// The processor's last cache, where the system says.
+    pub last_cache_bytes: Option<u64>,
+    /// What two looks at the clock take; it is in every latency but those called `less_clock`.
+    pub clock_ns: f64,
+    /// The machine's load in the minute before.
+    pub load_average: Option<f64>,
+    /// What makes this another thing than the published experiment.
+    pub differs: Vec<String>,
+}
+
+/// One figure; the keys down to `published` are the contract's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// Names the run among several.
+    pub name: String,
+    /// What a flush is worth on its medium: `power-fail-safe`, `emulated` or `none`.
+    pub durability: &'static str,
+    /// False where the medium is modelled.
+    pub real: bool,
+    /// `sequential write`, or `append and persist`.
+    pub pattern: &'static str,
+    /// Threads at once.
+    pub threads: usize,
+    /// How bytes were stored: `ntstore`, `clwb`, or `none`: left in the caches, or written by the kernel.
+    pub store: &'static str,
+    /// The platform whose rules the stores follow: `adr` with flushes, `eadr` without; null where a disk is written.
+    pub domain: Option<&'static str>,
+    /// Bytes of the caller, each second.
+    pub bytes_per_s: f64,
+    /// Bytes written for each byte of the caller's; null where it cannot be seen.
+    pub amplification: Option<f64>,
+    /// What was published of the same.
+    pub published: Option<String>,
+    /// Bytes of one block or record.
+    pub block_bytes: usize,
+    /// The medium, in words.
+    pub medium: String,
+    /// The slowest turn's bytes a second and the fastest one's.
+    pub bytes_per_s_range: Option<(f64, f64)>,
+    /// Latency of one block, nanoseconds, the clock in it.
+    pub latency_ns: Option<Latency>,
+    /// Its median without the clock's cost, nanoseconds.
+    pub p50_less_clock_ns: Option<f64>,
+    /// Processor time for one block, nanoseconds, all threads of the process.
+    pub cpu_ns: Option<f64>,
+}
+
+/// How the journal's commit compares, by medians.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JournalRatios {
+    /// To the bare ntstore + fence of a record's bytes, as measured.
+    pub over_bare: Spread,
+    /// To the same, the clock's cost taken off both.
+    pub over_bare_less_clock: Spread,
+    /// To the bare stores of as many bytes as the journal writes, the clock's cost taken off both.
+    pub over_same_bytes_less_clock: Spread,
+    /// The most that it is to take: times the bare one.
+    pub over_bare_target: f64,
+    /// The commit on the disk, to the commit on persistent memory.
+    pub disk_over: Spread,
+    /// The least that is to be.
+    pub disk_over_target: f64,
+    /// Whether the disk forgets everything with the power, so that the comparison means nothing.
+    pub disk_is_volatile: bool,
+}
+
+/// A ratio over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median round's.
+    pub median: f64,
+    /// A quarter of the rounds had less.
+    pub low: f64,
+    /// A quarter had more.
+    pub high: f64,
+}
+
+impl From<Ratio> for Spread {
+    fn from(ratio: Ratio) -> Spread {
+        Spread { median: ratio.median, low: ratio.low, high: ratio.high }
+    }
+}
+
+impl JournalRatios {
+    fn of(commits: &Commits, disk_is_volatile: bool) -> JournalRatios {
+        JournalRatios {
+            over_bare: commits.over_bare.into(),
+            over_bare_less_clock: commits.over_bare_less.into(),
+            over_same_bytes_less_clock: commits.over_same_less.into(),
+            over_bare_target: OVER_BARE_MOST,
+            disk_over: commits.disk_over.into(),
+            disk_over_target: DISK_OVER_LEAST,
+            disk_is_volatile,
+        }
+    }
+}
+
+impl Report {
+    /// Puts the figures together.
+    pub(super) fn new(machine: Machine, config: Config, stores: &[stores::Row], commits: &Commits) -> Report {
+        let runs = stores
+            .iter()
+            .map(|row| store_run(row, &config))
+            .chain(commits.rows.iter().map(|row| commit_run(row, config.clock_ns)))
+            .collect();
+        let journal = JournalRatios::of(commits, config.disk.is_volatile());
+        let mut report =
+            Report { bench: "persist", version: env!("CARGO_PKG_VERSION"), machine, config, runs, journal };
+        report.config.differs = report.differences();
+        report
+    }
+
+    /// The report as one JSON object, ended by a line feed.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data with text keys");
+        text.push('\n');
+        text
+    }
+
+    fn differences(&self) -> Vec<String> {
+        let mut differs = vec![
+            format!(
+                "the real rows store to DRAM ({} on {}): what the instructions cost, not what a module takes",
+                self.config.file_system.kind, self.config.file_system.source
+            ),
+            format!("{} processors; published: 48 and 56 cores on two platforms", self.machine.cores),
+            "our own loop of stores; published: FIO with PMDK 1.11.1".to_owned(),
+        ];
+        if let Some(load) = self.config.load_average.filter(|load| *load > 0.25 * self.machine.cores as f64) {
+            differs.push(format!("the machine was not quiet: load average {load:.1} before the run"));
+        }
+        differs
+    }
+}
+
+/// The key of a way of storing.
+pub(super) fn store_name(how: Stores) -> &'static str {
+    match how {
+        Stores::PastCache => "ntstore",
+        Stores::WrittenBack => "clwb",
+        Stores::Plain => "none",
+    }
+}
+
+fn store_run(row: &stores::Row, config: &Config) -> Run {
+    let flushed = row.how != Stores::Plain;
+    let store = store_name(row.how);
+    Run {
+        name: format!("mapping, {store}, {} B, {} threads", row.block, row.threads),
+        durability: "none",
+        real: true,
+        pattern: "sequential write",
+        threads: row.threads,
+        store,
+        domain: Some(if flushed { "adr" } else { "eadr" }),
+        bytes_per_s: row.bytes_per_s,
+        amplification: None,
+        published: None,
+        block_bytes: row.block,
+        medium: format!("DRAM, a shared mapping on {}", config.file_system.kind),
+        bytes_per_s_range: Some(row.range),
+        latency_ns: row.latency,
+        p50_less_clock_ns: row.latency.map(|latency| less(latency.p50, config.clock_ns)),
+        cpu_ns: None,
+    }
+}
+
+fn commit_run(row: &commits::Row, clock_ns: f64) -> Run {
+    Run {
+        name: row.name.clone(),
+        durability: row.durability,
+        real: true,
+        pattern: "append and persist",
+        threads: 1,
+        store: row.store,
+        domain: (row.store == "ntstore").then_some("adr"),
+        bytes_per_s: row.per_s * RECORD_BYTES as f64,
+        amplification: Some(row.written / RECORD_BYTES as f64),
+        published: None,
+        block_bytes: RECORD_BYTES,
+        medium: row.medium.clone(),
+        bytes_per_s_range: None,
+        latency_ns: Some(row.latency),
+        p50_less_clock_ns: Some(less(row.latency.p50, clock_ns)),
+        cpu_ns: Some(row.cpu_ns),
+    }
+}

@@ -1,0 +1,132 @@
+//! The report for people: tables that line up, curves, and in a sentence what each comparison says.
+
+use std::fmt::Write as _;
+
+use super::report::{Report, Run, Spread};
+use crate::table::{Table, grouped};
+
+impl Report {
+    /// The report as text.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let (machine, config) = (&self.machine, &self.config);
+        let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+        let _ = writeln!(
+            out,
+            "Persist: Terrace {} on {}, {} processors, {gib:.0} GiB",
+            self.version, machine.cpu, machine.cores
+        );
+        let _ = writeln!(
+            out,
+            "Two looks at the clock take {:.0} ns: they are in every latency below, but for the columns that say less.\n",
+            config.clock_ns
+        );
+        self.stores(&mut out);
+        self.commits(&mut out);
+        let _ = writeln!(out, "What differs here:");
+        for line in &config.differs {
+            let _ = writeln!(out, "  - {line}");
+        }
+        out
+    }
+
+    fn real_stores(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.real && run.pattern == "sequential write")
+    }
+
+    fn stores(&self, out: &mut String) {
+        let mut threads: Vec<usize> = self.real_stores().map(|run| run.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let by_threads: Vec<String> = threads.iter().map(|threads| format!("{threads} thr GB/s")).collect();
+        let mut headings = vec!["store", "block"];
+        headings.extend(by_threads.iter().map(String::as_str));
+        headings.extend(["p50 ns", "p99 ns", "p999 ns", "p50 less"]);
+        let mut table = Table::new(&headings);
+        for first in self.real_stores().filter(|run| run.threads == 1) {
+            let same = |run: &&Run| run.store == first.store && run.block_bytes == first.block_bytes;
+            let mut cells = vec![in_words(first.store).to_owned(), first.block_bytes.to_string()];
+            cells.extend(self.real_stores().filter(same).map(|run| format!("{:.2}", run.bytes_per_s / 1e9)));
+            cells.extend(latency(first));
+            table.row(cells);
+        }
+        let config = &self.config;
+        let cache =
+            config.last_cache_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        let _ = writeln!(
+            out,
+            "Sequential writes on a real mapping: DRAM ({} on {}), durability none; each thread in {} MiB of its own,\n\
+             last cache {cache}. Latency of one block, 1 thread.\n\n{table}",
+            config.file_system.kind,
+            config.file_system.source,
+            config.region_bytes >> 20,
+        );
+    }
+
+    fn commits(&self, out: &mut String) {
+        let mut table = Table::new(&[
+            "1 KiB, one committer",
+            "bytes written",
+            "commits/s",
+            "p50 ns",
+            "p99 ns",
+            "p999 ns",
+            "p50 less",
+            "CPU ns",
+            "durability",
+        ]);
+        let commits = || self.runs.iter().filter(|run| run.pattern == "append and persist");
+        for run in commits() {
+            let written = run.amplification.unwrap_or(1.0) * run.block_bytes as f64;
+            let mut cells = vec![run.name.clone(), grouped(written), grouped(run.bytes_per_s / run.block_bytes as f64)];
+            cells.extend(latency(run));
+            cells.push(run.cpu_ns.map_or("-".to_owned(), grouped));
+            cells.push(run.durability.to_owned());
+            table.row(cells);
+        }
+        let _ = writeln!(out, "Append and persist, in turns in one run:\n\n{table}");
+        for run in commits().filter(|run| run.name.starts_with("journal")) {
+            let _ = writeln!(out, "{}: {}", run.name, run.medium);
+        }
+        let journal = &self.journal;
+        let most = journal.over_bare_target;
+        let least = journal.disk_over_target;
+        let _ = writeln!(out, "\nMedians, round by round (in brackets the quartiles of the rounds):");
+        let mut line = |what: &str, spread: Spread, verdict: String| {
+            let Spread { median, low, high } = spread;
+            let _ = writeln!(out, "  {what:<66}{median:>8.2} x  ({low:.2} to {high:.2}){verdict}");
+        };
+        let at_most = |spread: Spread| verdict(&format!("at most {most:.0}"), spread.median <= most);
+        line("journal over bare ntstore + fence of 1,024 B", journal.over_bare, at_most(journal.over_bare));
+        let less = journal.over_bare_less_clock;
+        line("  the same, the clock's cost taken off both", less, at_most(less));
+        let same = journal.over_same_bytes_less_clock;
+        line("  over the bytes that the journal writes, the clock taken off", same, String::new());
+        let disk = if journal.disk_is_volatile {
+            "   no disk: it is in memory, so this says nothing; give --data a folder on one".to_owned()
+        } else {
+            verdict(&format!("at least {least:.0}"), journal.disk_over.median >= least)
+        };
+        line("journal on the disk with fdatasync over journal on the mapping", journal.disk_over, disk);
+        out.push('\n');
+    }
+}
+
+fn verdict(target: &str, holds: bool) -> String {
+    format!("   target {target}: {}", if holds { "holds" } else { "MISSED" })
+}
+
+/// Four cells.
+fn latency(run: &Run) -> Vec<String> {
+    let Some(latency) = run.latency_ns else { return vec!["-".to_owned(); 4] };
+    let less = run.p50_less_clock_ns.map_or("-".to_owned(), grouped);
+    vec![grouped(latency.p50), grouped(latency.p99), grouped(latency.p999), less]
+}
+
+fn in_words(store: &str) -> &'static str {
+    match store {
+        "ntstore" => "ntstore, fence",
+        "clwb" => "store, clwb, fence",
+        _ => "store only",
+    }
+}
