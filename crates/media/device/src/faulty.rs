@@ -21,7 +21,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::contract::assert_range;
+use crate::contract::assert_range_of;
 use crate::poison::Poison;
 use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
 
@@ -239,8 +239,8 @@ impl FaultyDevice {
 
     /// Where a misdirected transfer of `bytes` ends up: still inside the device.
     fn misdirect(&self, offset: u64, bytes: usize, blocks: u64) -> u64 {
-        let places = self.len() - bytes as u64 + BLOCK_BYTES as u64;
-        (offset + blocks % (places / BLOCK_BYTES as u64) * BLOCK_BYTES as u64) % places
+        let places = self.len() - bytes as u64 + u64::from(self.block_bytes());
+        (offset + blocks % places * BLOCK_BYTES as u64) % places
     }
 
     fn write_faultily(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
@@ -250,7 +250,8 @@ impl FaultyDevice {
         match fault {
             Fault::Eio | Fault::NoSpace => Err(self.error(fault, Operation::Write, offset, data.len())),
             Fault::Short { bytes } => {
-                let whole = bytes.min(data.len()) / BLOCK_BYTES * BLOCK_BYTES;
+                let block = self.block_bytes() as usize;
+                let whole = bytes.min(data.len()) / block * block;
                 self.inner.write(offset, &data[..whole])?;
                 Err(self.error(fault, Operation::Write, offset, data.len()))
             }
@@ -262,6 +263,14 @@ impl FaultyDevice {
                 self.inner.write(offset, &flipped)
             }
         }
+    }
+
+    fn flush_faultily(&self, flush: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        self.poison.guard(&self.name, || match self.script.next(Operation::Flush, &self.name) {
+            None => flush(),
+            Some(Fault::Lost) => Ok(()),
+            Some(fault) => Err(self.error(fault, Operation::Flush, 0, 0)),
+        })
     }
 
     fn read_faultily(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
@@ -301,26 +310,34 @@ impl Device for FaultyDevice {
         self.inner.block_bytes()
     }
 
+    fn atom_bytes(&self) -> u32 {
+        self.inner.atom_bytes()
+    }
+
+    fn is_inline(&self) -> bool {
+        self.inner.is_inline()
+    }
+
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        assert_range(self.len(), offset, buffer.len() as u64);
+        assert_range_of(self.len(), self.block_bytes().into(), offset, buffer.len() as u64);
         self.read_faultily(offset, buffer)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        assert_range(self.len(), offset, data.len() as u64);
+        assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
         self.poison.guard(&self.name, || self.write_faultily(offset, data))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.poison.guard(&self.name, || match self.script.next(Operation::Flush, &self.name) {
-            None => self.inner.flush(),
-            Some(Fault::Lost) => Ok(()),
-            Some(fault) => Err(self.error(fault, Operation::Flush, 0, 0)),
-        })
+        self.flush_faultily(|| self.inner.flush())
+    }
+
+    fn deep_flush(&self) -> Result<(), DeviceError> {
+        self.flush_faultily(|| self.inner.deep_flush())
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        assert_range(self.len(), offset, bytes);
+        assert_range_of(self.len(), self.block_bytes().into(), offset, bytes);
         self.poison.guard(&self.name, || match self.script.next(Operation::Discard, &self.name) {
             None => self.inner.discard(offset, bytes),
             Some(Fault::Lost) => Ok(()),

@@ -73,7 +73,9 @@ pub(super) struct Piece {
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     medium: Medium,
-    /// How many operations have been called.
+    /// Where it is.
+    point: usize,
+    /// How many operations have been called: one more than the point, but not more than there are.
     called: usize,
     /// What every image holds.
     pub(super) persistent: State,
@@ -90,6 +92,7 @@ impl Moment {
     pub(super) fn new(medium: Medium, base: &State) -> Moment {
         Moment {
             medium,
+            point: 0,
             called: 0,
             persistent: base.clone(),
             pieces: Vec::new(),
@@ -101,7 +104,7 @@ impl Moment {
 
     /// Whether it can still be moved to `point`.
     pub(super) fn is_before(&self, point: usize) -> bool {
-        self.called <= point + 1
+        self.point <= point
     }
 
     /// Moves to the moment at which operation `point` has been called and has not returned.
@@ -114,7 +117,8 @@ impl Moment {
             }
         }
         self.see_returns(steps, point);
-        self.called = self.called.max(steps.len().min(point + 1));
+        self.point = point;
+        self.called = steps.len().min(point + 1);
     }
 
     fn see_returns(&mut self, steps: &[Step], point: usize) {
@@ -312,6 +316,7 @@ mod tests {
         };
         let mut at_once = Moment::new(Medium::Sectors, &base);
         at_once.advance(&steps, point);
+        assert!(!at_once.is_before(point.wrapping_sub(1)) || point == 0, "returns that were seen stay seen");
         let mut by_and_by = Moment::new(Medium::Sectors, &base);
         (0..=point).for_each(|point| by_and_by.advance(&steps, point));
         assert_eq!(uncertain(&at_once), uncertain(&by_and_by));

@@ -9,7 +9,8 @@ use journal::{Check, Journal, Record};
 use crate::support::{History, MEDIA, Medium, payload, recover, recover_checking, replay, seed, small};
 
 /// A life of appends, commits, truncations and reopenings that crosses every boundary: blocks, buffers, segments,
-/// recycled segments, a record larger than two segments, commits of one record and of many.
+/// recycled segments, a record larger than two segments, commits of one record and of many, and records that are appended
+/// and committed in one go.
 fn workload(shelf: &Arc<CrashShelf>) -> History {
     let mut history = History::default();
     let mut sizes = [10, 900, 4000, 0, 5000, 100, 100, 3900, 12_000, 64, 2000].into_iter().cycle();
@@ -20,6 +21,9 @@ fn workload(shelf: &Arc<CrashShelf>) -> History {
                 history.append(&journal, sizes.next().expect("endless"));
             }
             history.commit(&journal, shelf);
+            if step % 2 == 0 {
+                history.append_commit(&journal, shelf, sizes.next().expect("endless"));
+            }
             if step == 4 && life > 0 {
                 history.truncate(&journal, shelf, 5);
             }

@@ -7,7 +7,7 @@ use device::faulty::{Fault, Rule};
 use device::{Device, DeviceError, Durability, FaultyShelf, MemoryShelf, Operation, Shelf};
 use journal::{Journal, JournalError, Options, Preparation, View};
 
-use crate::support::{all, payload, recover, small};
+use crate::support::{all, payload, recover, shelves, small};
 
 #[test]
 fn after_a_failed_flush_or_write_nothing_is_taken_until_reopening_recovers() {
@@ -17,34 +17,51 @@ fn after_a_failed_flush_or_write_nothing_is_taken_until_reopening_recovers() {
         (Operation::Write, Fault::Short { bytes: 4096 }),
         (Operation::Write, Fault::NoSpace),
     ] {
-        let memory = Arc::new(MemoryShelf::new());
-        let faulty = Arc::new(FaultyShelf::new(memory.clone()));
-        let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
-        let kept = journal.append(1, &[b"kept"]).expect("appends");
-        journal.commit(kept).expect("commits");
-        faulty.inject(Rule::nth(operation, 1, fault));
-        let lost = journal.append(1, &[&payload(2, 6000)]).expect("appends");
-        assert!(matches!(journal.commit(lost), Err(JournalError::Poisoned { .. })));
-        assert_eq!(faulty.hits(), 1);
-        faulty.heal();
-        assert!(matches!(journal.commit(lost), Err(JournalError::Poisoned { .. })));
-        assert!(matches!(journal.append(1, &[b"more"]), Err(JournalError::Poisoned { .. })));
-        assert!(matches!(journal.append(1, &[&payload(3, 50_000)]), Err(JournalError::Poisoned { .. })));
-        assert!(journal.durable() <= lost);
-        journal.commit(kept).expect("what was durable stays durable");
-        assert_eq!(journal.read_at(kept).expect("and readable").payload, b"kept");
-        assert!(matches!(journal.close(), Err(JournalError::Poisoned { .. })));
-        let (journal, records) = recover(memory).expect("recovers");
-        assert_eq!(records[0].payload, b"kept");
-        let lsn = journal.append(1, &[b"goes on"]).expect("appends");
-        journal.commit(lsn).expect("commits");
+        for at_once in [false, true] {
+            shelves().into_iter().for_each(|shelf| fails_once(shelf, Rule::nth(operation, 1, fault), at_once));
+        }
     }
+    // Appended and committed in one go on persistent memory, a record is two writes: the second fails.
+    for shelf in shelves().into_iter().skip(2).take(2) {
+        fails_once(shelf, Rule::nth(Operation::Write, 2, Fault::Eio), true);
+    }
+}
+
+fn fails_once(medium: Arc<dyn Shelf>, rule: Rule, at_once: bool) {
+    let faulty = Arc::new(FaultyShelf::new(medium.clone()));
+    let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
+    let kept = journal.append(1, &[b"kept"]).expect("appends");
+    journal.commit(kept).expect("commits");
+    faulty.inject(rule);
+    let before = journal.durable();
+    let failed = if at_once {
+        journal.append_commit(1, &[&payload(2, 6000)]).map(drop)
+    } else {
+        journal.append(1, &[&payload(2, 6000)]).and_then(|lsn| journal.commit(lsn))
+    };
+    assert!(matches!(failed, Err(JournalError::Poisoned { .. })), "{medium:?}: {failed:?}");
+    assert_eq!(faulty.hits(), 1);
+    faulty.heal();
+    assert!(matches!(journal.commit(journal.appended()), Err(JournalError::Poisoned { .. })));
+    assert!(matches!(journal.append(1, &[b"more"]), Err(JournalError::Poisoned { .. })));
+    assert!(matches!(journal.append_commit(1, &[b"more"]), Err(JournalError::Poisoned { .. })));
+    assert!(matches!(journal.append(1, &[&payload(3, 50_000)]), Err(JournalError::Poisoned { .. })));
+    assert_eq!(journal.durable(), before);
+    journal.commit(kept).expect("what was durable stays durable");
+    assert_eq!(journal.read_at(kept).expect("and readable").payload, b"kept");
+    assert!(matches!(journal.close(), Err(JournalError::Poisoned { .. })));
+    let (journal, records) = recover(medium).expect("recovers");
+    assert_eq!(records[0].payload, b"kept");
+    let lsn = journal.append(1, &[b"goes on"]).expect("appends");
+    journal.commit(lsn).expect("commits");
 }
 
 #[test]
 fn a_full_shelf_refuses_appends_whole_and_takes_them_again_once_there_is_space() {
-    for preparation in [Preparation::Inline, Preparation::Background] {
-        let memory = Arc::new(MemoryShelf::new());
+    for (preparation, memory) in [Preparation::Inline, Preparation::Background]
+        .into_iter()
+        .flat_map(|how| shelves().into_iter().map(move |on| (how, on)))
+    {
         let faulty = Arc::new(FaultyShelf::new(memory.clone()));
         let options = Options { preparation, ..small() };
         let (journal, _) = Journal::open(faulty.clone(), options).expect("opens");
@@ -125,8 +142,8 @@ fn opening_reports_an_unreadable_block_and_changes_nothing() {
 
 #[test]
 fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_acknowledged() {
-    for fault in [Fault::Lost, Fault::Misdirected { blocks: 1 }, Fault::Misdirected { blocks: 3 }] {
-        let memory = Arc::new(MemoryShelf::new());
+    let faults = [Fault::Lost, Fault::Misdirected { blocks: 1 }, Fault::Misdirected { blocks: 3 }];
+    for (fault, memory) in faults.into_iter().flat_map(|fault| shelves().into_iter().map(move |on| (fault, on))) {
         let faulty = Arc::new(FaultyShelf::new(memory.clone()));
         let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");
         let commit = |number| {

@@ -43,6 +43,10 @@ impl Life {
     fn turn(&mut self, shelf: &Arc<CrashShelf>, sizes: &[usize]) {
         let journal = self.open(shelf);
         for (step, bytes) in sizes.iter().enumerate() {
+            if step % 2 == 1 {
+                self.history.append_commit(&journal, shelf, *bytes);
+                continue;
+            }
             self.history.append(&journal, *bytes);
             if step == 2 {
                 self.history.append(&journal, 700);

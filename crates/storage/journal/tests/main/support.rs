@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::crash::PmemMode;
-use device::{CrashShelf, Shelf};
+use device::{CrashShelf, MemoryShelf, Shelf};
 use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record};
 
 /// Segments of 8 blocks and buffers of 4, so that a few records cross every boundary there is.
@@ -36,6 +36,13 @@ impl Medium {
             Medium::Pmem(mode) => CrashShelf::pmem(seed, mode),
         })
     }
+}
+
+/// A fresh shelf of every kind on which faults can be scripted: memory, and the machines without a crash.
+pub(crate) fn shelves() -> Vec<Arc<dyn Shelf>> {
+    let mut shelves: Vec<Arc<dyn Shelf>> = vec![Arc::new(MemoryShelf::new())];
+    shelves.extend(MEDIA.map(|medium| medium.shelf(0) as Arc<dyn Shelf>));
+    shelves
 }
 
 /// Bytes that tell record `number` from every other, wherever they are cut.
@@ -75,6 +82,17 @@ impl History {
         let lsn = journal.append(number as u8, &[left, right]).expect("the simulated shelf has space");
         self.records.push(Record { lsn, kind: number as u8, payload: record });
         lsn
+    }
+
+    /// Both in one go, which on persistent memory is another way to write.
+    pub(crate) fn append_commit(&mut self, journal: &Journal, shelf: &CrashShelf, bytes: usize) {
+        let number = self.records.len() as u64;
+        let record = payload(number, bytes);
+        let (left, right) = record.split_at(bytes / 3);
+        let lsn =
+            journal.append_commit(number as u8, &[left, right]).expect("the simulated shelf has space, and works");
+        self.records.push(Record { lsn, kind: number as u8, payload: record });
+        self.acknowledge(shelf);
     }
 
     pub(crate) fn commit(&mut self, journal: &Journal, shelf: &CrashShelf) {
