@@ -381,6 +381,35 @@ mod tests {
         });
     }
 
+    /// Sends this thread what the kernel sends for poison; a process may forge that for itself (rt_tgsigqueueinfo(2)).
+    fn report_poison(code: i32, address: usize, shift: i16) {
+        let mut info = [0u8; 128];
+        info[0..4].copy_from_slice(&libc::SIGBUS.to_ne_bytes());
+        info[8..12].copy_from_slice(&code.to_ne_bytes());
+        info[16..24].copy_from_slice(&address.to_ne_bytes());
+        info[SI_ADDR_LSB..SI_ADDR_LSB + 2].copy_from_slice(&shift.to_ne_bytes());
+        // SAFETY: gettid takes and touches nothing.
+        let thread = unsafe { libc::gettid() };
+        let process = std::process::id();
+        // SAFETY: info has the 128 bytes of a siginfo_t and lives until the call returns.
+        let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGBUS, info.as_ptr()) };
+        assert_eq!(sent, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn poison_that_is_asked_for_or_found_in_the_background_is_noted_in_the_unit_the_kernel_says() {
+        const START: usize = 0x3000_0000;
+        let watch = Watch::over(START, 4 << 20).expect("watch");
+        while_injecting(|| report_poison(BUS_MCEERR_AR, START + 0x5123, 12));
+        report_poison(BUS_MCEERR_AO, START + 0x9000, 12);
+        // As for a page that a large entry of the page table maps.
+        report_poison(BUS_MCEERR_AO, START + 0x20_3000, 21);
+        let mut lost = watch.lost(0, 4 << 20);
+        lost.sort_unstable_by_key(|lost| lost.offset);
+        let page = |offset| Lost { offset, bytes: 0x1000 };
+        assert_eq!(lost, [page(0x5000), page(0x9000), Lost { offset: 0x20_0000, bytes: 0x20_0000 }]);
+    }
+
     /// Reads behind the end of a mapped file, in code that is not ours.
     fn fault_elsewhere() {
         let file = tempfile::tempfile().expect("temporary file");
@@ -399,12 +428,14 @@ mod tests {
         let _watch = Watch::over(0x4000_0000, 0x1000).expect("watch");
         match std::env::var(DIES).as_deref() {
             Ok("fault") => fault_elsewhere(),
+            // In a mapping of ours, but neither by a routine nor asked for.
+            Ok("poison") => (0..2).for_each(|_| report_poison(BUS_MCEERR_AR, 0x4000_0000, 12)),
             // Rust's own handler, to which ours passes on, takes the first one for a fault that will come again: it only
             // restores the default.
             // SAFETY: a signal to ourselves, which we are meant to die of.
             Ok(_) => assert!((0..2).all(|_| unsafe { libc::raise(libc::SIGBUS) } == 0)),
             Err(_) => {
-                for how in ["fault", "sent"] {
+                for how in ["fault", "poison", "sent"] {
                     let name = "pmem::guard::tests::a_bus_error_that_is_not_about_a_mapping_of_ours_still_kills";
                     let child = Command::new(std::env::current_exe().expect("our own path"))
                         .args(["--exact", name, "--nocapture"])
