@@ -5,7 +5,7 @@
 //!   line          >= 256 bytes: stores past the cache          then one fence    nothing is left to do
 //!                 less:         stores, write back the lines   then one fence
 //!                               (eADR: stores)
-//!   page          stores, note the range                                         sync the noted range
+//!   page          stores                                                         sync the whole device
 //! ```
 //!
 //! Invariants:
@@ -13,7 +13,9 @@
 //!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do. What was
 //!    staged waits for the fence of that thread's next write.
 //! 2. One fence a write, also a large one: self-certifying records need no order inside a write.
-//! 3. With page granularity a flush returns only after every sync that covers an earlier write has: syncs are serial.
+//! 3. With page granularity a flush syncs the whole device: what any handle wrote is covered, and the kernel writes only the
+//!    pages that are dirty. Syncs of a handle are serial, and after one that failed none is tried: the kernel reports a
+//!    failure once, and a flush that had waited for that one would be told that all is well.
 //! 4. eADR leaves out the write-back, never the fence: what was stored past the cache waits in buffers that no power
 //!    protection covers.
 //!
@@ -21,7 +23,6 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::{Lines, Lost};
@@ -70,8 +71,8 @@ pub(crate) struct PmemDevice<L> {
 #[derive(Debug, Default)]
 struct Writer {
     poison: Poison,
-    /// With page granularity: what was stored since the last sync. Held during a sync (invariant 3).
-    unsynced: Mutex<Option<Range<u64>>>,
+    /// Whether a sync has failed. Held during a sync (invariant 3).
+    sync_failed: Mutex<bool>,
 }
 
 impl<L: Lines> PmemDevice<L> {
@@ -108,18 +109,9 @@ impl<L: Lines> PmemDevice<L> {
     }
 
     /// Stores, and with line granularity makes persistent once the calling thread fences.
-    fn put(&self, writer: &Writer, offset: u64, data: &[u8]) -> Result<(), Lost> {
+    fn put(&self, offset: u64, data: &[u8]) -> Result<(), Lost> {
         match self.granularity {
-            Granularity::Page => {
-                self.lines.store(offset, data)?;
-                let end = offset + data.len() as u64;
-                let mut unsynced = writer.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-                *unsynced = Some(match unsynced.take() {
-                    Some(range) => range.start.min(offset)..range.end.max(end),
-                    None => offset..end,
-                });
-                Ok(())
-            }
+            Granularity::Page => self.lines.store(offset, data),
             Granularity::Line if data.len() >= PAST_CACHE_BYTES => self.lines.store_past_cache(offset, data),
             Granularity::Line => {
                 self.lines.store(offset, data)?;
@@ -137,15 +129,16 @@ impl<L: Lines> PmemDevice<L> {
         }
     }
 
-    fn sync_noted(&self, writer: &Writer) -> Result<(), DeviceError> {
-        let mut unsynced = writer.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(range) = unsynced.take() else { return Ok(()) };
-        self.sync(range.start, range.end - range.start)
-    }
-
-    fn sync(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        let io = |source: io::Error| failed(Operation::Flush, &self.name, offset, source);
-        self.lines.sync(offset, bytes).map_err(io)
+    fn sync(&self, writer: &Writer) -> Result<(), DeviceError> {
+        // One flag, whole after any panic.
+        let mut sync_failed = writer.sync_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *sync_failed {
+            return Err(DeviceError::Poisoned { name: self.name.clone() });
+        }
+        let io = |source: io::Error| failed(Operation::Flush, &self.name, 0, source);
+        let synced = self.lines.sync(0, self.len()).map_err(io);
+        *sync_failed = synced.is_err();
+        synced
     }
 }
 
@@ -182,8 +175,8 @@ impl<L: Lines> Device for PmemDevice<L> {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
-        self.change(Operation::Write, |writer| {
-            self.put(writer, offset, data).map_err(|lost| self.lost(lost))?;
+        self.change(Operation::Write, |_| {
+            self.put(offset, data).map_err(|lost| self.lost(lost))?;
             self.fence();
             Ok(())
         })
@@ -191,18 +184,18 @@ impl<L: Lines> Device for PmemDevice<L> {
 
     fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
-        self.change(Operation::Write, |writer| self.put(writer, offset, data).map_err(|lost| self.lost(lost)))
+        self.change(Operation::Write, |_| self.put(offset, data).map_err(|lost| self.lost(lost)))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.change(Operation::Flush, |writer| match self.granularity {
             Granularity::Line => Ok(()),
-            Granularity::Page => self.sync_noted(writer),
+            Granularity::Page => self.sync(writer),
         })
     }
 
     fn deep_flush(&self) -> Result<(), DeviceError> {
-        self.change(Operation::Flush, |_| self.sync(0, self.len()))
+        self.change(Operation::Flush, |writer| self.sync(writer))
     }
 
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
@@ -217,11 +210,11 @@ impl<L: Lines> Device for PmemDevice<L> {
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         assert_range_of(self.len(), self.block_bytes().into(), offset, bytes);
-        self.change(Operation::Discard, |writer| {
+        self.change(Operation::Discard, |_| {
             let mut at = offset;
             while at < offset + bytes {
                 let piece = ZEROS.len().min((offset + bytes - at) as usize);
-                self.put(writer, at, &ZEROS[..piece]).map_err(|lost| self.lost(lost))?;
+                self.put(at, &ZEROS[..piece]).map_err(|lost| self.lost(lost))?;
                 at += piece as u64;
             }
             self.fence();
@@ -280,6 +273,8 @@ mod tests {
 
         fn sync(&self, _: u64, _: u64) -> io::Result<()> {
             self.call("sync");
+            // Long enough for another thread to come and wait.
+            std::thread::sleep(std::time::Duration::from_millis(20));
             Err(io::Error::from_raw_os_error(libc::EIO))
         }
     }
@@ -339,11 +334,18 @@ mod tests {
     }
 
     #[test]
-    fn by_page_a_flush_syncs_only_where_something_was_written() {
+    fn by_page_a_flush_that_waits_for_one_that_fails_fails_too() {
         let device = device(Granularity::Page, Domain::Adr);
-        device.flush().expect("nothing to sync");
-        assert!(device.lines().calls.lock().expect("no panic").is_empty());
-        device.write_flush(0, &[0; BLOCK_BYTES]).expect_err("a sync that fails");
-        assert_eq!(*device.lines().calls.lock().expect("no panic"), ["store", "sync"]);
+        device.write(0, &[0; BLOCK_BYTES]).expect("write");
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| device.flush());
+            // It is inside its sync, which takes a while.
+            while device.lines().calls.lock().expect("no panic").len() < 2 {
+                std::thread::yield_now();
+            }
+            assert!(device.flush().is_err(), "nothing was synced");
+            assert!(first.join().expect("no panic").is_err());
+        });
+        assert_eq!(*device.lines().calls.lock().expect("no panic"), ["store", "sync"], "a failed sync is not repeated");
     }
 }

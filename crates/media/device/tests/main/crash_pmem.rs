@@ -176,6 +176,18 @@ fn each_write_back_fence_and_sync_of_a_write_is_needed() {
 }
 
 #[test]
+fn a_flush_covers_what_was_written_through_another_handle() {
+    for mode in MODES {
+        let shelf = CrashShelf::pmem(1, mode);
+        let writer = shelf.create("a", BLOCK).expect("create");
+        let flusher = shelf.open("a").expect("open");
+        writer.write(0, &[2; BLOCK_BYTES]).expect("write");
+        flusher.flush().expect("flush");
+        assert_eq!(outcomes(&shelf, shelf.operations(), "a"), BTreeSet::from([vec![2; 512]]), "{mode:?}");
+    }
+}
+
+#[test]
 fn what_was_staged_is_persistent_with_the_write_that_ends_it_and_not_before() {
     for mode in MODES {
         let run = |omit: Option<usize>| {
