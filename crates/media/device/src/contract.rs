@@ -248,10 +248,12 @@ pub(crate) fn assert_range(len: u64, offset: u64, bytes: u64) {
     assert_range_of(len, BLOCK_BYTES as u64, offset, bytes);
 }
 
-/// Panics unless the range is aligned to `block` and inside a device of `len` bytes.
+/// Panics unless the range is aligned to `block`, a power of two, and inside a device of `len` bytes.
+#[inline]
 pub(crate) fn assert_range_of(len: u64, block: u64, offset: u64, bytes: u64) {
-    assert!(offset.is_multiple_of(block), "offset {offset} is not a multiple of {block}");
-    assert!(bytes.is_multiple_of(block), "length {bytes} is not a multiple of {block}");
+    // Masks, because a division would cost a twentieth of a small write to persistent memory.
+    assert!(offset & (block - 1) == 0, "offset {offset} is not a multiple of {block}");
+    assert!(bytes & (block - 1) == 0, "length {bytes} is not a multiple of {block}");
     assert!(
         offset <= len && bytes <= len - offset,
         "range {offset}+{bytes} does not lie inside the device, which has {len} bytes"
