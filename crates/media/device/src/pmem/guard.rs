@@ -96,7 +96,7 @@ impl Node {
         if let Some(node) = Node::all().find(free) {
             return node;
         }
-        let node = Box::leak(Box::new(Node {
+        let node = Box::into_raw(Box::new(Node {
             is_taken: AtomicBool::new(true),
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
@@ -105,12 +105,14 @@ impl Node {
             is_lost_whole: AtomicBool::new(false),
             next: NODES.load(Ordering::Acquire),
         }));
-        let this: *mut Node = node;
         loop {
-            let first = node.next.cast_mut();
-            match NODES.compare_exchange(first, this, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return node,
-                Err(other) => node.next = other,
+            // SAFETY: nobody else knows the node before it is published below.
+            let next = unsafe { (*node).next };
+            match NODES.compare_exchange(next.cast_mut(), node, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: leaked, and from now on only shared.
+                Ok(_) => return unsafe { &*node },
+                // SAFETY: not published yet.
+                Err(other) => unsafe { (*node).next = other },
             }
         }
     }

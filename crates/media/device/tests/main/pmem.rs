@@ -1,7 +1,9 @@
 //! What only mapped devices have: words as blocks, lines, losses, and what a file system can or cannot do.
 
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use device::pmem::{Absent, Domain, Granularity, PmemOptions, PmemShelf};
@@ -227,4 +229,58 @@ fn threads_that_meet_the_same_lost_page_are_all_told() {
             });
         }
     });
+}
+
+#[test]
+fn a_viewer_is_told_of_a_lost_page_and_reads_the_others() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let _writer = shortened(home.path(), Absent::Emulate);
+    // Mapped while the file was whole, and shortened since.
+    File::options().write(true).open(home.path().join("a")).expect("open").set_len(4 * BLOCK).expect("lengthen");
+    let viewer = PmemShelf::open_read_only(home.path()).expect("view");
+    println!("{}", viewer.mapping());
+    let device = viewer.open_read_only("a").expect("view");
+    File::options().write(true).open(home.path().join("a")).expect("open").set_len(BLOCK).expect("shorten");
+    let lost = device.read(BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
+    assert!(matches!(lost, DeviceError::Lost { offset: 4096, bytes: 4096, .. }), "{lost}");
+    assert_eq!(read(&*device, 0, BLOCK_BYTES), [1; BLOCK_BYTES]);
+    for refusal in [device.write(0, &[0; 8]), device.stage(0, &[0; 8]), device.deep_flush()] {
+        assert!(matches!(refusal, Err(DeviceError::ReadOnly { .. })), "{refusal:?}");
+    }
+}
+
+/// Set in the process that a test starts and that kills itself.
+const DIES: &str = "DEVICE_TEST_STORES_AND_DIES";
+
+#[test]
+fn what_a_killed_process_stored_is_there_for_its_successor() {
+    if let Some(directory) = std::env::var_os(DIES) {
+        let device = open(Path::new(&directory), Absent::Emulate).create("a", BLOCK).expect("create");
+        device.write(64, &[5; 512]).expect("write");
+        device.stage(1024, &[6; 8]).expect("stage");
+        std::process::abort();
+    }
+    let home = tempfile::tempdir().expect("temporary directory");
+    let child = Command::new(std::env::current_exe().expect("our own path"))
+        .args(["--exact", "pmem::what_a_killed_process_stored_is_there_for_its_successor"])
+        .env(DIES, home.path())
+        .output()
+        .expect("run ourselves");
+    assert!(child.status.signal().is_some(), "{child:?}");
+    let device = open(home.path(), Absent::Emulate).open("a").expect("the lock died with its holder");
+    let mut expected = [0; BLOCK_BYTES];
+    expected[64..576].fill(5);
+    expected[1024..1032].fill(6);
+    assert_eq!(read(&*device, 0, BLOCK_BYTES), expected);
+}
+
+#[test]
+fn poison_can_be_asked_for_only_where_a_handle_is_open() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path(), Absent::Emulate);
+    drop(shelf.create("a", BLOCK).expect("create"));
+    for name in ["a", "b"] {
+        let refused = shelf.inject_poison(name, 0).expect_err("no handle");
+        assert!(matches!(refused, DeviceError::NotFound { .. }), "{refused}");
+    }
 }
