@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use catalogue::placement::{ActsAs, Because, Kind, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
-use catalogue::{Budget, Medium, Model, ModelShelf, Timing};
+use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
 use interop::InteropError;
@@ -34,13 +34,40 @@ use interop::production::Files;
 /// the retention's first byte.
 const SEGMENTS_BEYOND: u64 = 3;
 
+/// How much is measured at the start of a node on a modelled tier: enough for a median, in a fraction of a second.
+const CALIBRATION: catalogue::calibrate::Options =
+    catalogue::calibrate::Options { operations: 200, bytes: 256 << 10, threads: 1, seed: 1 };
+
+/// How often it is measured before the host counts as too slow: another process may have had the core for one of them.
+const TRIES: usize = 3;
+
 /// How a node is run and where its parts lie, checked and not started.
 #[derive(Debug)]
 pub struct Plan {
     options: Options,
     placement: Placement,
-    /// One model and one budget for each modelled tier, by the tier's name.
-    models: BTreeMap<String, (Model, Arc<Budget>)>,
+    /// By name of the tier.
+    modelled: BTreeMap<String, Modelled>,
+}
+
+/// The timing of a modelled tier. One budget for all that lies on it.
+#[derive(Debug)]
+struct Modelled {
+    medium: Medium,
+    model: Model,
+    budget: Arc<Budget>,
+}
+
+impl Modelled {
+    fn of(medium: Medium, modules: u32) -> Result<Modelled, CatalogueError> {
+        let model = Model::of(&medium, modules)?;
+        let budget = Budget::new(&model);
+        Ok(Modelled { medium, model, budget })
+    }
+
+    fn slow_down(&self, shelf: Arc<dyn Shelf>) -> ModelShelf {
+        ModelShelf::new(shelf, self.model.clone(), Arc::clone(&self.budget), Timing::Timed)
+    }
 }
 
 impl Plan {
@@ -56,19 +83,18 @@ impl Plan {
         };
         let facts = |name: &str| Medium::find_in(&known, name).map(|m| facts_of(&m)).map_err(|e| e.to_string());
         let placement = Placement::of(settings, &needs, &facts)?;
-        let mut models = BTreeMap::new();
+        let mut modelled = BTreeMap::new();
         for tier in placement.tiers.iter() {
             if let Some(wanted) = &tier.model {
-                let model = Model::of(&Medium::find_in(&known, &wanted.medium)?, wanted.modules)?;
-                let budget = Budget::new(&model);
-                models.insert(tier.name.clone(), (model, budget));
+                let medium = Medium::find_in(&known, &wanted.medium)?;
+                modelled.insert(tier.name.clone(), Modelled::of(medium, wanted.modules)?);
             }
         }
         options.files = Files {
             all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
             named: placement.files_of().clone(),
         };
-        Ok(Plan { options, placement, models })
+        Ok(Plan { options, placement, modelled })
     }
 
     /// The node's options.
@@ -78,11 +104,11 @@ impl Plan {
 
     /// Starts the node.
     pub async fn start(self) -> anyhow::Result<Arc<Node>> {
-        let Plan { options, placement, models } = self;
+        let Plan { options, placement, modelled } = self;
         let seat = placement.journal();
         let tier = tier_of(&placement, seat);
         let location = location(seat, tier);
-        let open = || open(tier, seat, models.get(&tier.name));
+        let open = || open(tier, seat, modelled.get(&tier.name));
         let node = Node::start_at(&location, open, options).await?;
         tell(&placement, &node);
         Ok(node)
@@ -118,22 +144,60 @@ fn location(seat: &Seat, tier: &Tier) -> Location {
 fn open(
     tier: &Tier,
     seat: &Seat,
-    model: Option<&(Model, Arc<Budget>)>,
+    modelled: Option<&Modelled>,
 ) -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError> {
-    let (shelf, device, durability) = open_real(tier, seat)?;
-    let tier = tier.name.clone();
-    let Some((model, budget)) = model else {
-        return Ok((shelf, JournalMedium { tier, device, durability, real: true }));
+    let (shelf, device, durability) = open_real(tier, seat.folder.as_deref())?;
+    let name = tier.name.clone();
+    let Some(modelled) = modelled else {
+        return Ok((shelf, JournalMedium { tier: name, device, durability, real: true }));
     };
-    let modelled = ModelShelf::new(shelf, model.clone(), Arc::clone(budget), Timing::Timed);
+    measure(tier, modelled)?;
+    let model = &modelled.model;
     let device = format!("modelled {} x {} on {device}", model.modules(), model.name());
     // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
     let durability = if durability == Durability::None { durability } else { Durability::Emulated };
-    Ok((Arc::new(modelled), JournalMedium { tier, device, durability, real: false }))
+    Ok((Arc::new(modelled.slow_down(shelf)), JournalMedium { tier: name, device, durability, real: false }))
 }
 
-fn open_real(tier: &Tier, seat: &Seat) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
-    let folder = || seat.folder.as_deref().expect("a structure on a file or pmem tier has a folder");
+/// Measures what the model's operations take here and says so; refuses a model that the host is too slow for. Beside what
+/// lies on the tier: in a folder of its own, which is removed again.
+fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
+    let folder = match &tier.kind {
+        Kind::Memory { .. } => None,
+        Kind::Pmem { folder, .. } | Kind::File { folder } => {
+            Some(folder.join(format!("calibration-{}", std::process::id())))
+        }
+    };
+    let (shelf, ..) = open_real(tier, folder.as_deref())?;
+    let Modelled { medium, model, .. } = modelled;
+    let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
+    let mut measured = once();
+    for _ in 1..TRIES {
+        if matches!(measured, Err(CatalogueError::HostTooSlow { .. })) {
+            measured = once();
+        }
+    }
+    drop(shelf);
+    if let Some(folder) = folder {
+        std::fs::remove_dir_all(&folder).map_err(InteropError::file("remove", &folder))?;
+    }
+    let calibration = measured.map_err(|error| InteropError::Medium(format!("tier {}: {error}", tier.name)))?;
+    let (tier, good, rows) = (&tier.name, calibration.good(), calibration.rows.len());
+    let timed = calibration.rows.iter().filter(|row| row.timed);
+    let (operation, off) = timed
+        .map(|row| (format!("{} {} B", row.operation, row.bytes), row.deviation()))
+        .fold((String::new(), 0.0f64), |worst, row| if row.1.abs() > worst.1.abs() { row } else { worst });
+    let worst = format!("{operation} {off:+.1} %");
+    tracing::info!(tier, medium = medium.name, modules = model.modules(), good, rows, worst, "calibrated");
+    for line in calibration.to_string().lines() {
+        tracing::debug!("{line}");
+    }
+    Ok(())
+}
+
+/// A shelf on the medium itself, how it is used, and what a flush is worth there.
+fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
+    let folder = || folder.expect("what lies on a file or pmem tier has a folder");
     Ok(match &tier.kind {
         Kind::File { .. } => {
             let shelf = FileShelf::open(folder(), FileOptions::default())?;
@@ -152,9 +216,8 @@ fn open_real(tier: &Tier, seat: &Seat) -> Result<(Arc<dyn Shelf>, String, Durabi
         }
         Kind::Memory { node: None } => (Arc::new(MemoryShelf::new()), "memory, none".to_owned(), Durability::None),
         Kind::Memory { node: Some(node) } => {
-            let problem =
-                format!("tier {}: this build cannot bind memory to NUMA node {node}; leave `node` out", tier.name);
-            return Err(InteropError::Medium(problem));
+            let shelf = MemoryShelf::on_node(*node)?;
+            (Arc::new(shelf), format!("memory of NUMA node {node}, none"), Durability::None)
         }
     })
 }

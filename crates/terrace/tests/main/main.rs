@@ -1,0 +1,171 @@
+//! The real binary with its structures on tiers: started, told, killed, moved, refused.
+//!
+//! Each test has a folder of its own, a node on a port that the system chose, and reads what the command line prints, as a
+//! person would.
+
+mod node;
+
+use std::fs;
+use std::path::Path;
+
+use node::Bed;
+
+/// An invented medium, so much slower than any host that a busy one can still pretend to be it: 20 us to read, 10 MB/s.
+const SLOW: &str = r#"name = "slow-pmem"
+title = "Invented persistent memory of a test"
+kind = "pmem"
+capacity_gb = 16
+modules = 1
+figure = [
+  { key = "read_latency_random", value = 20000, unit = "ns", source = "test", confidence = "k" },
+  { key = "read_latency_sequential", value = 20000, unit = "ns", source = "test", confidence = "k" },
+]
+curve = [
+CURVES]
+
+[source]
+test = "invented"
+"#;
+
+/// Persistent memory emulated on an ordinary mapping, slowed to the figures of a medium of one's own.
+fn modelled_pmem(bed: &Bed) -> String {
+    let ways = ["", "store = \"none\", ", "store = \"nt\", ", "store = \"clwb\", "];
+    let curve = |(way, pattern): (&str, &str)| {
+        let operation = if way.is_empty() { "read" } else { "write" };
+        format!(
+            "  {{ operation = \"{operation}\", pattern = \"{pattern}\", {way}bytes = 256, modules = 1, threads = [1], \
+             gb_per_s = [0.01], source = \"test\", confidence = \"k\" }},\n"
+        )
+    };
+    let all = ways.iter().flat_map(|way| [(*way, "sequential"), (*way, "random")]);
+    let curves: String = all.map(curve).collect();
+    fs::create_dir_all(bed.path("media")).expect("a folder");
+    fs::write(bed.path("media/slow-pmem.toml"), SLOW.replace("CURVES", &curves)).expect("a file");
+    format!(
+        "mode = \"app-direct\"\nmedia = \"media\"\n[tiers.pm]\nkind = \"pmem\"\npath = \"{}\"\nbytes = \"8 GiB\"\n\
+         model = \"slow-pmem\"\nabsent = \"emulate\"\n",
+        bed.path("pm").display()
+    )
+}
+
+fn file_tier(name: &str, folder: &Path) -> String {
+    format!("[tiers.{name}]\nkind = \"file\"\npath = \"{}\"\n[placement]\njournal = \"{name}\"\n", folder.display())
+}
+
+#[test]
+fn a_journal_on_modelled_persistent_memory_is_told_as_such_and_survives_a_kill() {
+    let bed = Bed::new();
+    bed.configure(&modelled_pmem(&bed));
+    let node = bed.start();
+    node.send("M1");
+    let status = node.status();
+    let journal = &status["journal"];
+    assert_eq!(journal["tier"], "pm");
+    assert_eq!(journal["durability"], "emulated");
+    assert_eq!(journal["real"], false);
+    assert!(journal["device"].as_str().expect("a text").starts_with("modelled 1 x slow-pmem on "), "{journal}");
+    let log = bed.log();
+    for said in [
+        "structure=journal tier=\"pm\"",
+        "structure=cache tier=\"dram\"",
+        "reserved for the page store",
+        "medium=\"modelled\"",
+        "calibrated tier=\"pm\"",
+    ] {
+        assert!(log.contains(said), "`{said}` is not in the log:\n{log}");
+    }
+    node.stop();
+    assert_eq!(bed.stored(), ["M1"]);
+    assert!(bed.path("pm/journal").is_dir() && !bed.data().join("journal").exists());
+
+    let node = bed.start();
+    node.send("M2");
+    node.kill();
+    assert_eq!(bed.stored(), ["M1", "M2"], "what was acknowledged is there after a kill");
+    bed.run(&["verify", "--data"]).succeeds("every record reads");
+    bed.run(&["inspect", "journal"]).succeeds("records");
+
+    let node = bed.start();
+    node.send("M3");
+    node.stop();
+    assert_eq!(bed.stored(), ["M1", "M2", "M3"]);
+}
+
+#[test]
+fn a_journal_cannot_be_left_behind_by_a_changed_setting_and_can_be_moved() {
+    let bed = Bed::new();
+    let node = bed.start();
+    node.send("M1");
+    node.stop();
+    assert!(!bed.data().join("placement.json").exists(), "without tiers nothing is new in the data directory");
+
+    bed.configure(&file_tier("nvme", &bed.path("nvme")));
+    bed.refuses("move all files of the old place to the new one");
+    assert_eq!(bed.stored(), ["M1"], "and nothing was changed");
+
+    fs::create_dir_all(bed.path("nvme")).expect("a folder");
+    fs::rename(bed.data().join("journal"), bed.path("nvme/journal")).expect("it moves");
+    let node = bed.start();
+    node.send("M2");
+    node.stop();
+    assert_eq!(bed.stored(), ["M1", "M2"]);
+
+    fs::rename(bed.path("nvme"), bed.path("away")).expect("as if it were not mounted");
+    bed.refuses("Is its medium mounted?");
+    bed.run(&["message", "list", "--data"]).fails("Is its medium mounted?");
+    assert!(!bed.path("nvme/journal").exists(), "no empty journal takes its place");
+}
+
+#[test]
+fn a_journal_in_memory_must_be_asked_for_and_says_what_it_is_worth() {
+    let bed = Bed::new();
+    bed.configure("[placement]\njournal = \"dram\"\n");
+    bed.refuses("allow_volatile = true");
+    bed.configure("[placement]\njournal = \"dram\"\nallow_volatile = true\n");
+    let node = bed.start();
+    node.send("M1");
+    let status = node.status();
+    assert_eq!((&status["journal"]["durability"], &status["journal"]["real"]), (&"none".into(), &true.into()));
+    bed.run(&["message", "list", "--data"]).fails("lies in memory (tier dram)");
+    node.stop();
+    bed.configure("");
+    let node = bed.start();
+    node.stop();
+    assert_eq!(bed.stored(), [""; 0], "what lay in memory is gone, and hinders nothing");
+}
+
+#[test]
+fn a_wrong_mode_ends_the_start_with_the_reason_before_anything_is_made() {
+    let bed = Bed::new();
+    let tiers = "[tiers.near]\nkind = \"memory\"\nbytes = \"4 GiB\"\n[tiers.far]\nkind = \"pmem\"\npath = \"far\"\nbytes = \"64 GiB\"\n";
+    bed.configure(&format!("mode = \"memory\"\n{tiers}"));
+    bed.refuses("is 1:16.0, beyond the limit 1:8");
+    bed.configure("mode = \"dual\"\n");
+    bed.refuses("mode dual places the far memory on persistent memory, and no tier is");
+    bed.configure("[tiers.far]\nkind = \"nbd\"\n");
+    bed.refuses("comes with volumes");
+    // An ordinary file system is not persistent memory, and nothing pretends that it is unless told to.
+    bed.configure(&modelled_pmem(&bed).replace("absent = \"emulate\"\n", ""));
+    bed.refuses("MAP_SYNC");
+    assert!(!bed.path("far").exists());
+}
+
+#[test]
+fn files_of_services_lie_on_their_tier() {
+    let bed = Bed::new();
+    fs::create_dir_all(bed.path("production/services")).expect("a folder");
+    let service = "kind = \"file\"\nfolder = \"inbox\"\nevery = \"10ms\"\nsettle = \"0ms\"\n";
+    fs::write(bed.path("production/services/files.toml"), service).expect("a file");
+    let tier = format!("[tiers.nvme]\nkind = \"file\"\npath = \"{}\"\n", bed.path("nvme").display());
+    bed.configure(&format!("production = \"production\"\n{tier}[placement]\nfiles = \"nvme\"\n"));
+    let inbox = bed.path("nvme/files/inbox");
+    fs::create_dir_all(&inbox).expect("a folder");
+    fs::write(inbox.join("a.hl7"), node::message("M1")).expect("a file");
+    let node = bed.start();
+    node::until("the file is taken", || inbox.join("done/a.hl7").exists());
+    node.stop();
+    assert_eq!(bed.stored(), ["M1"]);
+    let wrong = format!("production = \"production\"\n{tier}[placement.files_of]\nfiels = \"nvme\"\n");
+    bed.configure(&wrong);
+    bed.refuses("`fiels`");
+}

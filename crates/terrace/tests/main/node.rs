@@ -1,0 +1,187 @@
+//! A folder with settings and a data directory, and the node that runs on them as a process of its own.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long a state may take to come about: far beyond what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_terrace");
+
+/// Looks again and again until `probe` holds.
+pub(crate) fn until(what: &str, mut probe: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !probe() {
+        assert!(Instant::now() < deadline, "it did not come to pass: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An admission with this control id.
+pub(crate) fn message(id: &str) -> String {
+    format!("MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||ADT^A01|{id}|P|2.5\rPID|1||1||SAMPLE^ANN\r")
+}
+
+/// See the module's text.
+pub(crate) struct Bed {
+    dir: TempDir,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Bed {
+        let bed = Bed { dir: tempfile::tempdir().expect("a folder") };
+        bed.configure("");
+        bed
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    /// Writes `terrace.toml`: a small journal, a port that the system chooses, and `placement`.
+    pub(crate) fn configure(&self, placement: &str) {
+        let (keys, tables) = match placement.find("[") {
+            Some(at) => placement.split_at(at),
+            None => (placement, ""),
+        };
+        let text = format!(
+            "data = \"data\"\nlisten = \"127.0.0.1:0\"\n{keys}[journal]\nsegment = \"4MiB\"\nretention = \"16MiB\"\n{tables}"
+        );
+        fs::write(self.path("terrace.toml"), text).expect("a file");
+    }
+
+    /// All that nodes of this bed logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command whose last argument is the data directory.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        let data = self.data().display().to_string();
+        let args: Vec<&str> = args.iter().copied().chain([data.as_str()]).collect();
+        Ran { output: self.command(&args).output().expect("the program runs"), what: args.join(" ") }
+    }
+
+    /// The node does not start, and says `why`.
+    pub(crate) fn refuses(&self, why: &str) {
+        let output = self.command(&["serve"]).output().expect("the program runs");
+        let ran = Ran { output, what: "serve".to_owned() };
+        ran.fails(why);
+    }
+
+    /// Starts a node and waits until it is ready.
+    pub(crate) fn start(&self) -> Node<'_> {
+        let log = File::options().create(true).append(true).open(self.path("log")).expect("a file");
+        let child = self.command(&["serve"]).stdout(Stdio::null()).stderr(log).spawn().expect("the program runs");
+        let mut node = Node { bed: self, child, address: String::new() };
+        until("the node is ready", || {
+            assert!(node.child.try_wait().expect("it can be asked").is_none(), "the node ended:\n{}", self.log());
+            let Ok(text) = fs::read_to_string(self.data().join("node.json")) else { return false };
+            let ready: Value = serde_json::from_str(&text).expect("it is written whole");
+            // A killed node leaves its file behind.
+            if ready["pid"] != node.child.id() {
+                return false;
+            }
+            node.address = ready["services"][0]["at"].as_str().expect("it has a service").to_owned();
+            true
+        });
+        node
+    }
+
+    /// Control ids of all stored messages, oldest first.
+    pub(crate) fn stored(&self) -> Vec<String> {
+        let lines = self.run(&["message", "list", "--last", "0", "--json", "--data"]).succeeds("");
+        let id = |line: &str| serde_json::from_str::<Value>(line).expect("a line of JSON")["control_id"].clone();
+        lines.lines().map(|line| id(line).as_str().expect("a text").to_owned()).collect()
+    }
+}
+
+/// What a command did.
+pub(crate) struct Ran {
+    output: Output,
+    what: String,
+}
+
+impl Ran {
+    fn told(&self) -> (String, String) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&self.output.stdout), text(&self.output.stderr))
+    }
+
+    /// It succeeded and printed `said`; everything it printed.
+    pub(crate) fn succeeds(&self, said: &str) -> String {
+        let (out, error) = self.told();
+        assert!(self.output.status.success() && out.contains(said), "{}: {out}\n{error}", self.what);
+        out
+    }
+
+    /// It could not run, and said `why`.
+    pub(crate) fn fails(&self, why: &str) {
+        let (out, error) = self.told();
+        assert_eq!(self.output.status.code(), Some(2), "{}: {out}\n{error}", self.what);
+        assert!(error.contains(why), "{}: `{why}` is not in: {error}", self.what);
+    }
+}
+
+/// A node that runs; killed when the test ends before it was stopped.
+pub(crate) struct Node<'a> {
+    bed: &'a Bed,
+    child: Child,
+    address: String,
+}
+
+impl Node<'_> {
+    /// Sends a message and waits for its acknowledgement.
+    pub(crate) fn send(&self, id: &str) {
+        let file = self.bed.path("message.hl7");
+        fs::write(&file, message(id)).expect("a file");
+        let file = file.display().to_string();
+        let output = self.bed.command(&["message", "send", &file, "--to", &self.address]).output();
+        let ran = Ran { output: output.expect("the program runs"), what: format!("send {id}") };
+        ran.succeeds("MSA|AA");
+    }
+
+    /// What it says of itself.
+    pub(crate) fn status(&self) -> Value {
+        let told = self.bed.run(&["status", "--json", "--data"]).succeeds("");
+        serde_json::from_str(&told).expect("JSON")
+    }
+
+    /// Tells it to stop and waits until it has.
+    pub(crate) fn stop(mut self) {
+        self.bed.run(&["stop", "--data"]).succeeds("");
+        let ended = self.child.wait().expect("it can be waited for");
+        assert!(ended.success(), "{ended}:\n{}", self.bed.log());
+    }
+
+    /// Kills it as a power failure of the process would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it can be waited for");
+    }
+}
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        // A test that failed leaves no process behind; one that ended in order has none any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
