@@ -46,13 +46,14 @@
 //!
 //! # What a write costs
 //!
-//! `cargo run --release -p device --example pmem_cost`; 2026-11-21, AMD EPYC (Zen 4) with 2 cores, Linux 6.18, device on tmpfs,
-//! so DRAM and not persistent memory; nanoseconds, p50 of 96 000 calls by one thread, less the clock; other load on the machine:
+//! `cargo run --release -p device --example pmem_cost`; 2026-11-21, AMD EPYC (Zen 4) with 2 cores, Linux 6.18, on tmpfs, so
+//! DRAM and not persistent memory; nanoseconds for one call of one thread, less the clock, mean of the middle four fifths
+//! of 96 000; both cores busy with other work:
 //!
 //! ```text
-//!   bytes              8     64    256   1024   1280   4096
-//!   bare loop        121    121     61     81     91    271
-//!   write_flush      121    131     71     91    101    231
+//!   bytes                                  8     64    256   1024   1280   4096
+//!   bare loop of stores, and a fence   122.7  124.5   65.6   85.7   95.6  207.4
+//!   write_flush                        129.9  131.9   71.0   91.4  100.9  206.2
 //! ```
 //!
 //! # What it does not do
