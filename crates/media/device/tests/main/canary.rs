@@ -1,14 +1,15 @@
-//! The test of the tests: a small protocol that is right passes every image; the same without any one of its flushes, or
-//! without its checksum, is caught.
+//! The test of the tests: a small protocol that is right passes every image, on every medium; the same without any one of its
+//! flushes or fences, or without its checksum, is caught.
 //!
 //! ```text
-//!   block 0   pointer: the version, in its first sector (one sector: written whole or not at all)
+//!   block 0   pointer: the version, in its first word (in one atom: written whole or not at all)
 //!   block 1+  the version's data, every byte the version; two places by turns
 //!   set(v):   write data of v to its place | flush | write pointer v | flush | acknowledge v
 //! ```
 
 use std::sync::Arc;
 
+use device::crash::PmemMode;
 use device::faulty::{Fault, Rule};
 use device::{BLOCK_BYTES, CrashShelf, Device, DeviceError, FaultyShelf, Operation, Shelf};
 
@@ -76,9 +77,38 @@ fn violation_with(rule: Option<Rule>) -> Option<String> {
     first_violation(&crash, &acknowledged)
 }
 
+/// A fresh machine of every kind.
+fn machines() -> [CrashShelf; 4] {
+    let [adr, eadr, pages] = [PmemMode::Adr, PmemMode::Eadr, PmemMode::Pages].map(|mode| CrashShelf::pmem(7, mode));
+    [CrashShelf::new(7), adr, eadr, pages]
+}
+
 #[test]
 fn the_right_protocol_survives_every_crash() {
     assert_eq!(violation_with(None), None);
+    for crash in machines() {
+        let acknowledged = run(&crash, &crash).expect("nothing fails");
+        assert_eq!(first_violation(&crash, &acknowledged), None);
+    }
+}
+
+#[test]
+fn without_any_single_flush_fence_or_sync_it_is_caught_on_every_medium() {
+    let count = |crash: &CrashShelf| {
+        run(crash, crash).expect("nothing fails");
+        crash.persists().len()
+    };
+    for (machine, persists) in machines().iter().map(count).enumerate() {
+        assert_eq!(persists, 2 * usize::from(VERSIONS), "machine {machine}: one for the data, one for the pointer");
+        for nth in 0..persists {
+            let crash = &machines()[machine];
+            crash.omit(nth);
+            let acknowledged = run(crash, crash).expect("nobody is told");
+            let violation = first_violation(crash, &acknowledged);
+            println!("{crash:?}, {nth}: {violation:?}");
+            assert!(violation.is_some(), "{crash:?}: nobody noticed that {:?} was missing", crash.persists()[nth]);
+        }
+    }
 }
 
 #[test]

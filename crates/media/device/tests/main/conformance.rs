@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use device::crash::PmemMode;
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{
     AlignedBuffer, BLOCK_BYTES, CrashShelf, Device, DeviceError, FaultyShelf, FileOptions, FileShelf, MemoryShelf,
@@ -48,6 +49,11 @@ fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
         let shelf = MemoryShelf::on_node(node.number).expect("open a shelf");
         kinds.push(("memory of a node", Arc::new(shelf)));
     }
+    let crash = |mode| Arc::new(CrashShelf::pmem(0, mode)) as Arc<dyn Shelf>;
+    kinds.push(("persistent memory by line, ADR without a crash", crash(PmemMode::Adr)));
+    kinds.push(("persistent memory by line, eADR without a crash", crash(PmemMode::Eadr)));
+    kinds.push(("persistent memory by page without a crash", crash(PmemMode::Pages)));
+    kinds.push(("persistent memory by line, faulty without a fault", Arc::new(FaultyShelf::new(crash(PmemMode::Adr)))));
     kinds.push(("persistent memory by line", pmem(&home.path().join("lines"), Absent::Emulate)));
     kinds.push(("persistent memory by page", pmem(&home.path().join("pages"), Absent::Pages)));
     if let Some((_, shelf, lines)) = &volatile {

@@ -1,7 +1,7 @@
 //! Every moment at which the power may fail, and what each may leave: acknowledged records are found, in order and
 //! equal; others are there or not, whole, and none behind one that is not.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use device::{AlignedBuffer, CrashShelf, MemoryShelf, Shelf};
 use journal::{Check, Journal, Record};
@@ -81,6 +81,48 @@ fn a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing()
 }
 
 #[test]
+fn a_power_failure_under_several_threads_loses_nothing_that_one_of_them_acknowledged() {
+    let seed = seed(6);
+    for medium in MEDIA {
+        let shelf = medium.shelf(seed);
+        let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+        // Operations called by then, and the record.
+        let acknowledged = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (journal, shelf, acknowledged) = (&journal, &shelf, &acknowledged);
+                scope.spawn(move || {
+                    for step in 0..6 {
+                        let record = payload(thread * 100 + step, [40, 1500, 3000][(thread + step) as usize % 3]);
+                        let lsn = if step % 2 == 0 {
+                            journal.append_commit(thread as u8, &[&record]).expect("works")
+                        } else {
+                            let lsn = journal.append(thread as u8, &[&record]).expect("appends");
+                            journal.commit(lsn).expect("commits");
+                            lsn
+                        };
+                        let found = Record { lsn, kind: thread as u8, payload: record };
+                        acknowledged.lock().expect("no panic").push((shelf.operations(), found));
+                    }
+                });
+            }
+        });
+        std::mem::forget(journal);
+        let acknowledged = acknowledged.into_inner().expect("no panic");
+        for point in shelf.points() {
+            for image in shelf.images(point) {
+                let (journal, found) =
+                    recover(Arc::new(image.shelf())).unwrap_or_else(|error| panic!("{image}: {error}"));
+                std::mem::forget(journal);
+                for (_, record) in acknowledged.iter().filter(|(when, _)| *when <= point) {
+                    assert!(found.contains(record), "{image}: the record at {} was acknowledged", record.lsn);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
     let seed = seed(2);
     for medium in MEDIA {
@@ -88,8 +130,8 @@ fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
         let history = workload(&shelf);
         let mut nested = 0;
         let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
-            // Every 97th: recovery does the same few operations each time, and 97 is prime to the images per point.
-            if !count.is_multiple_of(97) {
+            // Every 197th: recovery does the same few operations each time, and 197 is prime to the images per point.
+            if !count.is_multiple_of(197) {
                 return;
             }
             let (_, first) = recover(recovered.clone()).expect("a second opening works");

@@ -21,10 +21,6 @@ fn after_a_failed_flush_or_write_nothing_is_taken_until_reopening_recovers() {
             shelves().into_iter().for_each(|shelf| fails_once(shelf, Rule::nth(operation, 1, fault), at_once));
         }
     }
-    // Appended and committed in one go on persistent memory, a record is two writes: the second fails.
-    for shelf in shelves().into_iter().skip(2).take(2) {
-        fails_once(shelf, Rule::nth(Operation::Write, 2, Fault::Eio), true);
-    }
 }
 
 fn fails_once(medium: Arc<dyn Shelf>, rule: Rule, at_once: bool) {

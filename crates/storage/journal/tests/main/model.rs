@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use device::MemoryShelf;
+use device::Shelf;
 use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, View, verify};
 
-use crate::support::{all, payload, replay, seed, small};
+use crate::support::{all, payload, replay, seed, shelves, small};
 
 /// What the journal should hold.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Model {
 /// One random life of a journal beside its model.
 struct Run {
     random: fastrand::Rng,
-    shelf: Arc<MemoryShelf>,
+    shelf: Arc<dyn Shelf>,
     options: Options,
     model: Model,
     /// None only while it is being reopened.
@@ -45,8 +45,8 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Result<Run, String> {
-        let random = fastrand::Rng::with_seed(seed);
-        let shelf = Arc::new(MemoryShelf::new());
+        let mut random = fastrand::Rng::with_seed(seed);
+        let shelf = shelves().swap_remove(random.usize(..5));
         let mut run = Run { random, shelf, options: small(), model: Model::default(), journal: None };
         run.open()?;
         Ok(run)
@@ -96,8 +96,17 @@ impl Run {
         };
         let record = payload(self.random.u64(..), bytes);
         let (left, right) = record.split_at(self.random.usize(..=bytes));
-        let lsn = self.journal().append(kind, &[left, right]).map_err(|error| error.to_string())?;
+        let at_once = self.random.u8(..4) == 0;
+        let parts: &[&[u8]] = &[left, right];
+        let lsn = if at_once { self.journal().append_commit(kind, parts) } else { self.journal().append(kind, parts) };
+        let lsn = lsn.map_err(|error| error.to_string())?;
         self.model.records.push(Record { lsn, kind, payload: record });
+        if at_once {
+            self.model.committed = self.model.before(self.journal().durable());
+            if self.model.committed < self.model.records.len() {
+                return Err("append_commit returned before its record was durable".into());
+            }
+        }
         Ok(())
     }
 

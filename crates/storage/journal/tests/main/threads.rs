@@ -7,7 +7,7 @@ use device::file::{FileOptions, FileShelf};
 use device::{MemoryShelf, Shelf};
 use journal::{Journal, JournalError, Lsn, Options, Preparation, View};
 
-use crate::support::{all, payload, small};
+use crate::support::{MEDIA, all, payload, small};
 
 const THREADS: usize = 12;
 
@@ -18,10 +18,17 @@ fn commit_each(journal: &Journal, thread: usize, each: usize) {
         // The largest does not fit all buffers together: its append writes in between, and others must not come in between.
         let bytes = [10, 700, 3000, 90_000][(thread + step) % 4];
         let number = (thread * each + step) as u64;
-        let lsn = journal.append(thread as u8, &[&number.to_le_bytes(), &payload(number, bytes)]).expect("appends");
+        let (number, payload) = (number.to_le_bytes(), payload(number, bytes));
+        let parts: &[&[u8]] = &[&number, &payload];
+        let lsn = if step % 3 == 0 {
+            journal.append_commit(thread as u8, parts).expect("appends and commits")
+        } else {
+            let lsn = journal.append(thread as u8, parts).expect("appends");
+            journal.commit(lsn).expect("commits");
+            lsn
+        };
         assert!(lsn > last, "one thread's records are in order");
         last = lsn;
-        journal.commit(lsn).expect("commits");
         assert!(journal.durable() > lsn);
     }
 }
@@ -82,6 +89,14 @@ fn crowd(shelf: Arc<dyn Shelf>, options: Options, each: usize) {
 fn threads_that_commit_at_once_each_find_their_records_once_and_in_order() {
     let options = Options { preparation: Preparation::Background, ..small() };
     crowd(Arc::new(MemoryShelf::new()), options, 200);
+}
+
+#[test]
+fn persistent_memory_serves_as_well_as_memory() {
+    for medium in MEDIA {
+        let options = Options { preparation: Preparation::Background, ..small() };
+        crowd(medium.shelf(0), options, 12);
+    }
 }
 
 #[test]
