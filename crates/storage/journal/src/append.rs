@@ -6,6 +6,7 @@
 //! mix. Before the first frame is pushed there is room in prepared segments for the last one: a record is never left
 //! half appended because the shelf is full.
 
+use crate::checksum;
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, LAST};
 use crate::lsn::Lsn;
@@ -23,7 +24,7 @@ impl Shared {
         if bytes as u64 > max {
             return Err(JournalError::TooLarge { bytes: bytes as u64, max });
         }
-        let payload_crc = crc_of(parts);
+        let payload_crc = checksum::of_parts(parts);
         let piece = Piece { kind, flags: FIRST | LAST, payload_crc, payload_bytes: bytes, parts };
         // Declared before the guard, so that a panic lets go of the lock first.
         let panicking = FailOnPanic(self);
@@ -88,7 +89,7 @@ impl Shared {
             let first = if at == 0 { FIRST } else { 0 };
             let last = if at + bytes == piece.payload_bytes { LAST } else { 0 };
             let whole = bytes == piece.payload_bytes;
-            let payload_crc = if whole { piece.payload_crc } else { crc_of(&parts) };
+            let payload_crc = if whole { piece.payload_crc } else { checksum::of_parts(&parts) };
             let flags = first | last;
             let frame = Piece { kind: piece.kind, flags, payload_crc, payload_bytes: bytes, parts: &parts };
             let pushed = state.pipeline.push(&frame);
@@ -192,10 +193,6 @@ impl State {
 
 const _: () =
     assert!(BATCH_OVERHEAD_BYTES as usize >= crate::format::BATCH_FRAME_BYTES + 2 * FRAME_HEADER_BYTES + FRAME_ALIGN);
-
-pub(crate) fn crc_of(parts: &[&[u8]]) -> u32 {
-    parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
-}
 
 /// The parts of `parts` that make up `bytes` bytes from `from` on.
 fn cut<'a>(parts: &[&'a [u8]], from: usize, bytes: usize) -> Vec<&'a [u8]> {

@@ -8,6 +8,7 @@ use device::Shelf;
 
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
+use crate::inline::Committer;
 use crate::lsn::{Lsn, Nonce};
 use crate::options::{Check, Options, Preparation, Record, Recovered, Stats};
 use crate::pipeline::Pipeline;
@@ -103,12 +104,18 @@ impl Journal {
         self.shared.commit_record(lsn)
     }
 
-    /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. On persistent memory the two are one
-    /// step, and cheaper than one after the other.
+    /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. Who does it often keeps a
+    /// [`committer`](Journal::committer).
     ///
     /// Errors: those of both. After [`JournalError::Poisoned`] it is unknown whether the record will be found.
     pub fn append_commit(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
-        self.shared.append_commit(kind, parts)
+        self.committer().append_commit(kind, parts)
+    }
+
+    /// A thread's own way to append and commit in one step; cheapest on persistent memory, where threads with a committer
+    /// each write side by side.
+    pub fn committer(&self) -> Committer<'_> {
+        Committer::new(&self.shared)
     }
 
     /// The end of the last complete record (exclusive), or a later position where the next one will come behind.

@@ -133,6 +133,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod checksum;
 pub mod error;
 pub mod format;
 mod inline;
@@ -151,6 +152,7 @@ mod view;
 mod window;
 
 pub use error::{Corruption, Damage, JournalError, Proof};
+pub use inline::Committer;
 pub use inspect::{Inspect, Verified, inspect, verify};
 pub use journal::Journal;
 pub use lsn::{Lsn, Nonce};

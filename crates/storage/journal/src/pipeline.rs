@@ -25,9 +25,10 @@ use std::sync::Arc;
 use device::{AlignedBuffer, DeviceError};
 
 use crate::format::{
-    BATCH_FRAME_BYTES, BatchHeader, END, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN,
-    frame_bytes, mark_end,
+    BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN, frame_bytes,
+    mark_end,
 };
+use crate::inline::Place;
 use crate::lsn::{Lsn, Nonce};
 use crate::options::BUFFERS;
 
@@ -77,62 +78,6 @@ pub(crate) struct Write {
     pub(crate) overlaps: bool,
 }
 
-/// A batch of one record that is being written while it is still being made.
-#[derive(Debug)]
-pub(crate) struct Laid {
-    batch: Batch,
-    nonce: Nonce,
-    durable: Lsn,
-    kind: u8,
-    payload_bytes: u32,
-}
-
-impl Laid {
-    /// Where the batch starts.
-    pub(crate) fn start(&self) -> Lsn {
-        self.batch.start
-    }
-
-    /// Where the record starts.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.batch.start.plus(BATCH_FRAME_BYTES as u64)
-    }
-
-    /// What is written, padding included.
-    pub(crate) fn bytes(&self) -> usize {
-        self.batch.buffer.len()
-    }
-
-    /// The first unit, which holds all headers, and what comes behind it.
-    pub(crate) fn split(&self) -> (&[u8], &[u8]) {
-        self.batch.buffer.split_at(self.batch.unit as usize)
-    }
-
-    /// Writes the headers: from now on the batch says that it is one.
-    pub(crate) fn certify(&mut self, payload_crc: u32) {
-        let payload_bytes = self.payload_bytes as usize;
-        let frame = Frame {
-            payload_crc,
-            lsn: self.lsn(),
-            nonce: self.nonce,
-            payload_bytes: self.payload_bytes,
-            flags: FIRST | LAST | END,
-            kind: self.kind,
-        };
-        let header = BatchHeader {
-            lsn: self.batch.start,
-            nonce: self.nonce,
-            durable: self.durable,
-            bytes: (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u32,
-            records: 1,
-            flags: 0,
-        };
-        let (batch, rest) = self.batch.buffer.split_at_mut(BATCH_FRAME_BYTES);
-        header.encode(batch);
-        frame.encode(&mut rest[..FRAME_HEADER_BYTES]);
-    }
-}
-
 /// One frame to append.
 pub(crate) struct Piece<'a> {
     pub(crate) kind: u8,
@@ -160,6 +105,8 @@ pub(crate) struct Pipeline {
     record_end: Lsn,
     persisted: Lsn,
     durable: Lsn,
+    /// The end of the places that others write and publish, until all of them have.
+    reserved: Option<Lsn>,
     failure: Option<Arc<DeviceError>>,
 }
 
@@ -181,6 +128,7 @@ impl Pipeline {
             record_end: next,
             persisted: next,
             durable: next,
+            reserved: None,
             failure: None,
         }
     }
@@ -302,43 +250,38 @@ impl Pipeline {
         lsn
     }
 
-    /// Nothing is being filled, waits or is in flight, and no record is unfinished.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.current.as_ref().is_none_or(|batch| batch.last_frame == 0 && batch.flags == 0)
-            && self.sealed.is_empty()
-            && self.in_flight.is_empty()
-            && self.unfinished.is_none()
-    }
-
-    /// Takes the batch being filled, which has no frames, for one record alone; `None` if the record does not fit.
-    /// The payload is copied; the headers are [`Laid::certify`]'s. Goes back to [`Pipeline::settle`].
-    pub(crate) fn lay(&mut self, kind: u8, parts: &[&[u8]], payload_bytes: usize) -> Option<Laid> {
-        assert!(self.is_idle());
-        if self.room()? < payload_bytes {
+    /// Reserves the next place for a batch of one record whose writer publishes by itself ([`crate::inline`]). `None` unless
+    /// all before it is durable or reserved likewise, and something of the segment is left behind it.
+    pub(crate) fn reserve(&mut self, segment_end: Lsn, unit: u32, payload_bytes: usize) -> Option<Place> {
+        let busy = self.current.as_ref().is_some_and(|batch| batch.last_frame > 0 || batch.flags != 0);
+        let behind_others = self.reserved.unwrap_or(self.durable) == self.next;
+        if busy || !behind_others || self.unfinished.is_some() {
             return None;
         }
-        let mut batch = self.current.take()?;
-        let bytes = BATCH_FRAME_BYTES + frame_bytes(payload_bytes);
-        batch.buffer.resize(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES, 0);
-        for part in parts {
-            batch.buffer.extend_from_slice(part);
+        let bytes = (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u64;
+        let (start, end) = (self.next, self.next.plus(bytes.next_multiple_of(unit.into())));
+        if end >= segment_end {
+            return None;
         }
-        batch.buffer.resize(bytes.next_multiple_of(batch.unit as usize), 0);
-        let payload_bytes = u32::try_from(payload_bytes).expect("a buffer is smaller than 4 GiB");
-        Some(Laid { batch, nonce: self.nonce, durable: self.persisted, kind, payload_bytes })
+        if let Some(Batch { mut buffer, .. }) = self.current.take() {
+            // Opened and not used; it starts elsewhere now.
+            buffer.clear();
+            self.free.push(buffer);
+        }
+        (self.next, self.appended, self.record_end) = (end, end, start.plus(bytes));
+        self.reserved = Some(end);
+        Some(Place { start, end, nonce: self.nonce })
     }
 
-    /// The device has answered for a batch that was laid.
-    pub(crate) fn settle(&mut self, laid: Laid, result: Result<(), DeviceError>) {
-        let Batch { mut buffer, start, .. } = laid.batch;
-        self.next = start.plus(buffer.len() as u64);
-        self.record_end = start.plus((BATCH_FRAME_BYTES + frame_bytes(laid.payload_bytes as usize)) as u64);
-        self.appended = self.next;
-        buffer.clear();
-        self.free.push(buffer);
-        match result {
-            Ok(()) => (self.persisted, self.durable) = (self.next, self.next),
-            Err(error) => self.fail(Arc::new(error)),
+    /// The end of the places that were reserved and not settled.
+    pub(crate) fn reserved(&self) -> Option<Lsn> {
+        self.reserved
+    }
+
+    /// All places reserved are durable.
+    pub(crate) fn settle(&mut self) {
+        if let Some(end) = self.reserved.take() {
+            (self.persisted, self.durable) = (end, end);
         }
     }
 
@@ -483,7 +426,7 @@ mod tests {
             assert!(pipeline.open_batch(SEGMENT_END, 4096));
         }
         let payload = vec![7; bytes];
-        let payload_crc = crc32c::crc32c(&payload);
+        let payload_crc = crate::checksum::of(&payload);
         pipeline.push(&Piece { kind: 1, flags, payload_crc, payload_bytes: bytes, parts: &[&payload] })
     }
 

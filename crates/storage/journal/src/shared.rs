@@ -10,10 +10,10 @@
 //! ([`device::Device::is_inline`]): it takes less time than waking whoever waited for it would. A panic under `state` is an assert that found the journal's
 //! own bookkeeping wrong: every later call then panics too, which is the safe answer.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use device::{Device, DeviceError, Shelf};
+use device::{DeviceError, Shelf};
 
 use crate::error::JournalError;
 use crate::lsn::Lsn;
@@ -37,7 +37,9 @@ pub(crate) struct Shared {
     /// The device writes at once, on the committing thread: batches are written under the lock of `state`.
     pub(crate) inline: bool,
     /// A copy of the pipeline's `durable`, for readers.
-    durable: AtomicU64,
+    pub(crate) durable: AtomicU64,
+    /// The journal has failed, or is about to be told so: whoever waits without the lock stops waiting.
+    failed: AtomicBool,
     /// Committers, by the number of their batch.
     slots: [Condvar; SLOTS],
     /// The appender that has the turn, for a buffer.
@@ -58,8 +60,6 @@ pub(crate) struct State {
     pub(crate) chain: Chain,
     /// The segment in which the next batch starts, or which it has filled.
     pub(crate) tail: Arc<Segment>,
-    /// Its device, open to write.
-    pub(crate) tail_device: Arc<dyn Device>,
     /// An append that takes more than one frame, or has to wait, has the turn: the others wait.
     pub(crate) turn: bool,
     pub(crate) turn_waiters: u32,
@@ -87,13 +87,11 @@ impl Shared {
     ) -> Shared {
         let tail = chain.find(pipeline.next()).or(chain.back()).expect("opening made at least one segment").clone();
         let durable = AtomicU64::new(pipeline.durable().0);
-        let tail_device = tail.device_to_write();
-        let inline = tail_device.is_inline();
+        let inline = tail.device_to_write().is_inline();
         let state = State {
             pipeline,
             chain,
             tail,
-            tail_device,
             turn: false,
             turn_waiters: 0,
             append_waiters: 0,
@@ -110,6 +108,7 @@ impl Shared {
             upkeep: Mutex::new(upkeep),
             inline,
             durable,
+            failed: AtomicBool::new(false),
             slots: Default::default(),
             buffer_freed: Condvar::new(),
             turn_freed: Condvar::new(),
@@ -119,12 +118,55 @@ impl Shared {
         }
     }
 
+    /// The state, with nothing reserved that is not durable.
     pub(crate) fn lock(&self) -> Guard<'_> {
+        self.settle(self.lock_to_reserve())
+    }
+
+    /// The state, with places that others are about to publish.
+    pub(crate) fn lock_to_reserve(&self) -> Guard<'_> {
         self.state.lock().expect("no thread panicked inside the journal")
     }
 
-    pub(crate) fn wait<'a>(&self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
-        condition.wait(state).expect("no thread panicked inside the journal")
+    fn settle<'a>(&'a self, mut state: Guard<'a>) -> Guard<'a> {
+        while let Some(end) = state.pipeline.reserved() {
+            if self.wait_published(end) {
+                state.pipeline.settle();
+            } else if state.pipeline.failure().is_some() {
+                break;
+            } else {
+                // Whoever failed needs the lock to say why.
+                drop(state);
+                std::thread::yield_now();
+                state = self.lock_to_reserve();
+            }
+        }
+        state
+    }
+
+    pub(crate) fn wait<'a>(&'a self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
+        self.settle(condition.wait(state).expect("no thread panicked inside the journal"))
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Fails the journal: a write failed whose thread does not hold the lock.
+    pub(crate) fn fail(&self, error: DeviceError) {
+        self.failed.store(true, Ordering::Release);
+        self.lock_to_reserve().pipeline.fail(Arc::new(error));
+        self.wake_everybody();
+    }
+
+    /// Why it failed; waits until whoever failed has said so.
+    pub(crate) fn failure(&self) -> JournalError {
+        loop {
+            if let Err(error) = self.lock_to_reserve().check() {
+                return error;
+            }
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn durable(&self) -> Lsn {
@@ -229,6 +271,7 @@ pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         let name = "the journal's device (it panicked)".into();
+        self.0.failed.store(true, Ordering::Release);
         // If the panic was under the lock, everybody who locks it panics too, and nobody waits.
         if let Ok(mut state) = self.0.state.lock() {
             state.pipeline.fail(Arc::new(DeviceError::Poisoned { name }));
@@ -257,17 +300,24 @@ impl State {
         if next == self.tail.end() {
             let Some(segment) = self.chain.find(next) else { return false };
             self.tail = segment.clone();
-            self.tail_device = self.tail.device_to_write();
             self.pipeline.enter(self.tail.start());
         }
+        self.prepare_ahead(shared, next);
+        self.pipeline.open_batch(self.tail.end(), self.tail.header.unit)
+    }
+}
+
+impl State {
+    /// Asks for the next segment once half of the last one is used.
+    pub(crate) fn prepare_ahead(&mut self, shared: &Shared, next: Lsn) {
         let half = self.tail.header.base.plus(self.tail.header.bytes / 2);
-        let last = self.chain.end() == self.tail.end();
-        let background = shared.options.preparation == Preparation::Background;
-        if background && last && next >= half && !self.wanted && self.preparation_failure.is_none() {
+        if next < half || self.wanted || self.chain.end() != self.tail.end() || self.preparation_failure.is_some() {
+            return;
+        }
+        if shared.options.preparation == Preparation::Background {
             self.wanted = true;
             shared.work.notify_one();
         }
-        self.pipeline.open_batch(self.tail.end(), self.tail.header.unit)
     }
 }
 
