@@ -104,8 +104,8 @@ pub(super) struct Outcome {
 
 /// Checks a goal against a machine.
 pub(super) fn outcome(machine: &Machine, goal: &Goal, ratio_limit: u32) -> Result<Outcome, ProvisionError> {
-    let sockets = sockets(machine)?;
     check_modes(machine, goal)?;
+    let sockets = sockets(machine)?;
     let (_, modules) = sockets.first_key_value().expect("sockets() refuses a machine without modules");
     let per_module = module_bytes(modules[0]);
     let part = |percent: u32| (u128::from(per_module) * u128::from(percent) / 100) as u64 / GIB * GIB;
@@ -190,7 +190,8 @@ fn check_modes(machine: &Machine, goal: &Goal) -> Result<(), ProvisionError> {
             app_direct_only,
         ));
     }
-    if !machine.has_tool("ipmctl") {
+    // Without modules there is more to say than that a tool is missing.
+    if !machine.has_tool("ipmctl") && !machine.modules.is_empty() {
         return Err(ProvisionError::refused(
             "ipmctl is not installed, and nothing else can set a goal",
             format!("install ipmctl; or {app_direct_only}"),

@@ -167,7 +167,8 @@ fn set_goal(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Groun
         );
     }
     if outcome.unused > 0 {
-        plan.capacities.push(capacity("reserved, rounding", asked(goal.reserved), outcome.unused, "in no mode"));
+        let why = format!("{} in no mode, rounding included", print_bytes(outcome.unused));
+        plan.capacities.push(capacity("reserved", asked(goal.reserved), 0, &why));
     }
     plan.notes.push("the goal is pending until the machine was switched off and on; ipmctl show -goal prints what the firmware will grant".into());
     let ground = |(number, (ways, bytes)): (usize, &(u64, u64))| {
@@ -314,7 +315,7 @@ fn divide(ground: &Ground, wish: &Wish, plan: &mut Plan) -> Result<(), Provision
         if one.mode == NamespaceMode::Fsdax {
             let suffix = if mounted == 0 { String::new() } else { format!(".{mounted}") };
             let path = format!("{}{}{suffix}", wish.mount, ground.name.trim_start_matches("region"));
-            put_file_system(wish, &slot, &path, plan);
+            put_file_system(wish, &slot, &path, left, plan)?;
             mounted += 1;
         }
     }
@@ -399,15 +400,20 @@ fn expected_name(region: &str, number: usize, mode: NamespaceMode) -> String {
 }
 
 /// File system, directory, mount, and the lines that name it.
-fn put_file_system(wish: &Wish, slot: &str, path: &str, plan: &mut Plan) {
+fn put_file_system(wish: &Wish, slot: &str, path: &str, bytes: u64, plan: &mut Plan) -> Result<(), ProvisionError> {
+    let (kind, least) = (wish.file_system.as_str(), wish.file_system.least());
+    if bytes < least {
+        return Err(ProvisionError::refused(
+            format!("{kind} is not made on less than {}, and {} are left", print_bytes(least), print_bytes(bytes)),
+            "ask for more, or for --file-system ext4",
+        ));
+    }
     let device = format!("/dev/{{{slot}}}");
-    plan.run(wish.file_system.command(&device), "a file system");
+    plan.run(wish.file_system.command(&device, bytes), "a file system");
     plan.steps.push(Step::Directory { path: path.into() });
-    plan.run(
-        ["mount", "-t", wish.file_system.as_str(), "-o", "dax=always", &device, path],
-        "its files mapped directly",
-    );
+    plan.run(["mount", "-t", kind, "-o", "dax=always", &device, path], "its files mapped directly");
     plan.settings += &settings(path, "refuse");
+    Ok(())
 }
 
 /// The lines of `terrace.toml` for a tier, its name from the mount point.

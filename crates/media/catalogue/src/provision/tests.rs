@@ -203,7 +203,7 @@ fn a_blank_region_is_labelled_looked_at_divided_and_mounted_in_this_order() {
             "ndctl init-labels -f nmem0",
             "ndctl enable-region region0",
             "ndctl create-namespace --region=region0 --size=402653184 --mode=fsdax --map=dev",
-            "mkfs.xfs -q -f -m reflink=0 -d su=2m,sw=1 /dev/pmem0",
+            "mkfs.xfs -q -f -m reflink=0 /dev/pmem0",
             "mkdir -p /mnt/pmem0",
             "mount -t xfs -o dax=always /dev/pmem0 /mnt/pmem0",
             "ndctl create-namespace --region=region0 --size=268435456 --mode=devdax --map=dev",
@@ -217,7 +217,7 @@ fn a_blank_region_is_labelled_looked_at_divided_and_mounted_in_this_order() {
 
 #[test]
 fn the_rest_of_a_region_is_a_multiple_of_its_alignment_and_leaves_nothing_over() {
-    let planned = plan(&read(BLANK), &wish(None, "fsdax=100MiB,devdax")).expect("a plan");
+    let planned = plan(&read(BLANK), &wish(None, "devdax=100MiB,sector")).expect("a plan");
     let made: Vec<String> = commands(&planned).into_iter().filter(|line| line.contains("create-namespace")).collect();
     assert!(made[0].contains(&format!("--size={}", 96 * MIB)), "{made:?}");
     assert!(made[1].contains(&format!("--size={}", (1008 - 96) * MIB)), "{made:?}");
@@ -239,7 +239,7 @@ fn what_is_mounted_in_use_or_not_enough_is_never_touched() {
     let mut machine = divided();
     let refusal = |machine: &Machine, wish: &Wish| plan(machine, wish).expect_err("occupied").to_string();
     // 240 MiB are free: that much can be made beside what is there.
-    let fits = plan(&machine, &wish(None, "fsdax=240MiB")).expect("fits");
+    let fits = plan(&machine, &wish(None, "devdax=240MiB")).expect("fits");
     assert!(commands(&fits).iter().all(|line| !line.contains("destroy") && !line.contains("init-labels")));
     assert!(refusal(&machine, &wish(None, "fsdax=256MiB")).contains("full: 240 MiB are free, 256 MiB are needed"));
     let overwrite = Wish { overwrite: vec!["namespace0.0".into()], ..wish(None, "fsdax=512MiB") };
@@ -260,6 +260,11 @@ fn every_bad_wish_for_a_machine_that_is_there_says_why_and_what_to_change() {
         (wish(None, "fsdax=2GiB"), "full: 1008 MiB are free, 2 GiB are needed", "ask for less"),
         (wish(None, "fsdax=4MiB"), "4 MiB is less than 16 MiB", "a multiple of 16 MiB"),
         (wish(None, "fsdax=1008MiB,devdax"), "needed", "ask for less"),
+        (
+            wish(None, "fsdax=256MiB"),
+            "xfs is not made on less than 300 MiB, and 250 MiB are left",
+            "--file-system ext4",
+        ),
         (Wish { regions: vec!["region7".into()], ..wish(None, "fsdax") }, "there is no region7", "there are: region0"),
     ];
     let mut machine = read(BLANK);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ProvisionError;
-use super::geometry::{Map, parse_bytes};
+use super::geometry::{GIB, MIB, Map, parse_bytes};
 use super::goal::Goal;
 use super::machine::{Labels, Machine, Module, NamespaceMode, Series};
 
@@ -103,13 +103,23 @@ impl FileSystem {
         }
     }
 
-    /// The command that makes one on a device. Extents in units of 2 MiB let the mapping use large pages.
-    pub(super) fn command(self, device: &str) -> Vec<String> {
-        let words: &[&str] = match self {
-            FileSystem::Xfs => &["mkfs.xfs", "-q", "-f", "-m", "reflink=0", "-d", "su=2m,sw=1"],
-            FileSystem::Ext4 => &["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "stride=512,stripe-width=512"],
+    /// The least it can be made on, in bytes: mkfs.xfs 6.1 refuses less than 300 MiB.
+    pub(super) fn least(self) -> u64 {
+        match self {
+            FileSystem::Xfs => 300 * MIB,
+            FileSystem::Ext4 => 16 * MIB,
+        }
+    }
+
+    /// The command that makes one on a device of `bytes`. Extents in units of 2 MiB let the mapping use large pages; on a
+    /// small device XFS has no room for its log then.
+    pub(super) fn command(self, device: &str, bytes: u64) -> Vec<String> {
+        let (words, aligned): (&[&str], &[&str]) = match self {
+            FileSystem::Xfs => (&["mkfs.xfs", "-q", "-f", "-m", "reflink=0"], &["-d", "su=2m,sw=1"]),
+            FileSystem::Ext4 => (&["mkfs.ext4", "-q", "-F", "-b", "4096"], &["-E", "stride=512,stripe-width=512"]),
         };
-        words.iter().map(|word| (*word).to_owned()).chain([device.to_owned()]).collect()
+        let aligned = if bytes >= GIB { aligned } else { &[] };
+        words.iter().chain(aligned).map(|word| (*word).to_owned()).chain([device.to_owned()]).collect()
     }
 }
 
