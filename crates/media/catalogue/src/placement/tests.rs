@@ -1,6 +1,10 @@
 //! Every mode and every refusal, as tables: settings as people write them, and what follows.
 
 use std::path::Path;
+use std::sync::Arc;
+
+use device::near::{NearCache, Policy};
+use device::{Device, MemoryShelf, Shelf};
 
 use super::*;
 
@@ -233,4 +237,37 @@ fn unknown_keys_and_modes_are_errors() {
     {
         assert!(toml::from_str::<File>(text).is_err(), "{text}");
     }
+}
+
+/// Nanoseconds that 200 records of 4 KiB take in a journal while far memory is read and written beside it, on the modules of
+/// the journal or on others.
+fn journal_beside_far_memory(shared: bool) -> f64 {
+    let model = crate::Model::of(&crate::Medium::find("dcpmm100-256g").expect("built in"), 1).expect("a model");
+    let clock = crate::VirtualClock::new();
+    let journals = crate::Budget::new(&model);
+    let fars = if shared { Arc::clone(&journals) } else { crate::Budget::new(&model) };
+    let on = |budget: &Arc<crate::Budget>, bytes: u64| {
+        let timing = crate::Timing::Accounted(Arc::clone(&clock));
+        let shelf = crate::ModelShelf::new(Arc::new(MemoryShelf::new()), model.clone(), Arc::clone(budget), timing);
+        shelf.create("device", bytes).expect("memory")
+    };
+    let (journal, far) = (on(&journals, 1 << 20), on(&fars, 4 << 20));
+    let near = MemoryShelf::new().create("near", 512 << 10).expect("memory");
+    let memory = NearCache::new(near, far, Policy::DirectMapped);
+    let page = vec![1; 4096];
+    for step in 0..200u64 {
+        clock.as_queue(1, || journal.write_flush(step % 256 * 4096, &page).expect("it writes"));
+        // Every page drives out another that was written: a read and a write of far memory each, as fast as they go.
+        while clock.now_of(2) < clock.now_of(1) {
+            let page_number = memory.stats().writes % 1024;
+            clock.as_queue(2, || memory.write(page_number * 4096, &page).expect("it writes"));
+        }
+    }
+    clock.now_of(1)
+}
+
+#[test]
+fn in_dual_mode_far_memory_takes_from_the_bandwidth_of_the_journal() {
+    let (dual, apart) = (journal_beside_far_memory(true), journal_beside_far_memory(false));
+    assert!(dual > apart * 1.3, "{dual:.0} ns on the same modules, {apart:.0} ns on others");
 }
