@@ -127,3 +127,34 @@ impl Config {
         Plan::of(options, &settings, self.media.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of every fenced block of TOML.
+    fn examples(document: &str) -> Vec<String> {
+        let blocks = document.split("```toml\n").skip(1);
+        blocks.map(|rest| rest.split("```").next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_example_of_the_document_on_tiers_is_a_placement_that_fits() {
+        let document = include_str!("../../../docs/tiers.md");
+        let args = || cli::ServeArgs { config: None, data: None, production: None, bodies: None };
+        let examples = examples(document);
+        assert_eq!(examples.len(), 5, "one for each mode, and one without the hardware");
+        for example in examples {
+            let config: Config = toml::from_str(&example).unwrap_or_else(|error| panic!("{error}\n{example}"));
+            config.plan(&args()).unwrap_or_else(|error| panic!("{error:#}\n{example}"));
+        }
+    }
+
+    #[test]
+    fn a_node_without_settings_keeps_everything_in_its_data_directory() {
+        let args = cli::ServeArgs { config: None, data: None, production: None, bodies: None };
+        let plan = Config::default().plan(&args).expect("nothing is asked for");
+        assert_eq!(plan.options().data, PathBuf::from("terrace-data"));
+        assert_eq!(plan.options().files, interop::production::Files::default());
+    }
+}
