@@ -17,7 +17,8 @@
 //!   segment   | header | batch | batch | batch | .................. preallocated .................. |
 //!              base^                            ^ end of the log: found, not stored
 //!
-//!   batch     | batch frame: durable, bytes | frame | frame | frame | 0 0 0 |     starts and ends on a 4 KiB block
+//!   batch     | batch frame: durable, bytes | frame | frame | frame | 0 0 0 |     starts and ends on a unit: a 4 KiB
+//!                                                                                 block, or 256 bytes on persistent memory
 //!
 //!   frame     | header crc | payload crc | lsn | epoch, identity | bytes | flags, kind | payload | 0..7 zeros |
 //! ```
@@ -86,6 +87,13 @@
 //! CPU per commit, threads included (`commit_bench`, same day): 42, 12 and 9.9 us here, 44, 13 and 11 us in the bare loop.
 //! fio shows that this disk merges flushes well by itself; where a flush is dear, grouping gains more.
 //!
+//! # On persistent memory
+//!
+//! Where a write is a matter of instructions ([`device::Device::is_inline`]), waiting for others costs more than writing.
+//! A commit then writes on the calling thread, under the lock; and a [`Committer`], which appends and commits in one step,
+//! holds the lock only to reserve a place, stores beside other threads, and publishes in the order of the log. One fence a
+//! record, no hand-over, units of 256 bytes. The essay of `inline` has the reasons.
+//!
 //! # Recovery: a torn tail or damage?
 //!
 //! A crash may leave B without A. Recovery then finds a hole with valid frames behind it, which is just what damage to
@@ -98,8 +106,9 @@
 //!
 //! So each batch header carries what was *durable when the batch was handed to the device*. A bad place with a header
 //! behind it whose `durable` lies beyond that place had been durable: damage, and the journal does not open. Without
-//! such a header nobody was told that it was durable: a torn tail. As at most two writes are in flight, the third batch
-//! behind any other always carries the proof. [`recovery`] has the decision as a table, and what it cannot see: damage to
+//! such a header nobody was told that it was durable: a torn tail. As at most two writes are in flight,
+//! the third batch behind any other always carries the proof; on persistent memory, where every committer may have one in
+//! flight, the one behind all of those. [`recovery`] has the decision as a table, and what it cannot see: damage to
 //! the last one or two batches of a journal that was killed. [`Journal::close`] writes a batch that proves them all.
 //!
 //! *What was cut off must not come back.* B still lies there when new batches are written over the hole, perhaps of
