@@ -16,6 +16,8 @@
 //!
 //! What it deliberately does not do: decide where anything lies. `catalogue::placement` does, without touching the machine.
 
+mod pages;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use interop::InteropError;
 use interop::location::Location;
 use interop::node::{JournalMedium, Node, Options};
 use interop::production::Files;
+use pages::Pages;
 
 /// Journal segments beyond its retention: the one that is written, the one prepared behind it, and the one that still holds
 /// the retention's first byte.
@@ -103,7 +106,7 @@ impl Plan {
     }
 
     /// Starts the node.
-    pub async fn start(self) -> anyhow::Result<Arc<Node>> {
+    pub async fn start(self) -> anyhow::Result<Assembled> {
         let Plan { options, placement, modelled } = self;
         let seat = placement.journal();
         let tier = tier_of(&placement, seat);
@@ -111,7 +114,28 @@ impl Plan {
         let open = || open(tier, seat, modelled.get(&tier.name));
         let node = Node::start_at(&location, open, options).await?;
         tell(&placement, &node);
-        Ok(node)
+        Ok(Assembled { node, modelled })
+    }
+}
+
+/// A node that runs, with what it runs on.
+#[derive(Debug)]
+pub struct Assembled {
+    /// The node.
+    pub node: Arc<Node>,
+    modelled: BTreeMap<String, Modelled>,
+}
+
+impl Assembled {
+    /// Stops the node, and says what passed through modelled tiers and how much of it ended later than the model says.
+    pub async fn stop(&self) {
+        self.node.stop().await;
+        for (tier, modelled) in &self.modelled {
+            let traffic = modelled.budget.traffic();
+            let (accesses, late) = (traffic.accesses, traffic.late);
+            let (read, written, late_us) = (traffic.read, traffic.written, traffic.late_ns as u64 / 1000);
+            tracing::info!(tier, accesses, read, written, late, late_us, "modelled traffic");
+        }
     }
 }
 
@@ -159,8 +183,9 @@ fn open(
     Ok((Arc::new(modelled.slow_down(shelf)), JournalMedium { tier: name, device, durability, real: false }))
 }
 
-/// Measures what the model's operations take here and says so; refuses a model that the host is too slow for. Beside what
-/// lies on the tier: in a folder of its own, which is removed again.
+/// Measures what the model's operations take here, from a page on, and says so; refuses a model that the host is too slow for.
+/// Smaller accesses that end late are counted, and told when the node stops. Beside what lies on the tier: in a folder of its
+/// own, which is removed again.
 fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
     let folder = match &tier.kind {
         Kind::Memory { .. } => None,
@@ -169,6 +194,7 @@ fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
         }
     };
     let (shelf, ..) = open_real(tier, folder.as_deref())?;
+    let shelf: Arc<dyn Shelf> = Arc::new(Pages(shelf));
     let Modelled { medium, model, .. } = modelled;
     let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
     let mut measured = once();

@@ -19,13 +19,14 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let plan = config.plan(args)?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
-        let node = plan.start().await?;
+        let assembled = plan.start().await?;
+        let node = &assembled.node;
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
         tracing::info!(data = %node.data().display(), "ready");
-        let failure = until_the_end(&node).await?;
-        node.stop().await;
+        let failure = until_the_end(node).await?;
+        assembled.stop().await;
         match failure {
             None => Ok(ExitCode::SUCCESS),
             Some(cause) => {

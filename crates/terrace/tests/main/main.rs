@@ -75,6 +75,7 @@ fn a_journal_on_modelled_persistent_memory_is_told_as_such_and_survives_a_kill()
         assert!(log.contains(said), "`{said}` is not in the log:\n{log}");
     }
     node.stop();
+    assert!(bed.log().contains("modelled traffic tier=\"pm\""), "{}", bed.log());
     assert_eq!(bed.stored(), ["M1"]);
     assert!(bed.path("pm/journal").is_dir() && !bed.data().join("journal").exists());
 
