@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How the time of a modelled medium passes.
@@ -33,6 +33,10 @@ pub const SPIN: Duration = Duration::from_micros(20);
 /// How late Linux wakes a sleeper: 50 us of timer slack (prctl(2), PR_SET_TIMERSLACK) and as much for the wake-up of a busy
 /// machine.
 pub const WAKE: Duration = Duration::from_micros(100);
+
+/// While more is left, spinning pauses between looks at the clock, which leaves the core to its other thread. Below it does not:
+/// a pause takes 40 ns and more (measured 45 ns on an EPYC, 2026-11-21), a fifth of what a store to persistent memory does.
+const PAUSES: Duration = Duration::from_micros(1);
 
 /// What to do with the time that is left until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +66,26 @@ impl Wait {
     }
 }
 
-/// Returns at `deadline` or as soon after it as this thread runs.
+/// What one look at the clock takes on this host: the median of many. Looking at it when an operation begins and when it ends is
+/// part of the operation's time, and is therefore not waited for again.
+pub fn look() -> Duration {
+    const LOOKS: usize = 1001;
+    static LOOK: LazyLock<Duration> = LazyLock::new(|| {
+        let mut looks: Vec<Duration> = (0..LOOKS).map(|_| Instant::now().elapsed()).collect();
+        looks.sort_unstable();
+        looks[LOOKS / 2]
+    });
+    *LOOK
+}
+
+/// Returns at `deadline`, as seen from outside (see [`look`]), or as soon after it as this thread runs.
 pub fn wait_until(deadline: Instant) {
+    let look = look();
     loop {
-        match Wait::of(deadline.saturating_duration_since(Instant::now())) {
+        let left = deadline.saturating_duration_since(Instant::now() + look);
+        match Wait::of(left) {
             Wait::Done => return,
+            Wait::Spin if left < PAUSES => {}
             Wait::Spin => std::hint::spin_loop(),
             Wait::Yield => std::thread::yield_now(),
             Wait::Sleep(long) => std::thread::sleep(long),
@@ -165,7 +184,7 @@ mod tests {
         for us in [5, 50, 300] {
             let deadline = Instant::now() + Duration::from_micros(us);
             wait_until(deadline);
-            assert!(Instant::now() >= deadline);
+            assert!(Instant::now() + look() >= deadline);
         }
     }
 

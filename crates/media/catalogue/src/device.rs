@@ -200,11 +200,11 @@ impl Device for ModelDevice {
     /// One command, its flush included: drives write through on request, and memory has no other kind of write. It ends when
     /// what the thread had staged has arrived too.
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        let staged = self.staged().remove(&clock::queue()).unwrap_or_default();
         let own = self.access(Direction::Write, offset, data.len() as u64);
-        let empty = data.is_empty();
-        let price =
-            |modelled: &Modelled, now: f64| if empty { staged.max(now) } else { own(modelled, now.max(staged)) };
+        let price = |modelled: &Modelled, now: f64| {
+            let staged = self.staged().remove(&clock::queue()).unwrap_or_default();
+            if data.is_empty() { staged.max(now) } else { own(modelled, now.max(staged)) }
+        };
         self.priced(price, || self.inner.write_flush(offset, data))
     }
 

@@ -71,7 +71,8 @@ pub(super) fn check(medium: &Medium, model: &Model, calibration: &mut Calibratio
 }
 
 fn row(operation: String, bytes: u64, threads: u32, quantity: Quantity, (target, achieved): (f64, f64)) -> Row {
-    let mut row = Row { timed: false, operation, bytes, threads, quantity, target, achieved, p99: None, why: None };
+    let mut row =
+        Row { timed: false, operation, bytes, threads, quantity, target, achieved, native: None, p99: None, why: None };
     if !row.is_good() {
         row.why = Some("the model's interpolation misses this point".into());
     }

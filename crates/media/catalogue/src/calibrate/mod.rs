@@ -33,8 +33,9 @@ pub const TOLERANCE: f64 = 10.0;
 pub struct Options {
     /// Operations of each row and thread; 1 or more. Default 2000.
     pub operations: u32,
-    /// Size of the device that is made for it and removed again; a multiple of 4096, at least 64 KiB. Default 16 MiB, more than
-    /// what one core keeps in its cache.
+    /// Size of the device that is made for it and removed again; a multiple of 4096, at least 64 KiB. Default 16 MiB; an
+    /// operation uses as much as makes random ones random (4096 places), so that small ones stay in the host's cache: its own
+    /// misses are not to be measured.
     pub bytes: u64,
     /// Most real threads; default: the processors of the host. Rows are measured with 1 and with this many.
     pub threads: u32,
@@ -77,6 +78,8 @@ pub struct Row {
     pub target: f64,
     /// What it was: of times the median.
     pub achieved: f64,
+    /// What the device below takes by itself, if that was measured: the median.
+    pub native: Option<f64>,
     /// Of times the 99th percentile.
     pub p99: Option<f64>,
     /// Why it misses the target, if it does.
@@ -146,8 +149,8 @@ impl fmt::Display for Calibration {
         writeln!(f, "calibration of {} x {} (emulated)", self.medium, self.modules)?;
         writeln!(
             f,
-            "{:9}  {:28} {:>7} {:>7} {:>14} {:>12} {:>12} {:>8}",
-            "time", "operation", "bytes", "threads", "target", "achieved", "p99", "off by"
+            "{:9}  {:28} {:>7} {:>7} {:>14} {:>12} {:>12} {:>8} {:>9}",
+            "time", "operation", "bytes", "threads", "target", "achieved", "p99", "off by", "host"
         )?;
         for row in &self.rows {
             let time = if row.timed { "timed" } else { "accounted" };
@@ -156,11 +159,12 @@ impl fmt::Display for Calibration {
                 Quantity::Bandwidth => ("GB/s", 3),
                 Quantity::Rate => ("op/s", 0),
             };
-            let p99 = row.p99.map_or_else(|| "-".to_owned(), |p99| format!("{p99:.digits$}"));
+            let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"));
+            let (p99, native) = (shown(row.p99), shown(row.native));
             let why = row.why.as_deref().map_or_else(String::new, |why| format!("  {why}"));
             writeln!(
                 f,
-                "{time:9}  {:28} {:>7} {:>7} {:>9.digits$} {unit:4} {:>12.digits$} {p99:>12} {:>+7.1}%{why}",
+                "{time:9}  {:28} {:>7} {:>7} {:>9.digits$} {unit:4} {:>12.digits$} {p99:>12} {:>+7.1}% {native:>9}{why}",
                 row.operation,
                 row.bytes,
                 row.threads,
