@@ -18,6 +18,8 @@
 
 mod clock;
 mod commits;
+mod models;
+mod published;
 mod report;
 mod stores;
 mod text;
@@ -29,7 +31,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 pub use clock::Latency;
-pub use report::{Config, Report, Run};
+pub use published::Comparison;
+pub use report::{Config, JournalRatios, Report, Run, Spread};
 
 use crate::machine::{FileSystem, Machine};
 use crate::t4::Folder;
@@ -112,7 +115,7 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     let disk = Folder::scratch(options.data.as_deref(), "persist-disk")?;
     let last_cache = last_cache_bytes(Path::new("/sys/devices/system/cpu/cpu0/cache"));
     let region = sizes.region.unwrap_or_else(|| region_bytes(last_cache));
-    require_room(memory.path(), region * threads as u64 + 8 * sizes.segment)?;
+    require_room(memory.path(), region * threads as u64 + 8 * sizes.segment + threads as u64 * (4 << 20))?;
 
     let clock_ns = clock::cost_ns();
     let plan = stores::Plan {
@@ -134,6 +137,8 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
         },
         clock_ns,
     )?;
+    let compared = models::compare()?;
+    let timed = models::in_real_time(&memory.path().join("timed"), &plan.threads, sizes.store_turn)?;
     let config = Config {
         quick: options.quick,
         threads,
@@ -145,7 +150,15 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
         load_average,
         differs: Vec::new(),
     };
-    Ok(Report::new(machine, config, &stores, &commits))
+    Ok(Report::new(machine, config, &Measured { stores, commits, compared, timed }))
+}
+
+/// Everything that was measured.
+struct Measured {
+    stores: Vec<stores::Row>,
+    commits: commits::Commits,
+    compared: Vec<models::Compared>,
+    timed: Vec<models::Timed>,
 }
 
 /// The folder asked for or the one where memory is a file system.

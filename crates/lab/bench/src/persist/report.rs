@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::clock::{Latency, less};
 use super::commits::{self, Commits, RECORD_BYTES, Ratio};
-use super::stores;
+use super::models::{Achieved, Compared, SERIES_100, SERIES_200, Series, Timed};
+use super::published::{self, Comparison, SHOWN, store_key};
+use super::{Measured, stores};
 use crate::machine::{FileSystem, Machine};
 
 /// The journal's commit may take so many times what the bare instructions take.
@@ -31,6 +33,10 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// How the journal compares.
     pub journal: JournalRatios,
+    /// The published comparison of two platforms, by each reading of it; modelled, accounted.
+    pub comparisons: Vec<Comparison>,
+    /// Rows in real time that this host is too slow for, and why.
+    pub refused: Vec<String>,
 }
 
 /// What was run.
@@ -91,6 +97,33 @@ pub struct Run {
     pub p50_less_clock_ns: Option<f64>,
     /// Processor time for one block, nanoseconds, all threads of the process.
     pub cpu_ns: Option<f64>,
+    /// What a model says that it should be, bytes a second.
+    pub target_bytes_per_s: Option<f64>,
+}
+
+impl Run {
+    /// What the rows of a model have in common.
+    fn modelled(series: Series, store: &'static str, block: usize, threads: usize, bytes_per_s: f64) -> Run {
+        Run {
+            name: format!("{}, {store}, {block} B, {threads} threads", series.name),
+            durability: "emulated",
+            real: false,
+            pattern: "sequential write",
+            threads,
+            store,
+            domain: Some(if store == "none" { "eadr" } else { "adr" }),
+            bytes_per_s,
+            amplification: None,
+            published: None,
+            block_bytes: block,
+            medium: format!("model of {}", series.name),
+            bytes_per_s_range: None,
+            latency_ns: None,
+            p50_less_clock_ns: None,
+            cpu_ns: None,
+            target_bytes_per_s: None,
+        }
+    }
 }
 
 /// How the journal's commit compares, by medians.
@@ -145,15 +178,24 @@ impl JournalRatios {
 
 impl Report {
     /// Puts the figures together.
-    pub(super) fn new(machine: Machine, config: Config, stores: &[stores::Row], commits: &Commits) -> Report {
-        let runs = stores
-            .iter()
-            .map(|row| store_run(row, &config))
-            .chain(commits.rows.iter().map(|row| commit_run(row, config.clock_ns)))
-            .collect();
+    pub(super) fn new(machine: Machine, config: Config, measured: &Measured) -> Report {
+        let Measured { stores, commits, compared, timed } = measured;
+        let mut refused = Vec::new();
+        let mut runs: Vec<Run> = stores.iter().map(|row| store_run(row, &config)).collect();
+        runs.extend(commits.rows.iter().map(|row| commit_run(row, config.clock_ns)));
+        runs.extend(compared.iter().flat_map(accounted_runs));
+        for row in timed {
+            match &row.result {
+                Ok(achieved) => runs.push(timed_run(row, achieved)),
+                Err(why) => {
+                    refused.push(format!("{}, {} B, {} threads: {why}", row.series.name, row.block, row.threads))
+                }
+            }
+        }
         let journal = JournalRatios::of(commits, config.disk.is_volatile());
-        let mut report =
-            Report { bench: "persist", version: env!("CARGO_PKG_VERSION"), machine, config, runs, journal };
+        let comparisons = compared.iter().map(Comparison::of).collect();
+        let version = env!("CARGO_PKG_VERSION");
+        let mut report = Report { bench: "persist", version, machine, config, runs, journal, comparisons, refused };
         report.config.differs = report.differences();
         report
     }
@@ -171,9 +213,10 @@ impl Report {
                 "the real rows store to DRAM ({} on {}): what the instructions cost, not what a module takes",
                 self.config.file_system.kind, self.config.file_system.source
             ),
-            format!("{} processors; published: 48 and 56 cores on two platforms", self.machine.cores),
+            format!("the real rows have {} processors; published: 48 and 56 cores", self.machine.cores),
             "our own loop of stores; published: FIO with PMDK 1.11.1".to_owned(),
         ];
+        differs.extend(published::differs());
         if let Some(load) = self.config.load_average.filter(|load| *load > 0.25 * self.machine.cores as f64) {
             differs.push(format!("the machine was not quiet: load average {load:.1} before the run"));
         }
@@ -210,6 +253,7 @@ fn store_run(row: &stores::Row, config: &Config) -> Run {
         latency_ns: row.latency,
         p50_less_clock_ns: row.latency.map(|latency| less(latency.p50, config.clock_ns)),
         cpu_ns: None,
+        target_bytes_per_s: None,
     }
 }
 
@@ -231,5 +275,44 @@ fn commit_run(row: &commits::Row, clock_ns: f64) -> Run {
         latency_ns: Some(row.latency),
         p50_less_clock_ns: Some(less(row.latency.p50, clock_ns)),
         cpu_ns: Some(row.cpu_ns),
+        target_bytes_per_s: None,
     }
+}
+
+/// Both platforms of one reading, at the numbers of threads that are shown.
+fn accounted_runs(compared: &Compared) -> Vec<Run> {
+    let reading = compared.reading;
+    let block = usize::try_from(reading.bytes).expect("a block fits in memory");
+    let mut runs = Vec::new();
+    for threads in SHOWN {
+        let point = compared.points[threads as usize - 1];
+        for (series, store, gb_per_s) in
+            [(SERIES_100, reading.flushed, point.series_100), (SERIES_200, reading.unflushed, point.series_200)]
+        {
+            let threads = threads as usize;
+            let mut run = Run::modelled(series, store_key(store), block, threads, gb_per_s * 1e9);
+            run.name += ", accounted";
+            // Stores past the cache and lines written back in order fill whole units; what leaves the cache does not.
+            run.amplification = (run.store != "none").then_some(1.0);
+            if series.medium == SERIES_200.medium && run.store == "none" {
+                run.domain = Some("eadr");
+                run.published = match threads {
+                    ..=2 => Some("up to +50 % over the 100 series flushed".to_owned()),
+                    48.. => Some("-24 % to the 100 series flushed, with many threads".to_owned()),
+                    _ => None,
+                };
+            }
+            runs.push(run);
+        }
+    }
+    runs
+}
+
+fn timed_run(row: &Timed, achieved: &Achieved) -> Run {
+    let mut run = Run::modelled(row.series, "ntstore", row.block, row.threads, achieved.gb_per_s * 1e9);
+    run.name += ", timed";
+    run.amplification = Some(achieved.amplification);
+    run.latency_ns = Some(achieved.latency);
+    run.target_bytes_per_s = Some(row.target * 1e9);
+    run
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::published::{Comparison, SHOWN};
 use super::report::{Report, Run, Spread};
+use crate::plot::{self, Curve};
 use crate::table::{Table, grouped};
 
 impl Report {
@@ -22,6 +24,8 @@ impl Report {
             config.clock_ns
         );
         self.stores(&mut out);
+        self.platforms(&mut out);
+        self.timed(&mut out);
         self.commits(&mut out);
         let _ = writeln!(out, "What differs here:");
         for line in &config.differs {
@@ -61,6 +65,82 @@ impl Report {
             config.file_system.source,
             config.region_bytes >> 20,
         );
+    }
+
+    /// The published comparison: the literal reading drawn and by threads, then what comes out of each.
+    fn platforms(&self, out: &mut String) {
+        let _ = writeln!(
+            out,
+            "ADR against eADR, sequential writes, modelled and accounted: 12 x 128 GB of the 100 series with flushed stores,\n\
+             8 x 256 GB of the 200 series with stores left in the caches, and that times 1.5 (estimate for 12 modules)\n"
+        );
+        if let Some(literal) = self.comparisons.iter().find(|comparison| comparison.literal) {
+            let _ = writeln!(out, "{}", picture(literal));
+            let _ = writeln!(out, "{}", by_threads(literal));
+        }
+        let mut table = Table::new(&[
+            "100 series",
+            "200 series",
+            "bytes",
+            "1-2 thr",
+            "48 thr",
+            "48 x1.5",
+            "what comes out of the shape",
+        ]);
+        let signed = |percent: f64| format!("{percent:+.0} %");
+        for comparison in &self.comparisons {
+            table.row(vec![
+                comparison.flushed.to_owned(),
+                comparison.unflushed.to_owned(),
+                comparison.block_bytes.to_string(),
+                signed(comparison.few_percent),
+                signed(comparison.many_percent),
+                signed(comparison.many_of_12_percent),
+                comparison.in_words(),
+            ]);
+        }
+        let first = &self.comparisons[0];
+        table.row(vec![
+            "published".to_owned(),
+            String::new(),
+            "-".to_owned(),
+            signed(first.few_percent_published),
+            signed(first.many_percent_published),
+            format!("{:+.1} %", first.many_of_12_percent_published),
+            "ahead with at most 2 threads, behind with many; the thread counts are not published".to_owned(),
+        ]);
+        let _ = writeln!(out, "{table}");
+        if let Some(amplification) = first.implied_amplification {
+            let _ = writeln!(
+                out,
+                "Stores past the cache reach {amplification:.1} times what stores left in the caches do with 48 threads (200 series): \
+                 what the\nmedium writes more for lines that leave in another order, if nothing else holds it back.\n"
+            );
+        }
+    }
+
+    fn timed(&self, out: &mut String) {
+        let timed = || self.runs.iter().filter(|run| !run.real && run.latency_ns.is_some());
+        let mut table =
+            Table::new(&["in real time, ntstore", "threads", "GB/s", "model", "off", "p50 ns", "p99 ns", "amplif."]);
+        for run in timed() {
+            let target = run.target_bytes_per_s.unwrap_or(run.bytes_per_s);
+            let mut cells = vec![run.name.clone(), run.threads.to_string(), format!("{:.2}", run.bytes_per_s / 1e9)];
+            cells.push(format!("{:.2}", target / 1e9));
+            cells.push(format!("{:+.0} %", (run.bytes_per_s / target - 1.0) * 100.0));
+            cells.extend(latency(run).into_iter().take(2));
+            cells.push(run.amplification.map_or("-".to_owned(), |amplification| format!("{amplification:.2}")));
+            table.row(cells);
+        }
+        if timed().next().is_some() {
+            let _ = writeln!(out, "The models in real time, as far as this host goes:\n\n{table}");
+        }
+        for why in &self.refused {
+            let _ = writeln!(out, "not in real time: {why}");
+        }
+        if !self.refused.is_empty() {
+            out.push('\n');
+        }
     }
 
     fn commits(&self, out: &mut String) {
@@ -110,6 +190,39 @@ impl Report {
         line("journal on the disk with fdatasync over journal on the mapping", journal.disk_over, disk);
         out.push('\n');
     }
+}
+
+/// Both curves and the estimate, drawn.
+fn picture(comparison: &Comparison) -> String {
+    let curve = |letter, name: &str, of: fn(&(f64, f64)) -> f64| Curve {
+        letter,
+        name: name.to_owned(),
+        points: comparison.gb_per_s.iter().enumerate().map(|(at, pair)| (at + 1, of(pair))).collect(),
+    };
+    let curves = [
+        curve('1', "100 series, 12 modules, flushed (ADR)", |pair| pair.0),
+        curve('2', "200 series, 8 modules, not flushed (eADR)", |pair| pair.1),
+        curve('e', "the same times 1.5: estimate for 12 modules", |pair| pair.1 * 1.5),
+    ];
+    plot::draw(&curves, 17, "GB/s")
+}
+
+/// The figures under the picture.
+fn by_threads(comparison: &Comparison) -> Table {
+    let shown: Vec<(u32, (f64, f64))> =
+        SHOWN.iter().map(|threads| (*threads, comparison.gb_per_s[*threads as usize - 1])).collect();
+    let mut headings = vec!["threads".to_owned()];
+    headings.extend(shown.iter().map(|(threads, _)| threads.to_string()));
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |name: &str, cell: &dyn Fn((f64, f64)) -> String| {
+        let cells = shown.iter().map(|(_, pair)| cell(*pair));
+        table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+    };
+    row("100 series GB/s", &|pair| format!("{:.2}", pair.0));
+    row("200 series GB/s", &|pair| format!("{:.2}", pair.1));
+    row("change", &|pair| format!("{:+.0} %", (pair.1 / pair.0 - 1.0) * 100.0));
+    row("change x 1.5", &|pair| format!("{:+.0} %", (pair.1 * 1.5 / pair.0 - 1.0) * 100.0));
+    table
 }
 
 fn verdict(target: &str, holds: bool) -> String {
