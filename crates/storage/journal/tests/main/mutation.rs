@@ -8,6 +8,7 @@ use device::crash::{Instruction, Persist, PmemMode, Step};
 use device::{CrashShelf, Operation};
 use journal::{Check, Journal, JournalError};
 
+use crate::crash::{first_loss, several_threads};
 use crate::support::{History, MEDIA, Medium, recover_checking, seed, small};
 
 /// A life in which everything happens that makes something persistent: opening, batches, a change of segment, a record
@@ -172,6 +173,26 @@ fn mutate(medium: Medium, seed: u64) -> String {
 fn each_flush_and_fence_left_out_is_noticed_or_is_known_to_be_redundant() {
     for medium in MEDIA {
         println!("{medium:?}: {}", mutate(medium, seed(4)));
+    }
+}
+
+/// With several threads a recording differs from run to run; on persistent memory each thread's fence is needed in each.
+#[test]
+fn each_fence_left_out_under_several_threads_is_noticed() {
+    for mode in [PmemMode::Adr, PmemMode::Eadr] {
+        let mut noticed = 0;
+        for nth in 0.. {
+            let shelf = Medium::Pmem(mode).shelf(seed(4));
+            shelf.omit(nth);
+            let acknowledged = several_threads(&shelf);
+            let Some(omitted) = shelf.persists().get(nth).cloned() else { break };
+            assert_eq!(omitted.instruction, Instruction::Fence, "nothing else is asked for");
+            let found = first_loss(&shelf, &acknowledged, omitted.step);
+            assert!(found.is_some(), "{mode:?}: nobody notices when {nth} is left out: {omitted:?}");
+            noticed += 1;
+        }
+        println!("{mode:?}: {noticed} fences of several threads, all noticed");
+        assert!(noticed > 10);
     }
 }
 
