@@ -36,10 +36,7 @@ fn shelf(medium: &Medium, directory: &str) -> Result<Arc<dyn Shelf>, Failure> {
     }
     let directory = Path::new(directory);
     if medium.kind.is_addressed() {
-        return Ok(Arc::new(PmemShelf::open(
-            directory,
-            PmemOptions { absent: Absent::Emulate, ..PmemOptions::default() },
-        )?));
+        return Ok(Arc::new(PmemShelf::open(directory, PmemOptions { absent: Absent::Emulate })?));
     }
     Ok(Arc::new(FileShelf::open(directory, FileOptions::default())?))
 }

@@ -1,3 +1,5 @@
+//! Queues that share a budget.
+
 use super::*;
 use crate::medium::Medium;
 

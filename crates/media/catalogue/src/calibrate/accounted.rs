@@ -24,7 +24,7 @@ pub fn bandwidth(model: &Model, access: &Access, threads: u32) -> f64 {
         if done[queue] >= WARM_UP + ACCESSES {
             break;
         }
-        let offset = (queue as u64) << 32 | u64::from(done[queue]) * access.bytes;
+        let offset = ((queue as u64) << 32) | (u64::from(done[queue]) * access.bytes);
         let request = Request {
             overlapped: access.overlapped,
             store: Some(access.store),

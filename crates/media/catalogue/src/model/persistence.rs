@@ -139,7 +139,7 @@ pub fn shape(points: &[Point]) -> Shape {
     let few = points.iter().filter(|point| point.threads <= 2).map(Point::ratio).fold(0.0, f64::max);
     let behind = points.iter().rev().take_while(|point| point.ratio() < 1.0).last();
     let low = points.iter().find(|point| point.ratio() <= PUBLISHED.1 + 0.005);
-    let many = points.iter().filter(|point| point.threads <= THREADS_MANY).next_back().map_or(0.0, Point::ratio);
+    let many = points.iter().rfind(|point| point.threads <= THREADS_MANY).map_or(0.0, Point::ratio);
     let (crossover, as_published) = (behind.map(|point| point.threads), low.map(|point| point.threads));
     Shape { few, crossover, as_published, many, many_estimated: many * ESTIMATE }
 }
