@@ -118,6 +118,40 @@ fn a_journal_cannot_be_left_behind_by_a_changed_setting_and_can_be_moved() {
 }
 
 #[test]
+fn a_journal_moves_from_a_drive_to_persistent_memory_and_not_back() {
+    let bed = Bed::new();
+    let (pmem, home) = (bed.path("pm/journal"), bed.data().join("journal"));
+    let emulated = "[tiers.pm]\nkind = \"pmem\"\npath = \"pm\"\nabsent = \"emulate\"\n[placement]\njournal = \"pm\"\n";
+    let node = bed.start();
+    node.send("M1");
+    node.kill();
+    fs::create_dir_all(bed.path("pm")).expect("a folder");
+    fs::rename(&home, &pmem).expect("it moves");
+    bed.configure(emulated);
+    let node = bed.start();
+    node.send("M2");
+    node.stop();
+    assert_eq!(bed.stored(), ["M1", "M2"]);
+
+    // What was begun on persistent memory is written in units that a drive does not take.
+    fs::remove_dir_all(&pmem).expect("it goes");
+    fs::remove_file(bed.data().join("placement.json")).expect("it goes");
+    let node = bed.start();
+    node.send("M3");
+    node.stop();
+    fs::rename(&pmem, &home).expect("it moves");
+    bed.configure("");
+    bed.refuses("move the journal back to persistent memory");
+    assert_eq!(bed.stored(), ["M3"], "and it is read where it lies");
+    fs::rename(&home, &pmem).expect("it moves");
+    bed.configure(emulated);
+    let node = bed.start();
+    node.send("M4");
+    node.stop();
+    assert_eq!(bed.stored(), ["M3", "M4"]);
+}
+
+#[test]
 fn a_journal_in_memory_must_be_asked_for_and_says_what_it_is_worth() {
     let bed = Bed::new();
     bed.configure("[placement]\njournal = \"dram\"\n");
