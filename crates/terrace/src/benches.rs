@@ -11,6 +11,7 @@ use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::persist::PersistOptions;
 use bench::t4::T4Options;
+use bench::t4::matrix::{self, MatrixOptions};
 use interop::engine;
 
 use crate::cli::{BenchCommand, Bodies, KillArgs, PersistArgs, T4Args};
@@ -70,7 +71,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
-    let report = bench::t4::run(&T4Options {
+    let options = T4Options {
         services: args.services,
         messages: args.messages,
         quick: args.quick,
@@ -82,7 +83,14 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         data: args.data.clone(),
         keep: args.keep,
         settings: None,
-    })?;
+    };
+    if args.matrix {
+        let report = matrix::run(&MatrixOptions { t4: options, rounds: args.rounds, dir: args.dir.clone() })?;
+        println!("{}", report.to_text());
+        write(args.json.as_ref(), || report.to_json())?;
+        return Ok(exit(report.is_clean()));
+    }
+    let report = bench::t4::run(&options)?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))

@@ -298,6 +298,15 @@ pub struct T4Args {
     /// Seed of the generated messages
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Once for each medium of the journal, modelled after published figures, and on this disk as it is
+    #[arg(long, conflicts_with = "keep")]
+    pub matrix: bool,
+    /// With --matrix: how often each medium takes its turn
+    #[arg(long, default_value_t = 2, requires = "matrix")]
+    pub rounds: usize,
+    /// With --matrix: where the modelled media go; default: /dev/shm where there is one
+    #[arg(long, value_name = "DIR", requires = "matrix")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `terrace bench persist`

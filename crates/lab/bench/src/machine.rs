@@ -35,6 +35,11 @@ impl Machine {
     }
 }
 
+/// The machine's load in the last minute, from proc(5); what else runs disturbs figures.
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
 /// The file system that holds a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileSystem {

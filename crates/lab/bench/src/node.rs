@@ -161,6 +161,13 @@ impl Node {
         Ok(())
     }
 
+    /// What it said of the calibration of its modelled media, if it has any: the lines of its log, from the word on.
+    pub fn calibration(&self) -> Vec<String> {
+        let text = fs::read(self.data.join("node.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.lines().filter_map(|line| Some(line[line.find("calibrated ")?..].to_owned())).collect()
+    }
+
     /// The last lines it printed.
     pub fn log_tail(&self) -> String {
         let text = fs::read(self.data.join("node.log")).unwrap_or_default();

@@ -106,7 +106,7 @@ impl Sizes {
 
 fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     let machine = Machine::here();
-    let load_average = load_average();
+    let load_average = crate::machine::load_average();
     let threads = options.threads.unwrap_or(machine.cores);
     if !(1..=MOST_THREADS).contains(&threads) {
         bail!("--threads takes 1 to {MOST_THREADS}");
@@ -203,11 +203,6 @@ fn last_cache_bytes(folder: &Path) -> Option<u64> {
         Some(digits.parse::<u64>().ok()? * factor)
     });
     sizes.max()
-}
-
-/// The machine's load in the last minute, from proc(5); what else ran disturbs the figures.
-fn load_average() -> Option<f64> {
-    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 fn require_room(folder: &Path, bytes: u64) -> anyhow::Result<()> {

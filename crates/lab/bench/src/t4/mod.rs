@@ -12,13 +12,16 @@
 //! received and four as sent. The rate counts from the first byte sent until the last outbound message is acknowledged.
 //!
 //! Invariants: every delivery is compared whole with an expectation that shares no code with the engine (`expect`);
-//! the journal is a real file; nothing is counted that was not acknowledged. Processor time of the node is the kernel's
+//! what the journal lies on and what it is worth is in the node's words; nothing is counted that was not acknowledged. Processor time of the node is the kernel's
 //! count for its process alone.
 //!
-//! Not measured: receivers that are slow or refuse, several nodes, media other than a file.
+//! `matrix` runs it once for each medium of the journal.
+//!
+//! Not measured: receivers that are slow or refuse, several nodes.
 
 pub mod expect;
 mod load_process;
+pub mod matrix;
 mod production;
 pub mod published;
 mod report;
@@ -88,6 +91,13 @@ impl Default for T4Options {
             keep: false,
             settings: None,
         }
+    }
+}
+
+impl T4Options {
+    /// Messages for each service.
+    pub fn messages(&self) -> usize {
+        self.messages.unwrap_or(if self.quick { QUICK_MESSAGES } else { MESSAGES })
     }
 }
 
@@ -172,7 +182,7 @@ impl Session {
         if !(1..=control_id::MAX_SERVICES).contains(&options.services) {
             bail!("the workload takes 1 to {} services", control_id::MAX_SERVICES);
         }
-        let messages = options.messages.unwrap_or(if options.quick { QUICK_MESSAGES } else { MESSAGES });
+        let messages = options.messages();
         if !(1..=control_id::MAX_SEQUENCE).contains(&messages) {
             bail!("the workload takes 1 to {} messages for each service", control_id::MAX_SEQUENCE);
         }
@@ -286,6 +296,9 @@ pub(crate) struct Sample {
     journal_writes: u64,
     journal_bytes: u64,
     journal_device: String,
+    journal_tier: String,
+    durability: String,
+    real: bool,
 }
 
 impl Sample {
@@ -296,6 +309,9 @@ impl Sample {
             journal_writes: journal.writes,
             journal_bytes: journal.bytes,
             journal_device: journal.device,
+            journal_tier: journal.tier,
+            durability: journal.durability,
+            real: journal.real,
         })
     }
 }

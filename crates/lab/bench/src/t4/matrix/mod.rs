@@ -1,0 +1,172 @@
+//! T4 once for each medium of the journal: SATA, NVMe, Optane SSD, persistent memory; and this machine's own disk, unmodelled.
+//!
+//! ```text
+//! round 1   this disk -> SATA -> NVMe -> Optane SSD -> App Direct        each a node of its own, with a terrace.toml of its own
+//! round 2   App Direct -> Optane SSD -> NVMe -> SATA -> this disk        so that a slow minute does not hit one row alone
+//! ```
+//!
+//! A modelled tier lies on a file system in memory and is slowed to the figures of the catalogue. The node calibrates it when
+//! it starts, and does not start where the host is slower than the medium: such a row is refused and says why. Rows whose
+//! structures belong to the page store stand in the table without a figure until there is one.
+//!
+//! Invariants: each round of a row is a whole run of T4, checked like any; a ratio is taken within a round; what a row's
+//! journal lies on and is worth is what its node says.
+//!
+//! Not done: the published servers. Their processors changed between tests; ours do not, and the text says what that means.
+
+mod report;
+mod rows;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+pub use report::{MatrixConfig, MatrixReport, MatrixRow};
+
+use super::{Folder, Session, T4Options};
+use crate::interrupt;
+use crate::machine::{FileSystem, Machine};
+use report::Measured;
+use rows::{Modelled, ROWS, Row, What};
+
+/// Where memory is a file system, on most Linux machines.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// Bytes that a message and what becomes of it take in the journal, with room: five objects of 2.4 KB on average.
+const MESSAGE_BYTES: u64 = 16 << 10;
+/// What a node writes of a model that is faster than the host.
+const TOO_SLOW: &str = "cannot be modelled";
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatrixOptions {
+    /// The workload of each row; its `data` is where the folder of the unmodelled row goes, its `settings` are not used.
+    pub t4: T4Options,
+    /// How often each row runs, 1 to 100.
+    pub rounds: usize,
+    /// Where the modelled tiers go, in a new folder that is removed afterwards. Default: `/dev/shm` where there is one, else
+    /// the folder for temporary files.
+    pub dir: Option<PathBuf>,
+}
+
+/// Runs all rows.
+///
+/// # Errors
+/// As [`super::run`]; a row that is refused is none.
+pub fn run(options: &MatrixOptions) -> anyhow::Result<MatrixReport> {
+    anyhow::ensure!((1..=100).contains(&options.rounds), "--rounds takes 1 to 100");
+    let shared = Path::new(SHARED_MEMORY);
+    let parent = match &options.dir {
+        Some(folder) => folder.clone(),
+        None if shared.is_dir() => shared.to_owned(),
+        None => std::env::temp_dir(),
+    };
+    let modelled = Folder::scratch(Some(&parent), "matrix")?;
+    let disk = Folder::scratch(options.t4.data.as_deref(), "matrix-disk")?;
+    for folder in [&modelled, &disk] {
+        require_room(folder.path(), &options.t4)?;
+    }
+    let places = Places { modelled: modelled.path(), disk: disk.path() };
+    let mut measured: Vec<Measured> = ROWS.iter().map(|row| Measured::new(*row)).collect();
+    let load_average = crate::machine::load_average();
+    for round in 0..options.rounds {
+        let mut order: Vec<usize> = (0..ROWS.len()).filter(|at| ROWS[*at].what != What::PageStore).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            interrupt::check()?;
+            eprintln!("round {} of {}: {}", round + 1, options.rounds, ROWS[at].name);
+            let outcome = one(&ROWS[at], &options.t4, places).with_context(|| ROWS[at].name.to_owned())?;
+            measured[at].add(round, outcome);
+        }
+    }
+    let config = MatrixConfig {
+        services: options.t4.services,
+        messages_per_service: options.t4.messages(),
+        quick: options.t4.quick,
+        seed: options.t4.seed,
+        bodies: crate::node::bodies_name(options.t4.bodies),
+        rounds: options.rounds,
+        modelled_on: FileSystem::of(modelled.path()),
+        disk: FileSystem::of(disk.path()),
+        load_average,
+        differs: Vec::new(),
+    };
+    Ok(MatrixReport::new(Machine::here(), config, measured))
+}
+
+/// Where rows put their folders.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    modelled: &'a Path,
+    disk: &'a Path,
+}
+
+/// What came of a row in a round.
+enum Outcome {
+    /// The run, and what its node said of its calibration.
+    Ran(Box<super::Report>, Vec<String>),
+    /// Why it did not run.
+    Refused(String),
+}
+
+/// Runs one row once, in a folder of its own that is gone afterwards.
+fn one(row: &Row, t4: &T4Options, places: Places<'_>) -> anyhow::Result<Outcome> {
+    let (folder, settings) = match row.what {
+        What::Here => (places.disk.join("node"), None),
+        What::Model(modelled) => settings_in(places.modelled, modelled),
+        What::PageStore => anyhow::bail!("the page store is not there yet"),
+    };
+    let options = T4Options { data: Some(folder.clone()), settings, ..t4.clone() };
+    let outcome = match Session::start(&options) {
+        Ok(mut session) => {
+            let report = session.measure()?;
+            let calibration = session.node().calibration();
+            session.stop()?;
+            Outcome::Ran(Box::new(report), calibration)
+        }
+        Err(error) => Outcome::Refused(refusal(&error).ok_or(error)?),
+    };
+    std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    Ok(outcome)
+}
+
+fn settings_in(parent: &Path, modelled: Modelled) -> (PathBuf, Option<String>) {
+    let folder = parent.join(modelled.tier);
+    let settings = modelled.settings(&folder.join("tier"));
+    (folder, Some(settings))
+}
+
+/// The line of a node's log that says that its host is too slow for a model, if that is why it ended.
+fn refusal(error: &anyhow::Error) -> Option<String> {
+    let text = format!("{error:#}");
+    let line = text.lines().find(|line| line.contains(TOO_SLOW))?;
+    Some(line.trim().trim_start_matches("error: ").to_owned())
+}
+
+fn require_room(folder: &Path, t4: &T4Options) -> anyhow::Result<()> {
+    let needed = (t4.services * t4.messages()) as u64 * MESSAGE_BYTES;
+    let free = device::free_bytes(folder)?;
+    anyhow::ensure!(
+        free > needed,
+        "{} has {} MiB free and a row may take {}: give another folder, fewer --messages, or --quick",
+        folder.display(),
+        free >> 20,
+        needed >> 20
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_ended_because_its_host_is_too_slow_is_told_from_one_that_failed() {
+        let log = "the node ended at its start (exit status: 2):\n INFO begun\nerror: tier optane: optane-p4800x cannot be \
+                   modelled in real time on this host: write should take 10000 ns";
+        let refused = refusal(&anyhow::anyhow!("{log}").context("journal on Optane SSD")).expect("refused");
+        assert!(refused.starts_with("tier optane: optane-p4800x cannot be modelled"), "{refused}");
+        assert_eq!(refusal(&anyhow::anyhow!("the node ended at its start: no space left")), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The rows of the matrix: what the journal lies on, what was published of it, and the settings of its node.
+//!
+//! Data, and the text of a `terrace.toml` made of it; nothing is started here.
+
+use std::path::Path;
+
+use crate::t4::published::{Published, TESTS};
+
+/// A medium that is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Modelled {
+    /// Name of its tier.
+    pub(super) tier: &'static str,
+    /// `file` or `pmem`.
+    pub(super) kind: &'static str,
+    /// Its name in the catalogue.
+    pub(super) medium: &'static str,
+    /// How many.
+    pub(super) modules: u32,
+}
+
+/// What a row runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The node's data folder, on a disk of this machine.
+    Here,
+    /// A modelled medium.
+    Model(Modelled),
+    /// Cannot run yet: structures that belong to the page store would be placed.
+    PageStore,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it runs on.
+    pub(super) what: What,
+    /// Numbers of the published tests of the same, the one with the newer processors last.
+    pub(super) tests: &'static [u32],
+}
+
+/// The row that ours are put in proportion to: the medium of published tests 1 and 3.
+pub(super) const BASE: &str = "journal on Optane SSD";
+
+/// All rows. The SATA and NVMe drives have figures in the catalogue; the publication has neither. Persistent memory as
+/// published: 12 modules of 128 GB, 1.5 TiB.
+pub(super) const ROWS: [Row; 8] = [
+    Row { name: "journal on this disk", what: What::Here, tests: &[] },
+    Row { name: "journal on SATA", what: model("sata", "file", "sata-s4500", 1), tests: &[] },
+    Row { name: "journal on NVMe", what: model("nvme", "file", "nvme-p4510", 1), tests: &[] },
+    Row { name: BASE, what: model("optane", "file", "optane-p4800x", 1), tests: &[1, 3] },
+    Row { name: "journal on App Direct", what: model("pmem", "pmem", "dcpmm100-128g", 12), tests: &[4] },
+    Row { name: "journal + WIJ on App Direct", what: What::PageStore, tests: &[] },
+    Row { name: "Memory Mode", what: What::PageStore, tests: &[2] },
+    Row { name: "Dual", what: What::PageStore, tests: &[] },
+];
+
+const fn model(tier: &'static str, kind: &'static str, medium: &'static str, modules: u32) -> What {
+    What::Model(Modelled { tier, kind, medium, modules })
+}
+
+impl Row {
+    /// The published tests of the same.
+    pub(super) fn published(&self) -> impl Iterator<Item = &'static Published> + Clone {
+        self.tests.iter().filter_map(|number| TESTS.iter().find(|test| test.test == *number))
+    }
+}
+
+impl Modelled {
+    /// Settings of a node whose journal lies on this medium, in `folder`.
+    pub(super) fn settings(&self, folder: &Path) -> String {
+        let Modelled { tier, kind, medium, modules } = self;
+        let absent = if *kind == "pmem" { "absent = \"emulate\"\n" } else { "" };
+        // A TOML literal: a path with a backslash or a quotation mark in it stays what it is.
+        let path = folder.display();
+        format!(
+            "[tiers.{tier}]\nkind = \"{kind}\"\npath = '{path}'\nmodel = \"{medium}\"\nmodules = {modules}\n{absent}\n\
+             [placement]\njournal = \"{tier}\"\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_test_has_a_row_and_the_base_is_one() {
+        let mut tests: Vec<u32> = ROWS.iter().flat_map(|row| row.tests.iter().copied()).collect();
+        tests.sort_unstable();
+        assert_eq!(tests, [1, 2, 3, 4]);
+        let base = ROWS.iter().find(|row| row.name == BASE).expect("it is a row");
+        assert_eq!(base.published().map(|test| test.test).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn every_modelled_medium_is_in_the_catalogue_with_all_that_its_model_needs() {
+        for row in ROWS {
+            if let What::Model(modelled) = row.what {
+                let medium = catalogue::Medium::find(modelled.medium).expect(row.name);
+                catalogue::Model::of(&medium, modelled.modules).expect(row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn settings_name_the_tier_its_model_and_the_journal() {
+        let What::Model(pmem) = ROWS[4].what else { panic!("it is modelled") };
+        let wanted = "[tiers.pmem]\nkind = \"pmem\"\npath = '/dev/shm/x'\nmodel = \"dcpmm100-128g\"\nmodules = 12\n\
+                      absent = \"emulate\"\n\n[placement]\njournal = \"pmem\"\n";
+        assert_eq!(pmem.settings(Path::new("/dev/shm/x")), wanted);
+    }
+}
