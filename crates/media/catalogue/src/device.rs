@@ -18,7 +18,7 @@
 //! that is how they do it): no figures of these were published.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::device::{Device, DeviceError, Durability, Shelf};
@@ -102,6 +102,8 @@ pub struct ModelDevice {
     place: u64,
     /// Until when what a queue has staged is on its way.
     staged: Mutex<HashMap<u64, f64>>,
+    /// Whether anything was ever staged; most devices never see it, and need not look.
+    stages: AtomicBool,
 }
 
 impl ModelDevice {
@@ -113,7 +115,7 @@ impl ModelDevice {
     fn from_parts(inner: Arc<dyn Device>, modelled: Arc<Modelled>) -> ModelDevice {
         // A number, nothing else depends on it.
         let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
-        ModelDevice { inner, modelled, place, staged: Mutex::default() }
+        ModelDevice { inner, modelled, place, staged: Mutex::default(), stages: AtomicBool::new(false) }
     }
 
     /// Does `work`, and is done when `price(now)` says, or later where the work itself takes longer.
@@ -132,11 +134,9 @@ impl ModelDevice {
                 let budget = &modelled.budget;
                 let deadline = price(modelled, budget.now());
                 work()?;
-                let over = budget.now() - deadline;
-                if over > 0.0 {
-                    budget.note_late(over);
-                } else {
-                    clock::wait_until(budget.moment(deadline));
+                let late = clock::wait_until(budget.moment(deadline));
+                if !late.is_zero() {
+                    budget.note_late(late.as_nanos() as f64);
                 }
             }
         }
@@ -202,7 +202,9 @@ impl Device for ModelDevice {
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let own = self.access(Direction::Write, offset, data.len() as u64);
         let price = |modelled: &Modelled, now: f64| {
-            let staged = self.staged().remove(&clock::queue()).unwrap_or_default();
+            // What a thread stages it also ends: it sees its own mark.
+            let any = self.stages.load(Ordering::Relaxed);
+            let staged = if any { self.staged().remove(&clock::queue()).unwrap_or_default() } else { 0.0 };
             if data.is_empty() { staged.max(now) } else { own(modelled, now.max(staged)) }
         };
         self.priced(price, || self.inner.write_flush(offset, data))
@@ -219,6 +221,7 @@ impl Device for ModelDevice {
             Timing::Timed => self.modelled.budget.now(),
         };
         self.inner.stage(offset, data)?;
+        self.stages.store(true, Ordering::Relaxed);
         let mut staged = self.staged();
         let before = staged.get(&clock::queue()).copied().unwrap_or_default();
         let arrives = self.access(Direction::Write, offset, data.len() as u64)(&self.modelled, now.max(before));
