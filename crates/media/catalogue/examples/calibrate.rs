@@ -4,6 +4,7 @@
 //! `-`) both over memory, whose block is 4096 bytes. Without a medium, all media are listed.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use catalogue::calibrate::Options;
@@ -13,7 +14,17 @@ use device::{FileOptions, FileShelf, MemoryShelf, Shelf};
 
 type Failure = Box<dyn std::error::Error>;
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(name) = arguments.first() else {
         for medium in media() {
