@@ -118,6 +118,24 @@ pub fn cpu_time() -> io::Result<Duration> {
     Ok(of(out.ru_utime) + of(out.ru_stime))
 }
 
+/// Has the calling thread take its memory from one NUMA node from now on: set_mempolicy(2) `MPOL_BIND`. What it has
+/// touched already stays where it is; other threads are left as they are.
+///
+/// Errors: those of the system; `InvalidInput` for a node that Linux cannot have.
+pub fn allocate_on(node: u32) -> io::Result<()> {
+    // include/uapi/linux/mempolicy.h; at most 1024 nodes (CONFIG_NODES_SHIFT).
+    const MPOL_BIND: libc::c_long = 2;
+    const NODES: usize = 1024;
+    let mut mask = [0 as libc::c_ulong; NODES / libc::c_ulong::BITS as usize];
+    let (word, bit) = (node as usize / libc::c_ulong::BITS as usize, node % libc::c_ulong::BITS);
+    *mask.get_mut(word).ok_or(io::ErrorKind::InvalidInput)? = 1 << bit;
+    // SAFETY: the mask has NODES bits and lives until the call returns; the kernel reads one bit less than it is told.
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), NODES as libc::c_ulong + 1) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn file_offset(value: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(value).map_err(|_| io::ErrorKind::FileTooLarge.into())
 }
@@ -143,6 +161,21 @@ mod tests {
     fn a_size_no_file_can_have_is_an_error_not_a_wrapped_number() {
         let file = tempfile::tempfile().expect("temporary file");
         assert_eq!(reserve(&file, u64::MAX).expect_err("too large").kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn memory_is_taken_from_a_node_that_is_there_and_another_is_an_error() {
+        std::thread::spawn(|| {
+            assert_eq!(allocate_on(100_000).expect_err("no such number").kind(), io::ErrorKind::InvalidInput);
+            assert!(allocate_on(1000).is_err(), "no machine of ours has a thousand nodes");
+            match allocate_on(0) {
+                Ok(()) => assert_eq!(vec![7u8; 1 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 7 << 20),
+                // A container may not be allowed to, and a kernel may know no nodes.
+                Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)), "{error}"),
+            }
+        })
+        .join()
+        .expect("the thread ends");
     }
 
     #[test]

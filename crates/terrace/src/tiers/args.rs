@@ -9,6 +9,14 @@ use clap::{Args, Subcommand, ValueEnum};
 pub enum TierCommand {
     /// Show the memory, persistent memory and disks of this machine, and what they promise when the power fails
     List(ListArgs),
+    /// Measure latency and bandwidth of memory, and of directories named
+    ///
+    /// Memory of each NUMA node is measured, and each directory by files that are removed again. Devices are never
+    /// written to. A few seconds a node and a directory:
+    ///
+    ///   terrace tier probe --path /mnt/pmem0 --path /var/lib/terrace
+    #[command(verbatim_doc_comment)]
+    Probe(ProbeArgs),
     /// Plan how persistent memory is divided, with the commands and what is left for data; changes nothing
     ///
     /// A goal divides modules between Memory Mode and App Direct, in percent (Intel modules, with ipmctl); namespaces
@@ -56,6 +64,23 @@ pub struct PlaceArgs {
     /// Where apply keeps how far it has come
     #[arg(long, default_value = "/var/lib/terrace/provision.json", value_name = "FILE")]
     pub state: PathBuf,
+}
+
+/// `terrace tier probe`
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// Measure files in this directory too; may be given several times
+    #[arg(long = "path", value_name = "DIR")]
+    pub paths: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write what was measured as a medium that tiers can be modelled on: the directory's, or the memory's without one
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Size of what is measured, for memory a part and for each directory a file
+    #[arg(long, default_value = "256MiB", value_name = "SIZE")]
+    pub size: String,
 }
 
 /// `terrace tier plan`

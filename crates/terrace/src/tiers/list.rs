@@ -71,7 +71,7 @@ fn memory(machine: &Machine) -> Table {
         let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
         table.row(&[
             &node.id.to_string(),
-            if node.is_far_memory() { "far memory" } else { "near memory" },
+            if node.is_far_memory() { "far memory" } else { "memory" },
             &cell(Some(&node.cpus)),
             &print_bytes(node.bytes),
             &print_bytes(node.free_bytes),

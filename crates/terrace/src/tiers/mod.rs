@@ -14,6 +14,7 @@ mod args;
 mod hands;
 mod list;
 mod planning;
+mod probe;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ pub use args::TierCommand;
 pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
     match command {
         TierCommand::List(args) => list::run(&args),
+        TierCommand::Probe(args) => probe::run(&args),
         TierCommand::Plan(args) => planning::run(&args),
         TierCommand::Apply(args) => apply::run(&args),
     }

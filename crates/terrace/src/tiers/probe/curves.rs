@@ -1,0 +1,149 @@
+//! Bandwidth against threads of memory, and of what is mapped like memory.
+//!
+//! Stores go into a mapping through `device::pmem::bare`, the plainest loop there is; reads sum what they read.
+
+use std::fmt;
+use std::path::Path;
+
+use device::AlignedBuffer;
+use device::pmem::bare::{Bare, Stores};
+use serde::Serialize;
+
+use super::times::{Random, rate};
+
+/// Bytes that one turn of a thread moves before it looks at the clock.
+const TURN_BYTES: usize = 256 << 10;
+
+/// One line of a table, one curve of a medium.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curve {
+    /// `read` or `write`.
+    pub operation: &'static str,
+    /// `sequential` or `random`.
+    pub pattern: &'static str,
+    /// `nt`, `clwb`, `none`; empty for reads.
+    pub store: &'static str,
+    /// Bytes of one access.
+    pub bytes: usize,
+    /// Threads of each point.
+    pub threads: Vec<usize>,
+    /// What all of them did together, 1e9 bytes a second.
+    pub gb_per_s: Vec<f64>,
+}
+
+impl fmt::Display for Curve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gap = if self.store.is_empty() { "" } else { " " };
+        write!(f, "{} {}{gap}{} {} B", self.operation, self.pattern, self.store, self.bytes)
+    }
+}
+
+/// What is measured of reads: pattern and length.
+const READS: [(&str, usize); 5] =
+    [("sequential", 64), ("sequential", 256), ("sequential", 4096), ("random", 64), ("random", 256)];
+
+/// What is measured of stores.
+const WRITES: [(&str, &str, usize); 8] = [
+    ("sequential", "none", 256),
+    ("sequential", "none", 1024),
+    ("sequential", "nt", 256),
+    ("sequential", "nt", 1024),
+    ("random", "none", 256),
+    ("random", "nt", 256),
+    ("random", "clwb", 64),
+    ("random", "clwb", 256),
+];
+
+/// Where accesses go next.
+struct Walk {
+    at: usize,
+    random: Option<Random>,
+    step: usize,
+    bytes: usize,
+}
+
+impl Walk {
+    fn new(pattern: &str, step: usize, bytes: usize, thread: usize) -> Walk {
+        let random = (pattern == "random").then_some(Random(thread as u64 + 1));
+        Walk { at: 0, random, step, bytes }
+    }
+
+    fn next(&mut self) -> usize {
+        let places = self.bytes / self.step;
+        let place = match &mut self.random {
+            Some(random) => random.below(places),
+            None => {
+                self.at = (self.at + 1) % places;
+                self.at
+            }
+        };
+        place * self.step
+    }
+}
+
+/// Reads, of whatever `open` makes for a thread and `read` reads from.
+pub fn reads<S>(
+    bytes: usize,
+    counts: &[usize],
+    open: impl Fn(usize) -> anyhow::Result<S> + Sync,
+    read: impl Fn(&mut S, usize, usize) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Vec<Curve>> {
+    let one = |(pattern, length): (&'static str, usize)| {
+        let turn = |(state, walk): &mut (S, Walk)| {
+            for _ in 0..TURN_BYTES / length {
+                let at = walk.next();
+                read(state, at, length)?;
+            }
+            Ok::<u64, anyhow::Error>(TURN_BYTES as u64)
+        };
+        let at = |threads: &usize| {
+            Ok(rate(*threads, |thread| Ok((open(thread)?, Walk::new(pattern, length, bytes, thread))), turn)? / 1e9)
+        };
+        let gb_per_s = counts.iter().map(at).collect::<anyhow::Result<Vec<f64>>>()?;
+        Ok(Curve { operation: "read", pattern, store: "", bytes: length, threads: counts.to_vec(), gb_per_s })
+    };
+    READS.into_iter().map(one).collect()
+}
+
+/// Stores, each thread into a file of its own in `folder`, which is gone again before it is stored to. `begin` is called
+/// on each thread first.
+pub fn writes(
+    folder: &Path,
+    bytes: usize,
+    counts: &[usize],
+    begin: impl Fn() -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Vec<Curve>> {
+    // Threads share the size, so that many of them do not fill the medium.
+    let each = (bytes / counts.iter().max().copied().unwrap_or(1)).max(1 << 20) / 4096 * 4096;
+    let open = |thread: usize| {
+        begin()?;
+        let path = folder.join(format!("store-{thread}"));
+        let bare = Bare::on_file(&path, each)?;
+        std::fs::remove_file(&path)?;
+        Ok::<_, anyhow::Error>(bare)
+    };
+    let one = |(pattern, store, length): (&'static str, &'static str, usize)| {
+        let how = match store {
+            "nt" => Stores::PastCache,
+            "clwb" => Stores::WrittenBack,
+            _ => Stores::Plain,
+        };
+        let prepare =
+            |thread: usize| Ok((open(thread)?, Walk::new(pattern, length, each, thread), AlignedBuffer::zeroed(4096)));
+        let turn = |(bare, walk, data): &mut (Bare, Walk, AlignedBuffer)| {
+            for _ in 0..TURN_BYTES / length {
+                bare.store(how, walk.next(), &data[..length]);
+                if how != Stores::Plain {
+                    bare.fence();
+                }
+            }
+            Ok::<u64, anyhow::Error>(TURN_BYTES as u64)
+        };
+        let gb_per_s = counts
+            .iter()
+            .map(|threads| Ok(rate(*threads, prepare, turn)? / 1e9))
+            .collect::<anyhow::Result<Vec<f64>>>()?;
+        Ok(Curve { operation: "write", pattern, store, bytes: length, threads: counts.to_vec(), gb_per_s })
+    };
+    WRITES.into_iter().map(one).collect()
+}
