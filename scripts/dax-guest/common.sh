@@ -1,0 +1,47 @@
+# What the boots share; runs in the guest.
+
+# What a case came to; the host counts these lines.
+ok() { echo "CASE ok $*"; }
+failed() { echo "CASE FAILED $*"; }
+
+# expect TEXT COMMAND...: ok if the command succeeds, else what it printed.
+expect() {
+    text=$1
+    shift
+    if "$@" >/tmp/out 2>&1; then
+        ok "$text"
+    else
+        failed "$text"
+        sed 's/^/    /' /tmp/out
+    fi
+}
+
+# Settings of a node whose journal is on the mounted persistent memory, and a message.
+node_settings() {
+    cat >/tmp/terrace.toml <<'END'
+data = "/mnt/pmem0/data"
+[journal]
+segment = "8MiB"
+retention = "32MiB"
+[tiers.pmem]
+kind = "pmem"
+path = "/mnt/pmem0/tier"
+absent = "refuse"
+[placement]
+journal = "pmem"
+END
+    printf 'MSH|^~\\&|GUEST|WARD|TERRACE|HERE|20260101120000||ADT^A01|POWERCUT1|P|2.5\rPID|1||4711^^^DEMO^MR||Testperson^Toni\r' \
+        >/tmp/message.hl7
+}
+
+# Starts the node and waits until it answers; its status is in /tmp/status.
+serve_node() {
+    terrace serve --config /tmp/terrace.toml >/tmp/serve 2>&1 &
+    for try in $(seq 100); do
+        terrace status --data /mnt/pmem0/data >/tmp/status 2>/dev/null && break
+        kill -0 $! 2>/dev/null || break
+        sleep 0.2
+    done
+    expect "the node runs" test -s /tmp/status
+    [ -s /tmp/status ] || sed 's/^/    /' /tmp/serve
+}

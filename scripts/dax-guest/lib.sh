@@ -1,0 +1,138 @@
+# Parts of test-dax-guest.sh: what the guest is made of, and how it is started. Sourced, not run.
+#
+#   $guest    cache: kernel package and what is unpacked of it, kept between runs
+#   $place    this run's: initramfs, the module's file, disk, serial logs
+#
+# The processor is emulated (TCG) with everything it can emulate, `-cpu max`: clwb among it. KVM is not used: under some
+# hosts it opens and then hangs, and a guest of ten seconds does not need it. What the guest shows is behaviour, never speed.
+
+# Installs the Debian packages of the commands that are missing.
+install_packages() {
+    local missing=() sudo=() entry
+    for entry in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs \
+        ndctl:ndctl cpio:cpio depmod:kmod; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || give_up "missing ${missing[*]}, and this is no Debian: install them by hand"
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || give_up "missing ${missing[*]}: install them, or run as root or with sudo"
+        sudo=(sudo -n)
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    "${sudo[@]}" apt-get update -qq || give_up "apt-get update: the Debian mirror is out of reach"
+    # Another installation may hold the lock for a while.
+    "${sudo[@]}" apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null \
+        || give_up "cannot install ${missing[*]}"
+}
+
+# Fetches and unpacks the newest kernel of the distribution, once; sets $kernel and $modules.
+fetch_kernel() {
+    local name
+    mkdir -p "$guest"
+    kernel=$(newest_kernel)
+    if [ -z "$kernel" ]; then
+        if ! compgen -G "$guest/linux-image-*.deb" >/dev/null; then
+            name=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ { print $2; exit }')
+            [ -n "$name" ] || give_up "apt knows no linux-image-amd64: run apt-get update"
+            (cd "$guest" && apt-get download -qq "$name") || give_up "cannot download the kernel package $name"
+        fi
+        rm -rf "$guest/unpack"
+        dpkg -x "$(ls "$guest"/linux-image-*.deb | tail -1)" "$guest/unpack" \
+            || give_up "the kernel package in $guest cannot be unpacked; delete it"
+        depmod -b "$guest/unpack" "$(ls "$guest/unpack/lib/modules")" || give_up "depmod failed"
+        rm -rf "$guest/kernel"
+        mv "$guest/unpack" "$guest/kernel"
+        kernel=$(newest_kernel)
+    fi
+    modules=$(echo "$guest"/kernel/lib/modules/*)
+}
+
+newest_kernel() {
+    compgen -G "$guest/kernel/boot/vmlinuz-*" | tail -1
+}
+
+# Paths of the modules named and of what they depend on, each after its dependencies. `modprobe --show-depends` would
+# leave out what is built into this machine's kernel.
+module_order() {
+    awk -v wanted="$*" '
+        function base(path) { sub(/.*\//, "", path); sub(/\.ko.*/, "", path); gsub(/-/, "_", path); return path }
+        function add(path,    list, n, i) {
+            if (path in done) return
+            done[path] = 1
+            n = split(needs[path], list, " ")
+            for (i = n; i >= 1; i--) add(list[i])
+            print path
+        }
+        { split($0, part, ":"); needs[part[1]] = part[2]; named[base(part[1])] = part[1] }
+        END { n = split(wanted, name, " "); for (i = 1; i <= n; i++) if (name[i] in named) add(named[name[i]]) }
+    ' "$modules/modules.dep"
+}
+
+# Copies a program and the libraries it is linked with into the guest's root.
+add_program() {
+    local program=$1 library
+    install -D "$program" "$root/bin/$(basename "$program")"
+    ldd "$program" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+        [ -e "$root$library" ] || install -D "$library" "$root$library"
+    done
+}
+
+# Makes $place/initramfs.
+build_initramfs() {
+    local program module
+    root=$place/root
+    mkdir -p "$root"/{bin,lib/modules,proc,sys,dev,tmp,mnt,etc,var/lib}
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    for program in "$terrace" "$@" "$(PATH=$PATH:/usr/sbin:/sbin command -v ndctl)" \
+        "$(PATH=$PATH:/usr/sbin:/sbin command -v mkfs.xfs)" "$(PATH=$PATH:/usr/sbin:/sbin command -v mkfs.ext4)"; do
+        add_program "$program"
+    done
+    # Debugging information is most of a program and of no use in there.
+    strip "$root"/bin/terrace 2>/dev/null || true
+    for module in $(module_order virtio_pci virtio_blk nfit nd_pmem nd_btt dax_pmem device_dax crc32c_generic \
+        crc32c_intel ext4 xfs); do
+        cp "$modules/$module" "$root/lib/modules/"
+        basename "$module" >>"$root/lib/modules/order"
+    done
+    install -m 755 scripts/dax-guest/init "$root/init"
+    cp scripts/dax-guest/common.sh scripts/dax-guest/boot-*.sh "$root/etc/"
+    (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$place/initramfs" || give_up "cannot build the initramfs"
+}
+
+# start NAME LOG PERSISTENCE [QEMU ARGUMENT...]: a guest that runs boot-NAME.sh, its serial console in LOG; sets $guest_pid.
+# PERSISTENCE is mem-ctrl, cpu, or empty: what the machine says of its caches.
+start() {
+    local name=$1 log=$2 persistence=$3
+    shift 3
+    qemu-system-x86_64 \
+        -machine "q35,accel=tcg,nvdimm=on${persistence:+,nvdimm-persistence=$persistence}" -cpu max -smp 1 \
+        -m 2G,slots=2,maxmem=8G \
+        -object "memory-backend-file,id=module,share=on,mem-path=$place/module,size=1G" \
+        -device nvdimm,id=nv1,memdev=module,label-size=256K \
+        -drive "file=$place/disk,if=none,id=disk,format=raw" -device virtio-blk-pci,drive=disk \
+        -kernel "$kernel" -initrd "$place/initramfs" -append "console=ttyS0 quiet panic=-1 boot=$name" \
+        -nodefaults -no-reboot -display none -serial stdio "$@" </dev/null >"$log" 2>&1 &
+    guest_pid=$!
+}
+
+# await LOG TEXT SECONDS: until the guest printed TEXT; false if it ended before, or the time is over.
+await() {
+    local log=$1 text=$2 deadline=$((SECONDS + $3))
+    until grep -q "$text" "$log"; do
+        if ! kill -0 "$guest_pid" 2>/dev/null; then
+            # It may have printed it last.
+            grep -q "$text" "$log"
+            return
+        fi
+        [ $SECONDS -lt $deadline ] || return 1
+        sleep 0.1
+    done
+}
+
+# Cuts the power: nothing in the guest is told.
+cut_power() {
+    kill -9 "$guest_pid" 2>/dev/null
+    wait "$guest_pid" 2>/dev/null
+    guest_pid=
+}

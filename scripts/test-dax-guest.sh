@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# The release binary on a real Linux persistent-memory stack: QEMU emulates an NVDIMM (software emulation, no KVM), its
+# content is a file that survives the guest. Three boots:
+#
+#   adr       tier list and tier apply; a node's journal on XFS mapped with MAP_SYNC; a message; then qemu is killed
+#   eadr      the message is read back, verify is clean; eADR is detected; a poisoned page becomes an error
+#   unknown   a domain that is not told is treated as ADR; far memory is listed; a disk is refused as persistent memory
+#
+# What is missing is installed (Debian packages), the guest's kernel is fetched once and kept in
+# ${TERRACE_CACHE:-~/.cache/terrace}/dax-guest. What this cannot show is a missing write-back: a guest's stores reach the
+# file with or without it. The crash simulation of crate device does that.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+passed=0
+failed=0
+guest_pid=
+place=$(mktemp -d)
+clean_up() {
+    [ -z "$guest_pid" ] || kill -9 "$guest_pid" 2>/dev/null
+    rm -rf "$place"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
+
+ok() {
+    echo "ok $*"
+    passed=$((passed + 1))
+}
+fail() {
+    echo "FAILED $*"
+    failed=$((failed + 1))
+}
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}
+# Where this cannot run it has failed: nothing else tests what it tests.
+give_up() {
+    fail "$*"
+    finish
+}
+
+guest=${TERRACE_CACHE:-$HOME/.cache/terrace}/dax-guest
+# shellcheck source=scripts/dax-guest/lib.sh
+. scripts/dax-guest/lib.sh
+
+terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
+[ -x "$terrace" ] || give_up "there is no $terrace; build it with cargo build --release"
+dax_check=${CARGO_TARGET_DIR:-target}/release/examples/dax_check
+cargo build --release --quiet -p journal --example dax_check || give_up "cannot build the example dax_check"
+install_packages
+fetch_kernel
+build_initramfs "$dax_check"
+# Zeros: a module that was never used.
+truncate -s 1G "$place/module"
+truncate -s 512M "$place/disk"
+
+# Counts the cases of a boot and shows what they printed.
+count() {
+    local log=$1 lines
+    lines=$(tr -d '\r' <"$log" | sed -n 's/^CASE //p')
+    passed=$((passed + $(grep -c '^ok' <<<"$lines")))
+    failed=$((failed + $(grep -c '^FAILED' <<<"$lines")))
+    if grep -q '^FAILED' <<<"$lines"; then tr -d '\r' <"$log"; else echo "$lines"; fi
+}
+
+echo "boot adr: a blank module, the memory controller is safe"
+start adr "$place/adr" mem-ctrl
+if await "$place/adr" "HOST cut the power" 120; then
+    cut_power
+    count "$place/adr"
+    ok "the power was cut right after the acknowledgement"
+else
+    cut_power
+    count "$place/adr"
+    tail -40 "$place/adr"
+    give_up "the first boot did not come to the power cut in 120 s"
+fi
+
+# boot NAME PERSISTENCE [QEMU ARGUMENT...]: one that ends by itself.
+boot() {
+    start "$@"
+    if await "$2" "GUEST DONE" 120; then
+        cut_power
+        count "$2"
+    else
+        cut_power
+        count "$2"
+        tail -40 "$2"
+        fail "boot $1 did not end in 120 s"
+    fi
+}
+
+echo "boot eadr: the same module, the caches are safe too"
+boot eadr "$place/eadr" cpu
+echo "boot unknown: the machine does not say; a second node is memory only"
+boot unknown "$place/unknown" "" \
+    -object memory-backend-ram,id=near,size=1G -object memory-backend-ram,id=far,size=1G \
+    -numa node,nodeid=0,cpus=0,memdev=near -numa node,nodeid=1,memdev=far
+finish
