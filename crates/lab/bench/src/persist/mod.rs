@@ -138,7 +138,7 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
         clock_ns,
     )?;
     let compared = models::compare()?;
-    let timed = models::in_real_time(&memory.path().join("timed"), &plan.threads, sizes.store_turn)?;
+    let timed = models::in_real_time(&memory.path().join("timed"), &plan.threads, sizes.store_turn, clock_ns)?;
     let config = Config {
         quick: options.quick,
         threads,

@@ -23,7 +23,7 @@ use catalogue::{Budget, Medium, Model, ModelShelf, Timing, calibrate};
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{AlignedBuffer, Device, Shelf};
 
-use super::clock::Latency;
+use super::clock::{Latency, less};
 use crate::histogram::Histogram;
 use crate::interrupt;
 
@@ -73,6 +73,8 @@ pub(super) struct Timed {
     pub(super) threads: usize,
     /// What the model says, GB/s.
     pub(super) target: f64,
+    /// What the model says of one write, nanoseconds.
+    pub(super) target_ns: f64,
     /// What came of it, or why nothing did.
     pub(super) result: Result<Achieved, String>,
 }
@@ -126,7 +128,12 @@ fn write(store: Store, bytes: u64) -> Access {
 }
 
 /// Both platforms in real time, stores past the cache, on emulated persistent memory in `folder`.
-pub(super) fn in_real_time(folder: &Path, threads: &[usize], turn: Duration) -> anyhow::Result<Vec<Timed>> {
+pub(super) fn in_real_time(
+    folder: &Path,
+    threads: &[usize],
+    turn: Duration,
+    clock_ns: f64,
+) -> anyhow::Result<Vec<Timed>> {
     let inner: Arc<dyn Shelf> = Arc::new(PmemShelf::open(folder, PmemOptions { absent: Absent::Emulate })?);
     let most = threads.iter().copied().max().unwrap_or(1);
     for thread in 0..most {
@@ -149,11 +156,23 @@ pub(super) fn in_real_time(folder: &Path, threads: &[usize], turn: Duration) -> 
                 } else {
                     modelled(&inner, model, threads, block, turn)?
                 };
-                rows.push(Timed { series, block, threads, target, result });
+                let result = result.and_then(|achieved| within(achieved, target_ns, clock_ns));
+                rows.push(Timed { series, block, threads, target, target_ns, result });
             }
         }
     }
     Ok(rows)
+}
+
+/// Refuses what is not within the tolerance of calibrations: then the host's own work was measured, and not the model.
+fn within(achieved: Achieved, target_ns: f64, clock_ns: f64) -> Result<Achieved, String> {
+    let took = less(achieved.latency.p50, clock_ns);
+    if (took / target_ns - 1.0).abs() * 100.0 <= calibrate::TOLERANCE {
+        return Ok(achieved);
+    }
+    Err(format!(
+        "refused: the model says {target_ns:.0} ns a write, with this host's own work it takes {took:.0} ns (p50)"
+    ))
 }
 
 fn modelled(
@@ -237,9 +256,17 @@ mod tests {
     }
 
     #[test]
+    fn a_row_outside_the_tolerance_is_refused_with_both_figures() {
+        let at = |p50| Achieved { gb_per_s: 1.0, latency: Latency { p50, p99: p50, p999: p50 }, amplification: 1.0 };
+        assert!(within(at(1_100.0), 1_000.0, 20.0).is_ok());
+        let why = within(at(271.0), 182.0, 20.0).expect_err("251 ns are too long");
+        assert!(why.contains("182 ns") && why.contains("251 ns"), "{why}");
+    }
+
+    #[test]
     fn in_real_time_a_row_has_figures_or_says_why_not() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rows = in_real_time(folder.path(), &[1, 2], Duration::from_micros(500)).expect("measured");
+        let rows = in_real_time(folder.path(), &[1, 2], Duration::from_micros(500), 20.0).expect("measured");
         assert_eq!(rows.len(), TIMED_BLOCKS.len() * 2 * 2);
         for row in rows {
             match row.result {

@@ -99,13 +99,15 @@ pub struct Run {
     pub cpu_ns: Option<f64>,
     /// What a model says that it should be, bytes a second.
     pub target_bytes_per_s: Option<f64>,
+    /// What a model says of one block, nanoseconds.
+    pub target_ns: Option<f64>,
 }
 
 impl Run {
     /// What the rows of a model have in common.
     fn modelled(series: Series, store: &'static str, block: usize, threads: usize, bytes_per_s: f64) -> Run {
         Run {
-            name: format!("{}, {store}, {block} B, {threads} threads", series.name),
+            name: format!("{}, {store}, {block} B, {}", series.name, counted(threads)),
             durability: "emulated",
             real: false,
             pattern: "sequential write",
@@ -122,6 +124,7 @@ impl Run {
             p50_less_clock_ns: None,
             cpu_ns: None,
             target_bytes_per_s: None,
+            target_ns: None,
         }
     }
 }
@@ -186,9 +189,9 @@ impl Report {
         runs.extend(compared.iter().flat_map(accounted_runs));
         for row in timed {
             match &row.result {
-                Ok(achieved) => runs.push(timed_run(row, achieved)),
+                Ok(achieved) => runs.push(timed_run(row, achieved, config.clock_ns)),
                 Err(why) => {
-                    refused.push(format!("{}, {} B, {} threads: {why}", row.series.name, row.block, row.threads))
+                    refused.push(format!("{}, {} B, {}: {why}", row.series.name, row.block, counted(row.threads)))
                 }
             }
         }
@@ -233,11 +236,15 @@ pub(super) fn store_name(how: Stores) -> &'static str {
     }
 }
 
+fn counted(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
+}
+
 fn store_run(row: &stores::Row, config: &Config) -> Run {
     let flushed = row.how != Stores::Plain;
     let store = store_name(row.how);
     Run {
-        name: format!("mapping, {store}, {} B, {} threads", row.block, row.threads),
+        name: format!("mapping, {store}, {} B, {}", row.block, counted(row.threads)),
         durability: "none",
         real: true,
         pattern: "sequential write",
@@ -254,6 +261,7 @@ fn store_run(row: &stores::Row, config: &Config) -> Run {
         p50_less_clock_ns: row.latency.map(|latency| less(latency.p50, config.clock_ns)),
         cpu_ns: None,
         target_bytes_per_s: None,
+        target_ns: None,
     }
 }
 
@@ -276,6 +284,7 @@ fn commit_run(row: &commits::Row, clock_ns: f64) -> Run {
         p50_less_clock_ns: Some(less(row.latency.p50, clock_ns)),
         cpu_ns: Some(row.cpu_ns),
         target_bytes_per_s: None,
+        target_ns: None,
     }
 }
 
@@ -294,8 +303,7 @@ fn accounted_runs(compared: &Compared) -> Vec<Run> {
             run.name += ", accounted";
             // Stores past the cache and lines written back in order fill whole units; what leaves the cache does not.
             run.amplification = (run.store != "none").then_some(1.0);
-            if series.medium == SERIES_200.medium && run.store == "none" {
-                run.domain = Some("eadr");
+            if run.store == "none" {
                 run.published = match threads {
                     ..=2 => Some("up to +50 % over the 100 series flushed".to_owned()),
                     48.. => Some("-24 % to the 100 series flushed, with many threads".to_owned()),
@@ -308,11 +316,13 @@ fn accounted_runs(compared: &Compared) -> Vec<Run> {
     runs
 }
 
-fn timed_run(row: &Timed, achieved: &Achieved) -> Run {
+fn timed_run(row: &Timed, achieved: &Achieved, clock_ns: f64) -> Run {
     let mut run = Run::modelled(row.series, "ntstore", row.block, row.threads, achieved.gb_per_s * 1e9);
     run.name += ", timed";
     run.amplification = Some(achieved.amplification);
     run.latency_ns = Some(achieved.latency);
     run.target_bytes_per_s = Some(row.target * 1e9);
+    run.target_ns = Some(row.target_ns);
+    run.p50_less_clock_ns = Some(less(achieved.latency.p50, clock_ns));
     run
 }

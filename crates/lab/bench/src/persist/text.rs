@@ -121,19 +121,27 @@ impl Report {
 
     fn timed(&self, out: &mut String) {
         let timed = || self.runs.iter().filter(|run| !run.real && run.latency_ns.is_some());
-        let mut table =
-            Table::new(&["in real time, ntstore", "threads", "GB/s", "model", "off", "p50 ns", "p99 ns", "amplif."]);
+        let mut table = Table::new(&["", "p50 less", "model ns", "off", "GB/s", "model GB/s", "amplification"]);
+        let show = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
         for run in timed() {
-            let target = run.target_bytes_per_s.unwrap_or(run.bytes_per_s);
-            let mut cells = vec![run.name.clone(), run.threads.to_string(), format!("{:.2}", run.bytes_per_s / 1e9)];
-            cells.push(format!("{:.2}", target / 1e9));
-            cells.push(format!("{:+.0} %", (run.bytes_per_s / target - 1.0) * 100.0));
-            cells.extend(latency(run).into_iter().take(2));
-            cells.push(run.amplification.map_or("-".to_owned(), |amplification| format!("{amplification:.2}")));
-            table.row(cells);
+            let off = run.p50_less_clock_ns.zip(run.target_ns).map(|(took, target)| (took / target - 1.0) * 100.0);
+            table.row(vec![
+                run.name.clone(),
+                show(run.p50_less_clock_ns, 0),
+                show(run.target_ns, 0),
+                off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.0} %")),
+                show(Some(run.bytes_per_s / 1e9), 2),
+                show(run.target_bytes_per_s.map(|target| target / 1e9), 2),
+                show(run.amplification, 2),
+            ]);
         }
         if timed().next().is_some() {
-            let _ = writeln!(out, "The models in real time, as far as this host goes:\n\n{table}");
+            let _ = writeln!(
+                out,
+                "The models in real time, as far as this host goes (GB/s counts the time that threads did not run, too):\n\n{table}"
+            );
         }
         for why in &self.refused {
             let _ = writeln!(out, "not in real time: {why}");
