@@ -12,6 +12,14 @@ expect "the node's journal takes it for ADR and writes lines back" grep -Eq \
 expect "both messages are there" sh -c '[ "$(terrace message list --data /mnt/pmem0/data | grep -c POWERCUT1)" = 2 ]'
 expect "the node stops" terrace stop --data /mnt/pmem0/data
 
+expect "tier probe measures both nodes and the mapped file system, and makes a medium of it" \
+    terrace tier probe --size 16MiB --path /mnt/pmem0 --write /tmp/guest-pmem.toml
+cp /tmp/out /tmp/probe
+expect "it bound memory to each node and stored with a fence" \
+    sh -c 'grep -q "^Memory of node 1:" /tmp/probe && grep -q "^/mnt/pmem0: xfs, MAP_SYNC" /tmp/probe && grep -q "^store and fence 4096 B" /tmp/probe'
+expect "the medium is of kind pmem, and the probe left nothing there" \
+    sh -c 'grep -q "kind = \"pmem\"" /tmp/guest-pmem.toml && [ -z "$(ls -d /mnt/pmem0/terrace-probe-* 2>/dev/null)" ]'
+
 expect "xfs on an ordinary disk" sh -c 'mkfs.xfs -q -f /dev/vda && mount -t xfs /dev/vda /mnt/disk'
 sed 's,/mnt/pmem0,/mnt/disk,' /tmp/terrace.toml >/tmp/disk.toml
 expect "a pmem tier there is refused, and the text says what to mount" \
