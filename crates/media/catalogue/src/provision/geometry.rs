@@ -74,7 +74,7 @@ pub fn usable(mode: NamespaceMode, map: Map, bytes: u64) -> u64 {
     }
 }
 
-/// The block translation table (UEFI 2.7, 6): arenas of up to 512 GiB, each with two info blocks, a log of 256 lanes of 64
+/// BTT (UEFI 2.7, chapter 6): arenas of up to 512 GiB, each with two info blocks, a log of 256 lanes of 64
 /// bytes, a map of 4 bytes a block, and 256 blocks that no map entry names. Blocks of 4 KiB.
 fn sector_usable(bytes: u64) -> u64 {
     const BLOCK: u64 = 4096;
