@@ -24,9 +24,14 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
     if !matches!(command, BenchCommand::T4Load { .. }) {
         heed_interrupts()?;
     }
-    match measure(command) {
+    in_order(measure(command))
+}
+
+/// What came of a measurement; that somebody ended it is no failure.
+pub fn in_order(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match result {
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("{error}");
+            eprintln!("{error:#}");
             Ok(ExitCode::from(INTERRUPTED))
         }
         result => result,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::t4::{Session, T4Options, demo_table, service_name};
 
+use crate::benches;
 use crate::cli::DemoArgs;
 
 /// A message to send by hand; invented.
@@ -17,6 +18,11 @@ PID|1||4711^^^DEMO^MR||Testperson^Toni||19800229|F\nPV1|1|I|7^12^1\n";
 
 /// Runs it.
 pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    benches::heed_interrupts()?;
+    benches::in_order(show(args))
+}
+
+fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     println!("A node, 128 senders and 4 receivers, for a few seconds ...\n");
     let mut session = Session::start(&T4Options { quick: true, ..T4Options::default() })?;
     let report = session.measure()?;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The engines stay open and take short turns, so that a slow moment of the machine hits all of them; ratios are taken
-//! within a round, and the median round's is reported. The journal is used as a node uses it: preallocated, its segments
-//! recycled by truncation, which is inside the measured time. Its segments, and the region of the bare stores, are walked
+//! within a round, and the median round's is reported. The committer is kept, as a thread that commits often keeps its own. The
+//! journal is preallocated and its segments are recycled by truncation, which is inside the measured time. Its segments, and the region of the bare stores, are walked
 //! around once before anything is counted.
 //!
 //! Not measured: many committers (`journal`'s example `commit_bench`), other sizes, reading.
@@ -20,7 +20,7 @@ use anyhow::Context;
 use device::pmem::bare::{Bare, Stores};
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{AlignedBuffer, FileOptions, FileShelf, Shelf};
-use journal::{Journal, Options};
+use journal::{Committer, Journal, Options};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::{Latency, less};
@@ -96,10 +96,12 @@ pub(super) fn measure(plan: &Plan<'_>, clock_ns: f64) -> anyhow::Result<Commits>
     let memory = PmemShelf::open(&plan.memory.join("journal"), PmemOptions { absent: Absent::Emulate })?;
     let mapping = memory.mapping();
     let (shelf_text, shelf_durability) = (mapping.to_string(), mapping.durability.as_str());
-    let mut on_memory = OnJournal::open(Arc::new(memory), plan.segment)?;
+    let memory = open(Arc::new(memory), plan.segment)?;
+    let mut on_memory = OnJournal::new(&memory, plan.segment);
     let disk = FileShelf::open(&plan.disk.join("journal"), FileOptions::default())?;
     let (disk_text, disk_durability) = (disk.kind().to_string(), disk.kind().durability.as_str());
-    let mut on_disk = OnJournal::open(Arc::new(disk), plan.segment)?;
+    let disk = open(Arc::new(disk), plan.segment)?;
+    let mut on_disk = OnJournal::new(&disk, plan.segment);
 
     let region = usize::try_from(plan.segment * 2).context("the segment is larger than memory")?;
     let bare = Bare::on_file(&plan.memory.join("bare"), region).context("mapping the bare file")?;
@@ -199,21 +201,25 @@ impl<'a> OnBare<'a> {
     }
 }
 
-/// A journal, as a node uses it.
-struct OnJournal {
-    journal: Journal,
+fn open(shelf: Arc<dyn Shelf>, segment: u64) -> anyhow::Result<Journal> {
+    Ok(Journal::open(shelf, Options { segment_bytes: segment, ..Options::default() })?.0)
+}
+
+/// A journal and the one that commits to it.
+struct OnJournal<'a> {
+    journal: &'a Journal,
+    committer: Committer<'a>,
     segment: u64,
     truncated: u64,
 }
 
-impl OnJournal {
-    fn open(shelf: Arc<dyn Shelf>, segment: u64) -> anyhow::Result<OnJournal> {
-        let (journal, _) = Journal::open(shelf, Options { segment_bytes: segment, ..Options::default() })?;
-        Ok(OnJournal { journal, segment, truncated: 0 })
+impl<'a> OnJournal<'a> {
+    fn new(journal: &'a Journal, segment: u64) -> OnJournal<'a> {
+        OnJournal { journal, committer: journal.committer(), segment, truncated: 0 }
     }
 
     fn commit(&mut self, record: &[u8]) -> anyhow::Result<()> {
-        let lsn = self.journal.append_commit(1, &[record])?;
+        let lsn = self.committer.append_commit(1, &[record])?;
         // As a node does: what is delivered is given up, and its segments are used again.
         if lsn.0 - self.truncated > self.segment / TRUNCATE_EVERY {
             self.journal.truncate(lsn)?;
@@ -236,7 +242,7 @@ impl OnJournal {
 }
 
 /// Commits so many bytes of records before anything is counted.
-fn warm(engine: &mut OnJournal, bytes: u64) -> anyhow::Result<()> {
+fn warm(engine: &mut OnJournal<'_>, bytes: u64) -> anyhow::Result<()> {
     let record = [0x5a; RECORD_BYTES];
     for _ in 0..bytes / RECORD_BYTES as u64 {
         interrupt::check()?;

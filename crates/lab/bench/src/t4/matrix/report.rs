@@ -272,6 +272,8 @@ impl MatrixReport {
         let mut table = Table::new(&[
             "",
             "inbound/s",
+            "least",
+            "most",
             "ratio",
             "publ./s",
             "to 1",
@@ -299,6 +301,8 @@ impl MatrixReport {
             table.row(vec![
                 row.name.to_owned(),
                 row.inbound_per_s.map_or_else(|| "-".to_owned(), grouped),
+                row.inbound_per_s_range.map_or_else(|| "-".to_owned(), |(least, _)| grouped(least)),
+                row.inbound_per_s_range.map_or_else(|| "-".to_owned(), |(_, most)| grouped(most)),
                 show(row.ratio, 2),
                 if published.is_empty() { "-".to_owned() } else { published.join(" ") },
                 show(row.published_ratio_to_test_1, 2),

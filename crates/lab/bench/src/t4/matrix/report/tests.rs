@@ -109,7 +109,7 @@ fn rows_for_the_page_store_have_no_figures_and_say_what_they_wait_for() {
     let cells: Vec<&str> = memory_mode.split_whitespace().collect();
     assert_eq!(
         cells[2..],
-        ["-", "-", "4,684", "1.39", "0.97", "-", "-", "-", "-", "-", "-", "with", "the", "page", "store"]
+        ["-", "-", "-", "-", "4,684", "1.39", "0.97", "-", "-", "-", "-", "-", "-", "with", "the", "page", "store"]
     );
 }
 
