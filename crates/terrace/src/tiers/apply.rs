@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -74,7 +75,14 @@ pub fn run(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut progress = match (before, &args.plan) {
-        (Some(before), None) => before,
+        (Some(before), None) => {
+            if !args.wish.is_default() {
+                bail!(
+                    "a plan is not finished, and these options are for a new one; go on with it (terrace tier apply), or forget it (terrace tier apply --discard)"
+                );
+            }
+            before
+        }
         (Some(before), Some(file)) => {
             if read_plan(file)? != *before.plan() {
                 bail!(
@@ -223,6 +231,8 @@ fn store(state: &Path, progress: &Progress) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(serde_json::to_string_pretty(progress)?.as_bytes())?;
+        // `tier list` shows it to everybody.
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
         file.persist(state)?;
         std::fs::File::open(folder)?.sync_all()

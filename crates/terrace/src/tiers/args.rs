@@ -11,22 +11,22 @@ pub enum TierCommand {
     List(ListArgs),
     /// Measure latency and bandwidth of memory, and of directories named
     ///
-    /// Memory of each NUMA node is measured, and each directory by files that are removed again. Devices are never
-    /// written to. A few seconds a node and a directory:
+    /// Memory of each NUMA node is measured, and each directory by files that are removed again.
+    /// Devices are never written to. Some ten seconds a node and a directory:
     ///
     ///   terrace tier probe --path /mnt/pmem0 --path /var/lib/terrace
     #[command(verbatim_doc_comment)]
     Probe(ProbeArgs),
     /// Plan how persistent memory is divided, with the commands and what is left for data; changes nothing
     ///
-    /// A goal divides modules between Memory Mode and App Direct, in percent (Intel modules, with ipmctl); namespaces
-    /// divide the regions that App Direct makes (ndctl). For this machine:
+    /// A goal divides modules between Memory Mode and App Direct, in percent (Intel modules, with
+    /// ipmctl); namespaces divide the regions that App Direct makes (ndctl). For this machine:
     ///
     ///   terrace tier plan                                       # one file system on each region
     ///   terrace tier plan --namespaces fsdax=384GiB,sector=rest
     ///   terrace tier plan --goal memory=50,app-direct=50
     ///
-    /// For another one, from what `terrace tier list --json` printed there, or from a few numbers:
+    /// For another one, from what `terrace tier list --json` printed there, or a few numbers:
     ///
     ///   terrace tier plan --goal app-direct=100 --machine other.json
     ///   terrace tier plan --goal memory=100 --modules 6x128GiB --dram 192GiB --sockets 2
@@ -138,6 +138,20 @@ pub struct WishArgs {
     pub size: String,
 }
 
+impl WishArgs {
+    /// Whether nothing is asked for; namespaces that may go can be named later than the rest.
+    pub fn is_default(&self) -> bool {
+        self.goal.is_none()
+            && self.model.is_none()
+            && self.namespaces == "fsdax=rest"
+            && self.regions.is_empty()
+            && matches!(self.map, MapName::Dev)
+            && matches!(self.file_system, FileSystemName::Xfs)
+            && self.mount == "/mnt/pmem"
+            && self.ratio_limit == catalogue::provision::wish::RATIO_LIMIT
+    }
+}
+
 /// Where page structures are kept.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum MapName {
@@ -205,4 +219,38 @@ pub struct ApplyArgs {
     pub discard: bool,
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn apply(options: &[&str]) -> ApplyArgs {
+        let words = ["terrace", "tier", "apply"].iter().chain(options);
+        match Cli::parse_from(words).command {
+            Command::Tier(TierCommand::Apply(args)) => args,
+            other => panic!("{other:?} is not tier apply"),
+        }
+    }
+
+    #[test]
+    fn options_of_a_new_plan_are_noticed_and_what_may_go_is_none_of_them() {
+        assert!(apply(&[]).wish.is_default());
+        assert!(apply(&["--yes", "--overwrite", "namespace0.0"]).wish.is_default());
+        for option in [
+            "--goal=memory=50",
+            "--namespaces=devdax",
+            "--region=region0",
+            "--map=mem",
+            "--file-system=ext4",
+            "--mount=/data",
+            "--ratio-limit=16",
+            "--model=tiers",
+        ] {
+            assert!(!apply(&[option]).wish.is_default(), "{option}");
+        }
+    }
 }
