@@ -1,5 +1,6 @@
 //! `terrace tier list`: the machine as tables that line up, or as the JSON that `tier plan --machine` reads.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use catalogue::provision::Machine;
@@ -23,13 +24,14 @@ struct Listing {
 pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::read(&args.place.root)?;
     let waiting = apply::waiting(&args.place)?;
+    let mut out = std::io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&Listing { machine, waiting })?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&Listing { machine, waiting })?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print!("{}", text(&machine));
+    write!(out, "{}", text(&machine))?;
     if let Some(waiting) = waiting {
-        println!("\n{}", waiting.to_text());
+        writeln!(out, "\n{}", waiting.to_text())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `terrace tier plan`: options to a wish, a machine found or described, and the plan as text.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -20,19 +21,19 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         std::fs::write(file, serde_json::to_string_pretty(&plan)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+    let mut out = std::io::stdout().lock();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&plan)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print!("{}", text(&plan));
+    write!(out, "{}", text(&plan))?;
     let described = args.hypothesis.machine.is_some() || args.hypothesis.modules.is_some();
-    match (&args.out, described) {
-        (Some(file), _) => println!("\nTo carry it out: terrace tier apply {}", file.display()),
-        (None, true) => {
-            println!("\nTo carry it out: the same with --out FILE, and terrace tier apply FILE on that machine")
-        }
-        (None, false) => println!("\nTo carry it out: terrace tier apply, with the same options"),
-    }
+    let how = match (&args.out, described) {
+        (Some(file), _) => format!("terrace tier apply {}", file.display()),
+        (None, true) => "the same with --out FILE, and terrace tier apply FILE on that machine".into(),
+        (None, false) => "terrace tier apply, with the same options".into(),
+    };
+    writeln!(out, "\nTo carry it out: {how}")?;
     Ok(ExitCode::SUCCESS)
 }
 

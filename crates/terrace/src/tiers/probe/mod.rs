@@ -18,6 +18,7 @@ mod medium;
 mod memory;
 mod times;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -52,6 +53,11 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
         bail!("--size {} is not from 4 MiB to 64 GiB", args.size);
     }
     let bytes = usize::try_from(bytes)? / (1 << 20) * (1 << 20);
+    // Known now rather than after a minute.
+    args.write.as_deref().map(medium::name).transpose()?;
+    if let Some(path) = args.paths.iter().find(|path| !path.is_dir()) {
+        bail!("{} is no directory", path.display());
+    }
     let found = Machine::read(Path::new("/"))?;
     let nodes: Vec<u32> = found.nodes.iter().filter(|node| node.bytes > 0).map(|node| node.id).collect();
     let threads = thread_counts();
@@ -72,18 +78,19 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let mut out = std::io::stdout().lock();
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&probed)?),
-        false => print!("{}", text(&probed)),
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&probed)?)?,
+        false => write!(out, "{}", text(&probed))?,
     }
     if let Some(file) = &args.write {
         medium::write(file, &probed)?;
         if !args.json {
-            println!(
-                "\nWritten as a medium: {0}\nA tier can be modelled on it: media = its folder, model = \"{1}\"",
-                file.display(),
-                medium::name(file)?
-            );
+            let (place, name) = (file.display(), medium::name(file)?);
+            writeln!(
+                out,
+                "\nWritten as a medium: {place}\nA tier can be modelled on it: media = its folder, model = \"{name}\""
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)
