@@ -289,7 +289,8 @@ pub struct T4Args {
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where to put the node's data; default: a temporary directory below this one
+    /// Where to put the node's data; default: a temporary directory below this one. With --matrix: where to make a temporary
+    /// directory for the node on this disk
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Leave the data there

@@ -142,7 +142,10 @@ pub struct JournalRatios {
     pub over_bare_target: f64,
     /// The commit on the disk, to the commit on persistent memory.
     pub disk_over: Spread,
-    /// The least that is to be.
+    /// The same of the medians of all commits together: a disk that is fast now and slow then commits most while it is fast,
+    /// so that this is the lesser of the two.
+    pub disk_over_together: f64,
+    /// The least that both are to be.
     pub disk_over_target: f64,
     /// Whether the disk forgets everything with the power, so that the comparison means nothing.
     pub disk_is_volatile: bool,
@@ -173,6 +176,7 @@ impl JournalRatios {
             over_same_bytes_less_clock: commits.over_same_less.into(),
             over_bare_target: OVER_BARE_MOST,
             disk_over: commits.disk_over.into(),
+            disk_over_together: commits.rows[3].latency.p50 / commits.rows[2].latency.p50.max(1.0),
             disk_over_target: DISK_OVER_LEAST,
             disk_is_volatile,
         }

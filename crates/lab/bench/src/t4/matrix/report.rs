@@ -118,6 +118,10 @@ impl Measured {
             Outcome::Ran(mut report, calibration) => {
                 for run in &mut report.runs {
                     run.name = format!("{}, round {}", self.row.name, round + 1);
+                    // Of the same medium, where there is one; else the best of all, as in any run of T4.
+                    if let Some(test) = self.row.published().last() {
+                        run.published_inbound_per_s = test.inbound_per_s;
+                    }
                 }
                 if self.calibration.is_empty() {
                     self.calibration = calibration;

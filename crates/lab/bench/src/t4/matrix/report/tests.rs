@@ -129,6 +129,11 @@ fn each_run_keeps_the_keys_of_t4_and_names_its_row_and_round() {
     assert_eq!(runs.len(), 10);
     assert_eq!(runs[9]["name"], "journal on App Direct, round 2");
     assert_eq!((&runs[9]["real"], &runs[9]["durability"]), (&false.into(), &"emulated".into()));
+    // Row 3, round 1, is of published test 3; row 0 of none, so that the best stands there.
+    assert_eq!(
+        (&runs[6]["published_inbound_per_s"], &runs[0]["published_inbound_per_s"]),
+        (&4_845.0.into(), &5_399.0.into())
+    );
     assert_eq!((&json["bench"], &json["clean"]), (&"t4".into(), &true.into()));
     assert_eq!(json["rows"][3]["calibration"][0], "calibrated tier=tier");
 }
