@@ -42,6 +42,9 @@ give_up() {
     finish
 }
 
+[ "$(uname -m)" = x86_64 ] || give_up "the guest runs programs of this machine, and it is made for x86_64"
+# Some of the tools are for administrators.
+PATH=$PATH:/usr/sbin:/sbin
 guest=${TERRACE_CACHE:-$HOME/.cache/terrace}/dax-guest
 # shellcheck source=scripts/dax-guest/lib.sh
 . scripts/dax-guest/lib.sh

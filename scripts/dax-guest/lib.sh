@@ -6,39 +6,57 @@
 # The processor is emulated (TCG) with everything it can emulate, `-cpu max`: clwb among it. KVM is not used: under some
 # hosts it opens and then hangs, and a guest of ten seconds does not need it. What the guest shows is behaviour, never speed.
 
+# Sets $sudo to what makes a command root's.
+become_root() {
+    sudo=()
+    [ "$(id -u)" -ne 0 ] || return 0
+    command -v sudo >/dev/null || give_up "$1 needs root: run it as root or with sudo"
+    sudo=(sudo -n)
+}
+
+update_packages() {
+    become_root "apt-get update"
+    "${sudo[@]}" apt-get update -qq || give_up "apt-get update: the Debian mirror is out of reach"
+}
+
 # Installs the Debian packages of the commands that are missing.
 install_packages() {
-    local missing=() sudo=() entry
+    local missing=() entry
     for entry in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs \
         ndctl:ndctl cpio:cpio depmod:kmod; do
-        PATH=$PATH:/usr/sbin:/sbin command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
+        command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || give_up "missing ${missing[*]}, and this is no Debian: install them by hand"
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || give_up "missing ${missing[*]}: install them, or run as root or with sudo"
-        sudo=(sudo -n)
-    fi
     export DEBIAN_FRONTEND=noninteractive
-    "${sudo[@]}" apt-get update -qq || give_up "apt-get update: the Debian mirror is out of reach"
+    update_packages
     # Another installation may hold the lock for a while.
     "${sudo[@]}" apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null \
         || give_up "cannot install ${missing[*]}"
 }
 
-# Fetches and unpacks the newest kernel of the distribution, once; sets $kernel and $modules.
+# The package of the distribution's newest kernel.
+kernel_package() {
+    apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends:/ { print $2; exit }'
+}
+
+# Fetches and unpacks it, once; sets $kernel and $modules.
 fetch_kernel() {
     local name
     mkdir -p "$guest"
     kernel=$(newest_kernel)
     if [ -z "$kernel" ]; then
         if ! compgen -G "$guest/linux-image-*.deb" >/dev/null; then
-            name=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ { print $2; exit }')
-            [ -n "$name" ] || give_up "apt knows no linux-image-amd64: run apt-get update"
-            (cd "$guest" && apt-get download -qq "$name") || give_up "cannot download the kernel package $name"
+            name=$(kernel_package)
+            if [ -z "$name" ]; then
+                update_packages
+                name=$(kernel_package)
+            fi
+            [ -n "$name" ] || give_up "apt knows no linux-image-amd64, so there is no kernel for the guest"
+            (cd "$guest" && apt-get download -qq -o APT::Sandbox::User=root "$name") || give_up "cannot download the kernel package $name"
         fi
         rm -rf "$guest/unpack"
-        dpkg -x "$(ls "$guest"/linux-image-*.deb | tail -1)" "$guest/unpack" \
+        dpkg -x "$(compgen -G "$guest/linux-image-*.deb" | tail -1)" "$guest/unpack" \
             || give_up "the kernel package in $guest cannot be unpacked; delete it"
         depmod -b "$guest/unpack" "$(ls "$guest/unpack/lib/modules")" || give_up "depmod failed"
         rm -rf "$guest/kernel"
@@ -84,8 +102,7 @@ build_initramfs() {
     root=$place/root
     mkdir -p "$root"/{bin,lib/modules,proc,sys,dev,tmp,mnt,etc,var/lib}
     cp "$(command -v busybox)" "$root/bin/busybox"
-    for program in "$terrace" "$@" "$(PATH=$PATH:/usr/sbin:/sbin command -v ndctl)" \
-        "$(PATH=$PATH:/usr/sbin:/sbin command -v mkfs.xfs)" "$(PATH=$PATH:/usr/sbin:/sbin command -v mkfs.ext4)"; do
+    for program in "$terrace" "$@" "$(command -v ndctl)" "$(command -v mkfs.xfs)" "$(command -v mkfs.ext4)"; do
         add_program "$program"
     done
     # Debugging information is most of a program and of no use in there.
@@ -105,6 +122,7 @@ build_initramfs() {
 start() {
     local name=$1 log=$2 persistence=$3
     shift 3
+    : >"$log"
     qemu-system-x86_64 \
         -machine "q35,accel=tcg,nvdimm=on${persistence:+,nvdimm-persistence=$persistence}" -cpu max -smp 1 \
         -m 2G,slots=2,maxmem=8G \
