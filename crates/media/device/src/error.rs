@@ -146,6 +146,24 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// The same, about the device by the name it has now: a handle does not learn of a rename.
+    pub fn named(mut self, now: &str) -> DeviceError {
+        match &mut self {
+            DeviceError::NotFound { name }
+            | DeviceError::AlreadyExists { name }
+            | DeviceError::Full { name, .. }
+            | DeviceError::ReadOnly { name, .. }
+            | DeviceError::NotADevice { name, .. }
+            | DeviceError::Unsupported { name, .. }
+            | DeviceError::Poisoned { name }
+            | DeviceError::Lost { name, .. }
+            | DeviceError::NotPersistentMemory { name, .. }
+            | DeviceError::Io { name, .. } => now.clone_into(name),
+            DeviceError::Busy { .. } | DeviceError::PowerLost => {}
+        }
+        self
+    }
+
     /// Says how much space was wanted, if that is what was missing.
     pub(crate) fn wanting(self, wanted: u64) -> DeviceError {
         match self {

@@ -33,6 +33,7 @@ use crate::checksum;
 use crate::error::JournalError;
 use crate::format::{BATCH_FRAME_BYTES, BatchHeader, END, FIRST, FRAME_HEADER_BYTES, Frame, LAST, frame_bytes};
 use crate::lsn::{Lsn, Nonce};
+use crate::segment::segment_name;
 use crate::shared::{FailOnPanic, Shared};
 
 /// The longest payload that goes this way: others wait in the order of the log for some microseconds at most.
@@ -108,9 +109,9 @@ impl<'a> Committer<'a> {
         let payload_bytes = payload_bytes as u32;
         Frame { payload_crc, lsn, nonce, payload_bytes, flags: FIRST | LAST | END, kind }
             .encode(&mut rest[..FRAME_HEADER_BYTES]);
-        let (_, device) = self.device.as_ref().expect("reserving has set it");
+        let (base, device) = self.device.as_ref().expect("reserving has set it");
         if let Err(error) = device.write_flush(offset, &self.buffer) {
-            self.shared.fail(error);
+            self.shared.fail(error.named(&segment_name(*base)));
         }
         Some(self.shared.publish(place).map(|()| lsn))
     }

@@ -219,6 +219,7 @@ impl Shared {
             std::mem::forget(panicking);
             (self.lock(), result)
         };
+        let result = result.map_err(|error| error.named(&segment.name()));
         let finished = state.pipeline.finish(write, result);
         self.publish_durable(&state);
         if state.pipeline.failure().is_some() {

@@ -60,7 +60,16 @@ impl Window {
         self.held.clear();
         let mut held = std::mem::take(&mut self.held);
         held.resize((end - start) as usize, 0);
-        self.segment.device()?.read(start, &mut held)?;
+        let device = self.segment.device()?;
+        let named = |error: DeviceError| error.named(&self.segment.name());
+        match device.read(start, &mut held) {
+            // Lost bytes further ahead are no business of whoever asks for these.
+            Err(DeviceError::Lost { .. }) => {
+                held.truncate((to.next_multiple_of(BLOCK_BYTES) - start) as usize);
+                device.read(start, &mut held).map_err(named)?;
+            }
+            other => other.map_err(named)?,
+        }
         // The last block may hold units that are still being written.
         held.truncate((allowed - start) as usize);
         self.held = held;

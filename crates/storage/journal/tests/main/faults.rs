@@ -1,11 +1,13 @@
 //! Devices that fail: a failed write or flush poisons the journal until it is reopened; a full shelf does not.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::faulty::{Fault, Rule};
+use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{Device, DeviceError, Durability, FaultyShelf, MemoryShelf, Operation, Shelf};
-use journal::{Journal, JournalError, Options, Preparation, View};
+use journal::{Journal, JournalError, Lsn, Options, Preparation, View};
 
 use crate::support::{all, payload, recover, shelves, small};
 
@@ -245,4 +247,28 @@ fn a_device_that_panics_poisons_the_journal_and_leaves_nobody_waiting() {
     armed.store(false, Ordering::SeqCst);
     let (journal, _) = recover(shelf).expect("recovers");
     journal.close().expect("closes");
+}
+
+#[test]
+fn a_lost_page_takes_with_it_no_record_that_does_not_lie_on_it() {
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let shelf = PmemShelf::open(directory.path(), PmemOptions { absent: Absent::Emulate }).expect("opens");
+    let (journal, _) = Journal::open(Arc::new(shelf), small()).expect("opens");
+    let lsns: Vec<Lsn> =
+        (0..10).map(|number| journal.append_commit(1, &[&payload(number, 2000)]).expect("commits")).collect();
+    // The file is cut at a page: a mapping beyond the end of its file is as lost as a poisoned one.
+    let cut = lsns[5].0.next_multiple_of(4096);
+    let segment = directory.path().join("journal-0000000000000000");
+    File::options().write(true).open(segment).expect("opens").set_len(cut).expect("shortens");
+    for (number, lsn) in lsns.iter().enumerate() {
+        let found = journal.read_at(*lsn);
+        if lsns.get(number + 1).is_some_and(|next| next.0 <= cut) {
+            assert_eq!(found.expect("lies before the cut").payload, payload(number as u64, 2000));
+        } else if lsn.0 >= cut {
+            assert!(matches!(found, Err(JournalError::Device(DeviceError::Lost { .. }))), "{number}: {found:?}");
+            let told = found.map(drop).map_err(|error| error.to_string()).expect_err("is lost");
+            assert!(told.starts_with("journal-0000000000000000 has lost 4096 bytes at "), "{told}");
+        }
+    }
+    std::mem::forget(journal);
 }
