@@ -336,7 +336,8 @@ impl Ledger {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {
                 let delay = if state.full { FULL_DELAY } else { NOTE_DELAY };
-                state.dozing = true;
+                // On a full medium it sleeps longer, and there may be room before it looks.
+                state.dozing = !state.full;
                 let (next, waited) = self.work.wait_timeout(state, delay).unwrap_or_else(PoisonError::into_inner);
                 state = next;
                 state.dozing = false;

@@ -22,10 +22,13 @@
 //! Without a note P is `DATA/journal`, made if one lies there. A journal in memory is never "made": it is gone with its
 //! node, and there is nothing to protect.
 //!
+//! All of it happens under a lock of the data directory ([`Hold`]), which the node keeps: the lock of the journal is no
+//! help against a second node that would have its journal elsewhere.
+//!
 //! It deliberately does not move a journal: that is copying files while the node is stopped, which the errors say.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use device::{DeviceError, FileShelf, Shelf};
@@ -38,6 +41,9 @@ pub const JOURNAL: &str = "journal";
 
 /// The note's file name, below the data directory.
 pub const NOTE: &str = "placement.json";
+
+/// The lock's file name, below the data directory. It holds the process number of the node that runs there.
+const LOCK: &str = "node.lock";
 
 /// Version of the note that this release writes and reads.
 const VERSION: u32 = 1;
@@ -59,6 +65,56 @@ struct Note {
     version: u32,
     journal: Location,
     made: bool,
+}
+
+/// A data directory that is one node's, until this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    _file: File,
+}
+
+impl Hold {
+    /// Makes the data directory where it is absent, durably, and takes it.
+    ///
+    /// # Errors
+    /// `Device` with `Busy` where another node runs on it; `File`.
+    pub fn take(data: &Path) -> Result<Hold, InteropError> {
+        make_directory(data).map_err(InteropError::file("make", data))?;
+        let path = data.join(LOCK);
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = opened.map_err(InteropError::file("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // Whoever holds it may not have written its number yet.
+                let holder = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+                return Err(DeviceError::Busy { shelf: data.display().to_string(), holder }.into());
+            }
+            Err(TryLockError::Error(source)) => return Err(InteropError::File { action: "lock", path, source }),
+        }
+        file.set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(InteropError::file("write", &path))?;
+        Ok(Hold { _file: file })
+    }
+}
+
+/// Makes a directory and its missing ancestors, each one's name durable: a journal below it must not vanish with it.
+fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make_directory(parent)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        other => other?,
+    }
+    File::open(parent)?.sync_all()
 }
 
 impl Location {
@@ -119,7 +175,7 @@ pub fn journal_folder(data: &Path) -> Result<PathBuf, InteropError> {
     }
 }
 
-/// Decides whether a node may use `wanted`, and notes it before anything is made there.
+/// Decides whether a node may use `wanted`, and notes it before anything is made there. The caller holds the data directory.
 ///
 /// # Errors
 /// `JournalElsewhere`, `JournalMissing`; `Note` and `File` where the note cannot be read or written.
@@ -316,6 +372,21 @@ mod tests {
         assert!(matches!(refused, InteropError::InMemory { .. }), "{refused}");
         claim(data.path(), &memory).expect("again");
         claim(data.path(), &Location::home()).expect("what was in memory is gone");
+    }
+
+    #[test]
+    fn a_data_directory_is_one_nodes_and_made_with_its_ancestors() {
+        let home = tempfile::tempdir().expect("a folder");
+        let data = home.path().join("a/b");
+        let hold = Hold::take(&data).expect("nobody has it");
+        let refused = Hold::take(&data).expect_err("it is held");
+        let holder = Some(std::process::id());
+        assert!(
+            matches!(&refused, InteropError::Device(DeviceError::Busy { holder: h, .. }) if *h == holder),
+            "{refused}"
+        );
+        drop(hold);
+        Hold::take(&data).expect("it is free again");
     }
 
     #[test]

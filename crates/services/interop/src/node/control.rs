@@ -42,7 +42,7 @@ fn socket_path(data: &Path) -> PathBuf {
 /// Starts answering.
 pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
     let path = socket_path(&node.options.data);
-    // The journal's lock is held: a socket that lies here belongs to a node that is gone.
+    // The data directory's lock is held: a socket that lies here belongs to a node that is gone.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(InteropError::file("listen on", &path))?;
     let node = Arc::clone(node);

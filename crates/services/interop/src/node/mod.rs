@@ -30,7 +30,7 @@ use crate::duplicates::{self, Window};
 use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
 use crate::ledger::Ledger;
-use crate::location::{self, Location};
+use crate::location::{self, Hold, Location};
 use crate::operation::{self, Surroundings};
 use crate::production::units::Bytes;
 use crate::production::{Files, Production};
@@ -135,6 +135,8 @@ pub struct Node {
     reloading: tokio::sync::Mutex<()>,
     recovered: Recovered,
     medium: JournalMedium,
+    /// None where the node was given its shelf, and its data directory is not noted.
+    _hold: Option<Hold>,
 }
 
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
@@ -169,17 +171,18 @@ impl Node {
         open: impl FnOnce() -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError>,
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
-        std::fs::create_dir_all(&options.data).map_err(InteropError::file("make", &options.data))?;
-        // The production is checked before the data is touched.
+        let hold = Hold::take(&options.data)?;
+        // The production is checked before what the node keeps is touched.
         let production = load(&options)?;
         location::claim(&options.data, location)?;
         let (shelf, medium) = open()?;
         let opened = Journal::open(shelf, options.journal.clone())?;
         location::made(&options.data, location)?;
-        Self::run(opened, medium, production, options).await
+        Self::run(opened, medium, production, options, Some(hold)).await
     }
 
-    /// Starts a node whose journal lies on `shelf`, which `medium` describes; where that is is not noted.
+    /// Starts a node whose journal lies on `shelf`, which `medium` describes; where that is is not noted, and nothing keeps a
+    /// second node from its data directory.
     ///
     /// # Errors
     /// As `start`.
@@ -190,7 +193,7 @@ impl Node {
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
         let opened = Journal::open(shelf, options.journal.clone())?;
-        Self::run(opened, medium, production, options).await
+        Self::run(opened, medium, production, options, None).await
     }
 
     async fn run(
@@ -198,6 +201,7 @@ impl Node {
         medium: JournalMedium,
         production: Production,
         options: Options,
+        hold: Option<Hold>,
     ) -> Result<Arc<Self>, InteropError> {
         let mut window = Window::new(duplicates::CAPACITY);
         let mut found = recovery::read(&journal, recovered.first, &mut window)?;
@@ -228,6 +232,7 @@ impl Node {
             reloading: tokio::sync::Mutex::default(),
             recovered,
             medium,
+            _hold: hold,
         });
         node.start_lanes(&node.engine.plan().queues);
         node.start_services(listeners)?;

@@ -1,8 +1,12 @@
 //! The control socket: resend, suspend, resume, and what is answered to wrong requests.
 
+use std::sync::Arc;
+
+use device::{DeviceError, Durability, MemoryShelf, Shelf};
 use interop::InteropError;
 use interop::history::Filter;
-use interop::node;
+use interop::location::Location;
+use interop::node::{self, JournalMedium, Node};
 
 use crate::receiver::{Accepting, Receiver};
 use crate::rig::{Rig, Running, adt, until};
@@ -126,4 +130,27 @@ async fn a_port_in_use_stops_the_start() {
     assert_eq!(service, "more");
     drop(holder);
     rig.start().await.stop().await;
+}
+
+/// A journal in memory has no lock that another process could see.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_node_on_a_data_directory_is_refused_wherever_its_journal_lies() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    let memory = Location { tier: "dram".into(), kind: "memory".into(), folder: None };
+    let open = || {
+        let (tier, device) = ("dram".to_owned(), "memory".to_owned());
+        let medium = JournalMedium { tier, device, durability: Durability::None, real: true };
+        Ok((Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>, medium))
+    };
+    let first = Node::start_at(&memory, open, rig.options.clone()).await.expect("nobody runs there");
+    for location in [&memory, &Location::home()] {
+        let refused = Node::start_at(location, open, rig.options.clone()).await.expect_err("one runs there");
+        assert!(matches!(refused, InteropError::Device(DeviceError::Busy { .. })), "{refused}");
+    }
+    let data = rig.data().to_owned();
+    let asked = tokio::task::spawn_blocking(move || node::ask(&data, "status")).await.expect("no panic");
+    assert!(asked.is_ok(), "the first still answers: {asked:?}");
+    first.stop().await;
+    drop(first);
 }
