@@ -1,6 +1,7 @@
 //! The journal's tests against simulated and real shelves, in one binary.
 
 mod basics;
+mod committers;
 mod crash;
 mod faults;
 mod flips;
