@@ -24,6 +24,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 /// The unit in which a cache writes back: 64 bytes on every CPU this project builds for.
 pub(crate) const LINE_BYTES: usize = 64;
@@ -58,6 +59,41 @@ pub(crate) trait Lines: Send + Sync + fmt::Debug {
 
     /// Persists the range by page, through the file system; with line granularity, beyond the persistence domain.
     fn sync(&self, offset: u64, bytes: u64) -> io::Result<()>;
+}
+
+impl<L: Lines> Lines for Arc<L> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    #[inline]
+    fn load(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Lost> {
+        (**self).load(offset, buffer)
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, data: &[u8]) -> Result<(), Lost> {
+        (**self).store(offset, data)
+    }
+
+    #[inline]
+    fn store_past_cache(&self, offset: u64, data: &[u8]) -> Result<(), Lost> {
+        (**self).store_past_cache(offset, data)
+    }
+
+    #[inline]
+    fn write_back(&self, offset: u64, bytes: u64) -> Result<(), Lost> {
+        (**self).write_back(offset, bytes)
+    }
+
+    #[inline]
+    fn fence(&self) {
+        (**self).fence();
+    }
+
+    fn sync(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        (**self).sync(offset, bytes)
+    }
 }
 
 /// The lines that a range touches, as offsets of their first byte: the last one too where the range straddles lines.

@@ -20,9 +20,10 @@
 //! of threads may store there at any time. `watch` ends before the mapping does (fields are dropped in order).
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 use std::sync::Arc;
 
@@ -135,13 +136,26 @@ impl FileMapping {
         let Some(pages) = Pages::map(&file.file, bytes, access, synchronous)? else { return Ok(None) };
         let watch = Watch::over(pages.base.addr(), bytes)?;
         let mapping = FileMapping { instructions, watch, pages, file };
+        mapping.warm(access);
+        Ok(Some(mapping))
+    }
+
+    /// Touches every page, as it will be used.
+    pub(super) fn warm(&self, access: Access) {
         match access {
             Access::Read => {}
-            Access::Write => mapping.make_writable(),
+            Access::Write => self.make_writable(),
             // Only warms: what fails here happens again, and is noticed, when the page is used.
-            Access::WriteByPage => drop(mapping.advise(0, bytes, MADV_POPULATE_READ)),
+            Access::WriteByPage => drop(self.advise(0, self.pages.bytes, MADV_POPULATE_READ)),
         }
-        Ok(Some(mapping))
+    }
+
+    /// Whether it is that file, whatever its name is now, of the length it had. While a mapping lives its file does, even
+    /// without a name, so that no other can have its number.
+    pub(super) fn is_of(&self, file: &File) -> io::Result<bool> {
+        let (ours, theirs) = (self.file.file.metadata()?, file.metadata()?);
+        let identity = |file: &Metadata| (file.dev(), file.ino(), file.len());
+        Ok(identity(&ours) == identity(&theirs) && ours.len() == self.pages.bytes as u64)
     }
 
     fn advise(&self, offset: usize, bytes: usize, advice: i32) -> io::Result<()> {

@@ -284,3 +284,35 @@ fn poison_can_be_asked_for_only_where_a_handle_is_open() {
         assert!(matches!(refused, DeviceError::NotFound { .. }), "{refused}");
     }
 }
+
+#[test]
+fn a_mapping_that_is_kept_shows_its_own_file_and_no_other_whatever_their_names_become() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    for absent in [Absent::Emulate, Absent::Pages] {
+        let shelf = open(&home.path().join(format!("{absent:?}")), absent);
+        // More than are kept; each is written through a handle of its own and closed.
+        let names: Vec<String> = (0..7).map(|number| format!("device-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            let device = shelf.create(name, 2 * BLOCK).expect("create");
+            device.write(0, &[number as u8 + 1; BLOCK_BYTES]).expect("write");
+        }
+        // The last two change places; one more is removed and made anew, longer.
+        shelf.rename("device-6", "aside").expect("rename");
+        shelf.rename("device-5", "device-6").expect("rename");
+        shelf.rename("aside", "device-5").expect("rename");
+        shelf.remove("device-4").expect("remove");
+        shelf.create("device-4", 3 * BLOCK).expect("create");
+        let expected = [1, 2, 3, 4, 0, 7, 6];
+        for (name, first) in names.iter().zip(expected) {
+            let device = shelf.open(name).expect("open");
+            assert_eq!(device.len(), if first == 0 { 3 * BLOCK } else { 2 * BLOCK }, "{name}");
+            assert_eq!(read(&*device, 0, BLOCK_BYTES), [first; BLOCK_BYTES], "{name}");
+            device.write(BLOCK, &[first + 100; BLOCK_BYTES]).expect("write");
+            device.flush().expect("flush");
+        }
+        for (name, first) in names.iter().zip(expected) {
+            let file = std::fs::read(home.path().join(format!("{absent:?}")).join(name)).expect("read");
+            assert_eq!(file[BLOCK_BYTES..2 * BLOCK_BYTES], [first + 100; BLOCK_BYTES], "{name}");
+        }
+    }
+}
