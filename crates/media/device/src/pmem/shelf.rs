@@ -278,7 +278,13 @@ impl fmt::Debug for PmemShelf {
 
 impl Shelf for PmemShelf {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        self.map_to_write(name, self.files.create_file(name, bytes)?)
+        let file = self.files.create_file(name, bytes)?;
+        let mapped = self.map_to_write(name, file);
+        if mapped.is_err() {
+            // Nobody could use it, and each further attempt would leave another. The first error is the one to report.
+            let _ = self.files.remove(name);
+        }
+        mapped
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -333,4 +339,27 @@ fn probe(directory: &Path) -> io::Result<bool> {
     let answer = file.set_len(BLOCK_BYTES as u64).and_then(|()| is_synchronous(&file, Access::Write));
     fs::remove_file(&path)?;
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_mapped_is_not_left_behind() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let options = PmemOptions { absent: Absent::Emulate };
+        let mut shelf = PmemShelf::open(home.path(), options).expect("open a shelf");
+        // What the directory could when it was probed, its files cannot: none of an ordinary file system can.
+        let real = std::mem::replace(&mut shelf.mapping.synchronous, true);
+        if real {
+            println!("skipped: the temporary directory lies on persistent memory");
+            return;
+        }
+        for _ in 0..2 {
+            let refused = shelf.create("a", BLOCK_BYTES as u64).expect_err("cannot be mapped synchronously");
+            assert!(matches!(refused, DeviceError::NotPersistentMemory { .. }), "{refused}");
+            assert_eq!(shelf.list().expect("list"), [""; 0]);
+        }
+    }
 }
