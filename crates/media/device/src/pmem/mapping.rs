@@ -158,6 +158,11 @@ impl FileMapping {
         Ok(identity(&ours) == identity(&theirs) && ours.len() == self.pages.bytes as u64)
     }
 
+    /// Whether no loss is noted.
+    pub(super) fn is_whole(&self) -> bool {
+        self.watch.is_whole()
+    }
+
     fn advise(&self, offset: usize, bytes: usize, advice: i32) -> io::Result<()> {
         let at = self.at(offset as u64);
         // SAFETY: the range is mapped; no advice used here changes what the pages hold, but for MADV_HWPOISON, which loses

@@ -98,6 +98,8 @@ type Mapped = PmemDevice<Arc<FileMapping>>;
 
 /// Mappings that are kept although their devices are closed. A log recycles its segments: mapping 64 MiB anew and touching
 /// every page took 16 ms of a core each time (2026-11-21, tmpfs, perf), as much as 60,000 records of 1 KiB.
+///
+/// Only by line. By page a mapping would keep in the cache what a failed sync left there, and opening must read the medium.
 const KEPT_MAX: usize = 4;
 
 /// Devices that are mapped files of one directory.
@@ -108,7 +110,7 @@ pub struct PmemShelf {
     mapping: Mapping,
     /// The devices that were opened to write, by name, for [`PmemShelf::inject_poison`].
     opened: Mutex<Vec<(String, Weak<Mapped>)>>,
-    /// The mappings that were opened to write last, newest first.
+    /// The mappings by line that were opened to write last, newest first.
     kept: Mutex<VecDeque<Arc<FileMapping>>>,
 }
 
@@ -222,7 +224,10 @@ impl PmemShelf {
             (true, Granularity::Page) => Access::WriteByPage,
         };
         let io = |source| failed(Operation::Open, name, 0, source);
-        let kept = if writable { self.take_kept(&file.file).map_err(io)? } else { None };
+        let is_kept = access == Access::Write;
+        let kept = if is_kept { self.take_kept(&file.file).map_err(io)? } else { None };
+        // What is lost is found out anew by whoever opens anew.
+        let kept = kept.filter(|mapped| mapped.is_whole());
         let mapped = match kept {
             Some(mapped) => {
                 // Opening has flushed the file, after which stores fault again.
@@ -237,7 +242,7 @@ impl PmemShelf {
                     .ok_or_else(|| refused(name, &self.mapping.file_system))?,
             ),
         };
-        if writable {
+        if is_kept {
             let mut kept = self.kept();
             kept.push_front(mapped.clone());
             kept.truncate(KEPT_MAX);

@@ -316,3 +316,38 @@ fn a_mapping_that_is_kept_shows_its_own_file_and_no_other_whatever_their_names_b
         }
     }
 }
+
+#[test]
+fn a_device_opened_anew_remembers_no_loss_that_has_been_made_good() {
+    for absent in [Absent::Emulate, Absent::Pages] {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let shelf = open(home.path(), absent);
+        let device = shelf.create("a", 2 * BLOCK).expect("create");
+        let resize = |bytes| {
+            let file = File::options().write(true).open(home.path().join("a")).expect("open");
+            file.set_len(bytes).expect("resize");
+        };
+        resize(BLOCK);
+        device.read(BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
+        drop(device);
+        resize(2 * BLOCK);
+        let device = shelf.open("a").expect("open anew");
+        assert_eq!(read(&*device, BLOCK, BLOCK_BYTES), [0; BLOCK_BYTES], "{absent:?}");
+    }
+}
+
+/// A failed sync leaves pages in the cache that are not on the medium. Opening anew drops them, unless somebody maps them.
+#[test]
+fn by_page_nothing_is_mapped_once_it_is_closed_so_that_opening_reads_from_the_medium() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    if is_real(home.path()) {
+        println!("skipped: the temporary directory is on persistent memory, which has no cache of pages");
+        return;
+    }
+    let shelf = open(home.path(), Absent::Pages);
+    let is_mapped = || fs::read_to_string("/proc/self/maps").expect("read").contains(&*home.path().to_string_lossy());
+    let device = shelf.create("a", BLOCK).expect("create");
+    assert!(is_mapped());
+    drop(device);
+    assert!(!is_mapped());
+}
