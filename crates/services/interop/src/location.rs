@@ -93,9 +93,8 @@ impl Hold {
             }
             Err(TryLockError::Error(source)) => return Err(InteropError::File { action: "lock", path, source }),
         }
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(InteropError::file("write", &path))?;
+        // Advice for whoever comes second: a full disk has no room for it, and what is queued must go out all the same.
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Hold { _file: file })
     }
 }
@@ -256,11 +255,16 @@ fn read(data: &Path) -> Result<Option<Note>, InteropError> {
     }
 }
 
-/// Whole and durable, or as it was.
+/// Whole and durable, or as it was; nothing where it says the same already.
 fn write(data: &Path, journal: &Location, made: bool) -> Result<(), InteropError> {
     let path = data.join(NOTE);
     let part = data.join(".placement.json.part");
     let note = Note { version: VERSION, journal: journal.clone(), made: made && journal.folder.is_some() };
+    if read(data)?.as_ref() == Some(&note) {
+        // It says so already, and there may be no room to say it again. A process that was killed may have left its name
+        // not durable.
+        return File::open(data).and_then(|data| data.sync_all()).map_err(InteropError::file("sync", data));
+    }
     let text = serde_json::to_string_pretty(&note).expect("plain data becomes JSON");
     let written = || {
         let mut file = File::create(&part)?;
@@ -360,6 +364,20 @@ mod tests {
             assert!(matches!(refused, InteropError::JournalMissing { .. }), "{refused}");
             assert!(refused.to_string().contains("mounted"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_start_that_changes_nothing_needs_no_room_for_another_note() {
+        use std::os::unix::fs::MetadataExt;
+        let (data, medium) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let there = at(&medium.path().join("journal"));
+        claim(data.path(), &there).expect("nothing is anywhere yet");
+        make_journal(&medium.path().join("journal"));
+        made(data.path(), &there).expect("noted");
+        let file = || fs::metadata(data.path().join(NOTE)).expect("it is there").ino();
+        let before = file();
+        claim(data.path(), &there).expect("it is there");
+        assert_eq!(file(), before, "the same file, not written anew");
     }
 
     #[test]

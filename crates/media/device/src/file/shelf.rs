@@ -409,7 +409,22 @@ fn probe_direct_read(directory: &Path) -> io::Result<bool> {
 fn accepted(direct: io::Result<()>) -> io::Result<bool> {
     match direct {
         Ok(()) => Ok(true),
+        // Not refused as such. A full disk must not keep what is stored there from being opened.
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_does_not_keep_a_shelf_from_being_opened() {
+        let answer = |code| accepted(Err(io::Error::from_raw_os_error(code))).ok();
+        assert_eq!([libc::ENOSPC, libc::EDQUOT].map(answer), [Some(true); 2]);
+        assert_eq!([libc::EINVAL, libc::EOPNOTSUPP].map(answer), [Some(false); 2], "direct access is refused");
+        assert_eq!([libc::EIO, libc::EACCES].map(answer), [None; 2], "other errors are told");
     }
 }

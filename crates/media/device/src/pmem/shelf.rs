@@ -171,6 +171,8 @@ impl PmemShelf {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(io(error)),
         };
+        // As for a writer: what ends with the power is no persistent memory, whatever is granted.
+        let synchronous = synchronous && files.kind().durability == Durability::PowerFailSafe;
         let mapping = Mapping {
             synchronous,
             granularity: Granularity::Line,
