@@ -14,6 +14,7 @@ pub(crate) struct Poison {
 
 impl Poison {
     /// Runs `change` unless poisoned; poisons if it fails in a way that leaves the medium's content unknown.
+    #[inline]
     pub(crate) fn guard(
         &self,
         name: &str,
@@ -23,14 +24,23 @@ impl Poison {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(DeviceError::Poisoned { name: name.into() });
         }
-        let result = change();
-        match &result {
-            Ok(()) | Err(DeviceError::ReadOnly { .. } | DeviceError::Unsupported { .. }) => {}
-            // A simulated machine without power keeps saying so.
-            Err(DeviceError::PowerLost) => {}
-            Err(_) => self.poisoned.store(true, Ordering::Release),
+        // A success is answered anew instead of handed on: to copy it whole, right after the fence of a write to persistent
+        // memory, waits until all stores before the fence have left the core.
+        match change() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.note(error)),
         }
-        result
+    }
+
+    #[cold]
+    fn note(&self, error: DeviceError) -> DeviceError {
+        match error {
+            DeviceError::ReadOnly { .. } | DeviceError::Unsupported { .. } => {}
+            // A simulated machine without power keeps saying so.
+            DeviceError::PowerLost => {}
+            _ => self.poisoned.store(true, Ordering::Release),
+        }
+        error
     }
 }
 

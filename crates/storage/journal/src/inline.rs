@@ -74,10 +74,12 @@ impl<'a> Committer<'a> {
         if shared.inline && bytes <= PAYLOAD_BYTES_MAX.min(shared.options.max_record_bytes as usize) {
             let payload_crc = self.lay(parts);
             let panicking = FailOnPanic(shared);
-            let result = self.at_once(kind, bytes, payload_crc);
+            let lsn = self.at_once(kind, bytes, payload_crc);
             std::mem::forget(panicking);
-            if let Some(result) = result {
-                return result;
+            match lsn {
+                Ok(Some(lsn)) => return Ok(lsn),
+                Ok(None) => {}
+                Err(error) => return Err(error),
             }
         }
         let lsn = shared.append(kind, parts)?;
@@ -94,12 +96,9 @@ impl<'a> Committer<'a> {
     }
 
     /// `None`: the place must be had the general way.
-    fn at_once(&mut self, kind: u8, payload_bytes: usize, payload_crc: u32) -> Option<Result<Lsn, JournalError>> {
-        let reserved = self.reserve(payload_bytes);
-        let (place, durable, offset) = match reserved {
-            Ok(reserved) => reserved?,
-            Err(error) => return Some(Err(error)),
-        };
+    #[inline]
+    fn at_once(&mut self, kind: u8, payload_bytes: usize, payload_crc: u32) -> Result<Option<Lsn>, JournalError> {
+        let Some((place, durable, offset)) = self.reserve(payload_bytes)? else { return Ok(None) };
         let lsn = place.start.plus(BATCH_FRAME_BYTES as u64);
         let bytes = (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u32;
         self.buffer.resize(place.end.since(place.start) as usize, 0);
@@ -113,7 +112,8 @@ impl<'a> Committer<'a> {
         if let Err(error) = device.write_flush(offset, &self.buffer) {
             self.shared.fail(error.named(&segment_name(*base)));
         }
-        Some(self.shared.publish(place).map(|()| lsn))
+        // No result of another call is handed on from here: to copy one waits until all stores have left the core.
+        if self.shared.publish(place) { Ok(Some(lsn)) } else { Err(self.shared.failure()) }
     }
 
     /// Reserves a place in the tail segment: where, what is durable, and the offset on the device. `None`: there is no room.
@@ -144,8 +144,9 @@ impl<'a> Committer<'a> {
 }
 
 impl Shared {
-    /// Waits until everything before the place is durable, and makes the place so.
-    fn publish(&self, place: Place) -> Result<(), JournalError> {
+    /// Waits until everything before the place is durable, and makes the place so; false if the journal has failed.
+    #[inline]
+    fn publish(&self, place: Place) -> bool {
         let mut spins = 0;
         while self.durable() < place.start {
             if self.is_failed() {
@@ -154,10 +155,10 @@ impl Shared {
             pause(&mut spins);
         }
         if self.is_failed() {
-            return Err(self.failure());
+            return false;
         }
         self.durable.store(place.end.0, Ordering::Release);
-        Ok(())
+        true
     }
 
     /// Waits until every place reserved before `end` is published; false if one of them never will be.

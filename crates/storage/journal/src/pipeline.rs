@@ -259,7 +259,9 @@ impl Pipeline {
             return None;
         }
         let bytes = (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u64;
-        let (start, end) = (self.next, self.next.plus(bytes.next_multiple_of(unit.into())));
+        // The unit is a power of two, which a division would not know.
+        let mask = u64::from(unit) - 1;
+        let (start, end) = (self.next, self.next.plus((bytes + mask) & !mask));
         if end >= segment_end {
             return None;
         }

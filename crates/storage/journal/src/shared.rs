@@ -160,6 +160,7 @@ impl Shared {
     }
 
     /// Why it failed; waits until whoever failed has said so.
+    #[cold]
     pub(crate) fn failure(&self) -> JournalError {
         loop {
             if let Err(error) = self.lock_to_reserve().check() {
