@@ -179,7 +179,8 @@ fn open(
     let model = &modelled.model;
     let device = format!("modelled {} x {} on {device}", model.modules(), model.name());
     // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
-    let durability = if durability == Durability::None { durability } else { Durability::Emulated };
+    // What a model stands for would survive; memory would not, however slow.
+    let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
     Ok((Arc::new(modelled.slow_down(shelf)), JournalMedium { tier: name, device, durability, real: false }))
 }
 

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::device::{Device, DeviceError, Durability, Shelf};
+use ::device::{BLOCK_BYTES, Device, DeviceError, Durability, Shelf};
 
 use crate::budget::{Budget, Request};
 use crate::clock::{self, Timing};
@@ -158,8 +158,10 @@ impl Device for ModelDevice {
         self.inner.len()
     }
 
+    /// A drive takes blocks, also one that is modelled on memory.
     fn block_bytes(&self) -> u32 {
-        self.inner.block_bytes()
+        let inner = self.inner.block_bytes();
+        if self.modelled.model.kind().is_addressed() { inner } else { inner.max(BLOCK_BYTES as u32) }
     }
 
     fn atom_bytes(&self) -> u32 {

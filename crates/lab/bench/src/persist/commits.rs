@@ -104,13 +104,13 @@ pub(super) fn measure(plan: &Plan<'_>, clock_ns: f64) -> anyhow::Result<Commits>
     let mut on_disk = OnJournal::new(&disk, plan.segment);
 
     let region = usize::try_from(plan.segment * 2).context("the segment is larger than memory")?;
-    let bare = Bare::on_file(&plan.memory.join("bare"), region).context("mapping the bare file")?;
+    let bare = |name: &str| Bare::on_file(&plan.memory.join(name), region).context("mapping the bare file");
     warm(&mut on_memory, plan.segment * 3)?;
     warm(&mut on_disk, 1 << 18)?;
     let (on_lines, on_blocks) = (on_memory.written_bytes()?, on_disk.written_bytes()?);
     let frame = on_lines.next_multiple_of(16);
-    let mut same = OnBare::new(&bare, frame);
-    let mut record = OnBare::new(&bare, RECORD_BYTES);
+    let mut same = OnBare::new(bare("bare-batch")?, frame);
+    let mut record = OnBare::new(bare("bare-record")?, RECORD_BYTES);
 
     let mut turns: [Vec<Turn>; 4] = Default::default();
     for _ in 0..plan.rounds {
@@ -179,14 +179,14 @@ fn cpu_ns() -> f64 {
 }
 
 /// Bare stores, around and around in the mapping.
-struct OnBare<'a> {
-    bare: &'a Bare,
+struct OnBare {
+    bare: Bare,
     data: AlignedBuffer,
     offset: usize,
 }
 
-impl<'a> OnBare<'a> {
-    fn new(bare: &'a Bare, bytes: usize) -> OnBare<'a> {
+impl OnBare {
+    fn new(bare: Bare, bytes: usize) -> OnBare {
         OnBare { bare, data: AlignedBuffer::from(&vec![0x5a; bytes][..]), offset: 0 }
     }
 

@@ -126,7 +126,6 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     };
     let file = memory.path().join("stores");
     let stores = stores::measure(&file, &plan)?;
-    fs::remove_file(&file).context("removing the mapped file")?;
     let commits = commits::measure(
         &commits::Plan {
             memory: memory.path(),

@@ -58,10 +58,17 @@ pub(super) struct Row {
     pub(super) latency: Option<Latency>,
 }
 
-/// Measures all of it, in a file that it makes at `file`.
+/// Measures all of it, in a file for each thread, made beside `file` and removed at once.
 pub(super) fn measure(file: &Path, plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let most = plan.threads.iter().copied().max().unwrap_or(1);
-    let bare = Bare::on_file(file, most * plan.region).with_context(|| format!("mapping {}", file.display()))?;
+    let own = |thread: usize| {
+        let file = file.with_extension(thread.to_string());
+        let bare = Bare::on_file(&file, plan.region).with_context(|| format!("mapping {}", file.display()))?;
+        // The mapping keeps it until it is dropped.
+        std::fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        anyhow::Ok(bare)
+    };
+    let mut bares = (0..most).map(own).collect::<anyhow::Result<Vec<Bare>>>()?;
     let mut cases = Vec::new();
     for how in WAYS {
         for block in BLOCKS {
@@ -75,10 +82,10 @@ pub(super) fn measure(file: &Path, plan: &Plan) -> anyhow::Result<Vec<Row>> {
             interrupt::check()?;
             // Not from the start each time: what the last turn left in the caches is elsewhere.
             let start = (round * plan.region / plan.rounds).next_multiple_of(4096) % plan.region;
-            let walk = Walk { bare: &bare, how, block, region: plan.region, start };
-            rates[at].push(walk.rate(threads, plan.turn));
+            let walk = Walk { how, block, region: plan.region, start };
+            rates[at].push(walk.rate(&mut bares[..threads], plan.turn));
             if threads == 1 {
-                walk.latency(plan.turn, &mut latencies[at]);
+                walk.latency(&mut bares[0], plan.turn, &mut latencies[at]);
             }
         }
     }
@@ -99,21 +106,21 @@ pub(super) fn measure(file: &Path, plan: &Plan) -> anyhow::Result<Vec<Row>> {
 
 /// A way through the regions.
 #[derive(Clone, Copy)]
-struct Walk<'a> {
-    bare: &'a Bare,
+struct Walk {
     how: Stores,
     block: usize,
     region: usize,
     start: usize,
 }
 
-impl Walk<'_> {
-    /// Stores with so many threads for so long; bytes a second of all of them.
-    fn rate(self, threads: usize, time: Duration) -> f64 {
-        let barrier = Barrier::new(threads);
+impl Walk {
+    /// Stores with a thread for each mapping for so long; bytes a second of all of them.
+    fn rate(self, bares: &mut [Bare], time: Duration) -> f64 {
+        let barrier = Barrier::new(bares.len());
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads)
-                .map(|thread| {
+            let workers: Vec<_> = bares
+                .iter_mut()
+                .map(|bare| {
                     let barrier = &barrier;
                     scope.spawn(move || {
                         let data = self.data();
@@ -123,7 +130,7 @@ impl Walk<'_> {
                         let mut bytes = 0;
                         while begun.elapsed() < time {
                             for _ in 0..STRIDE {
-                                self.one(thread, offset, &data);
+                                self.one(bare, offset, &data);
                                 offset = (offset + self.block) % self.region;
                             }
                             bytes += STRIDE * self.block;
@@ -137,14 +144,14 @@ impl Walk<'_> {
     }
 
     /// Stores with one thread for so long, each block timed, in nanoseconds.
-    fn latency(self, time: Duration, latency: &mut Histogram) {
+    fn latency(self, bare: &mut Bare, time: Duration, latency: &mut Histogram) {
         let data = self.data();
         let mut offset = self.start;
         let begun = Instant::now();
         while begun.elapsed() < time {
             for _ in 0..STRIDE {
                 let before = Instant::now();
-                self.one(0, offset, &data);
+                self.one(bare, offset, &data);
                 latency.record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
                 offset = (offset + self.block) % self.region;
             }
@@ -152,10 +159,10 @@ impl Walk<'_> {
     }
 
     #[inline]
-    fn one(self, thread: usize, offset: usize, data: &[u8]) {
-        self.bare.store(self.how, thread * self.region + offset, data);
+    fn one(self, bare: &mut Bare, offset: usize, data: &[u8]) {
+        bare.store(self.how, offset, data);
         if self.how != Stores::Plain {
-            self.bare.fence();
+            bare.fence();
         }
     }
 

@@ -34,11 +34,8 @@ pub struct Bare {
     bytes: usize,
 }
 
-// SAFETY: the mapping is plain memory that lives as long as the value. Threads that store to overlapping ranges at once
-// are excluded by the contract of `store`.
+// SAFETY: the mapping is plain memory that lives as long as the value, and only its owner stores to it.
 unsafe impl Send for Bare {}
-// SAFETY: as for Send.
-unsafe impl Sync for Bare {}
 
 impl Bare {
     /// Makes a file of `bytes` zeros at `path`, which must not exist, maps it and has all pages present.
@@ -68,12 +65,12 @@ impl Bare {
         self.bytes
     }
 
-    /// Stores `data` at `offset`. Neither fences nor waits. Threads store to ranges that do not overlap.
+    /// Stores `data` at `offset`. Neither fences nor waits. Each thread has a mapping of its own.
     ///
     /// # Panics
     /// Unless the range lies inside, and offset, length and the address of `data` are multiples of 16.
     #[inline]
-    pub fn store(&self, how: Stores, offset: usize, data: &[u8]) {
+    pub fn store(&mut self, how: Stores, offset: usize, data: &[u8]) {
         assert!(offset <= self.bytes && data.len() <= self.bytes - offset);
         assert!((offset | data.len() | data.as_ptr().addr()).is_multiple_of(16));
         // SAFETY: the range lies in the mapping; both sides are aligned to 16 (asserted above).
@@ -136,8 +133,10 @@ unsafe fn write_back(at: *mut u8, bytes: usize) {
 
 /// CPUID leaf 7, EBX bit 24 (Intel 64 SDM vol. 2, CPUID).
 #[cfg(target_arch = "x86_64")]
-static HAS_CLWB: std::sync::LazyLock<bool> =
-    std::sync::LazyLock::new(|| std::arch::x86_64::__cpuid_count(7, 0).ebx & (1 << 24) != 0);
+static HAS_CLWB: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & (1 << 24) != 0
+});
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -173,7 +172,7 @@ mod tests {
     fn each_way_of_storing_stores_the_same_bytes() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join("bare");
-        let bare = Bare::on_file(&path, 1 << 16).expect("maps");
+        let mut bare = Bare::on_file(&path, 1 << 16).expect("maps");
         let data = crate::AlignedBuffer::from(&(0..4096).map(|at| (at % 251) as u8).collect::<Vec<u8>>()[..]);
         for (index, how) in [Stores::PastCache, Stores::WrittenBack, Stores::Plain].into_iter().enumerate() {
             bare.store(how, index * 8192 + 16, &data[..1040]);
