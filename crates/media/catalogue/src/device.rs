@@ -17,9 +17,8 @@
 //! Creating, opening, listing and discarding take their native time (discarding on addressed media: as a write, since
 //! that is how they do it): no figures of these were published.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::device::{BLOCK_BYTES, Device, DeviceError, Durability, Shelf};
 
@@ -100,10 +99,6 @@ pub struct ModelDevice {
     inner: Arc<dyn Device>,
     modelled: Arc<Modelled>,
     place: u64,
-    /// Until when what a queue has staged is on its way.
-    staged: Mutex<HashMap<u64, f64>>,
-    /// Whether anything was ever staged; most devices never see it, and need not look.
-    stages: AtomicBool,
 }
 
 impl ModelDevice {
@@ -115,7 +110,7 @@ impl ModelDevice {
     fn from_parts(inner: Arc<dyn Device>, modelled: Arc<Modelled>) -> ModelDevice {
         // A number, nothing else depends on it.
         let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
-        ModelDevice { inner, modelled, place, staged: Mutex::default(), stages: AtomicBool::new(false) }
+        ModelDevice { inner, modelled, place }
     }
 
     /// Does `work`, and is done when `price(now)` says, or later where the work itself takes longer.
@@ -150,10 +145,6 @@ impl ModelDevice {
             let request = Request::new(place, direction, offset, bytes);
             modelled.budget.take(&modelled.model, clock::queue(), now, &request)
         }
-    }
-
-    fn staged(&self) -> MutexGuard<'_, HashMap<u64, f64>> {
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,36 +190,10 @@ impl Device for ModelDevice {
         self.priced(flushed, || self.inner.deep_flush())
     }
 
-    /// One command, its flush included: drives write through on request, and memory has no other kind of write. It ends when
-    /// what the thread had staged has arrived too.
+    /// One command, its flush included: drives write through on request, and memory has no other kind of write.
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        let own = self.access(Direction::Write, offset, data.len() as u64);
-        let price = |modelled: &Modelled, now: f64| {
-            // What a thread stages it also ends: it sees its own mark.
-            let any = self.stages.load(Ordering::Relaxed);
-            let staged = if any { self.staged().remove(&clock::queue()).unwrap_or_default() } else { 0.0 };
-            if data.is_empty() { staged.max(now) } else { own(modelled, now.max(staged)) }
-        };
+        let price = self.access(Direction::Write, offset, data.len() as u64);
         self.priced(price, || self.inner.write_flush(offset, data))
-    }
-
-    /// On its way from now on, after what the thread staged before; the thread goes on at once. On media behind commands
-    /// a write like any other.
-    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        if !self.modelled.model.kind().is_addressed() {
-            return self.write(offset, data);
-        }
-        let now = match &self.modelled.timing {
-            Timing::Accounted(clock) => clock.now(),
-            Timing::Timed => self.modelled.budget.now(),
-        };
-        self.inner.stage(offset, data)?;
-        self.stages.store(true, Ordering::Relaxed);
-        let mut staged = self.staged();
-        let before = staged.get(&clock::queue()).copied().unwrap_or_default();
-        let arrives = self.access(Direction::Write, offset, data.len() as u64)(&self.modelled, now.max(before));
-        staged.insert(clock::queue(), arrives);
-        Ok(())
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {

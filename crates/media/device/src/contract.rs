@@ -153,16 +153,6 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.flush()
     }
 
-    /// Begins a write that a later [`write_flush`](Device::write_flush) *of the same thread* ends: only when that returns `Ok`
-    /// is `data` persistent, and only then may other threads rely on reading it. So that a thread can go on computing
-    /// while its bytes are on their way, and pay for one fence. The same as [`write`](Device::write) where that gains
-    /// nothing.
-    ///
-    /// Errors, all of which poison: as for [`write`](Device::write).
-    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.write(offset, data)
-    }
-
     /// Says that a range is no longer needed. It reads as zeros afterwards; like a write, this is volatile until a
     /// flush. The medium may give the space to others: a later write there can answer [`DeviceError::Full`], and costs
     /// what a first write costs. A journal that recycles its segments never calls this.

@@ -162,20 +162,3 @@ fn the_same_operations_take_the_same_virtual_time_to_the_last_bit() {
     };
     assert_eq!(run(), run());
 }
-
-#[test]
-fn what_is_staged_is_on_its_way_until_the_write_that_ends_it() {
-    let (shelf, clock) = shelf(&model("dcpmm100-256g", 6));
-    let device = shelf.create("a", 1 << 20).expect("create");
-    let block = vec![1; 4096];
-    device.stage(0, &block).expect("stage");
-    device.stage(4096, &block).expect("stage");
-    assert_eq!(clock.elapsed(), 0.0);
-    device.write_flush(8192, &[]).expect("nothing more to write");
-    let staged = clock.elapsed();
-    let (other, time) = self::shelf(&model("dcpmm100-256g", 6));
-    let device = other.create("a", 1 << 20).expect("create");
-    device.write_flush(0, &block).expect("write");
-    device.write_flush(4096, &block).expect("write");
-    assert!((staged / time.elapsed() - 1.0).abs() < 0.01, "{staged} staged, {} written", time.elapsed());
-}

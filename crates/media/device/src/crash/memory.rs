@@ -150,10 +150,6 @@ impl Device for MemoryHandle {
         self.powered(|| self.device.write(offset, data))
     }
 
-    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.powered(|| self.device.stage(offset, data))
-    }
-
     fn flush(&self) -> Result<(), DeviceError> {
         self.powered(|| self.device.flush())
     }

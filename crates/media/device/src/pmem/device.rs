@@ -10,8 +10,7 @@
 //!
 //! Invariants:
 //! 1. With line granularity a write is persistent when it returns: it fences itself. A fence covers only the thread that
-//!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do. What was
-//!    staged waits for the fence of that thread's next write.
+//!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do.
 //! 2. One fence a write, also a large one: self-certifying records need no order inside a write.
 //! 3. With page granularity a flush syncs the whole device: what any handle wrote is covered, and the kernel writes only the
 //!    pages that are dirty. Syncs of a handle are serial, and after one that failed none is tried: the kernel reports a
@@ -182,11 +181,6 @@ impl<L: Lines> Device for PmemDevice<L> {
         })
     }
 
-    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        assert_range_of(self.len(), self.block_bytes().into(), offset, data.len() as u64);
-        self.change(Operation::Write, |_| self.put(offset, data).map_err(|lost| self.lost(lost)))
-    }
-
     fn flush(&self) -> Result<(), DeviceError> {
         self.change(Operation::Flush, |writer| match self.granularity {
             Granularity::Line => Ok(()),
@@ -305,16 +299,6 @@ mod tests {
             let calls = device.lines().calls.lock().expect("no panic").clone();
             assert_eq!(calls, [expected, expected].concat(), "{domain:?}, {bytes} bytes");
         }
-    }
-
-    #[test]
-    fn what_is_staged_waits_for_the_fence_of_the_next_write_even_an_empty_one() {
-        let device = device(Granularity::Line, Domain::Adr);
-        device.stage(0, &[0; 512]).expect("stage");
-        device.stage(512, &[0; 8]).expect("stage");
-        device.write_flush(520, &[]).expect("write and flush");
-        let calls = device.lines().calls.lock().expect("no panic").clone();
-        assert_eq!(calls, ["store past the cache", "store", "write back", "store", "write back", "fence"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@
 //! for a write of any length: records certify themselves (length, checksum), so no store of a write needs to come
 //! before another. A second fence, for a pointer to the end of the log, would be a second wait on the medium and a line
 //! that is written back again and again, which modules are slow at (`media.csv`: two write-backs of one line in a row
-//! 319 to 355 ns, one 165 to 273). Several writes of one thread share a fence with [`crate::Device::stage`].
+//! 319 to 355 ns, one 165 to 273).
 //!
 //! # What a first touch costs
 //!

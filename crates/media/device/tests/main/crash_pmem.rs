@@ -188,33 +188,6 @@ fn a_flush_covers_what_was_written_through_another_handle() {
 }
 
 #[test]
-fn what_was_staged_is_persistent_with_the_write_that_ends_it_and_not_before() {
-    for mode in MODES {
-        let run = |omit: Option<usize>| {
-            let shelf = CrashShelf::pmem(1, mode);
-            if let Some(nth) = omit {
-                shelf.omit(nth);
-            }
-            let device = shelf.create("a", 2 * BLOCK).expect("create");
-            device.stage(BLOCK, &[2; BLOCK_BYTES]).expect("stage");
-            device.write_flush(0, &[1; BLOCK_BYTES]).expect("write");
-            shelf
-        };
-        let whole = run(None);
-        let all = [vec![1; 512], vec![2; 512]].concat();
-        assert_eq!(outcomes(&whole, whole.operations(), "a"), BTreeSet::from([all.clone()]), "{mode:?}");
-        let last = whole.persists().last().expect("it ends with one").clone();
-        let before = outcomes(&whole, last.step, "a");
-        assert!(before.contains(&vec![0; 1024]), "{mode:?}: {last:?}");
-        // The end of it may arrive first, or alone.
-        assert!(before.iter().any(|content| content[0] == 1 && content[512..] != [2; 512]), "{mode:?}");
-        assert_eq!((whole.persists().len(), last.atoms), (1, 1024), "{mode:?}: one for both");
-        let without = run(Some(0));
-        assert!(outcomes(&without, without.operations(), "a").len() > 1, "{mode:?}");
-    }
-}
-
-#[test]
 fn memory_that_is_mistaken_for_a_safer_kind_is_caught() {
     let loses = |machine, believed, bytes: usize| {
         let shelf = CrashShelf::mistaken(1, machine, believed);

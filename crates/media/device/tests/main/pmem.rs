@@ -244,7 +244,7 @@ fn a_viewer_is_told_of_a_lost_page_and_reads_the_others() {
     let lost = device.read(BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
     assert!(matches!(lost, DeviceError::Lost { offset: 4096, bytes: 4096, .. }), "{lost}");
     assert_eq!(read(&*device, 0, BLOCK_BYTES), [1; BLOCK_BYTES]);
-    for refusal in [device.write(0, &[0; 8]), device.stage(0, &[0; 8]), device.deep_flush()] {
+    for refusal in [device.write(0, &[0; 8]), device.flush(), device.deep_flush()] {
         assert!(matches!(refusal, Err(DeviceError::ReadOnly { .. })), "{refusal:?}");
     }
 }
@@ -257,7 +257,7 @@ fn what_a_killed_process_stored_is_there_for_its_successor() {
     if let Some(directory) = std::env::var_os(DIES) {
         let device = open(Path::new(&directory), Absent::Emulate).create("a", BLOCK).expect("create");
         device.write(64, &[5; 512]).expect("write");
-        device.stage(1024, &[6; 8]).expect("stage");
+        device.write(1024, &[6; 8]).expect("write");
         std::process::abort();
     }
     let home = tempfile::tempdir().expect("temporary directory");
