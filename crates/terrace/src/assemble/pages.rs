@@ -79,10 +79,6 @@ impl Device for Paged {
         self.0.write_flush(offset, data)
     }
 
-    fn stage(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.0.stage(offset, data)
-    }
-
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.0.discard(offset, bytes)
     }
