@@ -40,7 +40,7 @@ impl FromStr for Lsn {
 }
 
 /// Which journal, and which opening of it, wrote something: frames that carry another nonce than expected are stale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nonce {
     /// Drawn when the journal is created; tells segments of two journals apart.
     pub identity: u32,
