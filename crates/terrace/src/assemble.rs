@@ -31,7 +31,7 @@ use interop::InteropError;
 use interop::location::Location;
 use interop::node::{JournalMedium, Node, Options};
 use interop::production::Files;
-use pages::Pages;
+use pages::in_pages;
 
 /// Journal segments beyond its retention: the one that is written, the one prepared behind it, and the one that still holds
 /// the retention's first byte.
@@ -195,7 +195,7 @@ fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
         }
     };
     let (shelf, ..) = open_real(tier, folder.as_deref())?;
-    let shelf: Arc<dyn Shelf> = Arc::new(Pages(shelf));
+    let shelf = in_pages(shelf);
     let Modelled { medium, model, .. } = modelled;
     let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
     let mut measured = once();

@@ -26,6 +26,7 @@
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
+//! * [`wrapped`]: another shelf whose devices are wrapped one by one
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
 //! # What differs between media
@@ -53,6 +54,7 @@ pub mod near;
 pub mod os;
 pub mod pmem;
 mod poison;
+pub mod wrapped;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf, WORD_BYTES};
@@ -63,3 +65,4 @@ pub use file::{FileKind, FileOptions, FileShelf};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;
 pub use pmem::{PmemOptions, PmemShelf};
+pub use wrapped::WrappedShelf;

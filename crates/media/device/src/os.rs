@@ -4,13 +4,39 @@
 //! library; what is left here is the space of a file system, and the time a process has used. Nothing here keeps state or retries a failure.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
+
+/// Makes a directory and its missing ancestors, each one's name persistent: what is stored in it must not vanish with it.
+///
+/// Errors: those of the system; some of the ancestors may have been made.
+pub fn make_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make_directory(parent)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        other => other?,
+    }
+    sync_directory(parent)
+}
+
+/// Makes the names of a directory persistent.
+///
+/// Errors: those of the system; which names are persistent is then unknown.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
 
 /// What lies under a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Hold {
     /// # Errors
     /// `Device` with `Busy` where another node runs on it; `File`.
     pub fn take(data: &Path) -> Result<Hold, InteropError> {
-        make_directory(data).map_err(InteropError::file("make", data))?;
+        device::os::make_directory(data).map_err(InteropError::file("make", data))?;
         let path = data.join(LOCK);
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(InteropError::file("open", &path))?;
@@ -97,23 +97,6 @@ impl Hold {
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Hold { _file: file })
     }
-}
-
-/// Makes a directory and its missing ancestors, each one's name durable: a journal below it must not vanish with it.
-fn make_directory(directory: &Path) -> io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let parent = match directory.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    make_directory(parent)?;
-    match fs::create_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
-        other => other?,
-    }
-    File::open(parent)?.sync_all()
 }
 
 impl Location {

@@ -6,44 +6,15 @@
 
 use std::sync::Arc;
 
-use device::{Device, DeviceError, Durability, Shelf};
+use device::{Device, DeviceError, Durability, Shelf, WrappedShelf};
 
 /// See the module's text.
-#[derive(Debug)]
-pub(super) struct Pages(pub(super) Arc<dyn Shelf>);
+pub(super) fn in_pages(shelf: Arc<dyn Shelf>) -> Arc<dyn Shelf> {
+    Arc::new(WrappedShelf::new(shelf, |device| Arc::new(Paged(device))))
+}
 
 #[derive(Debug)]
 struct Paged(Arc<dyn Device>);
-
-fn paged(device: Arc<dyn Device>) -> Arc<dyn Device> {
-    Arc::new(Paged(device))
-}
-
-impl Shelf for Pages {
-    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        self.0.create(name, bytes).map(paged)
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.0.open(name).map(paged)
-    }
-
-    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.0.open_read_only(name).map(paged)
-    }
-
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.0.list()
-    }
-
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.0.remove(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.0.rename(from, to)
-    }
-}
 
 /// The block is the contract's default of 4096; all else is the device's.
 impl Device for Paged {

@@ -108,10 +108,10 @@ impl FileShelf {
     /// Errors: [`DeviceError::Busy`], [`DeviceError::Full`], [`DeviceError::Io`].
     pub fn open(directory: &Path, options: FileOptions) -> Result<FileShelf, DeviceError> {
         let open = |source| failed(Operation::Open, &directory.display().to_string(), 0, source);
-        make_directory(directory).map_err(open)?;
+        os::make_directory(directory).map_err(open)?;
         let lock = Lock::take(directory)?;
         remove_unfinished(directory).map_err(open)?;
-        sync_directory(directory).map_err(open)?;
+        os::sync_directory(directory).map_err(open)?;
         let mut refused = Vec::new();
         let rings = options
             .uring
@@ -221,7 +221,7 @@ impl FileShelf {
         let _names = self.names();
         self.check_free(Operation::Create, name)?;
         fs::rename(making, self.path(name))
-            .and_then(|()| sync_directory(&self.directory))
+            .and_then(|()| os::sync_directory(&self.directory))
             .map_err(|source| failed(Operation::Create, name, 0, source))?;
         self.open_to_write(name)
     }
@@ -286,7 +286,7 @@ impl Shelf for FileShelf {
         self.lock(Operation::Remove, name)?;
         let _names = self.names();
         fs::remove_file(self.path(name))
-            .and_then(|()| sync_directory(&self.directory))
+            .and_then(|()| os::sync_directory(&self.directory))
             .map_err(|source| failed(Operation::Remove, name, 0, source))
     }
 
@@ -297,7 +297,7 @@ impl Shelf for FileShelf {
         let _names = self.names();
         self.check_free(Operation::Rename, to)?;
         fs::rename(self.path(from), self.path(to))
-            .and_then(|()| sync_directory(&self.directory))
+            .and_then(|()| os::sync_directory(&self.directory))
             .map_err(|source| failed(Operation::Rename, from, 0, source))
     }
 }
@@ -346,28 +346,6 @@ fn device_bytes(name: &str, file: &File) -> Result<u64, DeviceError> {
 fn kind_of(found: FileSystem, direct: bool, uring: bool, refused: Vec<String>) -> FileKind {
     let durability = if found.is_volatile() { Durability::None } else { Durability::PowerFailSafe };
     FileKind { direct, uring, file_system: found.name(), durability, refused }
-}
-
-/// Makes the directory and its missing ancestors, each one's name persistent.
-fn make_directory(directory: &Path) -> io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let parent = match directory.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    make_directory(parent)?;
-    match fs::create_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
-        other => other?,
-    }
-    sync_directory(parent)
-}
-
-/// Makes the names of a directory persistent.
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Removes what a crash inside create left.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::pmem::{Absent, PmemOptions, PmemShelf};
-use device::{Device, DeviceError, Durability, Shelf};
+use device::{Device, DeviceError, Durability, Shelf, WrappedShelf};
 use journal::{Journal, JournalError, Lsn, Options, Preparation, View, verify};
 
 use crate::support::{payload, recover, replay, seed, small};
@@ -29,12 +29,6 @@ struct Script {
     fate: Fate,
     at: u64,
     writes: AtomicU64,
-}
-
-#[derive(Debug)]
-struct ScriptedShelf {
-    inner: Arc<dyn Shelf>,
-    script: Arc<Script>,
 }
 
 struct ScriptedDevice {
@@ -90,33 +84,6 @@ impl Device for ScriptedDevice {
     }
 }
 
-impl ScriptedShelf {
-    fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(ScriptedDevice { inner, script: self.script.clone() })
-    }
-}
-
-impl Shelf for ScriptedShelf {
-    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.wrap(self.inner.create(name, bytes)?))
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.wrap(self.inner.open(name)?))
-    }
-    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_read_only(name)
-    }
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.inner.list()
-    }
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(from, to)
-    }
-}
-
 /// Places of what was acknowledged, with the record's number and size.
 type Acknowledged = Mutex<Vec<(Lsn, u64, usize)>>;
 
@@ -163,7 +130,10 @@ fn life(seed: u64, fate: Fate) {
     let options = PmemOptions { absent: Absent::Emulate };
     let medium: Arc<dyn Shelf> = Arc::new(PmemShelf::open(home.path(), options).expect("opens"));
     let script = Arc::new(Script { fate, at: random.u64(20..400), writes: AtomicU64::new(0) });
-    let shelf = Arc::new(ScriptedShelf { inner: medium.clone(), script: script.clone() });
+    let shelf = Arc::new(WrappedShelf::new(medium.clone(), {
+        let script = script.clone();
+        move |inner| Arc::new(ScriptedDevice { inner, script: script.clone() })
+    }));
     let preparation = if random.bool() { Preparation::Background } else { Preparation::Inline };
     let (journal, _) = Journal::open(shelf, Options { preparation, ..small() }).expect("opens");
     assert!(journal.is_inline());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::faulty::{Fault, Rule};
 use device::pmem::{Absent, PmemOptions, PmemShelf};
-use device::{Device, DeviceError, Durability, FaultyShelf, MemoryShelf, Operation, Shelf};
+use device::{Device, DeviceError, Durability, FaultyShelf, MemoryShelf, Operation, Shelf, WrappedShelf};
 use journal::{Journal, JournalError, Lsn, Options, Preparation, View};
 
 use crate::support::{all, payload, recover, shelves, small};
@@ -168,12 +168,6 @@ fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_a
 
 /// A device whose flush panics, once told to.
 #[derive(Debug)]
-struct PanickingShelf {
-    inner: MemoryShelf,
-    armed: Arc<AtomicBool>,
-}
-
-#[derive(Debug)]
 struct PanickingDevice {
     inner: Arc<dyn Device>,
     armed: Arc<AtomicBool>,
@@ -201,37 +195,13 @@ impl Device for PanickingDevice {
     }
 }
 
-impl PanickingShelf {
-    fn wrap(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(PanickingDevice { inner, armed: self.armed.clone() })
-    }
-}
-
-impl Shelf for PanickingShelf {
-    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.wrap(self.inner.create(name, bytes)?))
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.wrap(self.inner.open(name)?))
-    }
-    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_read_only(name)
-    }
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.inner.list()
-    }
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(from, to)
-    }
-}
-
 #[test]
 fn a_device_that_panics_poisons_the_journal_and_leaves_nobody_waiting() {
     let armed = Arc::new(AtomicBool::new(false));
-    let shelf = Arc::new(PanickingShelf { inner: MemoryShelf::new(), armed: armed.clone() });
+    let shelf = Arc::new(WrappedShelf::new(Arc::new(MemoryShelf::new()), {
+        let armed = armed.clone();
+        move |inner| Arc::new(PanickingDevice { inner, armed: armed.clone() })
+    }));
     let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
     armed.store(true, Ordering::SeqCst);
     let outcomes: Vec<_> = std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 
-use device::{CrashShelf, Device, DeviceError, Durability, Shelf};
+use device::{CrashShelf, Device, DeviceError, Durability, Shelf, WrappedShelf};
 use journal::{Journal, JournalError, Options, Record};
 
 use crate::support::{History, MEDIA, payload, recover, small};
@@ -40,10 +40,9 @@ impl Gate {
 }
 
 /// The crash shelf, through the gate.
-#[derive(Debug)]
-struct GatedShelf {
-    inner: Arc<CrashShelf>,
-    gate: Arc<Gate>,
+fn gated(inner: Arc<CrashShelf>, gate: &Arc<Gate>) -> Arc<dyn Shelf> {
+    let gate = gate.clone();
+    Arc::new(WrappedShelf::new(inner, move |inner| Arc::new(GatedDevice { inner, gate: gate.clone() })))
 }
 
 struct GatedDevice {
@@ -101,38 +100,11 @@ impl Device for GatedDevice {
     }
 }
 
-impl GatedShelf {
-    fn gated(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(GatedDevice { inner, gate: self.gate.clone() })
-    }
-}
-
-impl Shelf for GatedShelf {
-    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.gated(self.inner.create(name, bytes)?))
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(self.gated(self.inner.open(name)?))
-    }
-    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.inner.open_read_only(name)
-    }
-    fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.inner.list()
-    }
-    fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.inner.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.inner.rename(from, to)
-    }
-}
-
 /// Commits records in pairs of batches of which the second is persistent before the first is written. The gate answers
 /// nothing of writing inline, so that two threads write on persistent memory, too.
 fn workload(shelf: &Arc<CrashShelf>) -> History {
     let gate = Arc::new(Gate::default());
-    let gated = Arc::new(GatedShelf { inner: shelf.clone(), gate: gate.clone() });
+    let gated = gated(shelf.clone(), &gate);
     let (journal, _) = Journal::open(gated, small()).expect("opens");
     let mut history = History::default();
     for pair in 0..8 {
@@ -173,7 +145,7 @@ fn a_later_batch_without_the_earlier_one_is_a_torn_tail_and_not_corruption() {
 /// behind them, is only written once both are.
 fn side_by_side(shelf: &Arc<CrashShelf>) -> History {
     let gate = Arc::new(Gate { inline: true, ..Gate::default() });
-    let gated = Arc::new(GatedShelf { inner: shelf.clone(), gate: gate.clone() });
+    let gated = gated(shelf.clone(), &gate);
     // Room for all of them: at the end of a segment the later one would have to wait for the one that is held.
     let options = Options { segment_bytes: 64 << 10, ..small() };
     let (journal, _) = Journal::open(gated, options).expect("opens");

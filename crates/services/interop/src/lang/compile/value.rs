@@ -304,7 +304,7 @@ impl Compiler<'_> {
 }
 
 const PATTERNS: &str = "'hl7', or letters: yyyy MM dd HH mm ss, yy M MMM d H hh h a m s S..SSSSSS, Z (+0100), \
-                        XXX (+01:00); other text in single quotes: \"yyyy-MM-dd'T'HH:mm\"";
+                        three times X (+01:00); other text in single quotes: \"yyyy-MM-dd'T'HH:mm\"";
 
 /// Padding is for identifiers and columns; the field it makes must stay a field.
 const MAX_WIDTH: i32 = 1000;

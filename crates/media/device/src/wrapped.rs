@@ -1,0 +1,60 @@
+//! Another shelf whose devices are wrapped, one by one: for what changes devices and leaves names alone.
+//!
+//! Every device is wrapped, also one that is opened to be read. What changes the shelf's own calls too, as the script of
+//! faults does, is a shelf of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Device, DeviceError, Shelf};
+
+/// How a device is wrapped.
+type Wrap = dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync;
+
+/// See the module's text.
+pub struct WrappedShelf {
+    inner: Arc<dyn Shelf>,
+    wrap: Box<Wrap>,
+}
+
+impl WrappedShelf {
+    /// The devices of `inner`, each handed through `wrap` when it is made or opened.
+    pub fn new(
+        inner: Arc<dyn Shelf>,
+        wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync + 'static,
+    ) -> WrappedShelf {
+        WrappedShelf { inner, wrap: Box::new(wrap) }
+    }
+}
+
+impl fmt::Debug for WrappedShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WrappedShelf").field(&self.inner).finish()
+    }
+}
+
+impl Shelf for WrappedShelf {
+    fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.create(name, bytes).map(&self.wrap)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open(name).map(&self.wrap)
+    }
+
+    fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.inner.open_read_only(name).map(&self.wrap)
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.inner.list()
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.inner.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.inner.rename(from, to)
+    }
+}
