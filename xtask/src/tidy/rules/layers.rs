@@ -32,6 +32,7 @@ const LAYERS: &[Layer] = &[
         shuns: &[],
     },
     Layer { folder: "crates/services", imports: &["crates/storage", "crates/media", "crates/hl7"], shuns: &[] },
+    Layer { folder: "crates/storage/store", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/storage", imports: &["crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/media/catalogue", imports: &["crates/media/device"], shuns: RUNTIMES },
     Layer { folder: "crates/media", imports: &[], shuns: RUNTIMES },

@@ -1,0 +1,2 @@
+//! SQL over PostgreSQL's wire protocol.
+#![forbid(unsafe_code)]

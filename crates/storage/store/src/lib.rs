@@ -1,0 +1,31 @@
+//! The database: ordered trees of keys and values in pages, transactions over them, recovery.
+//!
+//! ```text
+//!   Transaction, Snapshot, Cursor        snapshot isolation by deferred update
+//!        |
+//!   journal record (one transaction)     durable first, then applied
+//!        |
+//!   applier --> trees --> page cache --> write image journal --> pages at home
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod interpreter;
+mod options;
+mod store;
+mod transaction;
+
+pub use error::StoreError;
+pub use interpreter::{Changes, Foreign, Interpreter};
+pub use journal::Lsn;
+pub use options::{Opened, Options, Places};
+pub use store::Store;
+pub use transaction::{Cursor, Direction, Savepoint, Snapshot, Transaction};
+
+/// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(pub u32);
+
+/// Longest key, in bytes, whatever the page size.
+pub const KEY_BYTES_MAX: usize = 1024;
