@@ -13,6 +13,8 @@
 mod error;
 mod interpreter;
 mod options;
+pub mod page;
+pub mod pages;
 mod store;
 mod transaction;
 

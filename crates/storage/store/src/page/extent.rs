@@ -1,0 +1,67 @@
+//! [`Extent`]: where a long value, or a part of one, lies: a run of whole pages without a header.
+//!
+//! ```text
+//!   in a cell, 12 bytes:   0 first page u32 | 4 bytes u32 | 8 checksum u32
+//! ```
+
+use super::{PageId, checksum_of, u32_at};
+use crate::StoreError;
+
+/// Longest extent, bytes: what the cache keeps in one piece.
+pub const EXTENT_BYTES_MAX: usize = 1 << 20;
+
+/// A run of pages that holds bytes of a value and nothing else; what is behind them in the last page is zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The first page of the run.
+    pub first: PageId,
+    /// Bytes of the value in it: 1 to [`EXTENT_BYTES_MAX`].
+    pub bytes: u32,
+    /// CRC-32C of those bytes.
+    pub checksum: u32,
+}
+
+impl Extent {
+    /// Bytes of its form in a cell.
+    pub const ENCODED_BYTES: usize = 12;
+
+    /// Describes `bytes` at a place.
+    pub fn of(first: PageId, bytes: &[u8]) -> Extent {
+        debug_assert!((1..=EXTENT_BYTES_MAX).contains(&bytes.len()));
+        Extent { first, bytes: bytes.len() as u32, checksum: checksum_of(bytes) }
+    }
+
+    /// How many pages it takes.
+    pub fn pages(&self, page_bytes: usize) -> u32 {
+        self.bytes.div_ceil(page_bytes as u32)
+    }
+
+    /// Whether `bytes`, as read from a device, are what it describes. Errors: [`StoreError::Corrupt`].
+    pub fn check(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let computed = checksum_of(bytes);
+        if bytes.len() == self.bytes as usize && computed == self.checksum {
+            return Ok(());
+        }
+        let (first, found) = (self.first, self.checksum);
+        Err(StoreError::Corrupt(
+            format!("extent at page {first}: its cell has the checksum {found:08x}, its bytes give {computed:08x}")
+                .into(),
+        ))
+    }
+
+    /// Its form in a cell.
+    pub fn encode(&self) -> [u8; Extent::ENCODED_BYTES] {
+        let mut out = [0; Extent::ENCODED_BYTES];
+        out[..4].copy_from_slice(&self.first.0.to_le_bytes());
+        out[4..8].copy_from_slice(&self.bytes.to_le_bytes());
+        out[8..].copy_from_slice(&self.checksum.to_le_bytes());
+        out
+    }
+
+    /// Of its form in a cell; none where no extent has it.
+    pub fn decode(bytes: &[u8]) -> Option<Extent> {
+        let extent = Extent { first: PageId(u32_at(bytes, 0)?), bytes: u32_at(bytes, 4)?, checksum: u32_at(bytes, 8)? };
+        let possible = extent.first.0 != 0 && (1..=EXTENT_BYTES_MAX as u32).contains(&extent.bytes);
+        possible.then_some(extent)
+    }
+}
