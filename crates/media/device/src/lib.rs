@@ -19,6 +19,7 @@
 //!
 //! * [`contract`]: the traits, word by word; read it first
 //! * [`error`]: what can go wrong, named by what the caller can do
+//! * [`arena`]: memory cut into latched frames, for caches
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM, or in the memory of one node of the machine
 //! * [`near`]: near memory as a cache in front of far memory
@@ -43,6 +44,7 @@
 //! All unsafe code of the project is in this crate, in blocks of a few lines that state the invariant they rely on.
 //! The crates above forbid it.
 
+pub mod arena;
 pub mod buffer;
 pub mod contract;
 pub mod crash;
@@ -56,6 +58,7 @@ pub mod pmem;
 mod poison;
 pub mod wrapped;
 
+pub use arena::Arena;
 pub use buffer::AlignedBuffer;
 pub use contract::{BLOCK_BYTES, Device, Durability, SECTOR_BYTES, Shelf, WORD_BYTES};
 pub use crash::CrashShelf;

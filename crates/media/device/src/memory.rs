@@ -21,7 +21,7 @@ use crate::{Device, DeviceError, Durability, Operation, Shelf};
 
 mod node;
 
-use node::NodeMemory;
+pub(crate) use node::NodeMemory;
 pub use node::{Node, nodes};
 
 /// Named devices in DRAM. Cloning the `Arc` it is usually held in shares the devices.

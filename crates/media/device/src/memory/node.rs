@@ -1,4 +1,4 @@
-//! Memory of one node of the machine: DRAM beside a CPU, or memory behind a link (CXL, persistent memory used as system
+//! Mapped memory, usually of one node of the machine: DRAM beside a CPU, or memory behind a link (CXL, persistent memory used as system
 //! RAM), which Linux shows as a NUMA node of its own, usually without CPUs.
 //!
 //! ```text
@@ -97,7 +97,7 @@ pub(super) fn find(number: u32) -> io::Result<Node> {
 }
 
 /// Zeroed bytes on one node.
-pub(super) struct NodeMemory {
+pub(crate) struct NodeMemory {
     base: NonNull<u8>,
     bytes: usize,
     /// The whole mapping, of which the bytes are the aligned part.
@@ -111,12 +111,33 @@ unsafe impl Sync for NodeMemory {}
 
 impl NodeMemory {
     /// Allocates on a node, all pages present; `OutOfMemory` where the node has not as much free.
-    pub(super) fn zeroed(number: u32, bytes: usize) -> io::Result<NodeMemory> {
+    pub(crate) fn zeroed(number: u32, bytes: usize) -> io::Result<NodeMemory> {
         let node = find(number)?;
-        let reserved = bytes.checked_add(LARGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         if node.free_bytes < bytes as u64 {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
+        let memory = NodeMemory::reserved(bytes)?;
+        memory.bind(number)?;
+        memory.advise();
+        memory.populate()?;
+        Ok(memory)
+    }
+
+    /// Allocates wherever the kernel finds it, each page when it is first touched.
+    pub(crate) fn anywhere(bytes: usize) -> io::Result<NodeMemory> {
+        let memory = NodeMemory::reserved(bytes)?;
+        memory.advise();
+        Ok(memory)
+    }
+
+    /// The first byte, aligned to [`LARGE_PAGE_BYTES`].
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Address space; no page is present.
+    fn reserved(bytes: usize) -> io::Result<NodeMemory> {
+        let reserved = bytes.checked_add(LARGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { libc::mmap(ptr::null_mut(), reserved, protection, flags, -1, 0) };
@@ -128,10 +149,12 @@ impl NodeMemory {
         // SAFETY: at most LARGE_PAGE_BYTES into the mapping, which has that many more than the bytes.
         let base = unsafe { start.add(head) };
         // From here on drop gives it back.
-        let memory = NodeMemory { base, bytes, mapped: (start, reserved) };
-        memory.bind(number)?;
-        memory.populate()?;
-        Ok(memory)
+        Ok(NodeMemory { base, bytes, mapped: (start, reserved) })
+    }
+
+    fn advise(&self) {
+        // SAFETY: advice about a range that is ours; large pages are a wish, a kernel without them refuses and that is all.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
     }
 
     fn bind(&self, number: u32) -> io::Result<()> {
@@ -157,9 +180,7 @@ impl NodeMemory {
     }
 
     fn populate(&self) -> io::Result<()> {
-        // SAFETY: advice about a range that is ours; large pages are a wish, a kernel without them refuses and that is all.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
-        // SAFETY: as above; nobody knows the range yet, and populating does not change what it holds.
+        // SAFETY: advice about a range that is ours; nobody knows the range yet, and populating does not change what it holds.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, MADV_POPULATE_WRITE) } == 0 {
             return Ok(());
         }
