@@ -1,2 +1,30 @@
-//! SQL over PostgreSQL's wire protocol.
+//! SQL over the store: PostgreSQL's wire protocol in front, DataFusion as planner and executor, tables in trees.
+//!
+//! ```text
+//!   wire      sockets, PostgreSQL protocol, login, COPY formats, pg_catalog
+//!     |
+//!   engine    Session: statements, transactions, settings; what changes rows is planned here, queries by DataFusion
+//!     |
+//!   table     catalog, row encoding, scans with pushdown        column, external    segments, Parquet
+//!     |                                                            |
+//!   store     transactions, snapshots, cursors, pages
+//! ```
+//!
+//! Three rules hold everywhere:
+//!
+//! 1. **DataFusion never changes a row.** It reads; INSERT, UPDATE and DELETE become queries for row addresses and new
+//!    values, and the engine applies what they return in the session's transaction. Its own change of rows ignores
+//!    some conditions.
+//! 2. **A statement sees one moment.** Every scan of a statement goes through the session's transaction, own changes
+//!    included, or through one snapshot.
+//! 3. **What is not supported is refused by name**, with SQLSTATE 0A000; nothing is accepted and ignored.
+
 #![forbid(unsafe_code)]
+
+pub mod engine;
+mod error;
+pub mod table;
+
+pub use engine::{Answer, Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState};
+pub use error::{Report, SqlError};
+pub use table::{Relation, ScanRequest};

@@ -1,0 +1,280 @@
+//! [`SqlError`]: what can go wrong, named by what the client can do about it, each with the SQLSTATE that PostgreSQL
+//! gives for it (PostgreSQL 15, appendix A).
+//!
+//! Errors also travel through DataFusion, packed as its `External`; [`SqlError::from`] unpacks them and finds the
+//! SQLSTATE of DataFusion's own.
+
+use std::sync::Arc;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use store::StoreError;
+
+/// SQLSTATE and text of an error, as the wire protocol reports them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// SQLSTATE, five characters.
+    pub code: &'static str,
+    /// One sentence, without a full stop.
+    pub message: String,
+    /// More about this occurrence.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Report {
+    /// A report without detail and hint.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Report {
+        Report { code, message: message.into(), detail: None, hint: None }
+    }
+}
+
+/// Why a statement failed. Cheap to clone. Nothing of the failed statement happened.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SqlError {
+    /// Write the statement differently: syntax, names, types, what is not supported.
+    #[error("{}", .0.message)]
+    Statement(Box<Report>),
+    /// Send other values: constraints, conversions, ranges.
+    #[error("{}", .0.message)]
+    Value(Box<Report>),
+    /// Run the transaction again: another one changed the same rows or the same table first. SQLSTATE 40001.
+    #[error("{0}")]
+    Again(Arc<str>),
+    /// The statement does not fit the state of the transaction: end it, or begin one.
+    #[error("{}", .0.message)]
+    Transaction(Box<Report>),
+    /// Somebody asked for it. SQLSTATE 57014.
+    #[error("canceling statement due to user request")]
+    Cancelled,
+    /// The store refused: its text says what to do.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The query needs more than it may take, or this engine has a fault.
+    #[error("{}", .0.message)]
+    Engine(Box<Report>),
+}
+
+impl SqlError {
+    /// The statement must be written differently.
+    pub fn statement(code: &'static str, message: impl Into<String>) -> SqlError {
+        SqlError::Statement(Box::new(Report::new(code, message)))
+    }
+
+    /// Not supported, and what to do instead where there is something. SQLSTATE 0A000.
+    pub fn unsupported(what: impl std::fmt::Display) -> SqlError {
+        SqlError::statement("0A000", format!("{what} is not supported"))
+    }
+
+    /// The values do not fit.
+    pub fn value(code: &'static str, message: impl Into<String>) -> SqlError {
+        SqlError::Value(Box::new(Report::new(code, message)))
+    }
+
+    /// The state of the transaction does not allow it.
+    pub fn transaction(code: &'static str, message: impl Into<String>) -> SqlError {
+        SqlError::Transaction(Box::new(Report::new(code, message)))
+    }
+
+    /// The same error with more about this occurrence.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {
+        if let Some(report) = self.inner() {
+            report.detail = Some(detail.into());
+        }
+        self
+    }
+
+    /// The same error with what to do.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
+        if let Some(report) = self.inner() {
+            report.hint = Some(hint.into());
+        }
+        self
+    }
+
+    fn inner(&mut self) -> Option<&mut Report> {
+        match self {
+            SqlError::Statement(report)
+            | SqlError::Value(report)
+            | SqlError::Transaction(report)
+            | SqlError::Engine(report) => Some(report),
+            SqlError::Again(_) | SqlError::Cancelled | SqlError::Store(_) => None,
+        }
+    }
+
+    /// What to tell the client.
+    pub fn report(&self) -> Report {
+        match self {
+            SqlError::Statement(report)
+            | SqlError::Value(report)
+            | SqlError::Transaction(report)
+            | SqlError::Engine(report) => (**report).clone(),
+            SqlError::Again(why) => {
+                let report = Report::new("40001", "could not serialize access due to concurrent update");
+                Report { detail: Some(why.to_string()), hint: Some("Run the transaction again.".into()), ..report }
+            }
+            SqlError::Cancelled => Report::new("57014", self.to_string()),
+            SqlError::Store(error) => Report::new(store_code(error), error.to_string()),
+        }
+    }
+
+    /// SQLSTATE, five characters.
+    pub fn code(&self) -> &'static str {
+        match self {
+            SqlError::Store(error) => store_code(error),
+            SqlError::Again(_) => "40001",
+            SqlError::Cancelled => "57014",
+            SqlError::Statement(report)
+            | SqlError::Value(report)
+            | SqlError::Transaction(report)
+            | SqlError::Engine(report) => report.code,
+        }
+    }
+}
+
+fn store_code(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Full(_) => "53100",
+        StoreError::Corrupt(_) => "XX001",
+        StoreError::Refused(_) => "54000",
+        StoreError::TooOld => "72000",
+        _ => "58030",
+    }
+}
+
+impl From<StoreError> for SqlError {
+    fn from(error: StoreError) -> SqlError {
+        match error {
+            StoreError::Conflict => SqlError::Again(error.to_string().into()),
+            error => SqlError::Store(error),
+        }
+    }
+}
+
+impl From<SqlError> for DataFusionError {
+    fn from(error: SqlError) -> DataFusionError {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+impl From<ArrowError> for SqlError {
+    fn from(error: ArrowError) -> SqlError {
+        let code = match &error {
+            ArrowError::DivideByZero => "22012",
+            ArrowError::ArithmeticOverflow(_) => "22003",
+            ArrowError::CastError(text) | ArrowError::ParseError(text) => return conversion(text),
+            ArrowError::NotYetImplemented(what) => return SqlError::unsupported(what),
+            ArrowError::MemoryError(_) => "53200",
+            ArrowError::ExternalError(inner) => match inner.downcast_ref::<SqlError>() {
+                Some(error) => return error.clone(),
+                None => "XX000",
+            },
+            ArrowError::InvalidArgumentError(_) | ArrowError::ComputeError(_) => "22000",
+            _ => "XX000",
+        };
+        match code {
+            "22012" => SqlError::value(code, "division by zero"),
+            "53200" | "XX000" => SqlError::Engine(Box::new(Report::new(code, error.to_string()))),
+            _ => SqlError::value(code, error.to_string()),
+        }
+    }
+}
+
+/// A text that is no value of a type, or a number that does not fit one.
+fn conversion(text: &str) -> SqlError {
+    let range = text.contains("overflow") || text.contains("out of range") || text.contains("too large");
+    SqlError::value(if range { "22003" } else { "22P02" }, text)
+}
+
+impl From<DataFusionError> for SqlError {
+    fn from(error: DataFusionError) -> SqlError {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<SqlError>() {
+                Ok(error) => *error,
+                Err(other) => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+            },
+            DataFusionError::ArrowError(error, _) => SqlError::from(*error),
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => SqlError::from(*inner),
+            DataFusionError::Shared(shared) => from_shared(&shared),
+            DataFusionError::Collection(mut errors) if !errors.is_empty() => SqlError::from(errors.swap_remove(0)),
+            DataFusionError::SchemaError(error, _) => schema(&error),
+            DataFusionError::SQL(error, _) => SqlError::statement("42601", error.to_string()),
+            DataFusionError::NotImplemented(what) => SqlError::statement("0A000", what),
+            DataFusionError::Plan(text) => plan(text),
+            DataFusionError::Execution(text) => execution(text),
+            DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text))),
+            error => SqlError::Engine(Box::new(Report::new("XX000", error.to_string()))),
+        }
+    }
+}
+
+/// A failure that several consumers of one input were told of: ours is found through its causes.
+fn from_shared(error: &DataFusionError) -> SqlError {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
+            Some(error) => error.clone(),
+            None => SqlError::Engine(Box::new(Report::new("XX000", inner.to_string()))),
+        },
+        DataFusionError::ArrowError(error, _) => match error.as_ref() {
+            ArrowError::DivideByZero => SqlError::from(ArrowError::DivideByZero),
+            ArrowError::ArithmeticOverflow(text) => SqlError::from(ArrowError::ArithmeticOverflow(text.clone())),
+            ArrowError::CastError(text) | ArrowError::ParseError(text) => conversion(text),
+            other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => from_shared(inner),
+        DataFusionError::Shared(inner) => from_shared(inner),
+        DataFusionError::Execution(text) => execution(text.clone()),
+        DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text.clone()))),
+        other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+    }
+}
+
+fn schema(error: &SchemaError) -> SqlError {
+    match error {
+        SchemaError::FieldNotFound { field, .. } => {
+            SqlError::statement("42703", format!("column \"{}\" does not exist", field.flat_name()))
+        }
+        SchemaError::AmbiguousReference { field } => {
+            SqlError::statement("42702", format!("column reference \"{}\" is ambiguous", field.name))
+        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            SqlError::statement("42701", format!("column \"{name}\" specified more than once"))
+        }
+    }
+}
+
+fn plan(text: String) -> SqlError {
+    // DataFusion has one variant for all of these; its wording is all that tells them apart.
+    let code = if text.starts_with("table '") && text.ends_with("not found") {
+        let name = text.trim_start_matches("table '").trim_end_matches("' not found");
+        let name = name.trim_start_matches("terrace.").trim_start_matches("public.");
+        return SqlError::statement("42P01", format!("relation \"{name}\" does not exist"));
+    } else if text.contains("Invalid function") || text.contains("No function matches") {
+        "42883"
+    } else if text.contains("must appear in the GROUP BY") || text.contains("must be in GROUP BY") {
+        "42803"
+    } else if text.contains("coerc") || text.contains("Cannot infer common") || text.contains("type mismatch") {
+        "42804"
+    } else {
+        "42601"
+    };
+    SqlError::statement(code, text)
+}
+
+fn execution(text: String) -> SqlError {
+    let lower = text.to_ascii_lowercase();
+    if lower.contains("divide by zero") || lower.contains("division by zero") {
+        return SqlError::value("22012", "division by zero");
+    }
+    if lower.contains("overflow") || lower.contains("out of range") {
+        return SqlError::value("22003", text);
+    }
+    if lower.contains("more than one row") {
+        return SqlError::value("21000", "more than one row returned by a subquery used as an expression");
+    }
+    SqlError::value("22000", text)
+}

@@ -1,0 +1,20 @@
+//! Tables: what they are, how rows lie in trees, how a query reads them.
+//!
+//! ```text
+//!   Table         columns, primary key, trees
+//!   ColumnForm    rows in column segments, beside those in row form
+//!   Relation      read-only tables from outside (messages of an interface engine, ...)
+//!   View          what a statement reads: a snapshot, or the session's transaction with its own changes
+//! ```
+
+mod definition;
+mod form;
+mod relation;
+mod types;
+mod view;
+
+pub use definition::{ADDRESS, COLUMN_TAG, Column, ROW_TAG, Table};
+pub use form::{ColumnForm, FormRequest};
+pub use relation::{ColumnBound, Relation, ScanRequest};
+pub use types::{SqlType, TYPE_KEY};
+pub use view::View;

@@ -1,0 +1,255 @@
+//! [`SqlType`]: the types of columns, what PostgreSQL calls them, and what they are in Arrow.
+//!
+//! | SQL | Arrow | in metadata |
+//! |---|---|---|
+//! | boolean | Boolean | |
+//! | smallint, integer, bigint | Int16, Int32, Int64 | |
+//! | real, double precision | Float32, Float64 | |
+//! | numeric(p, s), numeric = numeric(38, 10) | Decimal128(p, s) | |
+//! | text, varchar(n), char(n), json | Utf8View | the SQL name, where it is not text |
+//! | bytea | Binary | |
+//! | date, time | Date32, Time64(us) | |
+//! | timestamp, timestamptz | Timestamp(us), Timestamp(us, "+00:00") | |
+//! | interval | Interval(MonthDayNano) | |
+//!
+//! A column of char(n) keeps and shows no trailing blanks, so that comparing ignores them as PostgreSQL does. Json is
+//! checked when stored and kept as text.
+
+use std::collections::HashMap;
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::sql::sqlparser::ast::{self, CharacterLength, ExactNumberInfo, TimezoneInfo};
+use serde::{Deserialize, Serialize};
+
+use crate::SqlError;
+
+/// The key of a field's metadata that holds the SQL name of its type where Arrow's says too little.
+pub const TYPE_KEY: &str = "sql";
+
+/// Digits of a numeric without any given, all and after the point: what fits 128 bits.
+const NUMERIC_DIGITS: (u8, i8) = (38, 10);
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SqlType {
+    /// True or false.
+    Boolean,
+    /// 16 bits.
+    SmallInt,
+    /// 32 bits.
+    Integer,
+    /// 64 bits.
+    BigInt,
+    /// 32-bit float.
+    Real,
+    /// 64-bit float.
+    Double,
+    /// Exact: digits in all (1 to 38), digits after the point.
+    Numeric(u8, i8),
+    /// Text of any length.
+    Text,
+    /// Text of at most so many characters.
+    Varchar(u32),
+    /// Text of at most so many characters, trailing blanks left out.
+    Char(u32),
+    /// JSON as text.
+    Json,
+    /// Bytes.
+    Bytea,
+    /// A day.
+    Date,
+    /// A time of day, in microseconds.
+    Time,
+    /// Day and time without time zone, in microseconds.
+    Timestamp,
+    /// A moment, in microseconds.
+    TimestampTz,
+    /// Months, days and nanoseconds.
+    Interval,
+}
+
+/// The time zone of moments in Arrow.
+pub(crate) const UTC: &str = "+00:00";
+
+impl SqlType {
+    /// The type that SQL names. Errors: 0A000 for those there are not, by name.
+    pub fn from_ast(kind: &ast::DataType) -> Result<SqlType, SqlError> {
+        use ast::DataType as T;
+        Ok(match kind {
+            T::Bool | T::Boolean => SqlType::Boolean,
+            T::Int2(_) | T::SmallInt(_) => SqlType::SmallInt,
+            T::Int(_) | T::Int4(_) | T::Integer(_) => SqlType::Integer,
+            T::Int8(_) | T::BigInt(_) => SqlType::BigInt,
+            T::Real | T::Float4 => SqlType::Real,
+            T::DoublePrecision | T::Float8 | T::Double(_) => SqlType::Double,
+            T::Float(ExactNumberInfo::Precision(bits)) if *bits <= 24 => SqlType::Real,
+            T::Float(_) => SqlType::Double,
+            T::Numeric(info) | T::Decimal(info) | T::Dec(info) => numeric(info)?,
+            T::Text => SqlType::Text,
+            T::Varchar(length) | T::CharacterVarying(length) | T::CharVarying(length) => match characters(length)? {
+                Some(length) => SqlType::Varchar(length),
+                None => SqlType::Text,
+            },
+            T::Character(length) | T::Char(length) => SqlType::Char(characters(length)?.unwrap_or(1)),
+            T::JSON => SqlType::Json,
+            T::Bytea => SqlType::Bytea,
+            T::Date => SqlType::Date,
+            T::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Time,
+            T::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
+            T::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::TimestampTz,
+            T::Interval { fields: None, .. } => SqlType::Interval,
+            T::Custom(name, arguments) if arguments.is_empty() && name.to_string().eq_ignore_ascii_case("name") => {
+                SqlType::Text
+            }
+            other => return Err(SqlError::unsupported(format!("type {}", other.to_string().to_lowercase()))),
+        })
+    }
+
+    /// What it is in Arrow.
+    pub fn arrow(&self) -> DataType {
+        match *self {
+            SqlType::Boolean => DataType::Boolean,
+            SqlType::SmallInt => DataType::Int16,
+            SqlType::Integer => DataType::Int32,
+            SqlType::BigInt => DataType::Int64,
+            SqlType::Real => DataType::Float32,
+            SqlType::Double => DataType::Float64,
+            SqlType::Numeric(precision, scale) => DataType::Decimal128(precision, scale),
+            SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json => DataType::Utf8View,
+            SqlType::Bytea => DataType::Binary,
+            SqlType::Date => DataType::Date32,
+            SqlType::Time => DataType::Time64(TimeUnit::Microsecond),
+            SqlType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            SqlType::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+            SqlType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+        }
+    }
+
+    /// The column type for values of an Arrow type, as CREATE TABLE AS needs it. Errors: 0A000.
+    pub fn from_arrow(field: &Field) -> Result<SqlType, SqlError> {
+        if let Some(kind) = field.metadata().get(TYPE_KEY).and_then(|name| SqlType::from_name(name)) {
+            return Ok(kind);
+        }
+        Ok(match field.data_type() {
+            DataType::Boolean => SqlType::Boolean,
+            DataType::Int8 | DataType::Int16 | DataType::UInt8 => SqlType::SmallInt,
+            DataType::Int32 | DataType::UInt16 => SqlType::Integer,
+            DataType::Int64 | DataType::UInt32 => SqlType::BigInt,
+            DataType::UInt64 => SqlType::Numeric(20, 0),
+            DataType::Float16 | DataType::Float32 => SqlType::Real,
+            DataType::Float64 => SqlType::Double,
+            DataType::Decimal128(precision, scale) => SqlType::Numeric(*precision, *scale),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => SqlType::Text,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => SqlType::Bytea,
+            DataType::Date32 | DataType::Date64 => SqlType::Date,
+            DataType::Time32(_) | DataType::Time64(_) => SqlType::Time,
+            DataType::Timestamp(_, None) => SqlType::Timestamp,
+            DataType::Timestamp(_, Some(_)) => SqlType::TimestampTz,
+            DataType::Interval(_) | DataType::Duration(_) => SqlType::Interval,
+            other => return Err(SqlError::unsupported(format!("a column of Arrow's type {other}"))),
+        })
+    }
+
+    /// PostgreSQL's name, as `format_type` gives it.
+    pub fn name(&self) -> String {
+        match *self {
+            SqlType::Boolean => "boolean".into(),
+            SqlType::SmallInt => "smallint".into(),
+            SqlType::Integer => "integer".into(),
+            SqlType::BigInt => "bigint".into(),
+            SqlType::Real => "real".into(),
+            SqlType::Double => "double precision".into(),
+            SqlType::Numeric(precision, scale) => format!("numeric({precision},{scale})"),
+            SqlType::Text => "text".into(),
+            SqlType::Varchar(length) => format!("character varying({length})"),
+            SqlType::Char(length) => format!("character({length})"),
+            SqlType::Json => "json".into(),
+            SqlType::Bytea => "bytea".into(),
+            SqlType::Date => "date".into(),
+            SqlType::Time => "time without time zone".into(),
+            SqlType::Timestamp => "timestamp without time zone".into(),
+            SqlType::TimestampTz => "timestamp with time zone".into(),
+            SqlType::Interval => "interval".into(),
+        }
+    }
+
+    /// The text type of that name, for names that stand in metadata.
+    fn from_name(name: &str) -> Option<SqlType> {
+        let length = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix(')')?.parse().ok();
+        match name {
+            "json" => Some(SqlType::Json),
+            _ => length("character varying(").map(SqlType::Varchar).or_else(|| length("character(").map(SqlType::Char)),
+        }
+    }
+
+    /// The Arrow field of a column of this type.
+    pub fn field(&self, name: &str, nullable: bool) -> Field {
+        let field = Field::new(name, self.arrow(), nullable);
+        match self {
+            SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json => {
+                field.with_metadata(HashMap::from([(TYPE_KEY.to_string(), self.name())]))
+            }
+            _ => field,
+        }
+    }
+
+    /// Whether its values are text.
+    pub fn is_text(&self) -> bool {
+        matches!(self, SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Json)
+    }
+}
+
+fn numeric(info: &ExactNumberInfo) -> Result<SqlType, SqlError> {
+    let (precision, scale) = match info {
+        ExactNumberInfo::None => return Ok(SqlType::Numeric(NUMERIC_DIGITS.0, NUMERIC_DIGITS.1)),
+        ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(p @ 1..=38), Ok(s)) if s >= 0 && s as u8 <= p => Ok(SqlType::Numeric(p, s)),
+        _ => Err(SqlError::statement("22023", format!("numeric({precision},{scale}) is out of range"))
+            .with_hint("At most 38 digits are kept, and no more of them after the point.")),
+    }
+}
+
+fn characters(length: &Option<CharacterLength>) -> Result<Option<u32>, SqlError> {
+    match length {
+        None | Some(CharacterLength::Max) => Ok(None),
+        // PostgreSQL's limit for both: 10485760 characters.
+        Some(CharacterLength::IntegerLength { length: length @ 1..=10_485_760, .. }) => Ok(Some(*length as u32)),
+        Some(CharacterLength::IntegerLength { length, .. }) => {
+            Err(SqlError::statement("22023", format!("a length of {length} characters is out of range")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_leads_back_to_its_type() {
+        let all = [
+            SqlType::Boolean,
+            SqlType::SmallInt,
+            SqlType::Integer,
+            SqlType::BigInt,
+            SqlType::Real,
+            SqlType::Double,
+            SqlType::Numeric(12, 2),
+            SqlType::Text,
+            SqlType::Varchar(10),
+            SqlType::Char(3),
+            SqlType::Json,
+            SqlType::Bytea,
+            SqlType::Date,
+            SqlType::Time,
+            SqlType::Timestamp,
+            SqlType::TimestampTz,
+            SqlType::Interval,
+        ];
+        for kind in all {
+            assert_eq!(SqlType::from_arrow(&kind.field("x", true)).unwrap(), kind);
+        }
+    }
+}
