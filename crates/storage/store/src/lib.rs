@@ -17,6 +17,7 @@ pub mod page;
 pub mod pages;
 mod store;
 mod transaction;
+pub mod tree;
 
 pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};

@@ -16,6 +16,8 @@
 //!    In particular `read` of what is an inner node now, and `inner` of what is a leaf, answer [`StoreError::Corrupt`].
 //! 4. What one write latch changed is seen as a whole by every `read` that begins after the latch was given back.
 
+pub mod memory;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
 

@@ -1,3 +1,5 @@
+//! Tests of headers, checksums and the form of extents, against the pictures of the files beside this one.
+
 use super::*;
 
 #[test]

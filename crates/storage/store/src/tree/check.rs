@@ -1,0 +1,223 @@
+//! [`Tree::check`]: walks all of a tree and says what is wrong with it.
+//!
+//! It goes down by what inner nodes say and compares everything on the way: level and tree of each page, order of separators
+//! and keys, both against the bounds that the nodes above give, heads against cells, that fences join without gaps, that
+//! lists of extents make sense. What hangs below a page that is wrong is not looked at; the rest is. Levels only go down, so
+//! the walk ends whatever the pages say.
+//!
+//! It needs a tree that is not being changed; readers may be there.
+
+use super::inner::Inner;
+use super::leaf::{Leaf, head_of};
+use super::node::Node;
+use super::value::{self, Stored};
+use super::{Tree, edit};
+use crate::StoreError;
+use crate::page::{Extent, HEADER_BYTES, PageId};
+use crate::pages::Pages;
+
+/// So many faults are described; more are only counted.
+const FAULTS_MAX: usize = 100;
+
+/// What a tree consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Visited {
+    /// An inner node.
+    Inner(PageId),
+    /// A leaf.
+    Leaf(PageId),
+    /// A long value, or a part of one.
+    Extent(Extent),
+}
+
+/// What a walk found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Inner nodes.
+    pub inners: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Leaves without a cell.
+    pub empty_leaves: u64,
+    /// Cells.
+    pub cells: u64,
+    /// Bytes of keys, whole, and of values in leaves.
+    pub inline_bytes: u64,
+    /// Bytes of leaves that cells, slots and fences take.
+    pub leaf_bytes_used: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Bytes of values in extents.
+    pub extent_bytes: u64,
+    /// Nodes on the way from the root to a leaf, both counted.
+    pub height: u32,
+    /// How often something was wrong.
+    pub faults: u64,
+    /// What was wrong, the first hundred.
+    pub messages: Vec<String>,
+}
+
+impl Report {
+    /// The first fault as an error.
+    pub fn into_result(self, tree: Tree) -> Result<(), StoreError> {
+        match self.messages.first() {
+            None => Ok(()),
+            Some(first) => {
+                Err(StoreError::Corrupt(format!("tree {}: {first} (faults in all: {})", tree.id.0, self.faults).into()))
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// Walks the whole tree; `visit` hears of every page and extent once. Damage stands in the report. No write may happen
+    /// meanwhile. Errors: [`StoreError::Device`] and others that are not damage.
+    pub fn check<P: Pages>(&self, pages: &P, visit: impl FnMut(Visited)) -> Result<Report, StoreError> {
+        let mut walk = Walk { tree: *self, pages, visit, report: Report::default(), border: Vec::new() };
+        walk.inner(self.root, None, &[], &[])?;
+        if walk.report.faults == 0 && !walk.border.is_empty() {
+            walk.fault(self.root, "the last leaf has a high fence");
+        }
+        Ok(walk.report)
+    }
+}
+
+struct Walk<'p, P: Pages, V: FnMut(Visited)> {
+    tree: Tree,
+    pages: &'p P,
+    visit: V,
+    report: Report,
+    /// The high fence of the leaf before.
+    border: Vec<u8>,
+}
+
+impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
+    fn fault(&mut self, page: PageId, what: impl std::fmt::Display) {
+        self.report.faults += 1;
+        if self.report.messages.len() < FAULTS_MAX {
+            self.report.messages.push(format!("page {page}: {what}"));
+        }
+    }
+
+    /// A damaged page is a fault, any other error ends the walk.
+    fn damage<T>(&mut self, page: PageId, result: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(StoreError::Corrupt(what)) => {
+                self.fault(page, what);
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn inner(&mut self, page: PageId, level: Option<u8>, low: &[u8], high: &[u8]) -> Result<(), StoreError> {
+        let mut image = vec![0; self.pages.page_bytes()];
+        let read = self.pages.inner(page, |words| {
+            for (bytes, word) in image.as_chunks_mut().0.iter_mut().zip(words) {
+                *bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
+            }
+        });
+        let Some(()) = self.damage(page, read)? else { return Ok(()) };
+        let Some(node) = Node::of(&image, self.tree.id) else {
+            self.fault(page, "is no inner node of it");
+            return Ok(());
+        };
+        if level.is_some_and(|level| level != node.level) {
+            self.fault(page, format_args!("has level {} where {level:?} is expected", node.level));
+            return Ok(());
+        }
+        if let Some(what) = disorder(&node, &image, self.tree, low, high) {
+            self.fault(page, what);
+            return Ok(());
+        }
+        (self.visit)(Visited::Inner(page));
+        self.report.inners += 1;
+        self.report.height = self.report.height.max(u32::from(node.level) + 1);
+        for (index, child) in node.children.iter().enumerate() {
+            let low = if index == 0 { low } else { node.separator(index - 1) };
+            let high = if index == node.count() { high } else { node.separator(index) };
+            match node.level {
+                1 => self.leaf(*child, low, high)?,
+                level => self.inner(*child, Some(level - 1), low, high)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, page: PageId, low: &[u8], high: &[u8]) -> Result<(), StoreError> {
+        let read = self.pages.read(page);
+        let Some(bytes) = self.damage(page, read)? else { return Ok(()) };
+        let Some(leaf) = Leaf::of(&bytes, self.tree.id) else {
+            self.fault(page, "is no leaf of it");
+            return Ok(());
+        };
+        if leaf.low != low || leaf.high != high {
+            self.fault(page, "its fences are not the separators beside it");
+        }
+        if leaf.low != self.border {
+            self.fault(page, "its low fence is not the high fence of the leaf before");
+        }
+        self.border = leaf.high.to_vec();
+        (self.visit)(Visited::Leaf(page));
+        self.report.leaves += 1;
+        self.report.empty_leaves += u64::from(leaf.count() == 0);
+        match edit::bytes_used(leaf) {
+            Some(bytes) => self.report.leaf_bytes_used += bytes as u64,
+            None => self.fault(page, "its cells make no sense"),
+        }
+        let mut before: Option<Vec<u8>> = None;
+        for index in 0..leaf.count() {
+            let Some(item) = leaf.item(index) else {
+                self.fault(page, format_args!("cell {index} lies outside"));
+                continue;
+            };
+            let key = [item.prefix, item.suffix].concat();
+            if !leaf.covers(&key) || before.as_ref().is_some_and(|before| *before >= key) {
+                self.fault(page, format_args!("the key of cell {index} is out of order"));
+            }
+            if leaf.find(&key) != Some(Ok(index)) || leaf.head(index) != Some(head_of(item.suffix)) {
+                self.fault(page, format_args!("the head of cell {index} is not its key's"));
+            }
+            self.report.cells += 1;
+            self.report.inline_bytes += key.len() as u64;
+            match item.value {
+                Stored::Inline(bytes) => self.report.inline_bytes += bytes.len() as u64,
+                Stored::Large(list) => self.extents(page, index, list),
+            }
+            before = Some(key);
+        }
+        Ok(())
+    }
+
+    fn extents(&mut self, page: PageId, index: usize, list: &[u8]) {
+        let Some(extents) = value::decode(list) else {
+            self.fault(page, format_args!("the extents of cell {index} make no sense"));
+            return;
+        };
+        for extent in extents {
+            self.report.extents += 1;
+            self.report.extent_bytes += u64::from(extent.bytes);
+            (self.visit)(Visited::Extent(extent));
+        }
+    }
+}
+
+/// What is wrong with the order of an inner node, if anything is.
+fn disorder(node: &Node, image: &[u8], tree: Tree, low: &[u8], high: &[u8]) -> Option<String> {
+    let mut before = low;
+    for index in 0..node.count() {
+        let separator = node.separator(index);
+        if separator <= before || (!high.is_empty() && separator >= high) {
+            return Some(format!("separator {index} is out of order"));
+        }
+        before = separator;
+        let inner = Inner::of(image, tree.id)?;
+        let found = inner.position(super::inner::Toward::At(separator));
+        if found != Some(index + 1) {
+            return Some(format!("separator {index} is not found"));
+        }
+    }
+    let slots = HEADER_BYTES + node.count() * 12 + 4;
+    (slots > image.len()).then(|| "its slots do not fit".to_owned())
+}

@@ -1,0 +1,176 @@
+//! Changing a leaf in place: format, insert, overwrite, remove, build from items.
+//!
+//! A change that does not fit in the free bytes between slots and cells answers false and changes nothing; the caller then
+//! builds the leaf anew, or several (see `split`). Bytes of removed cells are won back only by building anew: a leaf keeps no
+//! account of them, because building anew is needed rarely and counts them anyway.
+//!
+//! Invariant: total like the reading of leaves. What makes no sense answers none before anything was changed.
+
+use super::leaf::{COUNT, HEAP, HIGH, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, prefix_between, slots_at};
+use super::value::Stored;
+use crate::TreeId;
+use crate::page::{HEADER_BYTES, Header, Kind, u16_at};
+
+/// Writes an empty leaf over the page.
+pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: &[u8]) {
+    page.fill(0);
+    Header { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
+    put_u16(page, PREFIX, prefix_between(low, high));
+    put_u16(page, LOW, low.len());
+    put_u16(page, HIGH, high.len());
+    page[HEADER_BYTES..HEADER_BYTES + low.len()].copy_from_slice(low);
+    page[HEADER_BYTES + low.len()..HEADER_BYTES + low.len() + high.len()].copy_from_slice(high);
+}
+
+/// Notes the record that changed the leaf.
+pub(super) fn set_lsn(page: &mut [u8], lsn: u64) {
+    page[16..24].copy_from_slice(&lsn.to_le_bytes());
+}
+
+/// Makes the page no leaf, so that a reader that still comes here starts again.
+pub(super) fn invalidate(page: &mut [u8]) {
+    page[4] = 0;
+}
+
+/// Inserts a cell at a slot; false where the free bytes do not suffice. The key is in two parts, behind the leaf's prefix.
+pub(super) fn insert(page: &mut [u8], index: usize, key: (&[u8], &[u8]), value: Stored<'_>) -> Option<bool> {
+    let space = Space::of(page)?;
+    let len = key.0.len() + key.1.len();
+    let cell = 2 + len + value.bytes().len();
+    if index > space.count || space.free()? < cell + SLOT_BYTES {
+        return Some(false);
+    }
+    let offset = space.cells - cell;
+    write_cell(page.get_mut(offset..space.cells)?, key, value);
+    let mut head = [0; 4];
+    key.0.iter().chain(key.1).take(4).zip(&mut head).for_each(|(byte, out)| *out = *byte);
+    let at = space.slots + index * SLOT_BYTES;
+    page.copy_within(at..space.slots + space.count * SLOT_BYTES, at + SLOT_BYTES);
+    let slot = Slot { head: u32::from_be_bytes(head), offset, len };
+    page[at..at + SLOT_BYTES].copy_from_slice(&slot.word().to_le_bytes());
+    put_u16(page, COUNT, space.count + 1);
+    put_u16(page, HEAP, page.len() - offset);
+    Some(true)
+}
+
+/// Gives a cell another value; false where the free bytes do not suffice.
+pub(super) fn overwrite(page: &mut [u8], index: usize, value: Stored<'_>) -> Option<bool> {
+    let space = Space::of(page)?;
+    let at = space.slot(index)?;
+    let slot = Slot::of(crate::page::u64_at(page, at)?);
+    let old = usize::from(u16_at(page, slot.offset)? & !LARGE);
+    let new = value.bytes().len();
+    if new <= old {
+        let cell = page.get_mut(slot.offset..slot.offset + 2 + slot.len + old)?;
+        cell[..2].copy_from_slice(&size_of(value).to_le_bytes());
+        cell[2 + slot.len..2 + slot.len + new].copy_from_slice(value.bytes());
+        return Some(true);
+    }
+    let cell = 2 + slot.len + new;
+    if space.free()? < cell {
+        return Some(false);
+    }
+    let offset = space.cells - cell;
+    page.get(slot.offset..slot.offset + 2 + slot.len)?;
+    page.copy_within(slot.offset + 2..slot.offset + 2 + slot.len, offset + 2);
+    page[offset..offset + 2].copy_from_slice(&size_of(value).to_le_bytes());
+    page[offset + 2 + slot.len..space.cells].copy_from_slice(value.bytes());
+    page[at..at + SLOT_BYTES].copy_from_slice(&Slot { offset, ..slot }.word().to_le_bytes());
+    put_u16(page, HEAP, page.len() - offset);
+    Some(true)
+}
+
+/// Takes a cell out; answers how many are left.
+pub(super) fn remove(page: &mut [u8], index: usize) -> Option<usize> {
+    let space = Space::of(page)?;
+    let at = space.slot(index)?;
+    page.copy_within(at + SLOT_BYTES..space.slots + space.count * SLOT_BYTES, at);
+    put_u16(page, COUNT, space.count - 1);
+    if space.count == 1 {
+        put_u16(page, HEAP, 0);
+    }
+    Some(space.count - 1)
+}
+
+/// Fills a page with a leaf of these items, which are in order and between the fences; none where they do not fit.
+pub(super) fn build<'i>(
+    page: &mut [u8],
+    tree: TreeId,
+    lsn: u64,
+    (low, high): (&[u8], &[u8]),
+    items: impl Iterator<Item = Option<Item<'i>>>,
+) -> Option<()> {
+    format(page, tree, lsn, low, high);
+    let prefix = prefix_between(low, high);
+    for (index, item) in items.enumerate() {
+        let item = item?;
+        insert(page, index, item.key_from(prefix), item.value)?.then_some(())?;
+    }
+    Some(())
+}
+
+/// Whether a leaf's cells find room between other fences.
+pub(super) fn fits_between(leaf: Leaf<'_>, low: &[u8], high: &[u8]) -> Option<bool> {
+    Some(bytes_between(leaf, low, high)? <= leaf.page().len())
+}
+
+/// Bytes that a leaf needs.
+pub(super) fn bytes_used(leaf: Leaf<'_>) -> Option<usize> {
+    bytes_between(leaf, leaf.low, leaf.high)
+}
+
+fn bytes_between(leaf: Leaf<'_>, low: &[u8], high: &[u8]) -> Option<usize> {
+    let prefix = prefix_between(low, high);
+    (0..leaf.count()).try_fold(slots_at(low.len(), high.len()), |bytes, index| {
+        Some(bytes + leaf.item(index)?.cost().checked_sub(prefix)?)
+    })
+}
+
+/// Where things are in a leaf, checked against its size.
+struct Space {
+    count: usize,
+    slots: usize,
+    /// Where cells begin.
+    cells: usize,
+}
+
+impl Space {
+    #[inline]
+    fn of(page: &[u8]) -> Option<Space> {
+        let number = |at: usize| u16_at(page, at).map(usize::from);
+        let (count, slots) = (number(COUNT)?, slots_at(number(LOW)?, number(HIGH)?));
+        let space = Space { count, slots, cells: page.len().checked_sub(number(HEAP)?)? };
+        space.free().map(|_| space)
+    }
+
+    /// Bytes between slots and cells.
+    #[inline]
+    fn free(&self) -> Option<usize> {
+        self.cells.checked_sub(self.slots + self.count * SLOT_BYTES)
+    }
+
+    fn slot(&self, index: usize) -> Option<usize> {
+        (index < self.count).then_some(self.slots + index * SLOT_BYTES)
+    }
+}
+
+fn size_of(value: Stored<'_>) -> u16 {
+    let bytes = value.bytes().len() as u16;
+    if matches!(value, Stored::Large(_)) { bytes | LARGE } else { bytes }
+}
+
+#[inline]
+fn write_cell(cell: &mut [u8], key: (&[u8], &[u8]), value: Stored<'_>) {
+    let (size, rest) = cell.split_at_mut(2);
+    size.copy_from_slice(&size_of(value).to_le_bytes());
+    let (first, rest) = rest.split_at_mut(key.0.len());
+    first.copy_from_slice(key.0);
+    let (second, rest) = rest.split_at_mut(key.1.len());
+    second.copy_from_slice(key.1);
+    rest.copy_from_slice(value.bytes());
+}
+
+#[inline]
+fn put_u16(page: &mut [u8], at: usize, number: usize) {
+    page[at..at + 2].copy_from_slice(&(number as u16).to_le_bytes());
+}

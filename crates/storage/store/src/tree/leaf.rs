@@ -1,0 +1,253 @@
+//! Reading a leaf: where its cells are and which one a key names.
+//!
+//! ```text
+//!    0 header          the page's own; 12 count u16 | 14 prefix u16 | 24 heap u16 | 28 low u16 | 30 high u16
+//!   32 low, high       the fences, as long as 28 and 30 say; filled up to a multiple of 8
+//!      slots           count times: len u16 | offset u16 | head u32, in the order of the keys
+//!      free
+//!      cells           `heap` bytes at the page's end: size u16 | key behind the prefix | value
+//! ```
+//!
+//! Every key that can ever stand here is at least `low` and less than `high`; an empty `high` is no bound. So all share the
+//! first `prefix` bytes of `low`, and cells and slots leave them out. `head` holds the next four bytes of a key as a number
+//! (big-endian, filled with zeros), so that most comparisons do not touch a cell. `size` is the value's length; its highest
+//! bit says that the value is a list of extents.
+//!
+//! Invariant: every function here is total. Whatever the bytes are, it answers something, or none where they make no sense.
+
+use std::cmp::Ordering;
+
+use super::value::Stored;
+use crate::TreeId;
+use crate::page::{HEADER_BYTES, Kind, u16_at, u32_at, u64_at};
+
+/// Where the header has the number of cells.
+pub(super) const COUNT: usize = 12;
+/// Where it has the length of the prefix.
+pub(super) const PREFIX: usize = 14;
+/// Where it has the bytes of cells at the page's end.
+pub(super) const HEAP: usize = 24;
+/// Where it has the length of the low fence.
+pub(super) const LOW: usize = 28;
+/// Where it has the length of the high fence.
+pub(super) const HIGH: usize = 30;
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 8;
+/// In a cell's size: the value is a list of extents.
+pub(super) const LARGE: u16 = 1 << 15;
+
+/// Where the slots begin behind fences of these lengths.
+pub(super) fn slots_at(low: usize, high: usize) -> usize {
+    (HEADER_BYTES + low + high).next_multiple_of(SLOT_BYTES)
+}
+
+/// How many first bytes all keys between two fences share.
+pub(super) fn prefix_between(low: &[u8], high: &[u8]) -> usize {
+    common(low, high)
+}
+
+/// How many first bytes two keys share.
+pub(super) fn common(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+}
+
+/// The first four bytes of what is behind the prefix, as a number that orders like them.
+#[inline]
+pub(super) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk() {
+        Some(first) => u32::from_be_bytes(*first),
+        None => suffix.iter().enumerate().fold(0, |head, (at, byte)| head | u32::from(*byte) << (24 - 8 * at)),
+    }
+}
+
+/// A slot, taken apart.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) head: u32,
+    pub(super) offset: usize,
+    /// Bytes of the key behind the prefix.
+    pub(super) len: usize,
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn of(word: u64) -> Slot {
+        Slot { head: (word >> 32) as u32, offset: usize::from((word >> 16) as u16), len: usize::from(word as u16) }
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.head) << 32 | (self.offset as u64 & 0xffff) << 16 | (self.len as u64 & 0xffff)
+    }
+}
+
+/// One cell with its whole key, in two parts.
+#[derive(Clone, Copy)]
+pub(super) struct Item<'a> {
+    pub(super) prefix: &'a [u8],
+    pub(super) suffix: &'a [u8],
+    pub(super) value: Stored<'a>,
+}
+
+impl Item<'_> {
+    pub(super) fn key_bytes(&self) -> usize {
+        self.prefix.len() + self.suffix.len()
+    }
+
+    /// Bytes of slot and cell in a leaf without a prefix.
+    pub(super) fn cost(&self) -> usize {
+        SLOT_BYTES + 2 + self.key_bytes() + self.value.bytes().len()
+    }
+
+    /// The key's bytes from `from` on, in two parts.
+    pub(super) fn key_from(&self, from: usize) -> (&[u8], &[u8]) {
+        let behind = from.saturating_sub(self.prefix.len()).min(self.suffix.len());
+        (self.prefix.get(from..).unwrap_or_default(), &self.suffix[behind..])
+    }
+}
+
+/// A leaf whose header makes sense.
+#[derive(Clone, Copy)]
+pub(super) struct Leaf<'a> {
+    page: &'a [u8],
+    pub(super) low: &'a [u8],
+    pub(super) high: &'a [u8],
+    slots: &'a [[u8; SLOT_BYTES]],
+    prefix: usize,
+    pub(super) lsn: u64,
+}
+
+impl<'a> Leaf<'a> {
+    /// Looks at the header; none where the page is no leaf of that tree.
+    #[inline]
+    pub(super) fn of(page: &'a [u8], tree: TreeId) -> Option<Leaf<'a>> {
+        let head: &[u8; HEADER_BYTES] = page.first_chunk()?;
+        let number = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+        if head[4] != Kind::Leaf as u8 || head[5] != 0 || u32_at(head, 8)? != tree.0 {
+            return None;
+        }
+        let (low, high) = (number(LOW), number(HIGH));
+        let slots = page.get(slots_at(low, high)..)?.get(..number(COUNT) * SLOT_BYTES)?;
+        let (low, high) = page.get(HEADER_BYTES..HEADER_BYTES + low + high)?.split_at_checked(low)?;
+        let prefix = number(PREFIX);
+        (prefix <= low.len()).then_some(())?;
+        Some(Leaf { page, low, high, slots: slots.as_chunks().0, prefix, lsn: u64_at(head, 16)? })
+    }
+
+    /// Whether a key belongs here if it is anywhere.
+    #[inline]
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
+        self.low <= key && (self.high.is_empty() || key < self.high)
+    }
+
+    /// Whether the greatest key less than `key` belongs here, or what is right before it; empty is no bound.
+    pub(super) fn covers_before(&self, key: &[u8]) -> bool {
+        match key {
+            [] => self.high.is_empty(),
+            _ => self.low < key && (self.high.is_empty() || key <= self.high),
+        }
+    }
+
+    /// Number of cells.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What cells leave out of their keys.
+    #[inline]
+    pub(super) fn prefix(&self) -> &'a [u8] {
+        &self.low[..self.prefix]
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Option<Slot> {
+        self.slots.get(index).map(|slot| Slot::of(u64::from_le_bytes(*slot)))
+    }
+
+    /// The key of a slot behind the prefix.
+    #[inline]
+    fn suffix(&self, slot: Slot) -> Option<&'a [u8]> {
+        self.page.get(slot.offset + 2..slot.offset + 2 + slot.len)
+    }
+
+    /// A cell behind the prefix: key and value.
+    #[inline]
+    pub(super) fn cell(&self, index: usize) -> Option<(&'a [u8], Stored<'a>)> {
+        let slot = self.slot(index)?;
+        let size = u16_at(self.page, slot.offset)?;
+        let (suffix, rest) = self.page.get(slot.offset + 2..)?.split_at_checked(slot.len)?;
+        let value = rest.get(..usize::from(size & !LARGE))?;
+        Some((suffix, if size & LARGE == 0 { Stored::Inline(value) } else { Stored::Large(value) }))
+    }
+
+    /// A cell with its whole key.
+    pub(super) fn item(&self, index: usize) -> Option<Item<'a>> {
+        let (suffix, value) = self.cell(index)?;
+        Some(Item { prefix: self.prefix(), suffix, value })
+    }
+
+    /// The slot of a key that the fences cover, or the one where it would be inserted.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<Result<usize, usize>> {
+        let suffix = key.get(self.prefix..)?;
+        let head = head_of(suffix);
+        let first = self.first_head(head);
+        let Some(slot) = self.slot(first).filter(|slot| slot.head == head) else { return Some(Err(first)) };
+        match self.compare(slot, suffix)? {
+            Ordering::Equal => return Some(Ok(first)),
+            Ordering::Greater => return Some(Err(first)),
+            Ordering::Less => {}
+        }
+        let (mut from, mut to) = (first + 1, self.count());
+        while from < to {
+            let middle = from.midpoint(to);
+            let slot = self.slot(middle)?;
+            match slot.head.cmp(&head).then_with(|| self.compare(slot, suffix).unwrap_or(Ordering::Equal)) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Some(Ok(middle)),
+            }
+        }
+        Some(Err(from))
+    }
+
+    /// How many cells have a key less than any key, whether the fences cover it or not.
+    pub(super) fn rank(&self, key: &[u8]) -> Option<usize> {
+        if key <= self.low {
+            return Some(0);
+        }
+        if !self.covers(key) {
+            return Some(self.count());
+        }
+        self.find(key).map(|found| match found {
+            Ok(at) | Err(at) => at,
+        })
+    }
+
+    /// The first slot whose head is not less.
+    #[inline]
+    fn first_head(&self, head: u32) -> usize {
+        self.slots.partition_point(|slot| ((u64::from_le_bytes(*slot) >> 32) as u32) < head)
+    }
+
+    /// A slot's key against another with the same head.
+    #[inline]
+    fn compare(&self, slot: Slot, suffix: &[u8]) -> Option<Ordering> {
+        // With equal heads the shorter is a prefix of the longer unless both reach beyond the head.
+        if slot.len <= 4 || suffix.len() <= 4 {
+            return Some(slot.len.cmp(&suffix.len()));
+        }
+        Some(self.suffix(slot)?.get(4..)?.cmp(&suffix[4..]))
+    }
+
+    /// The head of a cell.
+    pub(super) fn head(&self, index: usize) -> Option<u32> {
+        self.slot(index).map(|slot| slot.head)
+    }
+
+    /// The whole page.
+    pub(super) fn page(&self) -> &'a [u8] {
+        self.page
+    }
+}

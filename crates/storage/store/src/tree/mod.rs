@@ -1,0 +1,90 @@
+//! Ordered trees of keys and values in pages: a B+tree with one writer and many readers.
+//!
+//! ```text
+//!                    root (always an inner node, always the same page)
+//!                 /            |            \
+//!            inner           inner          inner       images of words, read without latches (inner, node)
+//!           /  |  \          /  \           /   \
+//!        leaf leaf leaf   leaf  leaf     leaf  leaf     slots and cells under latches (leaf, edit)
+//!                           |
+//!                        extents                        long values, beside the tree (value)
+//! ```
+//!
+//! - `read`: descents, get, blocks of a leaf for cursors.   - `write`: the writer with its finger.
+//! - `split`: leaves and inner nodes that became too full.  - `shrink`: leaves that became empty, collapse, drop.
+//! - `check`: walks all of a tree and says what is wrong.
+//!
+//! Invariants:
+//!
+//! 1. A tree is named by its root page and its id, and both never change: the root is an inner node from the beginning, if
+//!    only over one leaf; when it is too full its halves become new pages below it. Nobody has to be told of a new root.
+//! 2. All leaves have level 0, an inner node's children one level less than it. Fences of the leaves join without gaps, from
+//!    nothing to infinity.
+//! 3. One thread changes a tree at a time. After each single step of a change (one image put in place, one latch given back)
+//!    a descent from the root finds the right leaf for every key, or a leaf whose latch the writer holds.
+//! 4. A leaf that is unlinked is made no leaf under its latch before its page is freed. So a leaf that has the tree's id and
+//!    covers a key is the leaf of that key.
+//!
+//! What it does not do: it knows no transactions and no old versions (whoever writes is handed each old cell before it is
+//! replaced), writes no journal, and does not merge leaves that are not empty.
+
+mod check;
+mod edit;
+mod inner;
+mod leaf;
+mod node;
+mod read;
+mod shrink;
+mod split;
+#[cfg(test)]
+mod tests;
+mod value;
+mod write;
+
+pub use crate::Direction;
+pub use check::{Report, Visited};
+pub use read::LeafBlock;
+pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
+pub use write::Writer;
+
+use crate::page::PageId;
+use crate::pages::Pages;
+use crate::{Lsn, StoreError, TreeId};
+
+/// A tree: where its root is and the id that all its pages have. Both stay the same while it lives, so this can be copied
+/// and kept anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tree {
+    /// The page of the root.
+    pub root: PageId,
+    /// In the header of every page.
+    pub id: TreeId,
+}
+
+impl Tree {
+    /// Makes an empty tree of two pages. The writer only. Errors: [`StoreError::Full`].
+    pub fn create<P: Pages>(pages: &P, id: TreeId, at: Lsn) -> Result<Tree, StoreError> {
+        let (leaf, mut page) = pages.create_leaf()?;
+        edit::format(&mut page, id, at.0, &[], &[]);
+        drop(page);
+        let mut image = vec![0; pages.page_bytes()];
+        node::Node::over(1, leaf).write(0..0, &mut image, id, at.0);
+        match pages.create_inner(&image) {
+            Ok(root) => Ok(Tree { root, id }),
+            Err(error) => {
+                pages.free(leaf);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to change it. The caller sees to it that there is one writer of a tree at a time.
+    pub fn writer<P: Pages>(self, pages: &P) -> Writer<'_, P> {
+        Writer::new(self, pages)
+    }
+
+    /// Damage at a page of this tree.
+    fn corrupt(&self, page: PageId, what: &str) -> StoreError {
+        StoreError::Corrupt(format!("tree {}, page {page}: {what}", self.id.0).into())
+    }
+}

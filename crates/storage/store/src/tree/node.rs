@@ -1,0 +1,194 @@
+//! Changing inner nodes: images are edited or made anew, and then put in place whole.
+//!
+//! The common change, one more separator that shares the node's prefix, edits a copy of the image. All else takes the node
+//! apart ([`Node`]) and makes one or several images of it. A node that is too full is cut in the middle of its bytes, or
+//! before its last separator where the new one is the last, so that ascending keys leave full nodes.
+//!
+//! Invariant: total like the reading of inner nodes; none where the old image makes no sense.
+
+use std::ops::Range;
+
+use super::inner::Inner;
+use super::leaf::{Slot, common, head_of};
+use crate::TreeId;
+use crate::page::{HEADER_BYTES, Header, Kind, PageId, u16_at};
+
+const COUNT: usize = 12;
+const PREFIX: usize = 14;
+const HEAP: usize = 24;
+
+/// A separator and the child right of it.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) separator: Vec<u8>,
+    pub(super) child: PageId,
+}
+
+/// An inner node taken apart.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    pub(super) level: u8,
+    /// One more than separators.
+    pub(super) children: Vec<PageId>,
+    /// The separators' bytes, whole, one after the other.
+    bytes: Vec<u8>,
+    /// Where each separator ends.
+    ends: Vec<usize>,
+}
+
+impl Node {
+    /// With one child and no separator.
+    pub(super) fn over(level: u8, child: PageId) -> Node {
+        Node { level, children: vec![child], ..Node::default() }
+    }
+
+    /// Takes an image apart; none where it makes no sense.
+    pub(super) fn of(image: &[u8], tree: TreeId) -> Option<Node> {
+        let inner = Inner::of(image, tree)?;
+        let mut node = Node { level: inner.level, ..Node::default() };
+        node.children = (0..=inner.count).map(|at| inner.child(at)).collect::<Option<_>>()?;
+        for index in 0..inner.count {
+            inner.prefix_into(&mut node.bytes)?;
+            inner.suffix_into(index, &mut node.bytes)?;
+            node.ends.push(node.bytes.len());
+        }
+        Some(node)
+    }
+
+    /// Number of separators.
+    pub(super) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One of them.
+    pub(super) fn separator(&self, index: usize) -> &[u8] {
+        let from = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[from..self.ends[index]]
+    }
+
+    /// Inserts pairs right of a child.
+    pub(super) fn insert(&mut self, child: usize, pairs: &[Pair]) {
+        let at = if child == 0 { 0 } else { self.ends[child - 1] };
+        let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.separator.iter().copied()).collect();
+        self.ends[child..].iter_mut().for_each(|end| *end += bytes.len());
+        let ends = pairs.iter().scan(at, |end, pair| {
+            *end += pair.separator.len();
+            Some(*end)
+        });
+        self.ends.splice(child..child, ends.collect::<Vec<_>>());
+        self.bytes.splice(at..at, bytes);
+        self.children.splice(child + 1..child + 1, pairs.iter().map(|pair| pair.child));
+    }
+
+    /// Takes a child out, and one of the separators beside it.
+    pub(super) fn remove(&mut self, child: usize, separator: usize) {
+        self.children.remove(child);
+        let from = if separator == 0 { 0 } else { self.ends[separator - 1] };
+        let bytes = self.ends.remove(separator) - from;
+        self.bytes.drain(from..from + bytes);
+        self.ends[separator..].iter_mut().for_each(|end| *end -= bytes);
+    }
+
+    /// What the separators of a range share.
+    fn prefix(&self, range: &Range<usize>) -> usize {
+        if range.is_empty() { 0 } else { common(self.separator(range.start), self.separator(range.end - 1)) }
+    }
+
+    /// Bytes of a node with the separators of a range.
+    fn image_bytes(&self, range: &Range<usize>) -> usize {
+        let prefix = self.prefix(range);
+        let tails = range.clone().map(|at| self.separator(at).len().saturating_sub(prefix + 4)).sum::<usize>();
+        HEADER_BYTES + range.len() * 12 + 4 + prefix + tails
+    }
+
+    /// The ranges of separators of the nodes that this one has to become; the separators in between go up.
+    pub(super) fn parts(&self, page_bytes: usize, appended: bool) -> Vec<Range<usize>> {
+        let mut parts = Vec::new();
+        self.divide(0..self.count(), page_bytes, appended, &mut parts);
+        parts
+    }
+
+    fn divide(&self, range: Range<usize>, page_bytes: usize, appended: bool, parts: &mut Vec<Range<usize>>) {
+        // Three separators fit in any page, however long; see PAGE_BYTES_MIN.
+        if range.len() <= 3 || self.image_bytes(&range) <= page_bytes {
+            parts.push(range);
+            return;
+        }
+        let cost = |at: usize| 12 + self.separator(at).len();
+        let half = range.clone().map(cost).sum::<usize>() / 2;
+        let mut sum = 0;
+        let middle = range.clone().find(|at| {
+            sum += cost(*at);
+            sum >= half
+        });
+        let up = if appended { range.end - 2 } else { middle.unwrap_or(range.start) };
+        let up = up.clamp(range.start + 1, range.end - 2);
+        self.divide(range.start..up, page_bytes, appended, parts);
+        self.divide(up + 1..range.end, page_bytes, appended, parts);
+    }
+
+    /// Writes the image of a node with the separators of a range and the children beside them.
+    pub(super) fn write(&self, range: Range<usize>, image: &mut [u8], tree: TreeId, lsn: u64) {
+        image.fill(0);
+        Header { kind: Kind::Inner, level: self.level, flags: 0, tree: tree.0, lsn }.put(image);
+        let prefix = self.prefix(&range);
+        let mut heap = image.len() - prefix;
+        if let Some(first) = range.clone().next() {
+            image[heap..].copy_from_slice(&self.separator(first)[..prefix]);
+        }
+        let children = HEADER_BYTES + range.len() * 8;
+        for (index, at) in range.clone().enumerate() {
+            let suffix = &self.separator(at)[prefix..];
+            let tail = suffix.get(4..).unwrap_or_default();
+            heap -= tail.len();
+            image[heap..heap + tail.len()].copy_from_slice(tail);
+            put_slot(image, index, suffix, heap);
+        }
+        for (index, child) in self.children[range.start..=range.end].iter().enumerate() {
+            image[children + index * 4..][..4].copy_from_slice(&child.0.to_le_bytes());
+        }
+        put_u16(image, COUNT, range.len());
+        put_u16(image, PREFIX, prefix);
+        put_u16(image, HEAP, image.len() - heap);
+    }
+}
+
+/// Inserts a pair right of a child into an image in place; false where that needs the node taken apart.
+pub(super) fn insert(image: &mut [u8], tree: TreeId, lsn: u64, child: usize, pair: &Pair) -> Option<bool> {
+    let inner = Inner::of(&*image, tree)?;
+    let (count, heap) = (inner.count, image.len().checked_sub(usize::from(u16_at(image, HEAP)?))?);
+    let prefix = usize::from(u16_at(image, PREFIX)?);
+    (child <= count).then_some(())?;
+    // With one separator the prefix is all of it, so the second one takes the node apart.
+    if count == 0 || !pair.separator.starts_with(&image[image.len() - prefix..]) {
+        return Some(false);
+    }
+    let suffix = &pair.separator[prefix..];
+    let tail = suffix.get(4..).unwrap_or_default();
+    let children = HEADER_BYTES + count * 8;
+    if children + 8 + (count + 2) * 4 + tail.len() > heap {
+        return Some(false);
+    }
+    let heap = heap - tail.len();
+    image[heap..heap + tail.len()].copy_from_slice(tail);
+    let (next, end) = (children + (child + 1) * 4, children + (count + 1) * 4);
+    image.copy_within(next..end, next + 12);
+    image.copy_within(children..next, children + 8);
+    image[next + 8..next + 12].copy_from_slice(&pair.child.0.to_le_bytes());
+    image.copy_within(HEADER_BYTES + child * 8..children, HEADER_BYTES + (child + 1) * 8);
+    put_slot(image, child, suffix, heap);
+    put_u16(image, COUNT, count + 1);
+    put_u16(image, HEAP, image.len() - heap);
+    image[16..24].copy_from_slice(&lsn.to_le_bytes());
+    Some(true)
+}
+
+fn put_slot(image: &mut [u8], index: usize, suffix: &[u8], tail_at: usize) {
+    let offset = if suffix.len() > 4 { tail_at } else { 0 };
+    let slot = Slot { head: head_of(suffix), offset, len: suffix.len() };
+    image[HEADER_BYTES + index * 8..][..8].copy_from_slice(&slot.word().to_le_bytes());
+}
+
+fn put_u16(image: &mut [u8], at: usize, number: usize) {
+    image[at..at + 2].copy_from_slice(&(number as u16).to_le_bytes());
+}

@@ -1,0 +1,279 @@
+//! Reading: descending without latches, looking in one latched leaf, starting again where the writer came in between.
+//!
+//! The writer may split, move and free nodes while a reader descends, and a page may belong to another tree by the time the
+//! reader comes to it. What decides is the leaf: under its latch its tree, kind and fences say whether it is the one. A leaf
+//! that was unlinked is no leaf any more before its page is free, so a leaf that fits is always the current one.
+//!
+//! Between two states of the tree there is none in which a descent from the root cannot succeed. So a reader that fails at
+//! the same page again and again has met damage, not the writer.
+
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::inner::{Inner, Toward};
+use super::leaf::Leaf;
+use super::value::{Cell, Stored};
+use super::{Direction, Tree};
+use crate::page::PageId;
+use crate::pages::Pages;
+use crate::{Lsn, StoreError};
+
+/// So often may the same page disappoint in a row before it counts as damaged.
+const SAME_PAGE_MAX: u32 = 24;
+/// So often a read starts again at most.
+const RESTARTS_MAX: u32 = 1 << 16;
+
+/// Why a descent ended without the leaf.
+pub(super) struct Fault {
+    pub(super) page: PageId,
+    pub(super) error: Option<StoreError>,
+}
+
+/// Counts how often a read started again.
+pub(super) struct Restarts {
+    all: u32,
+    same: u32,
+    page: Option<PageId>,
+}
+
+impl Restarts {
+    pub(super) fn new() -> Restarts {
+        Restarts { all: 0, same: 0, page: None }
+    }
+
+    /// Waits a little before the next try. Errors: what the fault says, where it is no passing one.
+    fn again(&mut self, tree: Tree, fault: Fault) -> Result<(), StoreError> {
+        if let Some(error) = &fault.error
+            && !matches!(error, StoreError::Corrupt(_))
+        {
+            return Err(error.clone());
+        }
+        self.all += 1;
+        self.same = if self.page == Some(fault.page) { self.same + 1 } else { 0 };
+        self.page = Some(fault.page);
+        if self.same >= SAME_PAGE_MAX || self.all >= RESTARTS_MAX {
+            return Err(fault.error.unwrap_or_else(|| tree.corrupt(fault.page, "does not fit where it hangs")));
+        }
+        match self.same {
+            0..4 => std::hint::spin_loop(),
+            4..12 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(100)),
+        }
+        Ok(())
+    }
+}
+
+/// What one leaf has of a range, copied out.
+#[derive(Clone, Debug)]
+pub struct LeafBlock {
+    bytes: Bytes,
+    entries: Vec<Entry>,
+    /// The leaf's low fence: no key of it is less; empty is no bound.
+    pub low: Bytes,
+    /// The leaf's high fence: every key of it is less; empty is no bound.
+    pub high: Bytes,
+    /// Position of the last record that changed the leaf.
+    pub lsn: Lsn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u32,
+    value: u32,
+    end: u32,
+    large: bool,
+}
+
+impl LeafBlock {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key of an entry. Panics at [`len`](LeafBlock::len).
+    pub fn key(&self, index: usize) -> &[u8] {
+        let entry = self.entries[index];
+        &self.bytes[entry.key as usize..entry.value as usize]
+    }
+
+    /// The same without a copy of its bytes.
+    pub fn key_bytes(&self, index: usize) -> Bytes {
+        let entry = self.entries[index];
+        self.bytes.slice(entry.key as usize..entry.value as usize)
+    }
+
+    /// The value of an entry as the cell had it. Panics at [`len`](LeafBlock::len).
+    pub fn stored(&self, index: usize) -> Stored<'_> {
+        let entry = self.entries[index];
+        let bytes = &self.bytes[entry.value as usize..entry.end as usize];
+        if entry.large { Stored::Large(bytes) } else { Stored::Inline(bytes) }
+    }
+
+    /// The value of an entry; an inline one shares the block's bytes. Errors: [`StoreError::Corrupt`] for a list of extents
+    /// that makes no sense.
+    pub fn cell(&self, index: usize) -> Result<Cell, StoreError> {
+        let entry = self.entries[index];
+        if !entry.large {
+            return Ok(Cell::Inline(self.bytes.slice(entry.value as usize..entry.end as usize)));
+        }
+        let cell = self.stored(index).to_cell();
+        cell.ok_or_else(|| StoreError::Corrupt("a cell's list of extents makes no sense".into()))
+    }
+
+    fn of(leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
+        let begin = leaf.rank(from)?;
+        let end = if to.is_empty() { leaf.count() } else { leaf.rank(to)? };
+        let prefix = leaf.prefix();
+        let mut bytes = Vec::with_capacity(if end.saturating_sub(begin) > 8 { leaf.page().len() } else { 256 });
+        let mut entries = Vec::with_capacity(end.saturating_sub(begin));
+        for at in begin..end {
+            let (suffix, value) = leaf.cell(at)?;
+            let key = bytes.len() as u32;
+            bytes.extend_from_slice(prefix);
+            bytes.extend_from_slice(suffix);
+            let middle = bytes.len() as u32;
+            bytes.extend_from_slice(value.bytes());
+            // Cells of a damaged leaf may overlap; the sum is bounded by slots times 64 KiB.
+            let end = u32::try_from(bytes.len()).ok()?;
+            entries.push(Entry { key, value: middle, end, large: matches!(value, Stored::Large(_)) });
+        }
+        let at = bytes.len();
+        bytes.extend_from_slice(leaf.low);
+        bytes.extend_from_slice(leaf.high);
+        let bytes = Bytes::from(bytes);
+        let (low, high) = (bytes.slice(at..at + leaf.low.len()), bytes.slice(at + leaf.low.len()..));
+        Some(LeafBlock { bytes, entries, low, high, lsn: Lsn(leaf.lsn) })
+    }
+}
+
+impl Tree {
+    /// The value of a key, copied out of its leaf, with the position of the last record that changed that leaf. Any thread.
+    /// Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
+    pub fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Result<(Option<Cell>, Lsn), StoreError> {
+        let (cell, lsn) = self.get_with(pages, key, |stored, lsn| (stored.map(Stored::to_cell), lsn))?;
+        match cell {
+            Some(None) => Err(StoreError::Corrupt(format!("tree {}: a cell makes no sense", self.id.0).into())),
+            Some(cell) => Ok((cell, lsn)),
+            None => Ok((None, lsn)),
+        }
+    }
+
+    /// The same without a copy: `look` sees the value where it is, while the leaf is latched, so it must be quick.
+    pub fn get_with<P: Pages, R>(
+        &self,
+        pages: &P,
+        key: &[u8],
+        look: impl FnOnce(Option<Stored<'_>>, Lsn) -> R,
+    ) -> Result<R, StoreError> {
+        let mut look = Some(look);
+        self.visit(
+            pages,
+            Toward::At(key),
+            |leaf| leaf.covers(key),
+            |leaf| {
+                let found = match leaf.find(key)? {
+                    Ok(index) => Some(leaf.cell(index)?.1),
+                    Err(_) => None,
+                };
+                Some(look.take()?(found, Lsn(leaf.lsn)))
+            },
+        )
+    }
+
+    /// What one leaf has of the keys from `from` (inclusive) to `to` (exclusive; empty is no bound): the leaf with the least
+    /// of them going forward, with the greatest going backward. Any thread.
+    ///
+    /// The next block forward begins at `high` unless that is empty or not less than `to`; the next one backward ends at
+    /// `low` unless that is empty or not greater than `from`. Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
+    pub fn leaf_block<P: Pages>(
+        &self,
+        pages: &P,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+    ) -> Result<LeafBlock, StoreError> {
+        let copy = |leaf: Leaf<'_>| LeafBlock::of(leaf, from, to);
+        match direction {
+            Direction::Forward => self.visit(pages, Toward::At(from), |leaf| leaf.covers(from), copy),
+            Direction::Backward => {
+                let toward = if to.is_empty() { Toward::Last } else { Toward::Before(to) };
+                self.visit(pages, toward, |leaf| leaf.covers_before(to), copy)
+            }
+        }
+    }
+
+    /// Goes to a leaf and looks at it under its latch.
+    fn visit<P: Pages, R>(
+        &self,
+        pages: &P,
+        toward: Toward<'_>,
+        fits: impl Fn(Leaf<'_>) -> bool,
+        mut look: impl FnMut(Leaf<'_>) -> Option<R>,
+    ) -> Result<R, StoreError> {
+        let mut restarts = Restarts::new();
+        loop {
+            let fault = match self.descend(pages, toward, |_, _| ()) {
+                Err(fault) => fault,
+                Ok(page) => match pages.read(page) {
+                    Err(error) => Fault { page, error: Some(error) },
+                    Ok(bytes) => match Leaf::of(&bytes, self.id) {
+                        Some(leaf) if fits(leaf) => {
+                            return look(leaf).ok_or_else(|| self.corrupt(page, "its cells make no sense"));
+                        }
+                        _ => Fault { page, error: None },
+                    },
+                },
+            };
+            restarts.again(*self, fault)?;
+        }
+    }
+
+    /// Goes down to a leaf; `note` hears of every inner node and which child was taken.
+    #[inline]
+    pub(super) fn descend<P: Pages>(
+        &self,
+        pages: &P,
+        toward: Toward<'_>,
+        note: impl FnMut(PageId, usize),
+    ) -> Result<PageId, Fault> {
+        self.descend_from(pages, (self.root, None), toward, note)
+    }
+
+    /// The same from an inner node on, whose level may be known.
+    #[inline]
+    pub(super) fn descend_from<P: Pages>(
+        &self,
+        pages: &P,
+        (mut page, mut expected): (PageId, Option<u8>),
+        toward: Toward<'_>,
+        mut note: impl FnMut(PageId, usize),
+    ) -> Result<PageId, Fault> {
+        loop {
+            let step = pages.inner(page, |words| {
+                let inner = Inner::of(words, self.id)?;
+                if expected.is_some_and(|level| level != inner.level) {
+                    return None;
+                }
+                let index = inner.position(toward)?;
+                Some((inner.child(index)?, index, inner.level))
+            });
+            let (child, index, level) = match step {
+                Ok(Some(step)) => step,
+                Ok(None) => return Err(Fault { page, error: None }),
+                Err(error) => return Err(Fault { page, error: Some(error) }),
+            };
+            note(page, index);
+            if level == 1 {
+                return Ok(child);
+            }
+            (page, expected) = (child, Some(level - 1));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What is done when a change does not fit in a leaf's free bytes: building the leaf anew, or cutting it into several.
+//!
+//! ```text
+//!   1 the new right leaves are made and filled                     (nobody knows them)
+//!   2 the parent gets their separators; if it is too full, its right parts are new nodes and *its* parent goes first
+//!   3 the old leaf is built anew with what is left of the cut      (its latch was held all the time)
+//! ```
+//!
+//! A reader that comes to the old leaf for a key that went right waits for the latch, sees by the fences that it is wrong and
+//! starts again from the root, where step 2 is already done.
+//!
+//! Where it is cut: in the middle of the bytes, or near it where the separator is shorter; behind a new last key of the whole
+//! tree, so that ascending keys leave full leaves; and at the new key where the last insertions stood right behind one
+//! another, so that ascending runs inside a tree do as well. Keys and values differ in length, so a cut may have to be
+//! followed by another one; one cell alone always fits (`inline_bytes_max`).
+
+use std::ops::Range;
+
+use super::edit;
+use super::leaf::{Item, Leaf, common, prefix_between, slots_at};
+use super::node::{self, Node, Pair};
+use super::write::{Change, Writer};
+use crate::StoreError;
+use crate::page::PageId;
+use crate::pages::Pages;
+
+/// So many insertions right behind one another are a run.
+const RUN_MIN: u32 = 8;
+
+/// The cells of a leaf with a change applied.
+#[derive(Clone, Copy)]
+struct Items<'a> {
+    leaf: Leaf<'a>,
+    change: Change<'a>,
+}
+
+impl<'a> Items<'a> {
+    fn len(&self) -> usize {
+        self.leaf.count() + usize::from(self.change.at.is_err())
+    }
+
+    fn get(&self, index: usize) -> Option<Item<'a>> {
+        let new = Item { prefix: &[], suffix: self.change.key, value: self.change.value };
+        match self.change.at {
+            Ok(at) | Err(at) if index == at => Some(new),
+            Err(at) if index > at => self.leaf.item(index - 1),
+            _ => self.leaf.item(index),
+        }
+    }
+
+    /// The shortest key that is greater than the item before `at` and not greater than the one at it.
+    fn separator(&self, at: usize) -> Option<Vec<u8>> {
+        let (left, right) = (self.get(at.checked_sub(1)?)?, self.get(at)?);
+        let (left, mut right) = (whole(left), whole(right));
+        // They are in order and differ, unless the leaf is damaged.
+        right.truncate(common(&left, &right) + 1);
+        (left < right).then_some(right)
+    }
+}
+
+fn whole(item: Item<'_>) -> Vec<u8> {
+    [item.prefix, item.suffix].concat()
+}
+
+/// Where to cut first.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Middle,
+    Before(usize),
+}
+
+/// Plans the leaves that items become.
+struct Plan<'a> {
+    items: Items<'a>,
+    /// Sum of the costs of all items before each.
+    sums: Vec<usize>,
+    page_bytes: usize,
+    /// The first item of each leaf but the first, with the separator before it.
+    cuts: Vec<(usize, Vec<u8>)>,
+}
+
+impl<'a> Plan<'a> {
+    /// None where the old leaf makes no sense.
+    fn of(items: Items<'a>, page_bytes: usize, place: Place) -> Option<Plan<'a>> {
+        let mut sums = Vec::with_capacity(items.len() + 1);
+        sums.push(0);
+        for index in 0..items.len() {
+            sums.push(sums[index] + items.get(index)?.cost());
+        }
+        let mut plan = Plan { items, sums, page_bytes, cuts: Vec::new() };
+        plan.divide(0..items.len(), items.leaf.low, items.leaf.high, place)?;
+        Some(plan)
+    }
+
+    fn divide(&mut self, range: Range<usize>, low: &[u8], high: &[u8], place: Place) -> Option<()> {
+        let prefix = prefix_between(low, high);
+        let cells = (self.sums[range.end] - self.sums[range.start]).checked_sub(prefix * range.len())?;
+        if slots_at(low.len(), high.len()) + cells <= self.page_bytes {
+            return Some(());
+        }
+        // One item that does not fit in a leaf of its own was never put here.
+        (range.len() > 1).then_some(())?;
+        let cut = match place {
+            Place::Before(at) => at.clamp(range.start + 1, range.end - 1),
+            Place::Middle => self.middle(&range)?,
+        };
+        let separator = self.items.separator(cut)?;
+        self.divide(range.start..cut, low, &separator, Place::Middle)?;
+        let at = self.cuts.len();
+        self.divide(cut..range.end, &separator, high, Place::Middle)?;
+        self.cuts.insert(at, (cut, separator));
+        Some(())
+    }
+
+    /// The cut near the middle of the bytes with the shortest separator.
+    fn middle(&self, range: &Range<usize>) -> Option<usize> {
+        let (first, last) = (self.sums[range.start], self.sums[range.end]);
+        let at = |part: usize| {
+            let bytes = first + (last - first) * part / 16;
+            self.sums.partition_point(|sum| *sum < bytes).clamp(range.start + 1, range.end - 1)
+        };
+        let (from, middle, to) = (at(7), at(8), at(9));
+        let mut best = (self.shared(middle)?, middle);
+        for cut in from..=to {
+            let shared = self.shared(cut)?;
+            if shared < best.0 {
+                best = (shared, cut);
+            }
+        }
+        Some(best.1)
+    }
+
+    /// How many first bytes the items on both sides of a cut share behind the leaf's prefix, or a little less.
+    fn shared(&self, cut: usize) -> Option<usize> {
+        let prefix = self.items.leaf.prefix().len();
+        let (left, right) = (self.items.get(cut - 1)?, self.items.get(cut)?);
+        let (left, right) = (left.key_from(prefix), right.key_from(prefix));
+        Some(if left.0.len() == right.0.len() { common(left.1, right.1) } else { 0 })
+    }
+}
+
+impl<P: Pages> Writer<'_, P> {
+    /// Applies a change that did not fit in the free bytes of a leaf, which is latched.
+    pub(super) fn rebuild(
+        &mut self,
+        page: PageId,
+        mut bytes: P::Write<'_>,
+        path: &[(PageId, usize)],
+        change: Change<'_>,
+    ) -> Result<(), StoreError> {
+        let tree = self.tree;
+        let damaged = || tree.corrupt(page, "its cells make no sense");
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.extend_from_slice(&bytes);
+        let items = Items { leaf: Leaf::of(&scratch, tree.id).ok_or_else(damaged)?, change };
+        let plan = Plan::of(items, scratch.len(), self.place(items)).ok_or_else(damaged)?;
+        let fences = |part: usize| {
+            let low = if part == 0 { items.leaf.low } else { &plan.cuts[part - 1].1 };
+            (low, plan.cuts.get(part).map_or(items.leaf.high, |cut| &cut.1))
+        };
+        let part = |part: usize| {
+            let from = if part == 0 { 0 } else { plan.cuts[part - 1].0 };
+            (from..plan.cuts.get(part).map_or(items.len(), |cut| cut.0)).map(|at| items.get(at))
+        };
+        let mut pairs = Vec::with_capacity(plan.cuts.len());
+        let done = (1..=plan.cuts.len()).try_for_each(|right| {
+            let (child, mut bytes) = self.pages.create_leaf()?;
+            pairs.push(Pair { separator: fences(right).0.to_vec(), child });
+            edit::build(&mut bytes, tree.id, change.lsn, fences(right), part(right)).ok_or_else(damaged)
+        });
+        let last = items.leaf.high.is_empty();
+        let done = match done {
+            Ok(()) if !pairs.is_empty() => self.hang(path, &pairs, last, change.lsn),
+            done => done,
+        };
+        if let Err(error) = done {
+            self.give_back(&pairs);
+            return Err(error);
+        }
+        edit::build(&mut bytes, tree.id, change.lsn, fences(0), part(0)).ok_or_else(damaged)?;
+        self.follow_run(page, &plan, &pairs);
+        self.scratch = scratch;
+        Ok(())
+    }
+
+    /// Where a leaf that is too full is best cut.
+    fn place(&self, items: Items<'_>) -> Place {
+        let Err(at) = items.change.at else { return Place::Middle };
+        let last = at + 1 == items.len();
+        match last {
+            true if items.leaf.high.is_empty() || self.run.length >= RUN_MIN => Place::Before(at),
+            // The new key stays left, where the next of the run will come.
+            false if self.run.length >= RUN_MIN => Place::Before(at + 1),
+            _ => Place::Middle,
+        }
+    }
+
+    /// Notes where the last insertion stands after a cut, so that a run goes on.
+    fn follow_run(&mut self, page: PageId, plan: &Plan<'_>, pairs: &[Pair]) {
+        let Err(at) = plan.items.change.at else { return };
+        let right = plan.cuts.partition_point(|cut| cut.0 <= at);
+        let (leaf, from) = if right == 0 { (page, 0) } else { (pairs[right - 1].child, plan.cuts[right - 1].0) };
+        (self.run.leaf, self.run.index) = (leaf, at - from);
+    }
+
+    /// Inserts pairs right of the child that a path ends with, from the parent upward as far as nodes are too full. `last`
+    /// says that the path leads to the tree's last leaf.
+    fn hang(&mut self, path: &[(PageId, usize)], pairs: &[Pair], last: bool, lsn: u64) -> Result<(), StoreError> {
+        let tree = self.tree;
+        let Some((&(page, child), above)) = path.split_last() else {
+            return Err(tree.corrupt(tree.root, "has no way down"));
+        };
+        let damaged = || tree.corrupt(page, "does not fit where it hangs");
+        let mut image = self.image(page)?;
+        if let [pair] = pairs
+            && node::insert(&mut image, tree.id, lsn, child, pair).ok_or_else(damaged)?
+        {
+            return self.replace(page, &image);
+        }
+        let mut node = Node::of(&image, tree.id).ok_or_else(damaged)?;
+        (child <= node.count()).then_some(()).ok_or_else(damaged)?;
+        let appended = last && child == node.count();
+        node.insert(child, pairs);
+        let parts = node.parts(image.len(), appended);
+        let mut made: Vec<Pair> = Vec::new();
+        let done = self.make_nodes(&node, &parts, above.is_empty(), lsn, &mut made).and_then(|()| {
+            let first = parts.first().cloned().unwrap_or_default();
+            if made.is_empty() {
+                node.write(first, &mut image, tree.id, lsn);
+                return self.replace(page, &image);
+            }
+            if above.is_empty() {
+                // The root stays where it is: its parts are all new nodes below it.
+                let mut root = Node::over(node.level + 1, made[0].child);
+                root.insert(0, &made[1..]);
+                root.write(0..root.count(), &mut image, tree.id, lsn);
+                return self.replace(page, &image);
+            }
+            self.hang(above, &made, last, lsn)?;
+            node.write(first, &mut image, tree.id, lsn);
+            self.replace(page, &image)
+        });
+        if done.is_err() {
+            self.give_back(&made);
+        }
+        done
+    }
+
+    /// Frees what was made for a change that failed, unless some of it may already hang in the tree.
+    fn give_back(&self, made: &[Pair]) {
+        if !self.begun {
+            made.iter().for_each(|pair| self.pages.free(pair.child));
+        }
+    }
+
+    pub(super) fn replace(&mut self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
+        self.pages.replace_inner(page, image)?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Makes new nodes of the parts of one that is too full: of all where it is the root, else of all but the first.
+    fn make_nodes(
+        &self,
+        node: &Node,
+        parts: &[Range<usize>],
+        root: bool,
+        lsn: u64,
+        made: &mut Vec<Pair>,
+    ) -> Result<(), StoreError> {
+        if parts.len() < 2 {
+            return Ok(());
+        }
+        let mut image = vec![0; self.pages.page_bytes()];
+        for part in &parts[usize::from(!root)..] {
+            node.write(part.clone(), &mut image, self.tree.id, lsn);
+            let child = self.pages.create_inner(&image)?;
+            let separator = if part.start == 0 { Vec::new() } else { node.separator(part.start - 1).to_vec() };
+            made.push(Pair { separator, child });
+        }
+        Ok(())
+    }
+
+    /// A copy of an inner node's image.
+    pub(super) fn image(&self, page: PageId) -> Result<Vec<u8>, StoreError> {
+        let mut image = vec![0; self.pages.page_bytes()];
+        self.pages.inner(page, |words| {
+            for (bytes, word) in image.as_chunks_mut().0.iter_mut().zip(words) {
+                *bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
+            }
+        })?;
+        Ok(image)
+    }
+}

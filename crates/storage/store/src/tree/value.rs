@@ -1,0 +1,134 @@
+//! Values: in a leaf, or in extents beside it.
+//!
+//! A value of more than a quarter page lies in extents of at most 1 MiB each; its cell lists them. Replacing or deleting such
+//! a value does not free its extents: older snapshots may still read them. Whoever changes a tree gets the old cell, keeps it
+//! as an old version, and frees the extents when no snapshot needs them.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::page::{EXTENT_BYTES_MAX, Extent};
+use crate::pages::Pages;
+use crate::{KEY_BYTES_MAX, StoreError};
+
+/// Longest value, bytes: the list of its extents must find room beside the longest key in the smallest page.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// A value as a cell has it, while the leaf is latched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// Its extents, encoded one after the other ([`Extent::encode`]).
+    Large(&'a [u8]),
+}
+
+impl<'a> Stored<'a> {
+    /// The cell's bytes of it.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Stored::Inline(bytes) | Stored::Large(bytes) => bytes,
+        }
+    }
+
+    /// Copied out of the leaf; none where a list of extents makes no sense.
+    #[inline]
+    pub fn to_cell(self) -> Option<Cell> {
+        match self {
+            Stored::Inline(bytes) => Some(Cell::Inline(Bytes::copy_from_slice(bytes))),
+            Stored::Large(list) => Some(Cell::Large(decode(list)?)),
+        }
+    }
+}
+
+/// A value as a cell has it, copied out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// The value itself.
+    Inline(Bytes),
+    /// Where it lies, in order.
+    Large(Box<[Extent]>),
+}
+
+impl Cell {
+    /// Length of the value, bytes.
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Cell::Inline(bytes) => bytes.len(),
+            Cell::Large(extents) => extents.iter().map(|extent| extent.bytes as usize).sum(),
+        }
+    }
+
+    /// The value. One in a single extent is not copied: it points into the cache. Errors as [`Pages::read_extent`].
+    pub fn read<P: Pages>(&self, pages: &P) -> Result<Bytes, StoreError> {
+        match self {
+            Cell::Inline(bytes) => Ok(bytes.clone()),
+            Cell::Large(extents) => match extents.as_ref() {
+                [one] => pages.read_extent(*one),
+                many => {
+                    let mut whole = BytesMut::with_capacity(self.value_bytes());
+                    for extent in many {
+                        whole.extend_from_slice(&pages.read_extent(*extent)?);
+                    }
+                    Ok(whole.freeze())
+                }
+            },
+        }
+    }
+
+    /// Gives its extents up: nobody may read the value any more.
+    pub fn free<P: Pages>(&self, pages: &P) {
+        if let Cell::Large(extents) = self {
+            extents.iter().for_each(|extent| pages.free_extent(*extent));
+        }
+    }
+}
+
+/// What is to be put.
+#[derive(Clone, Copy, Debug)]
+pub enum NewValue<'a> {
+    /// A value; a long one is stored in extents made for it.
+    Bytes(&'a [u8]),
+    /// A value already stored in these extents, which belong to the tree from now on ([`store_value`]).
+    Extents(&'a [Extent]),
+}
+
+/// Longest value that is kept in the leaf beside a key of that length, bytes.
+pub fn inline_bytes_max(page_bytes: usize, key_bytes: usize) -> usize {
+    // A leaf with the longest fences takes at least one cell: header and filling 40, slot 8, size 2.
+    (page_bytes / 4).min(page_bytes - 50 - 2 * KEY_BYTES_MAX - key_bytes)
+}
+
+/// Stores a value in extents, for [`NewValue::Extents`]. Any thread. Errors: [`StoreError::Refused`] for an empty value or
+/// one longer than [`VALUE_BYTES_MAX`], [`StoreError::Full`]; then nothing stays stored.
+pub fn store_value<P: Pages>(pages: &P, value: &[u8]) -> Result<Vec<Extent>, StoreError> {
+    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
+        let bytes = value.len();
+        return Err(StoreError::Refused(
+            format!("a value in extents has 1 to {VALUE_BYTES_MAX} bytes, not {bytes}").into(),
+        ));
+    }
+    let mut extents = Vec::with_capacity(value.len().div_ceil(EXTENT_BYTES_MAX));
+    for part in value.chunks(EXTENT_BYTES_MAX) {
+        match pages.create_extent(part) {
+            Ok(extent) => extents.push(extent),
+            Err(error) => {
+                extents.into_iter().for_each(|extent| pages.free_extent(extent));
+                return Err(error);
+            }
+        }
+    }
+    Ok(extents)
+}
+
+/// A list of extents as a cell has it.
+pub(super) fn encode(extents: &[Extent]) -> Vec<u8> {
+    extents.iter().flat_map(Extent::encode).collect()
+}
+
+/// Of a cell's list; none where it makes no sense.
+pub(super) fn decode(list: &[u8]) -> Option<Box<[Extent]>> {
+    let (extents, rest) = list.as_chunks::<{ Extent::ENCODED_BYTES }>();
+    (rest.is_empty() && !extents.is_empty()).then_some(())?;
+    extents.iter().map(|extent| Extent::decode(extent)).collect()
+}
