@@ -1,0 +1,139 @@
+//! Inner pages: read without latches, replaced as a whole.
+
+use std::sync::atomic::AtomicU64;
+
+use device::AlignedBuffer;
+
+use super::slots::{self, Wait};
+use super::state::{Place, State};
+use super::{Cache, STRIPES, other_kind};
+use crate::StoreError;
+use crate::page::{self, Kind, PageId};
+
+/// What a page in a slot is called in messages.
+const INNER: &str = "inner page now";
+
+impl Cache {
+    pub(super) fn read_slot<R>(&self, page: PageId, mut probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
+        let mut wait = Wait::default();
+        loop {
+            let state = self.state(page);
+            if !self.is_in_slot(page, state)? {
+                self.load_slot(page)?;
+                continue;
+            }
+            let still = || self.state(page).is_where(state);
+            if let Some(result) = self.slots.read(state.frame(), still, &mut probe) {
+                self.seen(page, state);
+                return Ok(result);
+            }
+            wait.once();
+        }
+    }
+
+    /// Whether it is in memory. Errors: it is no inner page.
+    fn is_in_slot(&self, page: PageId, state: State) -> Result<bool, StoreError> {
+        match state.place() {
+            Place::Slot => Ok(true),
+            Place::Nowhere if state.can_be_loaded_as_page() => Ok(false),
+            _ => Err(other_kind(page, INNER)),
+        }
+    }
+
+    /// Reads an inner page from home into a slot, unless somebody else does.
+    fn load_slot(&self, page: PageId) -> Result<(), StoreError> {
+        let _alone = self.stripes[page.0 as usize % STRIPES].lock();
+        let state = self.state(page);
+        if self.is_in_slot(page, state)? {
+            return Ok(());
+        }
+        let mut image = AlignedBuffer::zeroed(self.page_bytes);
+        let read = self.home.read(page, &mut image).and_then(|()| page::check(page, &image));
+        read.map_err(|error| self.at_place(page, error))?;
+        if page::kind(&image) != Some(Kind::Inner) {
+            return Err(other_kind(page, INNER));
+        }
+        let writing = self.slot()?;
+        writing.put(&image);
+        writing.set_owner(Some(page));
+        let slot = writing.slot;
+        if self.change(page, |now| (now == state).then(|| now.at(Place::Slot, slot))).is_err() {
+            self.slots.give(writing);
+        }
+        Ok(())
+    }
+
+    pub(super) fn create_slot(&self, image: &[u8]) -> Result<PageId, StoreError> {
+        assert_eq!(image.len(), self.page_bytes, "an image is a page");
+        let page = self.space.allocate(1)?;
+        let writing = match self.slot() {
+            Ok(writing) => writing,
+            Err(error) => {
+                self.space.free(page, 1);
+                return Err(error);
+            }
+        };
+        writing.put(image);
+        writing.set_owner(Some(page));
+        let slot = writing.slot;
+        self.put_new(page, |now| now.created(1).at(Place::Slot, slot));
+        Ok(page)
+    }
+
+    pub(super) fn replace_slot(&self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
+        assert_eq!(image.len(), self.page_bytes, "an image is a page");
+        loop {
+            let state = self.state(page);
+            if !self.is_in_slot(page, state)? {
+                self.load_slot(page)?;
+                continue;
+            }
+            let writing = self.slots.write(state.frame());
+            let now = self.state(page);
+            if !now.is_where(state) {
+                continue;
+            }
+            if now.is_held() {
+                self.keep(page, || {
+                    let mut old = vec![0; self.page_bytes];
+                    writing.copy(&mut old);
+                    old.into()
+                });
+            }
+            writing.put(image);
+            self.mark_dirty(page);
+            return Ok(());
+        }
+    }
+
+    /// Gives an inner page up; false where it moved meanwhile.
+    pub(super) fn give_back_slot(&self, page: PageId, state: State) -> bool {
+        let writing = self.slots.write(state.frame());
+        let now = self.state(page);
+        if !now.is_where(state) {
+            return false;
+        }
+        if now.is_held() {
+            self.keep(page, || {
+                let mut old = vec![0; self.page_bytes];
+                writing.copy(&mut old);
+                old.into()
+            });
+        }
+        let freed = self.change(page, |now| now.is_where(state).then(|| now.freed())).is_ok();
+        if freed {
+            self.slots.give(writing);
+        }
+        freed
+    }
+
+    /// A copy of a page's slot where it is still the cut's image; none where it moved or was changed meanwhile.
+    pub(super) fn cut_slot(&self, page: PageId, state: State, image: &mut [u8]) -> bool {
+        let still = || {
+            let now = self.state(page);
+            now.is_where(state) && now.is_held()
+        };
+        let copied = self.slots.read(state.frame(), still, |words| slots::copy(words, image));
+        copied.is_some()
+    }
+}

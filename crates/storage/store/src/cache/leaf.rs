@@ -1,0 +1,281 @@
+//! Pages in frames: leaves and whatever else is read by bytes; and [`Pages`] as the cache has it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use device::arena::{Exclusive, Shared};
+
+use super::frames::Tier;
+use super::state::{Flag, Place, State};
+use super::{Cache, other_kind};
+use crate::StoreError;
+use crate::page::{self, Extent, Kind, PageId};
+use crate::pages::Pages;
+
+/// What a page in a frame is called in messages.
+const LEAF: &str = "page with bytes now";
+
+/// A page under a shared latch.
+#[derive(Debug)]
+pub struct LeafRead<'a>(Shared<'a>);
+
+/// A dirty page under an exclusive latch.
+#[derive(Debug)]
+pub struct LeafWrite<'a>(Exclusive<'a>);
+
+impl Deref for LeafRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Deref for LeafWrite<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for LeafWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl Pages for Cache {
+    type Read<'a> = LeafRead<'a>;
+    type Write<'a> = LeafWrite<'a>;
+
+    fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    fn read(&self, page: PageId) -> Result<LeafRead<'_>, StoreError> {
+        loop {
+            let state = self.state(page);
+            let Some(tier) = self.tier_of(page, state)? else {
+                match self.load_leaf(page, state)? {
+                    Some(frame) => return Ok(LeafRead(frame.downgrade())),
+                    None => continue,
+                }
+            };
+            let Some(frame) = tier.arena.shared(state.frame()) else { continue };
+            let now = self.state(page);
+            if now.is_where(state) {
+                self.seen(page, now);
+                return Ok(LeafRead(frame));
+            }
+        }
+    }
+
+    fn write(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
+        loop {
+            let state = self.state(page);
+            let frame = match self.tier_of(page, state)? {
+                Some(tier) => tier.arena.exclusive(state.frame()),
+                None => self.load_leaf(page, state)?,
+            };
+            // A frame that is not this page's any more may even be pinned by a lease of another's.
+            let Some(frame) = frame else { continue };
+            let now = self.state(page);
+            if now.frame() != frame.number() || !matches!(now.place(), Place::Near | Place::Far) {
+                continue;
+            }
+            if now.is_held() {
+                self.keep(page, || frame[..].into());
+            }
+            self.mark_dirty(page);
+            self.seen(page, self.state(page));
+            return Ok(LeafWrite(frame));
+        }
+    }
+
+    fn create_leaf(&self) -> Result<(PageId, LeafWrite<'_>), StoreError> {
+        let page = self.space.allocate(1)?;
+        let mut frame = match self.frame(&self.near, 1) {
+            Ok(frame) => frame,
+            Err(error) => {
+                self.space.free(page, 1);
+                return Err(error);
+            }
+        };
+        frame.fill(0);
+        self.publish(page, 1, &frame, false);
+        Ok((page, LeafWrite(frame)))
+    }
+
+    fn create_inner(&self, image: &[u8]) -> Result<PageId, StoreError> {
+        self.create_slot(image)
+    }
+
+    fn inner<R>(&self, page: PageId, probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
+        self.read_slot(page, probe)
+    }
+
+    fn replace_inner(&self, page: PageId, image: &[u8]) -> Result<(), StoreError> {
+        self.replace_slot(page, image)
+    }
+
+    fn free(&self, page: PageId) {
+        self.give_back(page, 1);
+    }
+
+    fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
+        self.create_run(bytes)
+    }
+
+    fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
+        self.read_run(extent)
+    }
+
+    fn free_extent(&self, extent: Extent) {
+        self.give_back(extent.first, extent.pages(self.page_bytes));
+    }
+}
+
+impl Cache {
+    /// Makes a page that has a place by itself (the superblock, the allocation map) anew: zeros, latched and dirty. It is not
+    /// fresh: it goes home only in a write cycle, by way of the write image journal. The applier only.
+    pub fn create_at(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
+        loop {
+            let state = self.state(page);
+            if state.place() != Place::Nowhere {
+                let mut frame = self.write(page)?;
+                frame.fill(0);
+                return Ok(frame);
+            }
+            let mut frame = self.frame(&self.near, 1)?;
+            frame.fill(0);
+            self.near.set_owner(frame.number(), page);
+            let number = frame.number();
+            let put = self.change(page, |now| {
+                let clean = now.place() == Place::Nowhere;
+                clean.then(|| now.created(1).without(Flag::Fresh).at(Place::Near, number))
+            });
+            if put.is_ok() {
+                self.touched.lock().push(page);
+                return Ok(LeafWrite(frame));
+            }
+            self.near.release(frame);
+        }
+    }
+
+    /// The tier whose frame a page lies in; none where it must be read from home.
+    fn tier_of(&self, page: PageId, state: State) -> Result<Option<&Tier>, StoreError> {
+        if state.has(Flag::Extent) {
+            return Err(other_kind(page, LEAF));
+        }
+        self.tier(page, state, LEAF)
+    }
+
+    pub(super) fn tier(&self, page: PageId, state: State, what: &str) -> Result<Option<&Tier>, StoreError> {
+        match state.place() {
+            Place::Near => Ok(Some(&self.near)),
+            Place::Nowhere if !state.has(Flag::Freed) => Ok(None),
+            _ => Err(other_kind(page, what)),
+        }
+    }
+
+    /// Reads a page from home into a frame; none where somebody else was quicker.
+    fn load_leaf(&self, page: PageId, state: State) -> Result<Option<Exclusive<'_>>, StoreError> {
+        self.load(page, state, 1, |bytes| {
+            page::check(page, bytes)?;
+            if page::kind(bytes) == Some(Kind::Inner) { Err(other_kind(page, LEAF)) } else { Ok(()) }
+        })
+    }
+
+    /// Reads a run that is `state`, nowhere, from home into a frame, and checks it; it stays nowhere where that fails. None
+    /// where somebody else was quicker.
+    pub(super) fn load(
+        &self,
+        page: PageId,
+        state: State,
+        pages: u32,
+        check: impl FnOnce(&[u8]) -> Result<(), StoreError>,
+    ) -> Result<Option<Exclusive<'_>>, StoreError> {
+        let tier = &self.near;
+        let mut frame = self.frame(tier, pages)?;
+        tier.set_owner(frame.number(), page);
+        let number = frame.number();
+        let put = self.change(page, |now| (now == state).then(|| now.of_pages(pages).at(tier.place, number)));
+        if put.is_err() {
+            tier.release(frame);
+            return Ok(None);
+        }
+        // Others find the frame from here on, and wait for its latch.
+        let bytes = &mut frame[..pages as usize * self.page_bytes];
+        let read = self.home.read(page, bytes).and_then(|()| check(bytes));
+        if let Err(error) = read {
+            let _ = self.change(page, |now| Some(now.nowhere()));
+            tier.release(frame);
+            return Err(self.at_place(page, error));
+        }
+        Ok(Some(frame))
+    }
+
+    /// Puts a new run into the table, dirty and fresh; the caller has filled its frame.
+    pub(super) fn publish(&self, page: PageId, pages: u32, frame: &Exclusive<'_>, is_extent: bool) {
+        self.near.set_owner(frame.number(), page);
+        self.put_new(page, |now| {
+            let new = now.created(pages).at(Place::Near, frame.number());
+            if is_extent { new.with(Flag::Extent) } else { new }
+        });
+    }
+
+    /// Changes the word of a page that was just allocated, and notes that it is dirty.
+    pub(super) fn put_new(&self, page: PageId, new: impl Fn(State) -> State) {
+        while self.change(page, |now| (now.place() == Place::Nowhere).then(|| new(now))).is_err() {
+            // Somebody read it while it was nobody's.
+            self.forget(page);
+        }
+        self.touched.lock().push(page);
+    }
+
+    /// Gives a run up: out of memory, and back to the space.
+    fn give_back(&self, page: PageId, pages: u32) {
+        self.forget(page);
+        self.space.free(page, pages);
+    }
+
+    /// Takes a run out of memory, whatever it holds; what a cut needs of it is kept aside.
+    fn forget(&self, page: PageId) {
+        loop {
+            let state = self.state(page);
+            match state.place() {
+                Place::Near | Place::Far => {
+                    let tier = &self.near;
+                    // Shared: somebody may hold a lease, but whoever writes it home or loads it is waited for.
+                    let Some(frame) = tier.arena.shared(state.frame()) else { continue };
+                    let now = self.state(page);
+                    if !now.is_where(state) {
+                        continue;
+                    }
+                    if now.is_held() {
+                        let bytes = now.pages() as usize * self.page_bytes;
+                        self.keep(page, || frame[..bytes].into());
+                    }
+                    let freed = self.change(page, |now| now.is_where(state).then(|| now.freed()));
+                    drop(frame);
+                    if freed.is_ok() {
+                        tier.retire(state.frame());
+                        break;
+                    }
+                }
+                Place::Slot => {
+                    if self.give_back_slot(page, state) {
+                        break;
+                    }
+                }
+                Place::Nowhere => {
+                    if self.change(page, |now| (now == state).then(|| now.freed())).is_ok() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

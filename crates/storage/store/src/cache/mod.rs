@@ -1,0 +1,282 @@
+//! The page cache: every page that is in memory, over near and far memory, in front of the pages' homes.
+//!
+//! ```text
+//!   Pages (trees)              Cut (write cycles)
+//!        \                      /
+//!   table: a word per page ----+        state.rs, table.rs   where it is, dirty, fresh, in the cut
+//!        |            \
+//!   frames             slots            frames.rs, slots.rs  leaves and extents; inner pages
+//!        |            /
+//!   Home (data devices), Space (which pages are in use)      home.rs
+//! ```
+//!
+//! # How a page is found
+//!
+//! The word says in which frame a page lies. A reader latches that frame and looks at the word again: if it still says so, the
+//! frame is the page's as long as the latch is held, because a page leaves a frame only under its exclusive latch. Else he
+//! starts again. Who finds a page nowhere takes a free frame, exclusively, puts it into the word, and reads the page into it;
+//! others wait for the latch. Inner pages are the same with versions instead of latches.
+//!
+//! # Invariants
+//!
+//! 1. A word is changed by compare-and-swap only; where it says changes only with the frame's exclusive latch held (odd version
+//!    of the slot) by whoever changes it, but for pages given up, for which a shared one is enough.
+//! 2. A dirty page leaves memory only when it was written home, and is written home outside a write cycle only if it is fresh:
+//!    nothing durable refers to it (a *steal*).
+//! 3. What a cut holds is not changed: who wants to change it first keeps its image aside.
+//! 4. Checksums are compared whenever something was read from a device, and never in memory.
+//! 5. Whoever holds latches may call everything here: room is made by trying latches, never by waiting for them.
+//!
+//! What it does not do: it does not flush, and writes nothing but stolen pages; write cycles do. It does not know trees.
+
+mod cut;
+mod extent;
+mod frames;
+pub mod home;
+mod inner;
+mod leaf;
+mod room;
+mod slots;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::{Arena, DeviceError, Operation};
+use parking_lot::Mutex;
+
+pub use cut::{Cut, Run};
+pub use home::{Home, Space};
+pub use leaf::{LeafRead, LeafWrite};
+
+use crate::StoreError;
+use crate::page::{PageId, is_page_bytes};
+use frames::Tier;
+use slots::Slots;
+use state::{Flag, Place, State};
+use table::Table;
+
+/// Near memory of a cache at least, bytes.
+pub const NEAR_BYTES_MIN: u64 = 4 << 20;
+
+/// Bytes of a slab, as a 64-bit number.
+const SLAB: u64 = device::arena::SLAB_BYTES as u64;
+
+/// Locks that loads of inner pages are spread over.
+const STRIPES: usize = 64;
+
+/// How large a cache is.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Size of a page, bytes.
+    pub page_bytes: usize,
+    /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. Where everything in it
+    /// is dirty or in use, the cache takes up to a quarter more for as long as that lasts.
+    pub near_bytes: u64,
+    /// The NUMA node of near memory; none: wherever the kernel finds it, and only as it is used. Default none.
+    pub near_node: Option<u32>,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        CacheOptions { page_bytes: 8192, near_bytes: 256 << 20, near_node: None }
+    }
+}
+
+/// What the applier should do about changes that are not home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Go on.
+    None,
+    /// A write cycle should begin.
+    Cycle,
+    /// The applier should wait, between two records, until a write cycle has brought pages home.
+    Wait,
+}
+
+/// How many bytes of changes the cache holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirtyBytes {
+    /// Of pages allocated since the last cut, which can be written home at any time.
+    pub fresh: u64,
+    /// Of other pages changed since the last cut.
+    pub changed: u64,
+    /// Of pages that belong to a cut and are not home yet.
+    pub cut: u64,
+}
+
+/// See the module's text.
+pub struct Cache {
+    page_bytes: usize,
+    home: Arc<dyn Home>,
+    space: Arc<dyn Space>,
+    table: Table,
+    near: Tier,
+    slots: Slots,
+    /// Held while an inner page is read from home, so that only one thread does.
+    stripes: Box<[Mutex<()>]>,
+    /// Pages that became dirty since the last cut, some more than once.
+    touched: Mutex<Vec<PageId>>,
+    /// Images of the cut whose pages were changed since.
+    kept: Mutex<HashMap<PageId, Box<[u8]>>>,
+    /// Whether there is a cut.
+    cutting: AtomicBool,
+    dirty: Dirty,
+}
+
+#[derive(Default)]
+struct Dirty {
+    fresh: AtomicU64,
+    changed: AtomicU64,
+    cut: AtomicU64,
+}
+
+impl Cache {
+    /// An empty cache. Errors: [`StoreError::Refused`] where the options are impossible, [`StoreError::Device`] where memory
+    /// cannot be had.
+    pub fn new(options: &CacheOptions, home: Arc<dyn Home>, space: Arc<dyn Space>) -> Result<Arc<Cache>, StoreError> {
+        if !is_page_bytes(options.page_bytes) {
+            return Err(StoreError::Refused(format!("pages of {} bytes are impossible", options.page_bytes).into()));
+        }
+        if options.near_bytes < NEAR_BYTES_MIN {
+            let text = format!("a page cache has at least {NEAR_BYTES_MIN} bytes, not {}", options.near_bytes);
+            return Err(StoreError::Refused(text.into()));
+        }
+        let slots = (options.near_bytes / 16 / options.page_bytes as u64).max(16) as u32;
+        let slabs = ((options.near_bytes - options.near_bytes / 16) / SLAB) as u32;
+        let beyond = (slabs / 4).max(4);
+        let arena = match options.near_node {
+            Some(node) => Arena::on_node(node, slabs + beyond, options.page_bytes),
+            None => Arena::anywhere(slabs + beyond, options.page_bytes),
+        };
+        Ok(Arc::new(Cache {
+            page_bytes: options.page_bytes,
+            home,
+            space,
+            table: Table::new(),
+            near: Tier::new(Place::Near, arena.map_err(no_memory)?, slabs),
+            slots: Slots::new(options.page_bytes, slots, slots * 4),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            touched: Mutex::default(),
+            kept: Mutex::default(),
+            cutting: AtomicBool::new(false),
+            dirty: Dirty::default(),
+        }))
+    }
+
+    /// Changes that are not home.
+    pub fn dirty_bytes(&self) -> DirtyBytes {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Dirty { fresh, changed, cut } = &self.dirty;
+        DirtyBytes { fresh: read(fresh), changed: read(changed), cut: read(cut) }
+    }
+
+    /// What the applier should do, to be asked between records: a cycle at a quarter of the cache full of changes, fresh ones
+    /// counted half since they can be stolen; wait where what cannot be stolen fills half of it.
+    pub fn pressure(&self) -> Pressure {
+        let bytes = self.near.bytes();
+        let dirty = self.dirty_bytes();
+        if dirty.changed + dirty.cut > bytes / 2 {
+            Pressure::Wait
+        } else if dirty.changed + dirty.fresh / 2 > bytes / 4 {
+            Pressure::Cycle
+        } else {
+            Pressure::None
+        }
+    }
+
+    fn state(&self, page: PageId) -> State {
+        State(self.table.word(page).load(Ordering::Acquire))
+    }
+
+    /// Changes a page's word to what `change` makes of it; nothing where it answers none. Both words, or the present one.
+    fn change(&self, page: PageId, mut change: impl FnMut(State) -> Option<State>) -> Result<(State, State), State> {
+        let word = self.table.word(page);
+        let mut old = State(word.load(Ordering::Acquire));
+        loop {
+            let Some(new) = change(old) else { return Err(old) };
+            match word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.account(old, new);
+                    return Ok((old, new));
+                }
+                Err(now) => old = State(now),
+            }
+        }
+    }
+
+    /// Keeps the sums of dirty bytes.
+    fn account(&self, old: State, new: State) {
+        let page_bytes = self.page_bytes as u64;
+        let move_by = |counter: &AtomicU64, is: fn(State) -> bool| {
+            if is(old) {
+                counter.fetch_sub(u64::from(old.pages()) * page_bytes, Ordering::Relaxed);
+            }
+            if is(new) {
+                counter.fetch_add(u64::from(new.pages()) * page_bytes, Ordering::Relaxed);
+            }
+        };
+        let bits = |state: State| (state.has(Flag::Dirty), state.has(Flag::Fresh), state.has(Flag::Cut), state.pages());
+        if bits(old) != bits(new) {
+            move_by(&self.dirty.fresh, |state| state.has(Flag::Dirty) && state.has(Flag::Fresh));
+            move_by(&self.dirty.changed, |state| state.has(Flag::Dirty) && !state.has(Flag::Fresh));
+            move_by(&self.dirty.cut, |state| state.has(Flag::Cut));
+        }
+    }
+
+    /// Counts a use of a page for the clock; a page used often costs no write.
+    fn seen(&self, page: PageId, state: State) {
+        if state.seen() < state::SEEN_MAX {
+            let word = self.table.word(page);
+            let new = state.seen_times(state.seen() + 1);
+            // Lost where the word changed meanwhile: it is a count of uses, one more or less.
+            let _ = word.compare_exchange(state.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes a page dirty, whose frame or slot the caller holds for writing.
+    fn mark_dirty(&self, page: PageId) {
+        let marked = self.change(page, |state| (!state.has(Flag::Dirty)).then(|| state.with(Flag::Dirty)));
+        if marked.is_ok() {
+            self.touched.lock().push(page);
+        }
+    }
+
+    /// Puts the image of a page in the cut aside, before it is changed or freed; the caller holds the frame or slot.
+    fn keep(&self, page: PageId, image: impl FnOnce() -> Box<[u8]>) {
+        let mut kept = self.kept.lock();
+        // Under the lock it does not become home in between.
+        if self.change(page, |state| state.is_held().then(|| state.with(Flag::Kept))).is_ok() {
+            kept.insert(page, image());
+        }
+    }
+
+    /// Damage, with the page's place in the data devices.
+    fn at_place(&self, page: PageId, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Corrupt(what) => StoreError::Corrupt(format!("{what} (at {})", self.home.place(page)).into()),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("near", &self.near).field("dirty", &self.dirty_bytes()).finish_non_exhaustive()
+    }
+}
+
+fn no_memory(source: io::Error) -> StoreError {
+    DeviceError::Io { operation: Operation::Create, name: "memory of the page cache".into(), offset: 0, source }.into()
+}
+
+/// What cannot be answered since the page is something else.
+fn other_kind(page: PageId, what: &str) -> StoreError {
+    StoreError::Corrupt(format!("page {page} is no {what}").into())
+}

@@ -1,0 +1,218 @@
+//! Making room: which page leaves memory when another comes.
+//!
+//! ```text
+//!   free frame of the class?  ->  it
+//!   hand over the frames:     seen      -> counted down, passed by
+//!                             clean     -> leaves
+//!                             fresh     -> written home, leaves (steal)
+//!                             dirty, in the cut, latched, leased -> passed by
+//!   slabs of other classes:   given up whole where hardly a frame in them is in use
+//!   nothing after some rounds -> slabs beyond the budget, or Full
+//! ```
+//!
+//! A page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
+//! the caller may hold latches.
+
+use device::AlignedBuffer;
+use device::arena::Exclusive;
+
+use super::Cache;
+use super::frames::Tier;
+use super::slots::Writing;
+use super::state::{Flag, Place, State};
+use crate::StoreError;
+use crate::page::{self, PageId};
+
+/// Rounds of the hand before uses no longer count, and after which it gives up.
+const ROUNDS_SEEN: u32 = 4;
+const ROUNDS: u32 = 6;
+
+/// Of a slab's frames at most one in this many may be in use where it is given up for another class.
+const SLAB_IN_USE: u32 = 8;
+
+/// What came of trying to give a frame up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Free,
+    Seen,
+    Held,
+}
+
+impl Cache {
+    /// A free frame for `pages` pages, latched exclusively and nobody's.
+    pub(super) fn frame<'a>(&'a self, tier: &'a Tier, pages: u32) -> Result<Exclusive<'a>, StoreError> {
+        let class = tier.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+            return Ok(frame);
+        }
+        tier.reap();
+        let mut failed = None;
+        // Frames are counted by the smallest; a round of larger ones is shorter.
+        let mut steps = 0;
+        let round = tier.units();
+        while steps < ROUNDS * round {
+            if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+                return Ok(frame);
+            }
+            let count_seen = steps < ROUNDS_SEEN * round;
+            match self.sweep(tier, class, count_seen) {
+                Ok(units) => steps += units,
+                Err(error) => {
+                    failed = Some(error);
+                    steps += round / 4 + 1;
+                }
+            }
+        }
+        tier.reap();
+        let frame = tier.arena.allocate(class, tier.arena.slabs());
+        frame.ok_or_else(|| {
+            failed.unwrap_or_else(|| {
+                let bytes = tier.bytes();
+                let text = format!("all {bytes} bytes of the page cache are in use or changed; give it more memory");
+                StoreError::Full(text.into())
+            })
+        })
+    }
+
+    /// Moves the hand to the next frame that can be given up, or over one slab; how many units it passed.
+    fn sweep(&self, tier: &Tier, class: u8, count_seen: bool) -> Result<u32, StoreError> {
+        let slab_units = tier.arena.slab_units();
+        let mut passed = 0;
+        while passed < slab_units {
+            let frame = tier.next();
+            let slab = frame / slab_units;
+            let own = tier.arena.class(slab);
+            if own != class && frame.is_multiple_of(slab_units) && self.is_idle(tier, slab, count_seen) {
+                for frame in (frame..frame + slab_units).step_by(1 << own) {
+                    self.give_up(tier, frame, false)?;
+                }
+                return Ok(passed + slab_units);
+            }
+            passed += 1 << own;
+            // Of another class only the count goes down.
+            if own != class {
+                self.count_down(tier, frame);
+            } else if self.give_up(tier, frame, count_seen)? == Tried::Free {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Whether hardly a frame of a slab is in use, and none must stay.
+    fn is_idle(&self, tier: &Tier, slab: u32, count_seen: bool) -> bool {
+        let first = slab * tier.arena.slab_units();
+        let frames = (first..first + tier.arena.slab_units()).step_by(1 << tier.arena.class(slab));
+        let most = if count_seen { frames.len() as u32 / SLAB_IN_USE } else { u32::MAX };
+        let mut in_use = 0;
+        for frame in frames {
+            if let Some((_, state)) = self.of_frame(tier, frame) {
+                if !state.is_clean() && !state.can_be_stolen() || tier.arena.is_pinned(frame) {
+                    return false;
+                }
+                in_use += u32::from(state.seen() > 0);
+            }
+        }
+        in_use <= most
+    }
+
+    /// Whose frame it is, if a page's word says so too.
+    fn of_frame(&self, tier: &Tier, frame: u32) -> Option<(PageId, State)> {
+        let page = tier.owner(frame)?;
+        let state = self.state(page);
+        (state.place() == tier.place && state.frame() == frame).then_some((page, state))
+    }
+
+    fn count_down(&self, tier: &Tier, frame: u32) -> bool {
+        let Some((page, _)) = self.of_frame(tier, frame) else { return false };
+        let here = |state: State| state.place() == tier.place && state.frame() == frame && state.seen() > 0;
+        self.change(page, |state| here(state).then(|| state.seen_times(state.seen() - 1))).is_ok()
+    }
+
+    /// Tries to give the frame's page up.
+    fn give_up(&self, tier: &Tier, frame: u32, count_seen: bool) -> Result<Tried, StoreError> {
+        if count_seen && self.count_down(tier, frame) {
+            return Ok(Tried::Seen);
+        }
+        let Some((page, state)) = self.of_frame(tier, frame) else { return Ok(Tried::Held) };
+        if !state.is_clean() && !state.can_be_stolen() {
+            return Ok(Tried::Held);
+        }
+        let Some(mut guard) = tier.arena.try_exclusive(frame) else { return Ok(Tried::Held) };
+        // Under the latch where it lies cannot change; but a cut can come.
+        match self.of_frame(tier, frame) {
+            Some((now, state)) if now == page => {
+                if state.can_be_stolen() {
+                    self.steal(page, state, &mut guard)?;
+                }
+            }
+            _ => return Ok(Tried::Held),
+        }
+        let left = self.change(page, |state| state.is_clean().then(|| state.nowhere()));
+        if left.is_err() {
+            return Ok(Tried::Held);
+        }
+        tier.release(guard);
+        Ok(Tried::Free)
+    }
+
+    /// Writes a fresh page home, so that it is clean, unless a cut came in between.
+    fn steal(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
+        if !state.has(Flag::Extent) {
+            page::seal(page, bytes);
+        }
+        self.home.write(page, bytes)?;
+        // A cut wants it written again, or refers to it from now on: then it stays as the cut has it.
+        let _ = self.change(page, |state| state.can_be_stolen().then(|| state.without(Flag::Dirty)));
+        Ok(())
+    }
+
+    /// A slot of nobody for an inner page, in writing.
+    pub(super) fn slot(&self) -> Result<Writing<'_>, StoreError> {
+        if let Some(slot) = self.slots.take(false) {
+            return Ok(slot);
+        }
+        let mut failed = None;
+        for step in 0..ROUNDS * self.slots.made() {
+            let (slot, made) = self.slots.next();
+            match self.give_up_slot(slot, step < ROUNDS_SEEN * made) {
+                Ok(Some(writing)) => return Ok(writing),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.slots.take(true).ok_or_else(|| {
+            let text = "all memory for inner pages is changed; give the page cache more memory";
+            failed.unwrap_or_else(|| StoreError::Full(text.into()))
+        })
+    }
+
+    /// Tries to give a slot's page up.
+    fn give_up_slot(&self, slot: u32, count_seen: bool) -> Result<Option<Writing<'_>>, StoreError> {
+        let Some(page) = self.slots.owner(slot) else { return Ok(None) };
+        let here = |state: State| state.place() == Place::Slot && state.frame() == slot;
+        if count_seen {
+            let down = |state: State| (here(state) && state.seen() > 0).then(|| state.seen_times(state.seen() - 1));
+            if self.change(page, down).is_ok() {
+                return Ok(None);
+            }
+        }
+        let state = self.state(page);
+        if !here(state) || !state.is_clean() && !state.can_be_stolen() {
+            return Ok(None);
+        }
+        let Some(writing) = self.slots.try_write(slot) else { return Ok(None) };
+        let state = self.state(page);
+        if here(state) && state.can_be_stolen() {
+            let mut image = AlignedBuffer::zeroed(self.page_bytes);
+            writing.copy(&mut image);
+            self.steal(page, state, &mut image)?;
+        }
+        if self.change(page, |state| (here(state) && state.is_clean()).then(|| state.nowhere())).is_err() {
+            return Ok(None);
+        }
+        writing.set_owner(None);
+        Ok(Some(writing))
+    }
+}

@@ -1,0 +1,183 @@
+//! A page's state: one word.
+//!
+//! ```text
+//!   bit  0..32  frame (its first unit in the arena of its tier), or slot of an inner page
+//!       32..34  place: nowhere, near frame, far frame, slot
+//!       34..42  pages of the run, less one
+//!       42..44  seen: how often since the clock's hand passed, up to three
+//!       44      dirty: changed since the last cut, and not written home
+//!       45      fresh: allocated since the last cut
+//!       46      cut: belongs to the cut, and is not home yet
+//!       47      kept: its image of the cut lies aside, since it was changed or freed after that
+//!       48      extent
+//!       49      freed
+//! ```
+//!
+//! A page that is nowhere is neither dirty, nor in a cut unless kept: its newest content is at home. All functions are pure.
+
+/// Where a page's newest content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At home only.
+    Nowhere,
+    /// In a frame of near memory.
+    Near,
+    /// In a frame of far memory.
+    Far,
+    /// In a slot of the inner pages.
+    Slot,
+}
+
+/// One word of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State(pub(super) u64);
+
+/// Most that `seen` counts to.
+pub(super) const SEEN_MAX: u64 = 3;
+
+const FRAME: u64 = u32::MAX as u64;
+const PLACE_AT: u32 = 32;
+const PLACE: u64 = 3 << PLACE_AT;
+const PAGES_AT: u32 = 34;
+const PAGES: u64 = 0xff << PAGES_AT;
+const SEEN_AT: u32 = 42;
+const SEEN: u64 = 3 << SEEN_AT;
+
+/// A flag of the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Flag {
+    Dirty = 44,
+    Fresh = 45,
+    Cut = 46,
+    Kept = 47,
+    Extent = 48,
+    Freed = 49,
+}
+
+impl State {
+    pub(super) fn place(self) -> Place {
+        match (self.0 & PLACE) >> PLACE_AT {
+            0 => Place::Nowhere,
+            1 => Place::Near,
+            2 => Place::Far,
+            _ => Place::Slot,
+        }
+    }
+
+    pub(super) fn frame(self) -> u32 {
+        (self.0 & FRAME) as u32
+    }
+
+    pub(super) fn at(self, place: Place, frame: u32) -> State {
+        State(self.0 & !(PLACE | FRAME) | (place as u64) << PLACE_AT | u64::from(frame))
+    }
+
+    pub(super) fn nowhere(self) -> State {
+        self.at(Place::Nowhere, 0).seen_times(0)
+    }
+
+    /// Whether both say the same place.
+    pub(super) fn is_where(self, other: State) -> bool {
+        (self.0 ^ other.0) & (PLACE | FRAME) == 0
+    }
+
+    pub(super) fn pages(self) -> u32 {
+        ((self.0 & PAGES) >> PAGES_AT) as u32 + 1
+    }
+
+    pub(super) fn of_pages(self, pages: u32) -> State {
+        debug_assert!((1..=256).contains(&pages));
+        State(self.0 & !PAGES | u64::from(pages - 1) << PAGES_AT)
+    }
+
+    pub(super) fn seen(self) -> u64 {
+        (self.0 & SEEN) >> SEEN_AT
+    }
+
+    pub(super) fn seen_times(self, times: u64) -> State {
+        State(self.0 & !SEEN | times.min(SEEN_MAX) << SEEN_AT)
+    }
+
+    pub(super) fn has(self, flag: Flag) -> bool {
+        self.0 & 1 << flag as u8 != 0
+    }
+
+    pub(super) fn with(self, flag: Flag) -> State {
+        State(self.0 | 1 << flag as u8)
+    }
+
+    pub(super) fn without(self, flag: Flag) -> State {
+        State(self.0 & !(1 << flag as u8))
+    }
+
+    /// Whether the cut still needs what is in the frame.
+    pub(super) fn is_held(self) -> bool {
+        self.has(Flag::Cut) && !self.has(Flag::Kept)
+    }
+
+    /// Whether what is at home can be one page with a header.
+    pub(super) fn can_be_loaded_as_page(self) -> bool {
+        !self.has(Flag::Freed) && !self.has(Flag::Extent)
+    }
+
+    /// Whether the frame can be given up at once.
+    pub(super) fn is_clean(self) -> bool {
+        !self.has(Flag::Dirty) && !self.is_held()
+    }
+
+    /// Whether it can be given up once it was written home: nothing durable refers to it.
+    pub(super) fn can_be_stolen(self) -> bool {
+        self.has(Flag::Dirty) && self.has(Flag::Fresh) && !self.has(Flag::Cut)
+    }
+
+    /// What remains of a page given up by its owner: the cut may need its kept image.
+    pub(super) fn freed(self) -> State {
+        let cut = self.0 & (1 << Flag::Cut as u8 | 1 << Flag::Kept as u8);
+        State(cut).of_pages(self.pages()).with(Flag::Freed)
+    }
+
+    /// What becomes of it when a new run is put there.
+    pub(super) fn created(self, pages: u32) -> State {
+        let cut = self.0 & (1 << Flag::Cut as u8 | 1 << Flag::Kept as u8);
+        State(cut).of_pages(pages).with(Flag::Dirty).with(Flag::Fresh).seen_times(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_word_is_its_own() {
+        let flags = [Flag::Dirty, Flag::Fresh, Flag::Cut, Flag::Kept, Flag::Extent, Flag::Freed];
+        for place in [Place::Nowhere, Place::Near, Place::Far, Place::Slot] {
+            for (frame, pages, seen) in [(0, 1, 0), (u32::MAX, 256, 3), (0x8000_0001, 129, 2)] {
+                for flag in flags {
+                    let state = State::default().at(place, frame).of_pages(pages).seen_times(seen).with(flag);
+                    assert_eq!((state.place(), state.frame()), (place, frame));
+                    assert_eq!((state.pages(), state.seen()), (pages, seen));
+                    assert!(flags.iter().all(|other| state.has(*other) == (*other == flag)));
+                    let other = state.of_pages(7).seen_times(1).without(flag);
+                    assert_eq!((other.place(), other.frame(), other.pages(), other.seen()), (place, frame, 7, 1));
+                    assert!(other.is_where(state) && flags.iter().all(|flag| !other.has(*flag)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_at_home_may_go_and_only_fresh_pages_outside_a_cut_may_be_written() {
+        let (dirty, fresh, cut, kept) = (1, 2, 4, 8);
+        for flags in 0..16 {
+            let mut state = State::default().at(Place::Near, 1);
+            for (bit, flag) in [(dirty, Flag::Dirty), (fresh, Flag::Fresh), (cut, Flag::Cut), (kept, Flag::Kept)] {
+                if flags & bit != 0 {
+                    state = state.with(flag);
+                }
+            }
+            assert_eq!(state.is_clean(), flags & dirty == 0 && (flags & cut == 0 || flags & kept != 0), "{flags}");
+            assert_eq!(state.can_be_stolen(), flags & (dirty | fresh | cut) == dirty | fresh, "{flags}");
+        }
+    }
+}
