@@ -178,6 +178,11 @@ impl Journal {
         self.shared.inline
     }
 
+    /// Drawn when the journal was made: tells it from every other, so that whoever keeps positions of it can check whose they are.
+    pub fn identity(&self) -> u32 {
+        self.shared.lock().pipeline.nonce().identity
+    }
+
     /// What was done since opening.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats

@@ -11,15 +11,25 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+#[allow(dead_code, reason = "the store is put on it next")]
+mod cycle;
 mod error;
+#[allow(dead_code, reason = "the store is put on it next")]
+mod images;
 mod interpreter;
 mod options;
 pub mod page;
 pub mod pages;
+#[allow(dead_code, reason = "the store is put on it next")]
+mod space;
 mod store;
 mod transaction;
 pub mod tree;
 
+pub use cycle::cycler::CycleStats;
+pub use cycle::ground::Layout;
+pub use cycle::pace::CycleOptions;
+pub use cycle::write::Written;
 pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};
 pub use journal::Lsn;

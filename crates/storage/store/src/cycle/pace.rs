@@ -1,0 +1,142 @@
+//! When a write cycle begins, how fast it goes, and when the applier must wait: pure functions of figures.
+//!
+//! ```text
+//!   dirty bytes, journal bytes
+//!     |  max      ------------------------------------  the applier waits
+//!     |  due      --------------------- a cycle begins, or hurries if one runs
+//!     |            /|        /|
+//!     |          /  |      /  |         in between: after `interval`, spread over half of it
+//!     +----------------------------------> time
+//! ```
+//!
+//! A cycle that writes everything at once takes the device from commits and reads; one that spreads its writes over half of
+//! the interval leaves them most of it.
+
+use std::time::Duration;
+
+/// When cycles run and how much may gather between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CycleOptions {
+    /// Longest time from one cycle to the next, while there is something to write. Default 30 s.
+    pub interval: Duration,
+    /// Journal since the last cut, in bytes, that begins a cycle: it bounds what a recovery redoes. Default 256 MiB.
+    pub journal_bytes: u64,
+    /// The same at which the applier waits for the cycle. Default four times `journal_bytes`.
+    pub journal_bytes_max: u64,
+    /// Dirty bytes in the cache that begin a cycle. Default 64 MiB.
+    pub dirty_bytes: u64,
+    /// The same at which the applier waits. Default 128 MiB.
+    pub dirty_bytes_max: u64,
+}
+
+impl Default for CycleOptions {
+    fn default() -> CycleOptions {
+        CycleOptions {
+            interval: Duration::from_secs(30),
+            journal_bytes: 256 << 20,
+            journal_bytes_max: 1 << 30,
+            dirty_bytes: 64 << 20,
+            dirty_bytes_max: 128 << 20,
+        }
+    }
+}
+
+impl CycleOptions {
+    /// The defaults for a cache of that many bytes: a quarter of it dirty begins a cycle, a half is the limit.
+    pub fn for_cache(cache_bytes: u64) -> CycleOptions {
+        CycleOptions { dirty_bytes: cache_bytes / 4, dirty_bytes_max: cache_bytes / 2, ..CycleOptions::default() }
+    }
+}
+
+/// What has gathered since the last cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Dirty bytes in the cache.
+    pub(crate) dirty_bytes: u64,
+    /// Journal applied since.
+    pub(crate) journal_bytes: u64,
+}
+
+/// How urgent it is to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Nothing has to be written yet.
+    None,
+    /// A cycle may take its time.
+    Leisure,
+    /// A cycle is to be as fast as it can.
+    Hurry,
+    /// The applier waits.
+    Stop,
+}
+
+/// How urgent a cycle is, so long after the last one began.
+pub(crate) fn urgency(options: &CycleOptions, load: Load, since: Duration) -> Urgency {
+    if load.dirty_bytes >= options.dirty_bytes_max || load.journal_bytes >= options.journal_bytes_max {
+        Urgency::Stop
+    } else if load.dirty_bytes >= options.dirty_bytes || load.journal_bytes >= options.journal_bytes {
+        Urgency::Hurry
+    } else if since >= options.interval && load != Load::default() {
+        Urgency::Leisure
+    } else {
+        Urgency::None
+    }
+}
+
+/// Longest pause between two steps: urgency is looked at again after it.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// How long to pause after `done` of `total`, so that a cycle takes half of the interval.
+pub(crate) fn pause(options: &CycleOptions, done: usize, total: usize, elapsed: Duration) -> Duration {
+    let share = done as f64 / total.max(1) as f64;
+    options.interval.div_f64(2.0).mul_f64(share).saturating_sub(elapsed).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_begins_a_cycle_and_each_maximum_makes_the_applier_wait() {
+        let options = CycleOptions {
+            interval: Duration::from_secs(10),
+            journal_bytes: 100,
+            journal_bytes_max: 200,
+            dirty_bytes: 10,
+            dirty_bytes_max: 20,
+        };
+        let cases = [
+            (0, 0, 100, Urgency::None),
+            (1, 0, 9, Urgency::None),
+            (1, 0, 10, Urgency::Leisure),
+            (0, 1, 10, Urgency::Leisure),
+            (10, 0, 0, Urgency::Hurry),
+            (0, 100, 0, Urgency::Hurry),
+            (19, 199, 60, Urgency::Hurry),
+            (20, 0, 0, Urgency::Stop),
+            (0, 200, 0, Urgency::Stop),
+        ];
+        for (dirty_bytes, journal_bytes, seconds, expected) in cases {
+            let load = Load { dirty_bytes, journal_bytes };
+            assert_eq!(urgency(&options, load, Duration::from_secs(seconds)), expected, "{load:?} after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_leisurely_cycle_takes_half_the_interval_and_is_never_slowed_when_it_is_late() {
+        let options = CycleOptions { interval: Duration::from_secs(10), ..CycleOptions::default() };
+        let mut clock = Duration::ZERO;
+        for done in 0..=1000 {
+            loop {
+                let pause = pause(&options, done, 1000, clock);
+                assert!(pause <= PAUSE_MAX);
+                if pause.is_zero() {
+                    break;
+                }
+                clock += pause;
+            }
+        }
+        assert_eq!(clock, Duration::from_secs(5));
+        assert_eq!(pause(&options, 500, 1000, Duration::from_secs(3)), Duration::ZERO, "late");
+    }
+}

@@ -1,0 +1,275 @@
+//! [`Writer`]: the I/O of a write cycle, step by step as [`Machine`] says.
+//!
+//! ```text
+//!   Moment      what a cut froze: X, roots, fresh runs, changed pages, map pages
+//!   Cycle       a moment on its way home; stepped by whoever has it, so that pauses and failures lie between steps
+//!   Writer      what lasts from cycle to cycle: devices, images, the superblock at home
+//! ```
+//!
+//! The batch holds the changed pages, the map pages that changed, and the superblock, in the order of their numbers, so that
+//! what lies side by side at home goes home in one write.
+
+use std::sync::Arc;
+
+use device::AlignedBuffer;
+use journal::Lsn;
+
+use crate::StoreError;
+use crate::cycle::machine::{Machine, Step};
+use crate::cycle::run::Run;
+use crate::images::format::{Header, Mark};
+use crate::images::{Batch, Images};
+use crate::page::PageId;
+use crate::space::freeze::Freeze;
+use crate::space::home::Devices;
+use crate::space::superblock::{self, Superblock};
+use crate::space::{MapCut, Space};
+
+/// Pages and runs of one step, in bytes of single pages.
+const STEP_BYTES: usize = 1 << 20;
+
+/// What the cache froze at a cut.
+pub(crate) trait Frozen: Send {
+    /// Runs of pages, dirty and allocated since the last cut: first page, number of pages.
+    fn fresh(&self) -> &[(PageId, u32)];
+
+    /// Dirty pages that the last cut had.
+    fn changed(&self) -> &[PageId];
+
+    /// Copies the frozen image of a changed page, or of a fresh run, sealed. Twice the same until it is
+    /// [homed](Frozen::homed). False for a fresh run that is at home already.
+    fn image(&self, first: PageId, buffer: &mut [u8]) -> Result<bool, StoreError>;
+
+    /// Says that the image of a page or run is at home, persistently: the frame is clean if nothing changed it since.
+    fn homed(&self, first: PageId);
+
+    /// The cycle is over.
+    fn finish(self: Box<Self>);
+}
+
+/// What a cut froze, all of it behind the same record.
+pub(crate) struct Moment {
+    /// Every record before this is applied.
+    pub(crate) applied: Lsn,
+    /// Root of the catalog; page 0 for none.
+    pub(crate) catalog: PageId,
+    /// Next number of a tree.
+    pub(crate) next_tree: u32,
+    /// When, in microseconds since 1970.
+    pub(crate) micros: u64,
+    /// The cache's part.
+    pub(crate) frozen: Box<dyn Frozen>,
+    /// The allocation map's part.
+    pub(crate) map: MapCut,
+}
+
+/// What a cycle wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Its number.
+    pub cycle: u64,
+    /// Everything before this is in the pages.
+    pub applied: Lsn,
+    /// Pages that went straight home.
+    pub fresh_pages: u64,
+    /// Pages that went through the write image journal, map and superblock included.
+    pub changed_pages: u64,
+    /// Bytes written to the write image journal, without its two marks.
+    pub image_bytes: u64,
+    /// Bytes written home.
+    pub home_bytes: u64,
+}
+
+/// Devices and images, and what is at home.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    home: Arc<Devices>,
+    space: Arc<Space>,
+    images: Images,
+    superblock: Superblock,
+    freeze: Freeze,
+}
+
+/// A cycle on its way.
+pub(crate) struct Cycle {
+    machine: Machine,
+    frozen: Option<Box<dyn Frozen>>,
+    superblock: Superblock,
+    /// The batch in the order of page numbers: an image of our own, or none for one of the cache's.
+    order: Vec<(PageId, Option<Vec<u8>>)>,
+    fresh: Vec<(PageId, u32)>,
+    batch: Option<Batch>,
+    header: Option<Header>,
+    written: Written,
+}
+
+impl Cycle {
+    /// How much of the writing is done, of how much.
+    pub(crate) fn progress(&self) -> (usize, usize) {
+        self.machine.progress()
+    }
+
+    fn frozen(&self) -> &dyn Frozen {
+        &**self.frozen.as_ref().expect("it is kept until the cycle is over")
+    }
+
+    fn header(&self) -> &Header {
+        self.header.as_ref().expect("a batch is marked once it is sealed")
+    }
+
+    /// The image of a page of the batch.
+    fn image(&self, page: PageId, own: Option<&[u8]>, buffer: &mut [u8]) -> Result<(), StoreError> {
+        match own {
+            Some(image) => buffer.copy_from_slice(image),
+            None => assert!(self.frozen().image(page, buffer)?, "the image of page {page} is kept until it is home"),
+        }
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// Of what opening found or made.
+    pub(crate) fn new(
+        home: Arc<Devices>,
+        space: Arc<Space>,
+        images: Images,
+        superblock: Superblock,
+        freeze: Freeze,
+    ) -> Writer {
+        Writer { home, space, images, superblock, freeze }
+    }
+
+    /// The superblock at home.
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Makes room for batches of so many dirty bytes, ahead of need.
+    ///
+    /// Errors: [`StoreError::Full`], [`StoreError::Device`]; nothing depends on it.
+    pub(crate) fn reserve(&mut self, dirty_bytes: u64) -> Result<(), StoreError> {
+        let geometry = self.superblock.geometry;
+        self.images.reserve(geometry, (dirty_bytes / u64::from(geometry.page_bytes)) as u32)
+    }
+
+    /// Begins a cycle for what a cut froze. `is_clean` marks the store as closed.
+    pub(crate) fn begin(&self, moment: Moment, is_clean: bool) -> Cycle {
+        let Moment { applied, catalog, next_tree, micros, frozen, map } = moment;
+        let MapCut { cycle, devices, pages: map } = map;
+        let superblock =
+            Superblock { devices, catalog, next_tree, is_clean, applied, cycle, micros, ..self.superblock };
+        let mut order: Vec<(PageId, Option<Vec<u8>>)> = frozen.changed().iter().map(|page| (*page, None)).collect();
+        order.extend(map.into_iter().map(|(page, image)| (page, Some(image))));
+        order.push((superblock::PAGE, Some(superblock.encode())));
+        order.sort_by_key(|(page, _)| *page);
+        assert!(order.is_sorted_by(|(a, _), (b, _)| a < b), "each page is in a batch once");
+        let mut fresh = frozen.fresh().to_vec();
+        fresh.sort_unstable();
+        let chunk = STEP_BYTES / superblock.geometry.page_bytes as usize;
+        let machine = Machine::new(fresh.len(), order.len(), chunk);
+        let written = Written {
+            cycle,
+            applied,
+            fresh_pages: fresh.iter().map(|(_, pages)| u64::from(*pages)).sum(),
+            changed_pages: order.len() as u64,
+            ..Written::default()
+        };
+        Cycle { machine, frozen: Some(frozen), superblock, order, fresh, batch: None, header: None, written }
+    }
+
+    /// Does the next step; what was written once all are done.
+    ///
+    /// Errors: [`StoreError::Full`]: nothing was written, step again when there is space. [`StoreError::Frozen`]: the store
+    /// is frozen; what is persistent is known after reopening.
+    pub(crate) fn step(&mut self, cycle: &mut Cycle) -> Result<Option<Written>, StoreError> {
+        self.freeze.check()?;
+        let step = cycle.machine.step().expect("a cycle that is over is not stepped");
+        match self.perform(cycle, step) {
+            Ok(()) => cycle.machine.done(),
+            Err(error @ (StoreError::Full(_) | StoreError::Frozen { .. })) => return Err(error),
+            Err(error) => return Err(self.freeze.freeze(&error)),
+        }
+        Ok(cycle.machine.step().is_none().then_some(cycle.written))
+    }
+
+    fn perform(&mut self, cycle: &mut Cycle, step: Step) -> Result<(), StoreError> {
+        match step {
+            Step::Reserve => {
+                let count = cycle.order.len() as u32;
+                let Superblock { identity, geometry, cycle: number, applied, .. } = cycle.superblock;
+                self.images.reserve(geometry, count)?;
+                cycle.batch = Some(self.images.begin(identity, geometry, number, applied, count));
+            }
+            Step::Fresh(from, to) => cycle.written.home_bytes += self.write_fresh(cycle, from, to)?,
+            Step::Images(from, to) => self.write_images(cycle, from, to)?,
+            Step::FlushFresh => {
+                self.home.flush()?;
+                cycle.fresh.iter().for_each(|(first, _)| cycle.frozen().homed(*first));
+            }
+            Step::Seal => {
+                let batch = cycle.batch.take().expect("the batch was begun");
+                let header = self.images.seal(batch)?;
+                cycle.written.image_bytes += header.bytes();
+                cycle.header = Some(header);
+            }
+            Step::Flag => self.images.mark(cycle.header(), Mark::Flagged)?,
+            Step::Home(from, to) => cycle.written.home_bytes += self.write_home(cycle, from, to)?,
+            Step::FlushHome => {
+                self.home.flush()?;
+                cycle.frozen().changed().iter().for_each(|page| cycle.frozen().homed(*page));
+            }
+            Step::Clear => self.images.mark(cycle.header(), Mark::Cleared)?,
+            Step::Over => {
+                self.superblock = cycle.superblock;
+                if let Some(frozen) = cycle.frozen.take() {
+                    frozen.finish();
+                }
+                self.space.cleared(cycle.superblock.cycle);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_fresh(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
+        let page_bytes = self.superblock.geometry.page_bytes as usize;
+        let mut run = Run::new(&self.home);
+        for (first, pages) in &cycle.fresh[from..to] {
+            let bytes = *pages as usize * page_bytes;
+            if !cycle.frozen().image(*first, run.room(*first, bytes)?)? {
+                run.take_back(bytes);
+            }
+        }
+        run.finish()
+    }
+
+    fn write_images(&self, cycle: &mut Cycle, from: usize, to: usize) -> Result<(), StoreError> {
+        let mut batch = cycle.batch.take().expect("the batch was begun");
+        let mut buffer = AlignedBuffer::zeroed(self.superblock.geometry.page_bytes as usize);
+        for (page, own) in &cycle.order[from..to] {
+            cycle.image(*page, own.as_deref(), &mut buffer)?;
+            self.images.push(&mut batch, *page, &buffer)?;
+        }
+        cycle.batch = Some(batch);
+        Ok(())
+    }
+
+    fn write_home(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
+        let page_bytes = self.superblock.geometry.page_bytes as usize;
+        let mut run = Run::new(&self.home);
+        for (page, own) in &cycle.order[from..to] {
+            cycle.image(*page, own.as_deref(), run.room(*page, page_bytes)?)?;
+        }
+        run.finish()
+    }
+
+    /// Runs a whole cycle without a pause.
+    ///
+    /// Errors: as for [`step`](Writer::step); after [`StoreError::Full`] the cycle can be gone on with.
+    pub(crate) fn run(&mut self, cycle: &mut Cycle) -> Result<Written, StoreError> {
+        loop {
+            if let Some(written) = self.step(cycle)? {
+                return Ok(written);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What opening does about the write image journal: a table of what lies there against what the superblock at home says.
+//!
+//! | home \ images | missing | zeros | torn header | flagged k | cleared k |
+//! |---|---|---|---|---|---|
+//! | no data devices | create | create | pages missing | pages missing | pages missing |
+//! | superblock unreadable | damaged | damaged | damaged | **restore** | damaged |
+//! | cycle s = 0, or closed | begin images | nothing | nothing | as below | as below |
+//! | cycle s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
+//!
+//! Another identity than the superblock's is foreign in every row.
+//!
+//! Why that is right, given the order *images, flush, flag, flush, home, flush, clear, flush*:
+//!
+//! * **Torn header.** A header is half written only inside the write that flags or the write that clears. Before the flag has
+//!   returned nothing of the batch went home: home is s. When clearing begins all of it is at home, flushed: home is k.
+//!   Either way home is whole. (Drives keep a sector whole, and each copy is one sector: there it means damage to both.)
+//! * **Flagged k** is restored whatever home holds: s = k - 1 while page 0 has not gone home, s = k since, unreadable when the
+//!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is flagged.
+//! * **Cleared k** and another s: one of the two shelves is not this store's, or is older.
+//! * **Zeros or missing** although cycles were run: home may be half written, and what would mend it is gone. After closing
+//!   nothing is half written.
+//!
+//! A flagged batch of which something does not verify was persistent once, so that it is damaged. The restoration of the rest
+//! goes on; a page whose image is damaged is right if home holds just that image already. Otherwise opening refuses and names
+//! the pages.
+
+use crate::images::format::{Headers, Mark};
+
+/// What the superblock at home says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// There is no data device.
+    Absent,
+    /// Page 0 does not verify.
+    Unreadable,
+    /// What it says.
+    Readable {
+        /// Of the store.
+        identity: u64,
+        /// The write cycle that wrote it.
+        cycle: u64,
+        /// Whether the store was closed after that.
+        is_clean: bool,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Make a store.
+    Create,
+    /// Make an empty write image journal.
+    Begin,
+    /// Home is whole.
+    Nothing,
+    /// Write the images home.
+    Restore,
+    /// Open nothing.
+    Refuse(Refusal),
+}
+
+/// Why nothing is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There are images, and no pages.
+    PagesMissing,
+    /// The pages may be half written, and the images that would mend them are not there.
+    ImagesMissing,
+    /// The superblock is damaged, and no batch holds it.
+    Damaged,
+    /// Images and pages are not of one store, or not of one time.
+    Foreign,
+}
+
+impl Refusal {
+    /// What to tell, and what to do.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Refusal::PagesMissing => {
+                "there are write images and no pages: mount the medium of the pages, or restore a backup"
+            }
+            Refusal::ImagesMissing => {
+                "the write image journal is missing, and the store was not closed: mount its medium, or restore a backup"
+            }
+            Refusal::Damaged => "the superblock (page 0 in pages-0000) is damaged: restore a backup",
+            Refusal::Foreign => {
+                "the write image journal and the pages are not of one store and time: check where both lie, or restore a \
+                 backup"
+            }
+        }
+    }
+}
+
+/// The table. `images` is none where there is no device of images.
+pub(crate) fn decide(home: Home, images: Option<Headers>) -> Verdict {
+    let batch = match images {
+        Some(Headers::Batch(header, mark)) => Some((header, mark)),
+        None | Some(Headers::Zeros | Headers::Torn) => None,
+    };
+    match (home, images) {
+        (Home::Absent, None | Some(Headers::Zeros)) => Verdict::Create,
+        (Home::Absent, Some(_)) => Verdict::Refuse(Refusal::PagesMissing),
+        (Home::Unreadable, Some(Headers::Batch(_, Mark::Flagged))) => Verdict::Restore,
+        (Home::Unreadable, _) => Verdict::Refuse(Refusal::Damaged),
+        (Home::Readable { identity, cycle, is_clean }, _) => match (images, batch) {
+            (_, Some((header, _))) if header.identity != identity => Verdict::Refuse(Refusal::Foreign),
+            (_, Some((header, Mark::Flagged))) if header.cycle == cycle || header.cycle == cycle + 1 => {
+                Verdict::Restore
+            }
+            (_, Some((header, Mark::Cleared))) if header.cycle == cycle => Verdict::Nothing,
+            (_, Some(_)) => Verdict::Refuse(Refusal::Foreign),
+            (Some(Headers::Torn), None) => Verdict::Nothing,
+            (None, None) if is_clean || cycle == 0 => Verdict::Begin,
+            (_, None) if is_clean || cycle == 0 => Verdict::Nothing,
+            (_, None) => Verdict::Refuse(Refusal::ImagesMissing),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::format::Header;
+    use crate::space::geometry::Geometry;
+    use journal::Lsn;
+
+    #[test]
+    fn every_combination_of_facts_has_the_decision_of_the_table() {
+        use Refusal::{Damaged, Foreign, ImagesMissing, PagesMissing};
+        use Verdict::{Begin, Create, Nothing, Refuse, Restore};
+        let geometry = Geometry { page_bytes: 4096, device_pages: 64 };
+        let batch = |identity, cycle, mark| {
+            let header = Header { identity, geometry, cycle, applied: Lsn(0), count: 0, table: 0 };
+            Some(Headers::Batch(header, mark))
+        };
+        let flagged = |cycle| batch(1, cycle, Mark::Flagged);
+        let cleared = |cycle| batch(1, cycle, Mark::Cleared);
+        let images = [
+            None,
+            Some(Headers::Zeros),
+            Some(Headers::Torn),
+            flagged(4),
+            flagged(5),
+            flagged(6),
+            flagged(7),
+            cleared(4),
+            cleared(5),
+            cleared(6),
+            batch(2, 5, Mark::Flagged),
+            batch(2, 5, Mark::Cleared),
+        ];
+        let (no, gone, torn, other) = (Refuse(PagesMissing), Refuse(ImagesMissing), Refuse(Damaged), Refuse(Foreign));
+        let readable = |cycle, is_clean| Home::Readable { identity: 1, cycle, is_clean };
+        #[rustfmt::skip]
+        let table = [
+            //                      none    zeros    torn     f4       f5       f6       f7       c4     c5       c6     other  other
+            (Home::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
+            (Home::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, torn,  torn,    torn,  Restore, torn]),
+            (readable(5, false),   [gone,   gone,    Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
+            (readable(5, true),    [Begin,  Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
+            (readable(0, false),   [Begin,  Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
+        ];
+        for (home, row) in table {
+            for (images, expected) in images.iter().zip(row) {
+                assert_eq!(decide(home, *images), expected, "{home:?} {images:?}");
+            }
+        }
+    }
+}

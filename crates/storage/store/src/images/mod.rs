@@ -1,0 +1,327 @@
+//! The write image journal: changed pages lie here, whole and persistent, before one of them is overwritten at home.
+//!
+//! ```text
+//!   shelf      images-0000                                    images-0001 ...
+//!
+//!   bytes      | header | header | table | image | image | ... image | image | .... |
+//!               0        4096     8192    next block             a batch goes on in the next device
+//!
+//!   write      images, then the table              flush
+//!   flag       header: cycle, X, count, checksum   flush      from here on the batch is the state
+//!   home       every image at its page             flush      (not here: the cycle does it)
+//!   clear      header: the same, cleared           flush      only then may the next batch overwrite this one
+//! ```
+//!
+//! A drive may tear a page of 8 KiB between sectors, and no drive writes several pages at once. A batch that is flagged is
+//! written home again at opening, as often as it takes; one that is not flagged never happened. So home is the state at some X,
+//! and redo from X needs to know nothing about pages.
+//!
+//! Pages that nothing durable refers to (allocated since the last cut) do not pass through here: torn, they are free pages.
+//!
+//! **Why the flag has a flush of its own.** With one flush for images and flag a flagged batch that does not verify could be a
+//! crash before that flush, or damage after it, when pages at home are half written. With its own, it is damage; a cycle of
+//! some seconds does not miss the millisecond. **Why the header has two copies**: a single changed bit must not turn a flagged
+//! batch into one that never happened. **Why clearing is flushed**: without it the header could come back as flagged over
+//! images that the next batch has overwritten.
+//!
+//! Batches are streamed, a mebibyte at a time; the table is written last. Where the devices are too small for a batch, more are
+//! made before its first byte is written. [`decide`] says what opening does.
+//!
+//! Invariants: one batch at a time; nothing of a batch is written before the one ahead is cleared, persistently.
+
+pub(crate) mod decide;
+pub(crate) mod format;
+
+use std::fmt;
+use std::sync::Arc;
+
+use device::{AlignedBuffer, Device, DeviceError, Shelf};
+
+use crate::StoreError;
+use crate::page::PageId;
+use crate::space::freeze::Freeze;
+use crate::space::geometry::Geometry;
+use crate::space::home::Devices;
+use format::{ENTRY_BYTES, Header, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
+use journal::Lsn;
+
+/// Written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The write image journal of a store.
+#[derive(Debug)]
+pub(crate) struct Images {
+    shelf: Arc<dyn Shelf>,
+    devices: Vec<Arc<dyn Device>>,
+    freeze: Freeze,
+    /// What opening found.
+    headers: Headers,
+}
+
+/// A batch that is being written.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    header: Header,
+    table: Vec<u8>,
+    buffer: AlignedBuffer,
+    /// Where the buffer goes.
+    at: u64,
+}
+
+/// What a restoration did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restored {
+    /// Images written home.
+    pub(crate) pages: u32,
+    /// Images that were damaged, and whose pages are right at home.
+    pub(crate) damaged: u32,
+}
+
+fn device_name(number: usize) -> String {
+    format!("images-{number:04}")
+}
+
+impl Images {
+    /// Opens the devices there are; none if there is not one.
+    ///
+    /// Errors: [`StoreError::Corrupt`] where one is missing between others or has another size; [`StoreError::Device`].
+    pub(crate) fn open(shelf: Arc<dyn Shelf>, freeze: Freeze, writable: bool) -> Result<Option<Images>, StoreError> {
+        let names: Vec<String> = shelf.list()?.into_iter().filter(|name| name.starts_with("images-")).collect();
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for (number, name) in names.iter().enumerate() {
+            if *name != device_name(number) {
+                let why = format!("{} is missing, {name} is there", device_name(number));
+                return Err(StoreError::Corrupt(why.into()));
+            }
+            let device = if writable { shelf.open(name)? } else { shelf.open_read_only(name)? };
+            if devices.first().is_some_and(|first| first.len() != device.len()) {
+                let why = format!("{name} has {} bytes, {} another number", device.len(), device_name(0));
+                return Err(StoreError::Corrupt(why.into()));
+            }
+            devices.push(device);
+        }
+        let Some(first) = devices.first() else { return Ok(None) };
+        let mut copies = AlignedBuffer::zeroed(TABLE as usize);
+        first.read(0, &mut copies)?;
+        let headers = Headers::decode(&copies);
+        Ok(Some(Images { shelf, devices, freeze, headers }))
+    }
+
+    /// Makes an empty one, of devices of `device_bytes` each.
+    ///
+    /// Errors: [`StoreError::Full`], [`StoreError::Device`].
+    pub(crate) fn create(shelf: Arc<dyn Shelf>, freeze: Freeze, device_bytes: u64) -> Result<Images, StoreError> {
+        let mut images = Images { shelf, devices: Vec::new(), freeze, headers: Headers::Zeros };
+        images.grow(device_bytes)?;
+        Ok(images)
+    }
+
+    /// What opening found.
+    pub(crate) fn headers(&self) -> Headers {
+        self.headers
+    }
+
+    /// Bytes of all devices.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.devices.len() as u64 * self.device_bytes()
+    }
+
+    fn device_bytes(&self) -> u64 {
+        self.devices[0].len()
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<(), StoreError> {
+        let name = device_name(self.devices.len());
+        let device = match self.shelf.create(&name, bytes) {
+            // An earlier attempt failed after it had taken effect.
+            Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name)?,
+            Err(error @ DeviceError::Full { .. }) => return Err(StoreError::Full(error.to_string().into())),
+            other => other?,
+        };
+        self.devices.push(device);
+        Ok(())
+    }
+
+    /// Makes devices until a batch of `count` images has room.
+    ///
+    /// Errors: [`StoreError::Full`] (try again when there is space), [`StoreError::Device`]; some may have been made.
+    pub(crate) fn reserve(&mut self, geometry: Geometry, count: u32) -> Result<(), StoreError> {
+        while self.capacity() < batch_bytes(geometry.page_bytes, count) {
+            self.grow(self.device_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The part of a range that lies in one device: the device, where in it, and how much.
+    fn part(&self, at: u64, bytes: usize) -> (&Arc<dyn Device>, u64, usize) {
+        let (device, offset) = ((at / self.device_bytes()) as usize, at % self.device_bytes());
+        (&self.devices[device], offset, bytes.min((self.device_bytes() - offset) as usize))
+    }
+
+    fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), StoreError> {
+        self.freeze.check()?;
+        while !bytes.is_empty() {
+            let (device, offset, part) = self.part(at, bytes.len());
+            device.write(offset, &bytes[..part]).map_err(|error| self.freeze.freeze(&error))?;
+            bytes = &bytes[part..];
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    fn read(&self, mut at: u64, mut bytes: &mut [u8]) -> Result<(), StoreError> {
+        while !bytes.is_empty() {
+            let (device, offset, part) = self.part(at, bytes.len());
+            let (head, rest) = bytes.split_at_mut(part);
+            device.read(offset, head)?;
+            bytes = rest;
+            at += part as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self, bytes: u64) -> Result<(), StoreError> {
+        self.freeze.check()?;
+        let used = bytes.div_ceil(self.device_bytes()) as usize;
+        self.devices[..used].iter().try_for_each(|device| device.flush().map_err(|error| self.freeze.freeze(&error)))
+    }
+
+    /// Begins a batch, for which [`reserve`](Images::reserve) has made room.
+    pub(crate) fn begin(&self, identity: u64, geometry: Geometry, cycle: u64, applied: Lsn, count: u32) -> Batch {
+        assert!(self.capacity() >= batch_bytes(geometry.page_bytes, count), "room is reserved before a batch begins");
+        let header = Header { identity, geometry, cycle, applied, count, table: 0 };
+        Batch { header, table: Vec::new(), buffer: AlignedBuffer::new(), at: header.images() }
+    }
+
+    /// Takes one image; writes when enough are gathered.
+    ///
+    /// Errors: [`StoreError::Frozen`].
+    pub(crate) fn push(&self, batch: &mut Batch, page: PageId, image: &[u8]) -> Result<(), StoreError> {
+        assert_eq!(image.len(), batch.header.geometry.page_bytes as usize, "an image is a page");
+        batch.table.extend_from_slice(&entry(page, sum(image)));
+        batch.buffer.extend_from_slice(image);
+        if batch.buffer.len() >= CHUNK_BYTES { self.drain(batch) } else { Ok(()) }
+    }
+
+    fn drain(&self, batch: &mut Batch) -> Result<(), StoreError> {
+        self.write(batch.at, &batch.buffer)?;
+        batch.at += batch.buffer.len() as u64;
+        batch.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes what is left and the table, and makes all of it persistent. It does not count before it is flagged.
+    ///
+    /// Errors: [`StoreError::Frozen`].
+    pub(crate) fn seal(&self, mut batch: Batch) -> Result<Header, StoreError> {
+        assert_eq!(batch.table.len(), batch.header.count as usize * ENTRY_BYTES, "as many images as were announced");
+        self.drain(&mut batch)?;
+        let header = Header { table: sum(&batch.table), ..batch.header };
+        batch.buffer.extend_from_slice(&batch.table);
+        batch.buffer.pad_to_block();
+        self.write(TABLE, &batch.buffer)?;
+        self.flush(header.bytes())?;
+        Ok(header)
+    }
+
+    /// Flags or clears a sealed batch; persistent when it returns.
+    ///
+    /// Errors: [`StoreError::Frozen`]; whether the mark is there is known after reopening.
+    pub(crate) fn mark(&self, header: &Header, mark: Mark) -> Result<(), StoreError> {
+        let mut copies = AlignedBuffer::new();
+        copies.extend_from_slice(&header.encode(mark));
+        self.write(0, &copies)?;
+        self.flush(TABLE)
+    }
+
+    /// The table of a batch, or none where it does not verify.
+    fn table(&self, header: &Header) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.capacity() < header.bytes() {
+            return Ok(None);
+        }
+        let bytes = header.count as usize * ENTRY_BYTES;
+        let mut table = AlignedBuffer::zeroed(bytes.next_multiple_of(4096));
+        self.read(TABLE, &mut table)?;
+        table.truncate(bytes);
+        Ok((sum(&table) == header.table).then(|| table.to_vec()))
+    }
+
+    /// Calls `visit` with each page of a batch, the checksum that its image should have, and the image; false where the table
+    /// does not verify.
+    ///
+    /// Errors: [`StoreError::Device`], those of `visit`.
+    pub(crate) fn visit(
+        &self,
+        header: &Header,
+        mut visit: impl FnMut(PageId, u32, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
+        let Some(table) = self.table(header)? else { return Ok(false) };
+        let page_bytes = header.geometry.page_bytes as usize;
+        let per_chunk = CHUNK_BYTES / page_bytes;
+        let mut at = images_at(header.count);
+        for chunk in table.chunks(per_chunk * ENTRY_BYTES) {
+            let mut buffer = AlignedBuffer::zeroed(chunk.len() / ENTRY_BYTES * page_bytes);
+            self.read(at, &mut buffer)?;
+            at += buffer.len() as u64;
+            for ((page, expected), image) in entries(chunk).zip(buffer.chunks_exact(page_bytes)) {
+                visit(page, expected, image)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a flagged batch home, makes that persistent, and clears it. Doing so again changes nothing.
+    ///
+    /// Errors: [`StoreError::Corrupt`] where images are damaged and home does not hold them either: names the pages; what
+    /// could be restored was. [`StoreError::Device`], [`StoreError::Frozen`].
+    pub(crate) fn restore(&self, header: &Header, home: &Devices) -> Result<Restored, StoreError> {
+        let mut restored = Restored::default();
+        let mut lost = Vec::new();
+        let mut at_home = AlignedBuffer::zeroed(header.geometry.page_bytes as usize);
+        let has_table = self.visit(header, |page, expected, image| {
+            if sum(image) == expected {
+                restored.pages += 1;
+                return home.write(page, image);
+            }
+            home.read(page, &mut at_home)?;
+            restored.damaged += 1;
+            if sum(&at_home) != expected {
+                lost.push(page.0);
+            }
+            Ok(())
+        })?;
+        home.flush()?;
+        if !has_table || !lost.is_empty() {
+            let what = if has_table { format!("pages {lost:?}") } else { "its table of pages".into() };
+            let why = format!(
+                "the write image journal was flagged at cycle {} and is damaged: {what}; restore a backup",
+                header.cycle
+            );
+            return Err(StoreError::Corrupt(why.into()));
+        }
+        self.mark(header, Mark::Cleared)?;
+        Ok(restored)
+    }
+
+    /// Whether something was written over a cleared batch: a cycle had begun that was never flagged.
+    ///
+    /// Errors: [`StoreError::Device`].
+    pub(crate) fn is_overwritten(&self, header: &Header) -> Result<bool, StoreError> {
+        let Some(table) = self.table(header)? else { return Ok(true) };
+        let Some((_, expected)) = entries(&table).next() else { return Ok(false) };
+        let mut image = AlignedBuffer::zeroed(header.geometry.page_bytes as usize);
+        self.read(header.images(), &mut image)?;
+        Ok(sum(&image) != expected)
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { identity, geometry, cycle, applied, count, table } = self;
+        write!(
+            f,
+            "store {identity:016x} cycle {cycle} applied {applied} page_bytes {} device_pages {} images {count} table {table:08x}",
+            geometry.page_bytes, geometry.device_pages
+        )
+    }
+}

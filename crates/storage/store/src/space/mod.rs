@@ -1,0 +1,373 @@
+//! [`Space`]: which pages are in use; the data devices ([`home`]), the superblock, the allocation map.
+//!
+//! # Three answers to "is this page in use"
+//!
+//! ```text
+//!   taken    may not be given out        in memory only
+//!   map      in use by the state as it is now: what the next cut will write
+//!   cut      in use by the state of the last cut
+//!
+//!               allocate          attach             free               cycle cleared and no snapshot left
+//!   taken   0 ------------> 1                   1 ----------------------------------> 0
+//!   map     0        (loose: 0) --------> 1 ------------> 0
+//!   cut     0                       at a cut: = map
+//! ```
+//!
+//! A page that the last cut has in use, or that a snapshot may still read, is not given out again when it is freed: a crash
+//! would go back to a state that needs it. The map that is written does not count it any more, for after a crash, when the
+//! state is that of the cut, nobody needs it and no snapshot lives. A page that came and went since the last cut waits for
+//! snapshots only.
+//!
+//! *Loose* runs are allocated for something that no applied record refers to yet. The map does not count them, so that a
+//! crash gives them back; [`attach`](Space::attach) puts them into the state.
+//!
+//! # Invariants
+//!
+//! 1. `map` is a part of `taken`.
+//! 2. A page that is free in `cut` is named by nothing durable: whoever has it may write it home at any time.
+//! 3. A cut holds every map page that differs from the last cut's. Devices made since then are empty on the medium and are
+//!    counted by the superblock of the cut that writes their map.
+//!
+//! # What it does not do
+//!
+//! It does not know what pages hold, and moves none: devices are never given back. Runs of several pages are placed first-fit
+//! on multiples of their class (the next power of two), up to 1 MiB.
+
+pub(crate) mod bitmap;
+pub(crate) mod freeze;
+pub(crate) mod geometry;
+pub(crate) mod home;
+pub(crate) mod map;
+pub(crate) mod superblock;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use device::AlignedBuffer;
+use journal::Lsn;
+use parking_lot::Mutex;
+
+use crate::StoreError;
+use crate::page::PageId;
+use bitmap::Bitmap;
+use geometry::Geometry;
+use home::{Devices, device_name};
+
+/// Sizes of runs: 1, 2, 4 ... 256 pages, which is 1 MiB of the smallest pages.
+const CLASSES: usize = 9;
+
+/// Pages as [`Space::usage`] counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Of all devices.
+    pub(crate) pages: u64,
+    /// In use by the state as it is now.
+    pub(crate) used: u64,
+    /// Freed, and waiting for a cycle or for snapshots.
+    pub(crate) waiting: u64,
+}
+
+/// Which pages are in use.
+#[derive(Debug)]
+pub(crate) struct Space {
+    home: Arc<Devices>,
+    geometry: Geometry,
+    state: Mutex<State>,
+    /// Held by whoever makes a device, so that one is made at a time.
+    growing: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    devices: Vec<Maps>,
+    /// For each class the first device that may have room.
+    first: [usize; CLASSES],
+    /// Map pages that differ from the last cut's: device, number.
+    changed: BTreeSet<(u32, u32)>,
+    freed: VecDeque<Freed>,
+    /// Of the next cut.
+    cycle: u64,
+    /// The record that is being applied.
+    applying: Lsn,
+    /// What was freed at or before this is needed by no snapshot.
+    horizon: Lsn,
+}
+
+/// The maps of one device.
+#[derive(Debug)]
+struct Maps {
+    taken: Bitmap,
+    map: Bitmap,
+    cut: Bitmap,
+    /// For each class the first word that may have room.
+    first: [usize; CLASSES],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Freed {
+    first: PageId,
+    pages: u32,
+    lsn: Lsn,
+    /// The cycle that must be over; none for what no cut had.
+    cycle: Option<u64>,
+}
+
+/// The part of a cut that is the map.
+#[derive(Debug)]
+pub(crate) struct MapCut {
+    /// Number of the cycle.
+    pub(crate) cycle: u64,
+    /// Devices whose map counts from here on.
+    pub(crate) devices: u32,
+    /// Map pages that changed, sealed.
+    pub(crate) pages: Vec<(PageId, Vec<u8>)>,
+}
+
+impl Maps {
+    fn new(geometry: Geometry, device: u32) -> Maps {
+        let mut map = Bitmap::new(geometry.device_pages);
+        map.take(0, geometry.reserved(device));
+        Maps { taken: map.clone(), cut: map.clone(), map, first: [0; CLASSES] }
+    }
+}
+
+fn class_of(pages: u32) -> usize {
+    pages.next_power_of_two().trailing_zeros() as usize
+}
+
+impl Space {
+    /// The space of a store that has been made or restored: reads the maps of the first `devices`.
+    ///
+    /// Errors: [`StoreError::Corrupt`] names the map page that does not verify; [`StoreError::Device`].
+    pub(crate) fn open(home: Arc<Devices>, devices: u32, cycle: u64) -> Result<Space, StoreError> {
+        let geometry = home.geometry();
+        if devices > home.count() {
+            let why = format!("{} of {devices} data devices is missing", device_name(home.count()));
+            return Err(StoreError::Corrupt(why.into()));
+        }
+        let mut state = State {
+            devices: Vec::new(),
+            first: [0; CLASSES],
+            changed: BTreeSet::new(),
+            freed: VecDeque::new(),
+            cycle: cycle + 1,
+            applying: Lsn::ZERO,
+            horizon: Lsn::ZERO,
+        };
+        for device in 0..home.count() {
+            if device < devices {
+                state.devices.push(Maps::read(&home, device)?);
+            } else {
+                state.add_device(geometry);
+            }
+        }
+        Ok(Space { home, geometry, state: Mutex::new(state), growing: Mutex::new(()) })
+    }
+
+    /// Sizes.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Takes a run of `pages` within one device, on a multiple of its class, into the state.
+    ///
+    /// Errors: [`StoreError::Full`] where no device has room and none can be made: nothing changed, try again later;
+    /// [`StoreError::Frozen`]; [`StoreError::Refused`] for a run larger than 1 MiB; [`StoreError::Device`].
+    pub(crate) fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
+        let first = self.allocate_loose(pages)?;
+        self.attach(first, pages);
+        Ok(first)
+    }
+
+    /// The same without taking it into the state: a crash gives it back until it is [attached](Space::attach).
+    ///
+    /// Errors: as for [`allocate`](Space::allocate).
+    pub(crate) fn allocate_loose(&self, pages: u32) -> Result<PageId, StoreError> {
+        if pages == 0 || pages > self.geometry.run_pages_max() {
+            let why = format!("a run has 1 to {} pages, not {pages}", self.geometry.run_pages_max());
+            return Err(StoreError::Refused(why.into()));
+        }
+        loop {
+            let seen = {
+                let mut state = self.state.lock();
+                if let Some(first) = state.take(self.geometry, pages) {
+                    return Ok(first);
+                }
+                state.devices.len()
+            };
+            let _one = self.growing.lock();
+            if self.state.lock().devices.len() == seen {
+                self.home.grow()?;
+                self.state.lock().add_device(self.geometry);
+            }
+        }
+    }
+
+    /// Takes a loose run into the state. Panics where it is no loose run.
+    pub(crate) fn attach(&self, first: PageId, pages: u32) {
+        let (device, place) = self.geometry.place(first);
+        let mut state = self.state.lock();
+        let maps = &mut state.devices[device as usize];
+        assert!(maps.taken.is_used(place, pages), "page {} is not allocated", first);
+        maps.map.take(place, pages);
+        state.touch(self.geometry, device, place, pages);
+    }
+
+    /// Gives up a run, or a part of one, as of the record that is being applied. Loose runs are free at once.
+    pub(crate) fn free(&self, first: PageId, pages: u32) {
+        let (device, place) = self.geometry.place(first);
+        let mut state = self.state.lock();
+        let maps = &mut state.devices[device as usize];
+        if maps.map.is_free(place, pages) {
+            return state.give(self.geometry, first, pages);
+        }
+        maps.map.give(place, pages);
+        let is_in_cut = !maps.cut.is_free(place, pages);
+        let (lsn, cycle) = (state.applying, is_in_cut.then_some(state.cycle));
+        state.touch(self.geometry, device, place, pages);
+        state.freed.push_back(Freed { first, pages, lsn, cycle });
+    }
+
+    /// Says which record is being applied: what is freed from here on is needed by snapshots before it.
+    pub(crate) fn applying(&self, lsn: Lsn) {
+        self.state.lock().applying = lsn;
+    }
+
+    /// Says that no snapshot needs what was freed at or before `horizon`, which only grows. Call it beside each cut, and
+    /// when an old snapshot ends.
+    pub(crate) fn set_horizon(&self, horizon: Lsn) {
+        let mut state = self.state.lock();
+        if horizon > state.horizon {
+            state.horizon = horizon;
+            state.release(self.geometry, 0);
+        }
+    }
+
+    /// Cuts: the state as it is now is what the cycle writes. To be called while nothing is applied.
+    pub(crate) fn cut(&self, applied: Lsn) -> MapCut {
+        let mut state = self.state.lock();
+        let State { devices, changed, cycle, .. } = &mut *state;
+        let mut pages = Vec::new();
+        for (device, nth) in std::mem::take(changed) {
+            let maps = &mut devices[device as usize];
+            maps.cut.copy_words(&maps.map, nth as usize * self.geometry.map_words(), self.geometry.map_words());
+            pages.push(map::encode(self.geometry, device, nth, &maps.map, applied.0));
+        }
+        let cut = MapCut { cycle: *cycle, devices: devices.len() as u32, pages };
+        *cycle += 1;
+        cut
+    }
+
+    /// Says that a cycle is over: its state is the one at home, whatever happens.
+    pub(crate) fn cleared(&self, cycle: u64) {
+        self.state.lock().release(self.geometry, cycle);
+    }
+
+    /// Whether a run was in use at the last cut: it may be read by whoever reads that state at home.
+    pub(crate) fn is_in_cut(&self, first: PageId, pages: u32) -> bool {
+        let (device, place) = self.geometry.place(first);
+        !self.state.lock().devices[device as usize].cut.is_free(place, pages)
+    }
+
+    /// How full it is.
+    pub(crate) fn usage(&self) -> Usage {
+        let state = self.state.lock();
+        let used: u64 = state.devices.iter().map(|maps| u64::from(maps.map.used())).sum();
+        let waiting = state.freed.iter().map(|freed| u64::from(freed.pages)).sum();
+        Usage { pages: state.devices.len() as u64 * u64::from(self.geometry.device_pages), used, waiting }
+    }
+
+    /// The map of each device, as the state is now.
+    pub(crate) fn maps(&self) -> Vec<Bitmap> {
+        self.state.lock().devices.iter().map(|maps| maps.map.clone()).collect()
+    }
+}
+
+impl Maps {
+    fn read(home: &Devices, device: u32) -> Result<Maps, StoreError> {
+        let geometry = home.geometry();
+        let mut maps = Maps::new(geometry, device);
+        let mut buffer = AlignedBuffer::zeroed(geometry.page_bytes as usize);
+        for nth in 0..geometry.maps() {
+            let page = geometry.map_page(device, nth);
+            home.read(page, &mut buffer)?;
+            if !map::decode(geometry, device, nth, &buffer, &mut maps.map) {
+                let (name, offset) = (device_name(device), geometry.offset(page));
+                let why = format!("page {} ({name} at {offset}) is no page of the allocation map", page.0);
+                return Err(StoreError::Corrupt(why.into()));
+            }
+        }
+        maps.taken = maps.map.clone();
+        maps.cut = maps.map.clone();
+        Ok(maps)
+    }
+}
+
+impl State {
+    fn add_device(&mut self, geometry: Geometry) {
+        let device = self.devices.len() as u32;
+        self.devices.push(Maps::new(geometry, device));
+        self.changed.extend((0..geometry.maps()).map(|nth| (device, nth)));
+    }
+
+    fn take(&mut self, geometry: Geometry, pages: u32) -> Option<PageId> {
+        let class = class_of(pages);
+        for (device, maps) in self.devices.iter_mut().enumerate().skip(self.first[class]) {
+            if let Some(place) = maps.taken.find(pages, maps.first[class]) {
+                maps.taken.take(place, pages);
+                maps.first[class] = place as usize / 64;
+                self.first[class] = device;
+                return Some(geometry.page(device as u32, place));
+            }
+            maps.first[class] = usize::MAX / 2;
+        }
+        self.first[class] = self.devices.len();
+        None
+    }
+
+    fn give(&mut self, geometry: Geometry, first: PageId, pages: u32) {
+        let (device, place) = geometry.place(first);
+        let maps = &mut self.devices[device as usize];
+        maps.taken.give(place, pages);
+        for class in 0..CLASSES {
+            // A run of a larger class may begin further ahead.
+            let word = place as usize / 64 / (1_usize << class).div_ceil(64) * (1_usize << class).div_ceil(64);
+            maps.first[class] = maps.first[class].min(word);
+            self.first[class] = self.first[class].min(device as usize);
+        }
+    }
+
+    /// Notes which map pages a change of a run concerns.
+    fn touch(&mut self, geometry: Geometry, device: u32, place: u32, pages: u32) {
+        let nth = |place: u32| place / 64 / geometry.map_words() as u32;
+        self.changed.extend((nth(place)..=nth(place + pages - 1)).map(|nth| (device, nth)));
+    }
+
+    /// Gives out again what waits for no cycle but those up to `over`, and for no snapshot. Entries lose their cycle once it
+    /// is over.
+    fn release(&mut self, geometry: Geometry, over: u64) {
+        let horizon = self.horizon;
+        let mut waiting = VecDeque::new();
+        for mut freed in std::mem::take(&mut self.freed) {
+            freed.cycle = freed.cycle.filter(|cycle| *cycle > over);
+            if freed.cycle.is_none() && freed.lsn <= horizon {
+                self.give(geometry, freed.first, freed.pages);
+            } else {
+                waiting.push_back(freed);
+            }
+        }
+        self.freed = waiting;
+    }
+}
+
+impl crate::cache::Space for Space {
+    fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
+        Space::allocate(self, pages)
+    }
+
+    fn free(&self, first: PageId, pages: u32) {
+        Space::free(self, first, pages);
+    }
+}

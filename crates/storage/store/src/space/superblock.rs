@@ -1,0 +1,178 @@
+//! [`Superblock`]: page 0, from which everything else of a store is found.
+//!
+//! ```text
+//!   offset  bytes  field
+//!        0     32  header of a page: checksum, kind, lsn (X)
+//!       32      8  magic "TERRSTO" and a zero
+//!       40      4  version, 1
+//!       44      4  page_bytes
+//!       48      4  device_pages
+//!       52      4  devices whose map counts; later ones were made since and are empty
+//!       56      8  identity of the store, drawn when it was made
+//!       64      4  identity of its journal
+//!       68      4  root of the catalog, a page
+//!       72      4  next number of a tree
+//!       76      4  1 if the store was closed and nothing is to be redone, else 0
+//!       80      8  X: the pages are the state behind every record before this LSN
+//!       88      8  cycle: number of the write cycle that wrote this; 0 when the store is made
+//!       96      8  microseconds since 1970 at the cut
+//!      104    ...  zeros
+//! ```
+//!
+//! All fields lie in the first sector, so that geometry can be read before the size of a page is known. The superblock goes
+//! through the write image journal as every changed page does: a torn one is written again at opening.
+
+use journal::Lsn;
+
+use crate::page::{self, HEADER_BYTES, Header, Kind, PageId};
+use crate::space::geometry::Geometry;
+
+const MAGIC: &[u8; 8] = b"TERRSTO\0";
+
+/// Of this layout, and of the map's.
+pub(crate) const VERSION: u32 = 1;
+
+/// Bytes to be read for [`Superblock::geometry`].
+pub(crate) const PROBE_BYTES: usize = 4096;
+
+/// Where the superblock lies.
+pub(crate) const PAGE: PageId = PageId(0);
+
+/// What page 0 says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Sizes.
+    pub(crate) geometry: Geometry,
+    /// Devices whose map counts.
+    pub(crate) devices: u32,
+    /// Of the store.
+    pub(crate) identity: u64,
+    /// Of the journal that belongs to it.
+    pub(crate) journal: u32,
+    /// Root of the catalog.
+    pub(crate) catalog: PageId,
+    /// Next number of a tree.
+    pub(crate) next_tree: u32,
+    /// Whether the store was closed in good order.
+    pub(crate) is_clean: bool,
+    /// Everything before this is in the pages.
+    pub(crate) applied: Lsn,
+    /// Of the write cycle.
+    pub(crate) cycle: u64,
+    /// When it was cut, microseconds since 1970.
+    pub(crate) micros: u64,
+}
+
+/// Why page 0 is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// The checksum does not fit.
+    Damaged,
+    /// Of another version of the format.
+    Version(u32),
+}
+
+impl Superblock {
+    /// The sizes that a first block claims; they say how much to read for [`decode`](Superblock::decode).
+    pub(crate) fn geometry(block: &[u8]) -> Option<Geometry> {
+        let geometry = Geometry { page_bytes: u32_at(block, 44), device_pages: u32_at(block, 48) };
+        (block[32..40] == *MAGIC && geometry.is_sound()).then_some(geometry)
+    }
+
+    /// Reads a whole page 0.
+    pub(crate) fn decode(page: &[u8]) -> Result<Superblock, Unreadable> {
+        let geometry = Superblock::geometry(page).ok_or(Unreadable::Damaged)?;
+        if page.len() != geometry.page_bytes as usize
+            || page::check(PAGE, page).is_err()
+            || page::kind(page) != Some(Kind::Super)
+        {
+            return Err(Unreadable::Damaged);
+        }
+        let version = u32_at(page, 40);
+        if version != VERSION {
+            return Err(Unreadable::Version(version));
+        }
+        Ok(Superblock {
+            geometry,
+            devices: u32_at(page, 52),
+            identity: u64_at(page, 56),
+            journal: u32_at(page, 64),
+            catalog: PageId(u32_at(page, 68)),
+            next_tree: u32_at(page, 72),
+            is_clean: u32_at(page, 76) == 1,
+            applied: Lsn(u64_at(page, 80)),
+            cycle: u64_at(page, 88),
+            micros: u64_at(page, 96),
+        })
+    }
+
+    /// The page, sealed.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut page = vec![0; self.geometry.page_bytes as usize];
+        let mut at = HEADER_BYTES;
+        let mut put = |bytes: &[u8]| {
+            page[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(MAGIC);
+        let sizes = [VERSION, self.geometry.page_bytes, self.geometry.device_pages, self.devices];
+        sizes.iter().for_each(|field| put(&field.to_le_bytes()));
+        put(&self.identity.to_le_bytes());
+        let roots = [self.journal, self.catalog.0, self.next_tree, u32::from(self.is_clean)];
+        roots.iter().for_each(|field| put(&field.to_le_bytes()));
+        [self.applied.0, self.cycle, self.micros].iter().for_each(|field| put(&field.to_le_bytes()));
+        Header { kind: Kind::Super, level: 0, flags: 0, tree: 0, lsn: self.applied.0 }.put(&mut page);
+        page::seal(PAGE, &mut page);
+        page
+    }
+}
+
+/// A number of a layout.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// A number of a layout.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Superblock {
+        Superblock {
+            geometry: Geometry { page_bytes: 4096, device_pages: 64 },
+            devices: 3,
+            identity: 0x0123_4567_89ab_cdef,
+            journal: 0xaabb_ccdd,
+            catalog: PageId(17),
+            next_tree: 1001,
+            is_clean: true,
+            applied: Lsn(0x1122_3344_5566),
+            cycle: 9,
+            micros: 1_700_000_000_000_000,
+        }
+    }
+
+    #[test]
+    fn it_reads_what_it_wrote_and_nothing_that_was_changed() {
+        let page = example().encode();
+        assert_eq!(Superblock::decode(&page), Ok(example()));
+        for byte in 0..page.len() {
+            let mut changed = page.clone();
+            changed[byte] ^= 4;
+            assert_eq!(Superblock::decode(&changed), Err(Unreadable::Damaged), "byte {byte}");
+        }
+        assert_eq!(Superblock::decode(&page[..512]), Err(Unreadable::Damaged), "too short");
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut page = example().encode();
+        page[40] = 2;
+        page::seal(PAGE, &mut page);
+        assert_eq!(Superblock::decode(&page), Err(Unreadable::Version(2)));
+    }
+}
