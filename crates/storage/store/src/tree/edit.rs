@@ -6,16 +6,16 @@
 //!
 //! Invariant: total like the reading of leaves. What makes no sense answers none before anything was changed.
 
-use super::leaf::{COUNT, HEAP, HIGH, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, prefix_between, slots_at};
+use super::leaf::{COUNT, HEAP, HIGH, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, slots_at};
 use super::value::Stored;
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Header, Kind, u16_at};
 
-/// Writes an empty leaf over the page.
+/// Writes an empty leaf over the page. The first key will show how much of the low fence is shared.
 pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: &[u8]) {
     page.fill(0);
     Header { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
-    put_u16(page, PREFIX, prefix_between(low, high));
+    put_u16(page, PREFIX, low.len());
     put_u16(page, LOW, low.len());
     put_u16(page, HIGH, high.len());
     page[HEADER_BYTES..HEADER_BYTES + low.len()].copy_from_slice(low);
@@ -98,10 +98,14 @@ pub(super) fn build<'i>(
     tree: TreeId,
     lsn: u64,
     (low, high): (&[u8], &[u8]),
-    items: impl Iterator<Item = Option<Item<'i>>>,
+    items: impl DoubleEndedIterator<Item = Option<Item<'i>>> + Clone,
 ) -> Option<()> {
     format(page, tree, lsn, low, high);
-    let prefix = prefix_between(low, high);
+    let prefix = match items.clone().next_back() {
+        Some(last) => last?.shares(low),
+        None => low.len(),
+    };
+    put_u16(page, PREFIX, prefix);
     for (index, item) in items.enumerate() {
         let item = item?;
         insert(page, index, item.key_from(prefix), item.value)?.then_some(())?;
@@ -120,7 +124,10 @@ pub(super) fn bytes_used(leaf: Leaf<'_>) -> Option<usize> {
 }
 
 fn bytes_between(leaf: Leaf<'_>, low: &[u8], high: &[u8]) -> Option<usize> {
-    let prefix = prefix_between(low, high);
+    let prefix = match leaf.count().checked_sub(1) {
+        Some(last) => leaf.item(last)?.shares(low),
+        None => low.len(),
+    };
     (0..leaf.count()).try_fold(slots_at(low.len(), high.len()), |bytes, index| {
         Some(bytes + leaf.item(index)?.cost().checked_sub(prefix)?)
     })

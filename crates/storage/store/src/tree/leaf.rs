@@ -8,8 +8,10 @@
 //!      cells           `heap` bytes at the page's end: size u16 | key behind the prefix | value
 //! ```
 //!
-//! Every key that can ever stand here is at least `low` and less than `high`; an empty `high` is no bound. So all share the
-//! first `prefix` bytes of `low`, and cells and slots leave them out. `head` holds the next four bytes of a key as a number
+//! Every key that can ever stand here is at least `low` and less than `high`; an empty `high` is no bound. All keys that do
+//! share the first `prefix` bytes of `low`, and cells and slots leave them out; that may be more than the fences share, so
+//! that the last leaf of ascending keys is as dense as others. A key that does not begin so is greater than all that are
+//! here; inserting it builds the leaf anew with a shorter prefix. `head` holds the next four bytes of a key as a number
 //! (big-endian, filled with zeros), so that most comparisons do not touch a cell. `size` is the value's length; its highest
 //! bit says that the value is a list of extents.
 //!
@@ -39,11 +41,6 @@ pub(super) const LARGE: u16 = 1 << 15;
 /// Where the slots begin behind fences of these lengths.
 pub(super) fn slots_at(low: usize, high: usize) -> usize {
     (HEADER_BYTES + low + high).next_multiple_of(SLOT_BYTES)
-}
-
-/// How many first bytes all keys between two fences share.
-pub(super) fn prefix_between(low: &[u8], high: &[u8]) -> usize {
-    common(low, high)
 }
 
 /// How many first bytes two keys share.
@@ -90,6 +87,12 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
+    /// How many first bytes of a low fence the key shares, so all before it do.
+    pub(super) fn shares(&self, low: &[u8]) -> usize {
+        let first = common(low, self.prefix);
+        if first < self.prefix.len() { first } else { first + common(&low[first..], self.suffix) }
+    }
+
     pub(super) fn key_bytes(&self) -> usize {
         self.prefix.len() + self.suffix.len()
     }
@@ -190,7 +193,10 @@ impl<'a> Leaf<'a> {
     /// The slot of a key that the fences cover, or the one where it would be inserted.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Result<usize, usize>> {
-        let suffix = key.get(self.prefix..)?;
+        let Some(suffix) = key.strip_prefix(self.prefix()) else {
+            // It is not less than the low fence, which begins with the prefix.
+            return Some(Err(self.count()));
+        };
         let head = head_of(suffix);
         let first = self.first_head(head);
         let Some(slot) = self.slot(first).filter(|slot| slot.head == head) else { return Some(Err(first)) };

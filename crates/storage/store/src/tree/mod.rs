@@ -68,14 +68,10 @@ impl Tree {
         edit::format(&mut page, id, at.0, &[], &[]);
         drop(page);
         let mut image = vec![0; pages.page_bytes()];
-        node::Node::over(1, leaf).write(0..0, &mut image, id, at.0);
-        match pages.create_inner(&image) {
-            Ok(root) => Ok(Tree { root, id }),
-            Err(error) => {
-                pages.free(leaf);
-                Err(error)
-            }
-        }
+        let fits = node::Node::over(1, leaf).write(0..0, &mut image, id, at.0);
+        debug_assert!(fits.is_some(), "one child fits in any page");
+        let root = pages.create_inner(&image).inspect_err(|_| pages.free(leaf))?;
+        Ok(Tree { root, id })
     }
 
     /// Begins to change it. The caller sees to it that there is one writer of a tree at a time.

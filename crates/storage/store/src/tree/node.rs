@@ -127,29 +127,32 @@ impl Node {
         self.divide(up + 1..range.end, page_bytes, appended, parts);
     }
 
-    /// Writes the image of a node with the separators of a range and the children beside them.
-    pub(super) fn write(&self, range: Range<usize>, image: &mut [u8], tree: TreeId, lsn: u64) {
+    /// Writes the image of a node with the separators of a range and the children beside them; none where they are in no
+    /// order and do not fit.
+    pub(super) fn write(&self, range: Range<usize>, image: &mut [u8], tree: TreeId, lsn: u64) -> Option<()> {
         image.fill(0);
         Header { kind: Kind::Inner, level: self.level, flags: 0, tree: tree.0, lsn }.put(image);
         let prefix = self.prefix(&range);
-        let mut heap = image.len() - prefix;
-        if let Some(first) = range.clone().next() {
-            image[heap..].copy_from_slice(&self.separator(first)[..prefix]);
-        }
         let children = HEADER_BYTES + range.len() * 8;
+        let end = children + (range.len() + 1) * 4;
+        let mut heap = image.len().checked_sub(prefix)?;
+        if let Some(first) = range.clone().next() {
+            image[heap..].copy_from_slice(self.separator(first).get(..prefix)?);
+        }
         for (index, at) in range.clone().enumerate() {
-            let suffix = &self.separator(at)[prefix..];
+            let suffix = self.separator(at).get(prefix..)?;
             let tail = suffix.get(4..).unwrap_or_default();
-            heap -= tail.len();
+            heap = heap.checked_sub(tail.len()).filter(|heap| *heap >= end)?;
             image[heap..heap + tail.len()].copy_from_slice(tail);
             put_slot(image, index, suffix, heap);
         }
-        for (index, child) in self.children[range.start..=range.end].iter().enumerate() {
-            image[children + index * 4..][..4].copy_from_slice(&child.0.to_le_bytes());
+        for (index, child) in self.children.get(range.start..=range.end)?.iter().enumerate() {
+            image.get_mut(children + index * 4..)?.get_mut(..4)?.copy_from_slice(&child.0.to_le_bytes());
         }
         put_u16(image, COUNT, range.len());
         put_u16(image, PREFIX, prefix);
         put_u16(image, HEAP, image.len() - heap);
+        Some(())
     }
 }
 

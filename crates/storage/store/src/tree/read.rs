@@ -133,15 +133,18 @@ impl LeafBlock {
         let prefix = leaf.prefix();
         let mut bytes = Vec::with_capacity(if end.saturating_sub(begin) > 8 { leaf.page().len() } else { 256 });
         let mut entries = Vec::with_capacity(end.saturating_sub(begin));
+        let mut taken = 0;
         for at in begin..end {
             let (suffix, value) = leaf.cell(at)?;
+            taken += 2 + suffix.len() + value.bytes().len();
+            // Cells of a damaged leaf may overlap; those of a sound one fit in its page together.
+            (taken <= leaf.page().len()).then_some(())?;
             let key = bytes.len() as u32;
             bytes.extend_from_slice(prefix);
             bytes.extend_from_slice(suffix);
             let middle = bytes.len() as u32;
             bytes.extend_from_slice(value.bytes());
-            // Cells of a damaged leaf may overlap; the sum is bounded by slots times 64 KiB.
-            let end = u32::try_from(bytes.len()).ok()?;
+            let end = bytes.len() as u32;
             entries.push(Entry { key, value: middle, end, large: matches!(value, Stored::Large(_)) });
         }
         let at = bytes.len();

@@ -8,7 +8,7 @@
 //!        L (empty)
 //! ```
 //!
-//! The neighbour gets a fence of the leaf, so its prefix may become shorter and its cells longer: where they do not fit any
+//! The neighbour gets a fence of the leaf: where that is the low one, its prefix may become shorter and its cells longer: where they do not fit any
 //! more, the other side is tried; where neither takes it, the leaf stays, empty, and takes over a neighbour's range when that
 //! becomes empty. So a queue whose front is deleted keeps one empty leaf, and merging never has to cut anything.
 //!
@@ -49,7 +49,8 @@ impl<P: Pages> Writer<'_, P> {
         // The border to whom took over is no more.
         node.remove(child, if left { child - 1 } else { child });
         let mut image = vec![0; self.pages.page_bytes()];
-        node.write(0..node.count(), &mut image, self.tree.id, lsn);
+        let written = node.write(0..node.count(), &mut image, self.tree.id, lsn);
+        written.ok_or_else(|| self.tree.corrupt(above, "has separators in no order"))?;
         self.replace(above, &image)?;
         edit::invalidate(&mut bytes);
         drop(bytes);

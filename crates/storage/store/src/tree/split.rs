@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use super::edit;
-use super::leaf::{Item, Leaf, common, prefix_between, slots_at};
+use super::leaf::{Item, Leaf, common, slots_at};
 use super::node::{self, Node, Pair};
 use super::write::{Change, Writer};
 use crate::StoreError;
@@ -93,23 +93,41 @@ impl<'a> Plan<'a> {
     }
 
     fn divide(&mut self, range: Range<usize>, low: &[u8], high: &[u8], place: Place) -> Option<()> {
-        let prefix = prefix_between(low, high);
-        let cells = (self.sums[range.end] - self.sums[range.start]).checked_sub(prefix * range.len())?;
-        if slots_at(low.len(), high.len()) + cells <= self.page_bytes {
+        if self.fits(&range, low, high)? {
             return Some(());
         }
         // One item that does not fit in a leaf of its own was never put here.
         (range.len() > 1).then_some(())?;
-        let cut = match place {
-            Place::Before(at) => at.clamp(range.start + 1, range.end - 1),
-            Place::Middle => self.middle(&range)?,
+        let (cut, separator) = match place {
+            Place::Before(at) => self.cut_near(&range, low, at)?,
+            Place::Middle => {
+                let cut = self.middle(&range)?;
+                (cut, self.items.separator(cut)?)
+            }
         };
-        let separator = self.items.separator(cut)?;
         self.divide(range.start..cut, low, &separator, Place::Middle)?;
         let at = self.cuts.len();
         self.divide(cut..range.end, &separator, high, Place::Middle)?;
         self.cuts.insert(at, (cut, separator));
         Some(())
+    }
+
+    fn fits(&self, range: &Range<usize>, low: &[u8], high: &[u8]) -> Option<bool> {
+        let prefix = if range.is_empty() { 0 } else { self.items.get(range.end - 1)?.shares(low) };
+        let cells = (self.sums[range.end] - self.sums[range.start]).checked_sub(prefix * range.len())?;
+        Some(slots_at(low.len(), high.len()) + cells <= self.page_bytes)
+    }
+
+    /// The cut at an item, or a little before it: what is left of it must fit together with its new high fence.
+    fn cut_near(&self, range: &Range<usize>, low: &[u8], at: usize) -> Option<(usize, Vec<u8>)> {
+        let at = at.clamp(range.start + 1, range.end - 1);
+        for cut in (range.start + 1..=at).rev() {
+            let separator = self.items.separator(cut)?;
+            if self.fits(&(range.start..cut), low, &separator)? {
+                return Some((cut, separator));
+            }
+        }
+        Some((at, self.items.separator(at)?))
     }
 
     /// The cut near the middle of the bytes with the shortest separator.
@@ -227,18 +245,18 @@ impl<P: Pages> Writer<'_, P> {
         let done = self.make_nodes(&node, &parts, above.is_empty(), lsn, &mut made).and_then(|()| {
             let first = parts.first().cloned().unwrap_or_default();
             if made.is_empty() {
-                node.write(first, &mut image, tree.id, lsn);
+                node.write(first, &mut image, tree.id, lsn).ok_or_else(damaged)?;
                 return self.replace(page, &image);
             }
             if above.is_empty() {
                 // The root stays where it is: its parts are all new nodes below it.
                 let mut root = Node::over(node.level + 1, made[0].child);
                 root.insert(0, &made[1..]);
-                root.write(0..root.count(), &mut image, tree.id, lsn);
+                root.write(0..root.count(), &mut image, tree.id, lsn).ok_or_else(damaged)?;
                 return self.replace(page, &image);
             }
             self.hang(above, &made, last, lsn)?;
-            node.write(first, &mut image, tree.id, lsn);
+            node.write(first, &mut image, tree.id, lsn).ok_or_else(damaged)?;
             self.replace(page, &image)
         });
         if done.is_err() {
@@ -274,7 +292,8 @@ impl<P: Pages> Writer<'_, P> {
         }
         let mut image = vec![0; self.pages.page_bytes()];
         for part in &parts[usize::from(!root)..] {
-            node.write(part.clone(), &mut image, self.tree.id, lsn);
+            let written = node.write(part.clone(), &mut image, self.tree.id, lsn);
+            written.ok_or_else(|| self.tree.corrupt(self.tree.root, "has separators in no order below it"))?;
             let child = self.pages.create_inner(&image)?;
             let separator = if part.start == 0 { Vec::new() } else { node.separator(part.start - 1).to_vec() };
             made.push(Pair { separator, child });

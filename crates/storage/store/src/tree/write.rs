@@ -151,7 +151,7 @@ impl<'p, P: Pages> Writer<'p, P> {
         let (page, mut bytes) = self.seek(key)?;
         let leaf = self.leaf(page, &bytes)?;
         let damaged = || self.tree.corrupt(page, "its cells make no sense");
-        let prefix = leaf.prefix().len();
+        let suffix = key.strip_prefix(leaf.prefix());
         let at = leaf.find(key).ok_or_else(damaged)?;
         let fits = match at {
             Ok(index) => {
@@ -161,7 +161,7 @@ impl<'p, P: Pages> Writer<'p, P> {
             Err(index) => {
                 keep(None);
                 self.run.insert(page, index);
-                edit::insert(&mut bytes, index, (&[], &key[prefix..]), value)
+                suffix.map_or(Some(false), |suffix| edit::insert(&mut bytes, index, (&[], suffix), value))
             }
         };
         if fits.ok_or_else(|| self.tree.corrupt(page, "its cells make no sense"))? {

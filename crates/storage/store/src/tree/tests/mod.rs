@@ -1,6 +1,10 @@
 //! Tests of trees over plain memory: golden pages, a model, readers beside the writer, damage.
 
+mod damage;
+mod golden;
 mod model;
+mod readers;
+mod shapes;
 
 use std::collections::BTreeMap;
 
