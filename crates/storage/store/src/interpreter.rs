@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use journal::Lsn;
 
+use crate::record::{Change, Op};
 use crate::{StoreError, TreeId};
 
 /// A record as its service appended it.
@@ -35,18 +36,17 @@ pub trait Interpreter: Send + Sync {
 /// Changes of trees, in order; a later one of the same key counts.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Tree, key, and the new value or `None` for a deletion.
-    pub(crate) list: Vec<(TreeId, Bytes, Option<Bytes>)>,
+    pub(crate) list: Vec<Change>,
 }
 
 impl Changes {
     /// Sets a key.
     pub fn put(&mut self, tree: TreeId, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.list.push((tree, key.into(), Some(value.into())));
+        self.list.push(Change { tree, key: key.into(), op: Op::Put(value.into()) });
     }
 
     /// Removes a key; nothing happens where it is absent.
     pub fn delete(&mut self, tree: TreeId, key: impl Into<Bytes>) {
-        self.list.push((tree, key.into(), None));
+        self.list.push(Change { tree, key: key.into(), op: Op::Delete });
     }
 }

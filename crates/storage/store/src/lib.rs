@@ -10,22 +10,32 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 pub mod cache;
-#[allow(dead_code, reason = "the store is put on it next")]
+mod checkpoint;
+mod commit;
+mod cursor;
+#[allow(dead_code, reason = "backup and verification use the rest")]
 mod cycle;
 mod error;
-#[allow(dead_code, reason = "the store is put on it next")]
+mod forest;
+#[allow(dead_code, reason = "backup and verification use the rest")]
 mod images;
 mod interpreter;
+mod metrics;
 mod options;
 pub mod page;
 pub mod pages;
-#[allow(dead_code, reason = "the store is put on it next")]
+mod record;
+#[allow(dead_code, reason = "backup and verification use the rest")]
 mod space;
 mod store;
 mod transaction;
 pub mod tree;
+mod versions;
+mod writes;
 
+pub use cursor::Cursor;
 pub use cycle::cycler::CycleStats;
 pub use cycle::ground::Layout;
 pub use cycle::pace::CycleOptions;
@@ -33,9 +43,11 @@ pub use cycle::write::Written;
 pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};
 pub use journal::Lsn;
+pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
+pub use record::reads;
 pub use store::Store;
-pub use transaction::{Cursor, Direction, Savepoint, Snapshot, Transaction};
+pub use transaction::{Direction, Savepoint, Snapshot, Transaction};
 
 /// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use device::Shelf;
 use journal::Lsn;
 
+use crate::cycle::ground::Layout;
+use crate::cycle::pace::CycleOptions;
 use crate::interpreter::Interpreter;
 
 /// The shelves that a store's structures lie on. The same shelf may serve for several.
@@ -29,11 +31,53 @@ pub struct Options {
     pub journal: journal::Options,
     /// Who understands the records that others append with [`crate::Store::append`].
     pub interpreter: Option<Arc<dyn Interpreter>>,
+    /// Memory of old versions, in bytes; beyond it the oldest snapshots become [`crate::StoreError::TooOld`]. Default 256 MiB.
+    pub versions_bytes: u64,
+    /// Memory of one transaction's changes, in bytes; beyond it they spill into the journal. Default 64 MiB.
+    pub transaction_bytes: usize,
+    /// Memory of records that are appended and not applied yet, in bytes; beyond it, who appends first applies. Default
+    /// 64 MiB.
+    pub queue_bytes: usize,
+    /// Whether threads of the store's own apply and write pages. Without them everything happens on the threads that call,
+    /// so that every run of one caller is alike: for simulations and tools. Default true.
+    pub background: bool,
+    /// Size of each data device, a power of two of pages, 64 or more; counts when the store is created. Default 256 MiB.
+    pub data_device_bytes: u64,
+    /// Size of each device of the write image journal, a multiple of 4 KiB, at least 64 KiB; counts when it is created.
+    /// Default 64 MiB.
+    pub images_device_bytes: u64,
+    /// When write cycles run. Default: [`CycleOptions::for_cache`].
+    pub cycles: Option<CycleOptions>,
+    /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
+    pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// The system's time in microseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the default of the one place where the store gets the time from outside"
+)]
+fn system_time_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { page_bytes: 8192, cache_bytes: 256 << 20, journal: journal::Options::default(), interpreter: None }
+        Options {
+            page_bytes: 8192,
+            cache_bytes: 256 << 20,
+            journal: journal::Options::default(),
+            interpreter: None,
+            versions_bytes: 256 << 20,
+            transaction_bytes: 64 << 20,
+            queue_bytes: 64 << 20,
+            background: true,
+            data_device_bytes: Layout::default().data_device_bytes,
+            images_device_bytes: Layout::default().images_device_bytes,
+            cycles: None,
+            clock: Arc::new(system_time_us),
+        }
     }
 }
 
@@ -52,4 +96,8 @@ pub struct Opened {
     pub applied_from: Lsn,
     /// Records applied.
     pub records: u64,
+    /// The store was made by this opening.
+    pub is_new: bool,
+    /// Pages that the write image journal brought home, because a crash had cut a write cycle short.
+    pub restored_pages: u64,
 }

@@ -1,38 +1,100 @@
-//! [`Store`]: opening, records of others, and the version map that stands for pages until they take its place.
+//! [`Store`]: what there is of one, opening, and the calls that are not a transaction's.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use device::MemoryShelf;
 use journal::{Journal, Lsn};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::interpreter::{Changes, Foreign};
+use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
+use crate::cache::{Cache, CacheOptions};
+use crate::checkpoint::{Cycles, CyclesLock};
+use crate::commit::Order;
+use crate::commit::queue::{Entry, Queue, What};
+use crate::commit::room::Room;
+use crate::cycle::ground::{Found, Ground, JournalFacts, Layout};
+use crate::cycle::write::Written;
+use crate::forest::{Forest, Span};
+use crate::metrics::Metrics;
 use crate::options::{Opened, Options, Places};
-use crate::transaction::{Snapshot, Transaction};
+use crate::record;
+use crate::space::Space;
+use crate::space::freeze::Freeze;
+use crate::transaction::{Direction, Snapshot, Transaction};
+use crate::versions::{Snapshots, Versions};
+use crate::writes::Spills;
 use crate::{StoreError, TreeId};
 
+/// Name to id of every tree.
 pub(crate) const CATALOG: TreeId = TreeId(0);
-const KIND_TRANSACTION: u8 = 16;
+/// Trees of transactions have ids from here on; those of the interpreter lie below.
+pub(crate) const FIRST_TREE: u32 = 1001;
 
-type Key = (TreeId, Bytes);
+/// Records applied in one step while opening.
+const REDO_RECORDS: usize = 1024;
+/// Or so many bytes of them.
+const REDO_BYTES: usize = 4 << 20;
 
-/// A database, shared by reference; clones are the same one.
+/// A database, shared by reference; clones are the same one. Dropping the last one, its snapshots and cursors included,
+/// closes it; [`close`](Store::close) says whether that worked.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+    /// Ends the threads with the last clone.
+    threads: Arc<Threads>,
+}
+
+#[derive(Debug)]
+struct Threads {
+    inner: Arc<Inner>,
+    applier: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.inner.background.stop();
+        if let Some(thread) = self.applier.get_mut().take() {
+            // If it panicked there is nobody left to be told but whoever opens again.
+            let _ = thread.join();
+        }
+        self.inner.stop_cycles();
+    }
 }
 
 pub(crate) struct Inner {
-    journal: Journal,
-    options: Options,
-    trees: Vec<TreeId>,
-    pub(crate) map: RwLock<BTreeMap<Key, Vec<(u64, Option<Bytes>)>>>,
-    commit: Mutex<u32>,
-    pub(crate) visible: AtomicU64,
+    pub(crate) journal: Journal,
+    pub(crate) options: Options,
+    /// The trees of the interpreter, in its order.
+    pub(crate) interpreted: Vec<TreeId>,
+    pub(crate) forest: Forest,
+    pub(crate) versions: Versions,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) spills: Arc<Spills>,
+    pub(crate) order: Mutex<Order>,
+    pub(crate) queue: Queue,
+    pub(crate) room: Room,
+    pub(crate) applier: Mutex<Applier>,
+    pub(crate) freeze: Freeze,
+    pub(crate) background: Background,
+    pub(crate) space: Arc<Space>,
+    pub(crate) cycles: CyclesLock,
+    /// A record on its way from the journal to the queue lies behind this.
+    pub(crate) appending: AtomicU64,
+    /// The first record of the batch that is being applied.
+    pub(crate) applying: AtomicU64,
+    /// X of the last cut.
+    pub(crate) cut_at: AtomicU64,
+    /// The journal is kept from here on, whatever cycles have done.
+    pub(crate) keep_journal: AtomicU64,
+    /// The journal is being applied at opening: none of it is given up.
+    pub(crate) recovering: AtomicBool,
+    /// The last record that was queued.
+    pub(crate) last: AtomicU64,
+    next_tree: AtomicU32,
 }
 
 impl std::fmt::Debug for Inner {
@@ -43,34 +105,24 @@ impl std::fmt::Debug for Inner {
 
 impl Store {
     /// Opens the store in its places, or makes one where they are empty, and recovers.
+    ///
+    /// Errors: [`StoreError::Corrupt`], [`StoreError::Full`], [`StoreError::Refused`] for options that do not fit what is
+    /// there, [`StoreError::Journal`], [`StoreError::Device`].
     pub fn open(places: Places, options: Options) -> Result<(Store, Opened), StoreError> {
-        let (journal, recovered) = Journal::open(places.journal, options.journal.clone())?;
-        let mut inner = Inner {
-            journal,
-            options,
-            trees: Vec::new(),
-            map: RwLock::default(),
-            commit: Mutex::new(1),
-            visible: AtomicU64::new(0),
-        };
-        // Trees of others come first, so that they are the same at each opening.
-        let names = inner.options.interpreter.as_ref().map(|i| i.trees()).unwrap_or_default();
-        for name in names {
-            let id = TreeId(inner.trees.len() as u32 + 1);
-            inner.trees.push(id);
-            let value = id.0.to_le_bytes().to_vec();
-            inner.map.get_mut().insert((CATALOG, name.into()), vec![(0, Some(value.into()))]);
+        let (journal, recovered) = Journal::open(places.journal.clone(), options.journal.clone())?;
+        let (inner, found) = Inner::on_ground(places, options, journal, &recovered)?;
+        let applied_from = Lsn(inner.cut_at.load(Ordering::Relaxed));
+        let records = inner.recover(applied_from)?;
+        let inner = Arc::new(inner);
+        let mut applier = None;
+        if inner.options.background {
+            inner.start_cycles()?;
+            applier = Some(apply::start(&inner)?);
         }
-        *inner.commit.get_mut() = 1000;
-        let mut records = 0;
-        let reader = inner.journal.read(recovered.first);
-        for record in reader {
-            let record = record?;
-            inner.apply(record.lsn, record.kind, &record.payload)?;
-            records += 1;
-        }
-        let opened = Opened { journal: recovered, applied_from: recovered.first, records };
-        Ok((Store { inner: Arc::new(inner) }, opened))
+        let threads = Arc::new(Threads { inner: inner.clone(), applier: Mutex::new(applier) });
+        let restored_pages = found.restored.map_or(0, |restored| u64::from(restored.pages));
+        let opened = Opened { journal: recovered, applied_from, records, is_new: found.is_new, restored_pages };
+        Ok((Store { inner, threads }, opened))
     }
 
     /// A store in memory, for tests and for temporary nodes.
@@ -87,32 +139,41 @@ impl Store {
 
     /// A consistent view of what is visible now; old versions are kept while it lives.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { store: self.clone(), lsn: self.inner.visible.load(Ordering::Acquire) }
+        Snapshot::new(self.clone())
     }
 
     /// The trees of the interpreter, in its order.
     pub fn interpreted(&self) -> &[TreeId] {
-        &self.inner.trees
+        &self.inner.interpreted
     }
 
-    /// Appends a record of a service's own kind (below [`Foreign::KINDS`]): not durable yet. LSN order is the order of calls.
+    /// Appends a record of a service's own kind (below [`crate::Foreign::KINDS`]): not durable yet. LSN order is the order of
+    /// calls. Where too much waits to be applied, it applies first.
+    ///
+    /// Errors, after each of which nothing was appended: [`StoreError::Full`], [`StoreError::Refused`] for a record that is
+    /// too long, [`StoreError::Frozen`].
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
-        assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
-        let _order = self.inner.commit.lock();
-        let lsn = self.inner.journal.append(kind, parts)?;
-        self.inner.apply(lsn, kind, &parts.concat())?;
-        Ok(lsn)
+        self.inner.append(kind, parts)
     }
 
     /// Returns when the record at `lsn` and every one before it is durable. It may become visible a little later:
     /// [`wait_visible`](Store::wait_visible).
+    ///
+    /// Errors: [`StoreError::Frozen`]; whether the record will be found after reopening is then unknown.
     pub fn commit(&self, lsn: Lsn) -> Result<(), StoreError> {
-        Ok(self.inner.journal.commit(lsn)?)
+        self.inner.make_durable(lsn)?;
+        if !self.inner.options.background && self.inner.room.try_apply() {
+            self.inner.apply_in_role()?;
+        }
+        Ok(())
     }
 
-    /// Returns when new snapshots see the durable record at `lsn`.
-    pub fn wait_visible(&self, _lsn: Lsn) -> Result<(), StoreError> {
-        Ok(())
+    /// Returns when the record at `lsn`, and every one before it, is durable and new snapshots see it.
+    ///
+    /// Errors: [`StoreError::Frozen`].
+    pub fn wait_visible(&self, lsn: Lsn) -> Result<(), StoreError> {
+        let last = self.inner.last.load(Ordering::Acquire);
+        self.inner.settle(lsn.0.min(last))
     }
 
     /// Every record that starts before this is durable.
@@ -130,6 +191,46 @@ impl Store {
         self.inner.journal.is_inline()
     }
 
+    /// Why updates are frozen; none while they are not. Reads go on meanwhile.
+    pub fn frozen(&self) -> Option<Arc<str>> {
+        self.inner.freeze.cause()
+    }
+
+    /// Writes everything that is applied home, now: a whole write cycle, cut after this call. Recovery would begin there.
+    ///
+    /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: the cycle has no room and is tried again.
+    pub fn checkpoint(&self) -> Result<Written, StoreError> {
+        self.wait_visible(self.appended())?;
+        self.inner.run_cycle()
+    }
+
+    /// Keeps the journal from `lsn` on, also what is in the pages already: for archives, backups and replicas. Without a
+    /// call, and with [`Lsn`]`(u64::MAX)`, cycles give up what recovery does not need.
+    pub fn keep_journal(&self, lsn: Lsn) {
+        self.inner.keep_journal.store(lsn.0, Ordering::Release);
+    }
+
+    /// Figures, as they are now.
+    pub fn metrics(&self) -> Metrics {
+        self.inner.metrics()
+    }
+
+    /// Applies what was appended, writes everything home, marks the store as closed and ends its threads: the next opening has
+    /// nothing to apply. Other clones can still read, and update nothing.
+    ///
+    /// Errors: [`StoreError::Frozen`], [`StoreError::Full`]; the store is closed all the same, and opening recovers.
+    pub fn close(self) -> Result<(), StoreError> {
+        let settled = self.wait_visible(self.appended());
+        self.inner.background.stop();
+        let applier = self.threads.applier.lock().take();
+        if let Some(thread) = applier {
+            // If it panicked, that is found when what it left undone is applied.
+            let _ = thread.join();
+        }
+        settled?;
+        self.inner.close_cycles()
+    }
+
     /// The journal, for reading and for figures. Append only through the store.
     pub fn journal(&self) -> &Journal {
         &self.inner.journal
@@ -137,94 +238,192 @@ impl Store {
 }
 
 impl Inner {
-    fn apply(&self, lsn: Lsn, kind: u8, payload: &[u8]) -> Result<(), StoreError> {
-        let mut changes = Changes::default();
-        if kind == KIND_TRANSACTION {
-            changes = decode(payload);
-        } else if let Some(interpreter) = &self.options.interpreter {
-            interpreter.apply(&Foreign { lsn, kind, payload }, &self.trees, &mut changes)?;
+    /// A store on its pages, as they are at home.
+    fn on_ground(
+        places: Places,
+        options: Options,
+        journal: Journal,
+        recovered: &journal::Recovered,
+    ) -> Result<(Inner, Found), StoreError> {
+        let freeze = Freeze::default();
+        let layout = Layout {
+            page_bytes: options.page_bytes,
+            data_device_bytes: options.data_device_bytes,
+            images_device_bytes: options.images_device_bytes,
+        };
+        let facts = JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end };
+        let ground = Ground::open(places.data, places.images, layout, facts, false, &freeze)?;
+        let Ground { home, space, writer, superblock, found } = ground;
+        let page_bytes = superblock.geometry.page_bytes as usize;
+        let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..CacheOptions::default() };
+        let cache = Cache::new(&cache, home, space.clone())?;
+        let inner = Inner {
+            journal,
+            options,
+            interpreted: Vec::new(),
+            forest: Forest::open(cache, superblock.catalog)?,
+            versions: Versions::default(),
+            snapshots: Arc::default(),
+            spills: Arc::default(),
+            order: Mutex::default(),
+            queue: Queue::default(),
+            room: Room::default(),
+            applier: Mutex::default(),
+            freeze,
+            background: Background::default(),
+            space,
+            cycles: Mutex::new(Cycles::inline(writer)),
+            appending: AtomicU64::new(u64::MAX),
+            applying: AtomicU64::new(u64::MAX),
+            cut_at: AtomicU64::new(superblock.applied.0),
+            keep_journal: AtomicU64::new(u64::MAX),
+            recovering: AtomicBool::new(true),
+            last: AtomicU64::new(0),
+            next_tree: AtomicU32::new(FIRST_TREE),
+        };
+        let mut inner = inner;
+        inner.interpreted = inner.make_interpreted()?;
+        Ok((inner, found))
+    }
+
+    /// Brings the trees up to the end of the journal; answers how many records were applied.
+    fn recover(&self, from: Lsn) -> Result<u64, StoreError> {
+        let mut applier = self.applier.lock();
+        applier.next_tree = self.stored_next_tree()?;
+        self.snapshots.publish(from.0);
+        self.applying.store(from.0, Ordering::SeqCst);
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        let mut last = from.0;
+        for record in self.journal.read(from) {
+            let record = record?;
+            last = record.lsn.0;
+            bytes += record.payload.len();
+            let Some(entry) = entry_of(record)? else { continue };
+            let huge = matches!(entry.what, What::Huge(_));
+            if huge {
+                self.redo(&mut applier, &mut entries)?;
+            }
+            entries.push(entry);
+            if huge || entries.len() >= REDO_RECORDS || bytes >= REDO_BYTES {
+                self.redo(&mut applier, &mut entries)?;
+                bytes = 0;
+            }
         }
-        let mut map = self.map.write();
-        for (tree, key, value) in changes.list {
-            map.entry((tree, key)).or_default().push((lsn.0, value));
+        self.redo(&mut applier, &mut entries)?;
+        self.drop_orphans()?;
+        self.snapshots.publish(last);
+        self.last.store(last, Ordering::Release);
+        self.next_tree.store(applier.next_tree, Ordering::Relaxed);
+        self.applying.store(u64::MAX, Ordering::SeqCst);
+        self.recovering.store(false, Ordering::Release);
+        Ok(applier.records)
+    }
+
+    fn redo(&self, applier: &mut Guard<'_>, entries: &mut Vec<Entry>) -> Result<(), StoreError> {
+        let behind = entries.last().map(|last| last.lsn);
+        self.apply_entries(applier, std::mem::take(entries))?;
+        if let Some(behind) = behind {
+            // What comes next is not in the queue: a cut must not take it for applied.
+            self.applying.store(behind, Ordering::SeqCst);
         }
-        self.visible.store(lsn.0, Ordering::Release);
+        MutexGuard::unlocked(applier, || self.admit())
+    }
+
+    /// Trees that were dropped while a snapshot saw them, and whose pages a crash left behind.
+    fn drop_orphans(&self) -> Result<(), StoreError> {
+        let known: HashSet<TreeId> = self.catalog()?.into_values().collect();
+        for tree in self.forest.trees() {
+            if tree.id != CATALOG && !known.contains(&tree.id) {
+                self.versions.forget_tree(tree.id);
+                self.forest.drop_tree(tree.id, self.snapshots.visible())?;
+            }
+        }
         Ok(())
     }
 
-    pub(crate) fn new_tree(&self) -> TreeId {
-        let mut next = self.commit.lock();
-        *next += 1;
-        TreeId(*next)
+    /// The id that the catalog says the next tree gets.
+    fn stored_next_tree(&self) -> Result<u32, StoreError> {
+        let stored = self.forest.get(CATALOG, NEXT_TREE)?.0.map(|cell| self.forest.value(&cell)).transpose()?;
+        Ok(stored.and_then(|value| apply::id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
     }
 
-    pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: u64) -> Option<Bytes> {
-        let map = self.map.read();
-        let versions = map.get(&(tree, Bytes::copy_from_slice(key)))?;
-        versions.iter().rev().find(|(lsn, _)| *lsn <= at).and_then(|(_, value)| value.clone())
-    }
-
-    pub(crate) fn range(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, at: u64) -> Vec<(Bytes, Bytes)> {
-        let bytes = |bound: Bound<&[u8]>| bound.map(|key| (tree, Bytes::copy_from_slice(key)));
-        let from = match bytes(from) {
-            Bound::Unbounded => Bound::Included((tree, Bytes::new())),
-            bound => bound,
-        };
-        let to = match bytes(to) {
-            Bound::Unbounded => Bound::Excluded((TreeId(tree.0 + 1), Bytes::new())),
-            bound => bound,
-        };
-        let map = self.map.read();
-        let visible =
-            |versions: &[(u64, Option<Bytes>)]| versions.iter().rev().find(|v| v.0 <= at).and_then(|v| v.1.clone());
-        map.range((from, to)).filter_map(|(key, versions)| Some((key.1.clone(), visible(versions)?))).collect()
-    }
-
-    pub(crate) fn commit(&self, snapshot: u64, changes: Changes) -> Result<Lsn, StoreError> {
-        let order = self.commit.lock();
-        {
-            let map = self.map.read();
-            for (tree, key, _) in &changes.list {
-                let newest = map.get(&(*tree, key.clone())).and_then(|versions| versions.last());
-                if newest.is_some_and(|(lsn, _)| *lsn > snapshot) {
-                    return Err(StoreError::Conflict);
+    /// The interpreter's trees, by name; those that are not there are made, with ids below those of transactions.
+    fn make_interpreted(&self) -> Result<Vec<TreeId>, StoreError> {
+        let Some(interpreter) = &self.options.interpreter else { return Ok(Vec::new()) };
+        let known = self.catalog()?;
+        let mut next = known.values().map(|id| id.0).filter(|id| *id < FIRST_TREE).max().unwrap_or(0);
+        let mut trees = Vec::new();
+        for name in interpreter.trees() {
+            let id = match known.get(name.as_bytes()) {
+                Some(id) => *id,
+                None => {
+                    next += 1;
+                    self.forest.change(CATALOG, 0)?.set(name.as_bytes(), Some(&next.to_le_bytes()), |_| ())?;
+                    TreeId(next)
                 }
-            }
+            };
+            trees.push(id);
         }
-        let payload = encode(&changes);
-        let lsn = self.journal.append(KIND_TRANSACTION, &[&payload])?;
-        self.apply(lsn, KIND_TRANSACTION, &payload)?;
-        drop(order);
-        self.journal.commit(lsn)?;
-        Ok(lsn)
+        assert!(next < FIRST_TREE, "an interpreter has at most {} trees", FIRST_TREE - 1);
+        Ok(trees)
+    }
+
+    /// The catalog as the pages hold it.
+    fn catalog(&self) -> Result<HashMap<Bytes, TreeId>, StoreError> {
+        let mut known = HashMap::new();
+        let mut left = Some(Span::all());
+        while let Some(span) = left {
+            let Some(block) = self.forest.block(CATALOG, &span, Direction::Forward)? else { break };
+            for at in (0..block.len()).filter(|at| block.key(*at) != NEXT_TREE) {
+                let id = apply::id_of(&self.forest.value(&block.cell(at)?)?);
+                known.extend(id.map(|id| (block.key_bytes(at), id)));
+            }
+            left = span.split(&block.low, &block.high, Direction::Forward).1;
+        }
+        Ok(known)
+    }
+
+    /// An id that no tree has had.
+    pub(crate) fn new_tree(&self) -> TreeId {
+        TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.freeze.cause().is_some()
+    }
+
+    /// Errors: [`StoreError::Frozen`].
+    pub(crate) fn check_frozen(&self) -> Result<(), StoreError> {
+        self.freeze.check()
+    }
+
+    /// Freezes updates: the first cause counts. Answers what to tell the caller.
+    pub(crate) fn freeze(&self, error: StoreError) -> StoreError {
+        let frozen = match error {
+            frozen @ StoreError::Frozen { .. } if self.is_frozen() => frozen,
+            error => self.freeze.freeze(&error),
+        };
+        self.room.wake_all();
+        frozen
     }
 }
 
-fn encode(changes: &Changes) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (tree, key, value) in &changes.list {
-        out.extend(tree.0.to_le_bytes());
-        out.extend((key.len() as u32).to_le_bytes());
-        out.extend(value.as_ref().map_or(u32::MAX, |v| v.len() as u32).to_le_bytes());
-        out.extend_from_slice(key);
-        out.extend_from_slice(value.as_deref().unwrap_or_default());
-    }
-    out
-}
-
-fn decode(mut payload: &[u8]) -> Changes {
-    let mut changes = Changes::default();
-    let mut take = |bytes: usize| {
-        let (head, rest) = payload.split_at(bytes.min(payload.len()));
-        payload = rest;
-        Bytes::copy_from_slice(head)
+/// A record of the journal as it waits to be applied; none for fragments, which only their commitment names.
+fn entry_of(record: journal::Record) -> Result<Option<Entry>, StoreError> {
+    let journal::Record { lsn, kind, payload } = record;
+    let damaged = |damage: record::Damage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
+    let bytes = payload.len();
+    let payload = Bytes::from(payload);
+    let what = match kind {
+        record::KIND_TRANSACTION => What::Changes(record::decode(payload).map_err(damaged)?),
+        record::KIND_COMMITMENT => What::Huge(record::decode_commitment(payload).map_err(damaged)?),
+        record::KIND_FRAGMENT => return Ok(None),
+        kind if kind < crate::Foreign::KINDS => What::Foreign { kind, payload },
+        kind => {
+            let what = format!("the record at lsn {lsn} has kind {kind}, which this version does not know");
+            return Err(StoreError::Corrupt(what.into()));
+        }
     };
-    let number = |bytes: Bytes| bytes.as_ref().try_into().ok().map(u32::from_le_bytes);
-    while let Some(tree) = number(take(4)) {
-        let (key, value) = (number(take(4)).unwrap_or(0), number(take(4)).unwrap_or(0));
-        let key = take(key as usize);
-        let value = (value != u32::MAX).then(|| take(value as usize));
-        changes.list.push((TreeId(tree), key, value));
-    }
-    changes
+    Ok(Some(Entry { lsn: lsn.0, bytes, what }))
 }

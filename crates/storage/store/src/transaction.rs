@@ -1,20 +1,33 @@
-//! [`Snapshot`], [`Transaction`] and [`Cursor`]: reading at one moment, and changing with the outcome deferred to commit.
+//! [`Snapshot`] and [`Transaction`]: reading at one moment, and changing with the outcome deferred to commit.
+//!
+//! *Snapshot isolation*: a transaction reads what was visible when it began, and its own changes; of two that change the same
+//! key the first to commit wins, the other gets [`StoreError::Conflict`]. So no update is lost and nothing half done is seen.
+//! What it allows is *write skew*: two transactions that each read what the other changes may both commit.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::Lsn;
 
-use crate::interpreter::Changes;
-use crate::store::CATALOG;
+use crate::apply::id_of;
+use crate::commit::recent::WHOLE;
+use crate::cursor::{Cursor, Own};
+use crate::record::Op;
+use crate::store::{CATALOG, FIRST_TREE};
+use crate::tree::Cell;
+use crate::versions::Held;
+use crate::writes::WriteSet;
 use crate::{KEY_BYTES_MAX, Store, StoreError, TreeId};
+
+/// Beside a value, what a record of one change takes at most.
+const RECORD_OVERHEAD_BYTES: u64 = 4096;
 
 /// A consistent view of one moment. Cheap to clone; old versions are kept while one lives.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) store: Store,
-    pub(crate) lsn: u64,
+    held: Arc<Held>,
 }
 
 /// Which way a cursor goes.
@@ -27,6 +40,11 @@ pub enum Direction {
 }
 
 impl Snapshot {
+    pub(crate) fn new(store: Store) -> Snapshot {
+        let held = Arc::new(store.inner.snapshots.begin());
+        Snapshot { store, held }
+    }
+
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
@@ -34,33 +52,67 @@ impl Snapshot {
 
     /// The last record it sees.
     pub fn lsn(&self) -> Lsn {
-        Lsn(self.lsn)
+        Lsn(self.held.lsn())
     }
 
-    /// The tree of that name.
+    /// The tree of that name. Errors: as of [`get`](Snapshot::get).
     pub fn tree(&self, name: &str) -> Result<Option<TreeId>, StoreError> {
-        Ok(self
-            .get(CATALOG, name.as_bytes())?
-            .and_then(|v| v.as_ref().try_into().ok())
-            .map(|v| TreeId(u32::from_le_bytes(v))))
+        Ok(self.get(CATALOG, name.as_bytes())?.and_then(|value| id_of(&value)))
     }
 
-    /// All trees by name, in byte order of the names.
+    /// All trees by name, in byte order of the names. Errors: as of [`get`](Snapshot::get).
     pub fn trees(&self) -> Result<Vec<(String, TreeId)>, StoreError> {
-        let all = self.store.inner.range(CATALOG, Bound::Unbounded, Bound::Unbounded, self.lsn);
-        let id = |v: Bytes| TreeId(u32::from_le_bytes(v.as_ref().try_into().unwrap_or_default()));
-        Ok(all.into_iter().map(|(name, v)| (String::from_utf8_lossy(&name).into_owned(), id(v))).collect())
+        let mut cursor = self.scan(CATALOG, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut trees = Vec::new();
+        while let Some((name, value)) = cursor.next()? {
+            if !is_internal(&name) {
+                trees.extend(id_of(&value).map(|id| (String::from_utf8_lossy(&name).into_owned(), id)));
+            }
+        }
+        Ok(trees)
     }
 
-    /// The value of a key. A large value is not copied: it points into the page cache and keeps its place there.
+    /// The value of a key. A large value is not copied: it points into the page cache and keeps its place there. A tree that
+    /// does not exist is empty.
+    ///
+    /// Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`], [`StoreError::Device`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.store.inner.get(tree, key, self.lsn))
+        let inner = &self.store.inner;
+        let (mut cell, lsn) = inner.forest.get(tree, key)?;
+        if lsn > self.held.lsn()
+            && let Some(old) = inner.versions.get(tree, key, self.held.lsn())
+        {
+            cell = old;
+        }
+        let value = cell.map(|cell| self.value(&cell)).transpose()?;
+        self.check()?;
+        Ok(value)
     }
 
     /// The keys of a range with their values.
     pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
-        Cursor::new(self.store.inner.range(tree, from, to, self.lsn), direction)
+        Cursor::new(self.clone(), tree, (from, to), direction, Own::none(direction))
     }
+
+    /// Whether everything it sees is still there. Errors: [`StoreError::TooOld`].
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.store.inner.versions.is_too_old(self.held.lsn()) {
+            true => Err(StoreError::TooOld),
+            false => Ok(()),
+        }
+    }
+
+    /// The value of a cell that this snapshot sees.
+    pub(crate) fn value(&self, cell: &Cell) -> Result<Bytes, StoreError> {
+        let value = self.store.inner.forest.value(cell);
+        // What a snapshot that is too old points to may be gone: that is no damage.
+        self.check()?;
+        value
+    }
+}
+
+fn is_internal(name: &[u8]) -> bool {
+    name.first() == Some(&0)
 }
 
 /// Changes that become visible, and durable, all at once at [`commit`](Transaction::commit), or never. It reads its own
@@ -68,8 +120,9 @@ impl Snapshot {
 #[derive(Debug)]
 pub struct Transaction {
     snapshot: Snapshot,
-    changes: BTreeMap<(TreeId, Bytes), Option<Bytes>>,
-    savepoints: Vec<BTreeMap<(TreeId, Bytes), Option<Bytes>>>,
+    writes: WriteSet,
+    /// Why it can only be rolled back.
+    broken: Option<StoreError>,
 }
 
 /// A moment inside a transaction to which it can go back.
@@ -78,7 +131,7 @@ pub struct Savepoint(usize);
 
 impl Transaction {
     pub(crate) fn new(snapshot: Snapshot) -> Transaction {
-        Transaction { snapshot, changes: BTreeMap::new(), savepoints: Vec::new() }
+        Transaction { snapshot, writes: WriteSet::default(), broken: None }
     }
 
     /// What it reads beneath its own changes.
@@ -88,19 +141,19 @@ impl Transaction {
 
     /// Whether nothing was changed so far.
     pub fn is_read_only(&self) -> bool {
-        self.changes.is_empty()
+        self.writes.is_empty()
     }
 
-    /// The tree of that name, this transaction's own included.
+    /// The tree of that name, this transaction's own included. Errors: as of [`get`](Transaction::get).
     pub fn tree(&self, name: &str) -> Result<Option<TreeId>, StoreError> {
-        Ok(self
-            .get(CATALOG, name.as_bytes())?
-            .and_then(|v| v.as_ref().try_into().ok())
-            .map(|v| TreeId(u32::from_le_bytes(v))))
+        Ok(self.get(CATALOG, name.as_bytes())?.and_then(|value| id_of(&value)))
     }
 
-    /// Makes an empty tree. Errors: [`StoreError::Refused`] where the name is taken.
+    /// Makes an empty tree. Errors: [`StoreError::Refused`] where the name is taken, empty, or begins with a byte 0.
     pub fn create_tree(&mut self, name: &str) -> Result<TreeId, StoreError> {
+        if is_internal(name.as_bytes()) {
+            return Err(StoreError::Refused("a tree's name does not begin with a byte 0".into()));
+        }
         if self.tree(name)?.is_some() {
             return Err(StoreError::Refused(format!("tree {name} exists").into()));
         }
@@ -109,108 +162,102 @@ impl Transaction {
         Ok(id)
     }
 
-    /// Gives up a tree and all in it. Errors: [`StoreError::Refused`] where there is none of that name.
+    /// Gives up a tree and all in it; its pages are used again once no snapshot sees it.
+    ///
+    /// Errors: [`StoreError::Refused`] where there is none of that name, or it belongs to the interpreter.
     pub fn drop_tree(&mut self, name: &str) -> Result<(), StoreError> {
         let Some(tree) = self.tree(name)? else {
             return Err(StoreError::Refused(format!("there is no tree {name}").into()));
         };
-        let keys: Vec<Bytes> = {
-            let mut cursor = self.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-            let mut keys = Vec::new();
-            while let Some((key, _)) = cursor.next()? {
-                keys.push(key);
-            }
-            keys
-        };
-        for key in keys {
-            self.delete(tree, &key)?;
+        if tree.0 < FIRST_TREE {
+            return Err(StoreError::Refused(format!("tree {name} belongs to the store's services").into()));
         }
-        self.delete(CATALOG, name.as_bytes())
+        self.change(CATALOG, name.as_bytes(), Op::Delete)?;
+        self.change(tree, WHOLE, Op::DropTree)
     }
 
-    /// The value of a key as this transaction sees it.
+    /// The value of a key as this transaction sees it. Errors: as of [`Snapshot::get`], [`StoreError::Frozen`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        match self.changes.get(&(tree, Bytes::copy_from_slice(key))) {
-            Some(own) => Ok(own.clone()),
+        match self.writes.get(self.snapshot.store.journal(), tree, key)? {
+            Some(Op::Put(value)) => Ok(Some(value)),
+            Some(Op::Delete | Op::DropTree) => Ok(None),
             None => self.snapshot.get(tree, key),
         }
     }
 
-    /// Sets a key of 1 to [`KEY_BYTES_MAX`] bytes. Errors: [`StoreError::Refused`].
+    /// Sets a key of 1 to [`KEY_BYTES_MAX`] bytes. Errors: [`StoreError::Refused`]: also for a value that no record takes,
+    /// or a tree that this transaction has dropped. Where changes spill, what the journal refuses.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(StoreError::Refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()).into()));
         }
-        self.changes.insert((tree, Bytes::copy_from_slice(key)), Some(Bytes::copy_from_slice(value)));
-        Ok(())
+        let max = self.snapshot.store.inner.record_bytes_max().saturating_sub(RECORD_OVERHEAD_BYTES);
+        if value.len() as u64 > max {
+            return Err(StoreError::Refused(format!("a value has at most {max} bytes, not {}", value.len()).into()));
+        }
+        self.change(tree, key, Op::Put(Bytes::copy_from_slice(value)))
     }
 
-    /// Removes a key; nothing happens where it is absent.
+    /// Removes a key; nothing happens where it is absent. Errors: as of [`put`](Transaction::put).
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), StoreError> {
-        self.changes.insert((tree, Bytes::copy_from_slice(key)), None);
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(());
+        }
+        self.change(tree, key, Op::Delete)
+    }
+
+    fn change(&mut self, tree: TreeId, key: &[u8], op: Op) -> Result<(), StoreError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if self.writes.is_dropped(tree) {
+            return Err(StoreError::Refused("this transaction has dropped the tree".into()));
+        }
+        self.writes.set(tree, Bytes::copy_from_slice(key), op);
+        let inner = &self.snapshot.store.inner;
+        if self.writes.bytes() > inner.options.transaction_bytes {
+            inner.spill(&mut self.writes).inspect_err(|error| self.broken = Some(error.clone()))?;
+        }
         Ok(())
     }
 
     /// The keys of a range with their values, as they are now in this transaction; later changes are not seen.
     pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
-        let base = self.snapshot.store.inner.range(tree, from, to, self.snapshot.lsn);
-        let mut all: BTreeMap<Bytes, Bytes> = base.into_iter().collect();
-        let inside = |key: &Bytes| std::ops::RangeBounds::<[u8]>::contains(&(from, to), key.as_ref());
-        for ((_, key), value) in self.changes.iter().filter(|((t, key), _)| *t == tree && inside(key)) {
-            match value {
-                Some(value) => all.insert(key.clone(), value.clone()),
-                None => all.remove(key),
-            };
+        if self.writes.is_dropped(tree) {
+            let nothing = (Bound::Excluded(WHOLE), Bound::Excluded(WHOLE));
+            return Cursor::new(self.snapshot.clone(), tree, nothing, direction, Own::none(direction));
         }
-        Cursor::new(all.into_iter().collect(), direction)
+        let own = Own::of(&self.writes, tree, (from, to), direction);
+        Cursor::new(self.snapshot.clone(), tree, (from, to), direction, own)
     }
 
     /// Remembers this moment.
     pub fn savepoint(&mut self) -> Savepoint {
-        self.savepoints.push(self.changes.clone());
-        Savepoint(self.savepoints.len() - 1)
+        Savepoint(self.writes.savepoint())
     }
 
-    /// Undoes everything since; the savepoint itself stays. Later savepoints are gone.
+    /// Undoes everything since; the savepoint itself stays. Later savepoints are gone. Panics if the savepoint is another
+    /// transaction's, or gone.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        self.savepoints.truncate(savepoint.0 + 1);
-        self.changes = self.savepoints[savepoint.0].clone();
+        self.writes.rollback_to(savepoint.0);
     }
 
     /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's for one that changed nothing.
     ///
     /// Errors: [`StoreError::Conflict`]: a key was changed by another transaction since this one began, and nothing of
-    /// this one happened. [`StoreError::Frozen`]: whether it happened is known after reopening.
+    /// this one happened. [`StoreError::Full`], [`StoreError::Refused`]: nothing of it happened. [`StoreError::Frozen`]:
+    /// whether it happened is known after reopening.
     pub fn commit(self) -> Result<Lsn, StoreError> {
-        if self.changes.is_empty() {
-            return Ok(Lsn(self.snapshot.lsn));
+        if let Some(error) = self.broken {
+            return Err(error);
         }
-        let list = self.changes.into_iter().map(|((tree, key), value)| (tree, key, value)).collect();
-        self.snapshot.store.inner.commit(self.snapshot.lsn, Changes { list })
+        if self.writes.is_empty() {
+            return Ok(self.snapshot.lsn());
+        }
+        let store = self.snapshot.store.clone();
+        store.inner.commit(self.snapshot, self.writes)
     }
 
     /// Gives up all changes.
     pub fn rollback(self) {}
-}
-
-/// Walks over keys and values; owns its snapshot, so that it may outlive whoever made it.
-#[derive(Debug)]
-pub struct Cursor {
-    entries: std::vec::IntoIter<(Bytes, Bytes)>,
-    direction: Direction,
-}
-
-impl Cursor {
-    fn new(entries: Vec<(Bytes, Bytes)>, direction: Direction) -> Cursor {
-        Cursor { entries: entries.into_iter(), direction }
-    }
-
-    /// The next key and value, or `None` at the end of the range.
-    #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
-    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
-        Ok(match self.direction {
-            Direction::Forward => self.entries.next(),
-            Direction::Backward => self.entries.next_back(),
-        })
-    }
 }

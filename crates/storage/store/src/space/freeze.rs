@@ -19,6 +19,11 @@ impl Freeze {
         self.cause.get().map_or(Ok(()), |cause| Err(StoreError::Frozen { cause: cause.clone() }))
     }
 
+    /// Why, if so.
+    pub(crate) fn cause(&self) -> Option<Arc<str>> {
+        self.cause.get().cloned()
+    }
+
     /// Freezes, if that has not happened yet; answers the error to give.
     pub(crate) fn freeze(&self, cause: &dyn Display) -> StoreError {
         let cause = self.cause.get_or_init(|| {

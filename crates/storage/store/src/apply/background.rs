@@ -1,0 +1,84 @@
+//! [`Background`]: the thread that applies what nobody waits for, such as services' records.
+//!
+//! Records come one by one and are applied in batches: after each batch the thread sleeps for a moment, so that more can
+//! come. While the queue is empty it sleeps until it is woken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::StoreError;
+use crate::store::Inner;
+
+/// Between batches. A record becomes visible about so much later than durable, if nobody waits for it.
+const PAUSE: Duration = Duration::from_millis(2);
+/// With nothing to apply: how often old versions are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    idle: AtomicBool,
+    stop: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Background {
+    /// A record came.
+    pub(crate) fn wake_if_idle(&self) {
+        if self.idle.load(Ordering::SeqCst) && self.idle.swap(false, Ordering::SeqCst) {
+            let _stop = self.stop.lock();
+            self.wake.notify_one();
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        *self.stop.lock() = true;
+        self.wake.notify_all();
+    }
+
+    /// Sleeps, long if there is nothing to do; whether to go on.
+    fn sleep(&self, has_work: impl Fn() -> bool) -> bool {
+        let mut stop = self.stop.lock();
+        // Whoever pushes a record after this looks at it after that: one of the two sees the other.
+        self.idle.store(true, Ordering::SeqCst);
+        let time = if has_work() { PAUSE } else { LOOK };
+        if time == PAUSE {
+            self.idle.store(false, Ordering::SeqCst);
+        }
+        if !*stop {
+            self.wake.wait_for(&mut stop, time);
+        }
+        self.idle.store(false, Ordering::SeqCst);
+        !*stop
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn start(inner: &Arc<Inner>) -> Result<JoinHandle<()>, StoreError> {
+    let work = {
+        let inner = inner.clone();
+        move || run(&inner)
+    };
+    let spawned = std::thread::Builder::new().name("store-apply".into()).spawn(work);
+    spawned.map_err(|error| StoreError::Refused(format!("the applying thread could not be started: {error}").into()))
+}
+
+fn run(inner: &Inner) {
+    let has_work = || inner.queue.first().is_some();
+    loop {
+        // With more than a batch behind there is nothing to wait for.
+        let behind = inner.queue.bytes() > super::BATCH_BYTES && !inner.is_frozen();
+        if !behind && !inner.background.sleep(has_work) {
+            return;
+        }
+        if inner.is_frozen() || !inner.room.try_apply() {
+            continue;
+        }
+        // A failure freezes the store, and is told to whoever comes next.
+        let _ = inner.apply_in_role();
+    }
+}

@@ -1,0 +1,208 @@
+//! Applying: durable records become changes of trees, in the order of the log, and visible.
+//!
+//! ```text
+//!   queue --> batch of durable records --> interpreter --> changes, sorted by tree and key, the last of each key
+//!                                                               |
+//!         old value -> versions, then the tree changes          v
+//!         all of them: visible = LSN of the batch's last record, old versions collected
+//! ```
+//!
+//! One thread at a time applies, whoever has the role (see [`crate::commit::room`]): a committer that must see its own change,
+//! or the thread of the background. Nobody can have a snapshot between two records of a batch, so the batch is one step:
+//! of several changes of a key the last one counts, and the trees are changed in the order of their keys.
+//!
+//! A huge transaction is a batch of its own, applied piece by piece from its runs.
+//!
+//! Invariants:
+//! 1. What is changed in a tree is durable.
+//! 2. Snapshots up to `visible` read what they should at any moment, also beside a batch half applied, also if it fails there.
+
+mod background;
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+
+use crate::commit::queue::{Entry, What};
+use crate::interpreter::{Changes, Foreign};
+use crate::record::{self, Change, Op};
+use crate::store::{CATALOG, Inner};
+use crate::versions::Replaced;
+use crate::writes::{Run, RunCursor};
+use crate::{StoreError, TreeId};
+
+pub(crate) use background::{Background, start};
+
+/// Payload of one batch, bytes: enough to sort over, little enough that visibility does not wait for it.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Changes of a huge transaction applied at a time.
+const PIECE_CHANGES: usize = 4096;
+
+/// What only the applier uses, under its lock. A cut of the pages takes the lock: it stands between two batches.
+#[derive(Debug, Default)]
+pub(crate) struct Applier {
+    /// The next tree that is made gets at least this id.
+    pub(crate) next_tree: u32,
+    /// Records applied since opening.
+    pub(crate) records: u64,
+    /// Changes applied since opening.
+    pub(crate) changes: u64,
+}
+
+/// The applier's lock.
+pub(crate) type Guard<'a> = MutexGuard<'a, Applier>;
+
+impl Inner {
+    /// Applies one batch of what is durable. Answers whether there was one.
+    pub(crate) fn apply_batch(&self) -> Result<bool, StoreError> {
+        let mut applier = self.applier.lock();
+        if self.is_frozen() {
+            return Ok(false);
+        }
+        let entries = self.queue.take(self.journal.durable(), BATCH_BYTES);
+        if entries.is_empty() {
+            return self.collect().map(|()| false);
+        }
+        self.apply_entries(&mut applier, entries)?;
+        Ok(true)
+    }
+
+    /// Applies records as one step. Errors leave snapshots as they are; the store freezes.
+    pub(crate) fn apply_entries(&self, applier: &mut Guard<'_>, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
+        let lsn = last.lsn;
+        self.applying.store(first.lsn, Ordering::SeqCst);
+        self.space.applying(journal::Lsn(lsn));
+        let mut replaced = Replaced::at(lsn);
+        applier.records += entries.len() as u64;
+        let mut changes = Changes::default();
+        for entry in entries {
+            match entry.what {
+                What::Changes(list) if changes.list.is_empty() => changes.list = list,
+                What::Changes(list) => changes.list.extend(list),
+                What::Foreign { kind, payload } => {
+                    if let Some(interpreter) = &self.options.interpreter {
+                        let record = Foreign { lsn: journal::Lsn(entry.lsn), kind, payload: &payload };
+                        interpreter.apply(&record, &self.interpreted, &mut changes)?;
+                    }
+                }
+                What::Huge(runs) => self.apply_huge(applier, lsn, &runs, &mut replaced)?,
+            }
+        }
+        let mut changes = changes.list;
+        changes.sort_by(|a, b| (a.tree, &a.key).cmp(&(b.tree, &b.key)));
+        self.apply_sorted(applier, lsn, changes, &mut HashSet::new(), &mut replaced)?;
+        self.versions.publish(replaced);
+        self.snapshots.publish(lsn);
+        self.applying.store(u64::MAX, Ordering::SeqCst);
+        self.collect()
+    }
+
+    /// Merges the runs, the newest first, and applies them piece by piece.
+    fn apply_huge(
+        &self,
+        applier: &mut Guard<'_>,
+        lsn: u64,
+        runs: &[record::Run],
+        replaced: &mut Replaced,
+    ) -> Result<(), StoreError> {
+        let mut sources = Vec::with_capacity(runs.len());
+        for run in runs.iter().rev() {
+            let run = Run::of_commitment(&self.journal, run)?;
+            let mut cursor = RunCursor::all(run.into());
+            let ahead = cursor.next(&self.journal)?;
+            sources.push((cursor, ahead));
+        }
+        let mut dropped = HashSet::new();
+        let mut piece = Vec::with_capacity(PIECE_CHANGES);
+        let place = |change: &Change| (change.tree, change.key.clone());
+        while let Some(next) = sources.iter().filter_map(|(_, ahead)| ahead.as_ref()).map(place).min() {
+            let mut newest = None;
+            for (cursor, ahead) in &mut sources {
+                if ahead.as_ref().is_some_and(|change| (change.tree, &change.key) == (next.0, &next.1)) {
+                    let following = cursor.next(&self.journal)?;
+                    let taken = std::mem::replace(ahead, following);
+                    newest = newest.or(taken);
+                }
+            }
+            piece.extend(newest);
+            if piece.len() >= PIECE_CHANGES {
+                let full = std::mem::take(&mut piece);
+                self.apply_sorted(applier, lsn, full, &mut dropped, replaced)?;
+                // A cycle may be cut here: it is applied again, from its beginning, after a crash.
+                MutexGuard::unlocked(applier, || self.admit())?;
+            }
+        }
+        self.apply_sorted(applier, lsn, piece, &mut dropped, replaced)
+    }
+
+    /// Changes the trees; of several changes of a key the last counts.
+    fn apply_sorted(
+        &self,
+        applier: &mut Applier,
+        lsn: u64,
+        changes: Vec<Change>,
+        dropped: &mut HashSet<TreeId>,
+        replaced: &mut Replaced,
+    ) -> Result<(), StoreError> {
+        applier.changes += changes.len() as u64;
+        for of_one in changes.chunk_by(|a, b| a.tree == b.tree) {
+            let tree = of_one[0].tree;
+            if of_one[0].op == Op::DropTree && dropped.insert(tree) {
+                replaced.drop_tree(tree);
+            }
+            if dropped.contains(&tree) {
+                continue;
+            }
+            let mut writer = self.forest.change(tree, lsn)?;
+            let mut pusher = self.versions.pusher(tree, replaced);
+            let mut made = None;
+            for (at, change) in of_one.iter().enumerate() {
+                let value = match &change.op {
+                    Op::Put(value) => Some(value.as_ref()),
+                    Op::Delete | Op::DropTree => None,
+                };
+                if tree == CATALOG {
+                    // Also of one that a later record of the batch drops again.
+                    made = made.max(value.and_then(id_of));
+                }
+                if of_one.get(at + 1).is_some_and(|next| next.key == change.key) {
+                    continue;
+                }
+                writer.set(&change.key, value, |old| {
+                    // Nothing was there and nothing is: no change.
+                    if old.is_some() || value.is_some() {
+                        pusher.push(&change.key, old);
+                    }
+                })?;
+            }
+            if let Some(made) = made.filter(|made| made.0 >= applier.next_tree) {
+                applier.next_tree = made.0 + 1;
+                let key = Bytes::from_static(NEXT_TREE);
+                writer.set(&key, Some(&applier.next_tree.to_le_bytes()), |old| pusher.push(&key, old))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the old versions that nobody sees, and those beyond the limit. In the applier's role.
+    pub(crate) fn collect(&self) -> Result<(), StoreError> {
+        let (oldest, visible) = (self.snapshots.oldest(), self.snapshots.visible());
+        let garbage = self.versions.collect(oldest, visible, self.options.versions_bytes);
+        garbage.values.iter().for_each(|cell| self.forest.free(cell));
+        garbage.trees.iter().try_for_each(|tree| self.forest.drop_tree(*tree, visible))?;
+        self.space.set_horizon(journal::Lsn(oldest));
+        Ok(())
+    }
+}
+
+/// In the catalog, behind a byte that no name has: the id that the next tree gets, so that none is used twice.
+pub(crate) const NEXT_TREE: &[u8] = b"\0next";
+
+/// The tree that a row of the catalog names.
+pub(crate) fn id_of(value: &[u8]) -> Option<TreeId> {
+    Some(TreeId(u32::from_le_bytes(value.try_into().ok()?)))
+}

@@ -1,0 +1,259 @@
+//! Committing: who comes first, into the journal, and visible.
+//!
+//! ```text
+//!   commit   footprint, payload              no lock
+//!            | order lock: validate -> append to the journal -> enter what was written -> queue |
+//!            settle: durable (group commit), applied, visible                     the waiting room
+//!
+//!   append   payload copied                  a service's own record: no validation
+//!            | order lock: append to the journal -> queue |
+//! ```
+//!
+//! The order of the log is the order of commits, of the queue and of application. *First committer wins*: a transaction whose
+//! keys were written by one that committed after its snapshot is refused, before anything of it is in the journal.
+//!
+//! What services' records change is known only when they are interpreted. A transaction that writes to a tree of the
+//! interpreter's therefore waits, if a record came after its snapshot, until all are applied, and looks at the old versions:
+//! whatever was replaced after its snapshot conflicts.
+//!
+//! Invariants:
+//! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full; and the rare
+//!    transaction of the paragraph above.
+//! 2. A record that was appended is applied, or updates are frozen.
+
+pub(crate) mod queue;
+pub(crate) mod recent;
+pub(crate) mod room;
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use journal::{JournalError, Lsn};
+
+use crate::interpreter::Foreign;
+use crate::record::{self, Writer};
+use crate::store::Inner;
+use crate::transaction::Snapshot;
+use crate::writes::WriteSet;
+use crate::{StoreError, TreeId};
+
+use queue::{Entry, What};
+use recent::{Footprint, Recent};
+use room::Role;
+
+/// Transactions entered before what nobody can conflict with is forgotten.
+const FORGET_EVERY: u32 = 256;
+
+/// What an entry of the queue takes beside its payload, rounded up.
+const ENTRY_BYTES: usize = 128;
+
+/// What is under the order lock.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    recent: Recent,
+    entered: u32,
+    /// The last record of a service's.
+    foreign: u64,
+}
+
+impl Order {
+    /// Keys known as written lately.
+    pub(crate) fn recent_keys(&self) -> usize {
+        self.recent.len()
+    }
+}
+
+/// A transaction as it goes into journal and queue.
+struct Prepared {
+    kind: u8,
+    payload: Vec<u8>,
+    what: What,
+    bytes: usize,
+}
+
+impl Inner {
+    /// Commits what a transaction has written: durable and visible when it returns.
+    pub(crate) fn commit(&self, snapshot: Snapshot, mut writes: WriteSet) -> Result<Lsn, StoreError> {
+        self.check_frozen()?;
+        self.make_room()?;
+        if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
+            self.spill(&mut writes)?;
+        }
+        let footprint = writes.footprint();
+        let prepared = self.prepare(&mut writes);
+        let lsn = self.order(&snapshot, footprint, prepared)?;
+        if let Some(claim) = writes.claim.take() {
+            claim.committed(lsn.0);
+        }
+        // Its old versions are not needed any more.
+        drop(snapshot);
+        self.settle(lsn.0)?;
+        Ok(lsn)
+    }
+
+    fn prepare(&self, writes: &mut WriteSet) -> Prepared {
+        let time = (self.options.clock)();
+        if !writes.runs().is_empty() {
+            let runs: Vec<record::Run> = writes.runs().iter().map(|run| run.lsns()).collect();
+            let payload = record::encode_commitment(&runs, time);
+            return Prepared { kind: record::KIND_COMMITMENT, bytes: payload.len(), payload, what: What::Huge(runs) };
+        }
+        let capacity = writes.record_bytes();
+        let changes = writes.take_layer();
+        let mut writer = Writer::new(time, capacity);
+        changes.iter().for_each(|change| writer.push(change.tree, &change.key, &change.op));
+        let what = What::Changes(changes);
+        Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
+    }
+
+    fn order(&self, snapshot: &Snapshot, footprint: Footprint, prepared: Prepared) -> Result<Lsn, StoreError> {
+        let at = snapshot.lsn().0;
+        let mut order = self.order.lock();
+        self.check_frozen()?;
+        if !order.recent.allows(at, &footprint) {
+            return Err(StoreError::Conflict);
+        }
+        let foreign = |tree: &TreeId| self.interpreted.contains(tree);
+        if order.foreign > at && footprint.trees.iter().any(foreign) {
+            self.settle(order.foreign)?;
+            let replaced = |tree: TreeId, key: &Bytes| self.versions.is_replaced(tree, key, at);
+            let conflicts = match &prepared.what {
+                What::Changes(changes) => changes.iter().any(|change| replaced(change.tree, &change.key)),
+                // Its keys lie in the journal; whoever changes so many of a service's rows does it alone.
+                What::Huge(_) | What::Foreign { .. } => true,
+            };
+            if conflicts {
+                return Err(StoreError::Conflict);
+            }
+            snapshot.check()?;
+        }
+        let Prepared { kind, payload, what, bytes } = prepared;
+        let lsn = self.append_queued(kind, &[&payload], bytes, what)?;
+        order.recent.enter(lsn.0, footprint);
+        order.entered += 1;
+        if order.entered >= FORGET_EVERY {
+            order.entered = 0;
+            order.recent.forget(self.snapshots.oldest());
+        }
+        Ok(lsn)
+    }
+
+    /// Appends a service's record.
+    pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
+        assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
+        self.check_frozen()?;
+        self.make_room()?;
+        let payload = match self.options.interpreter {
+            Some(_) => Bytes::from(parts.concat()),
+            None => Bytes::new(),
+        };
+        let bytes = payload.len();
+        let lsn = {
+            let mut order = self.order.lock();
+            let lsn = self.append_queued(kind, parts, bytes, What::Foreign { kind, payload })?;
+            order.foreign = lsn.0;
+            lsn
+        };
+        self.background.wake_if_idle();
+        Ok(lsn)
+    }
+
+    /// Appends to journal and queue; under the order lock. A cut in between must not take the record for applied: what is
+    /// durable now lies before it, and is said until it is in the queue.
+    fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: What) -> Result<Lsn, StoreError> {
+        self.appending.store(self.journal.durable().0, Ordering::SeqCst);
+        let appended = self.journal.append(kind, parts);
+        if let Ok(lsn) = appended {
+            self.queue.push(Entry { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
+            self.last.store(lsn.0, Ordering::Release);
+        }
+        self.appending.store(u64::MAX, Ordering::SeqCst);
+        appended.map_err(|error| self.refused(error))
+    }
+
+    /// Makes the record at `lsn` durable.
+    pub(crate) fn make_durable(&self, lsn: Lsn) -> Result<(), StoreError> {
+        self.journal.commit(lsn).map_err(|error| self.refused(error))
+    }
+
+    /// Returns when the record at `lsn` is durable and visible; flushes and applies if nobody else does.
+    pub(crate) fn settle(&self, lsn: u64) -> Result<(), StoreError> {
+        if self.journal.is_inline() {
+            self.make_durable(Lsn(lsn))?;
+        }
+        loop {
+            // Asked before a role is taken: who froze the store woke everybody who waited before.
+            if self.snapshots.visible() >= lsn {
+                return Ok(());
+            }
+            self.check_frozen()?;
+            let durable = || self.journal.durable().0;
+            match self.room.enter(lsn, || self.snapshots.visible(), durable) {
+                Role::Done => return Ok(()),
+                Role::Flush => {
+                    let result = self.make_durable(Lsn(lsn));
+                    self.room.flushed(durable);
+                    result?;
+                }
+                Role::Apply => self.apply_in_role()?,
+                Role::Wait(seat) => {
+                    if self.is_frozen() {
+                        self.room.wake_all();
+                    }
+                    seat.wait();
+                }
+            }
+        }
+    }
+
+    /// Applies what is durable, in the applier's role, and gives the role up. Answers whether there was something.
+    pub(crate) fn apply_in_role(&self) -> Result<(), StoreError> {
+        // Without room for a cycle nothing is applied until there is some.
+        let applied = match self.admit() {
+            Ok(()) => self.apply_batch().map_err(|error| self.freeze(error)),
+            Err(error @ StoreError::Full(_)) => Err(error),
+            Err(error) => Err(self.freeze(error)),
+        };
+        self.room.applied(|| self.snapshots.visible(), || self.journal.durable().0);
+        applied.map(drop)
+    }
+
+    /// Applies records while more of them wait than may.
+    fn make_room(&self) -> Result<(), StoreError> {
+        while self.queue.bytes() > self.options.queue_bytes {
+            match self.queue.first() {
+                Some(first) => self.settle(first)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what a transaction has written into the journal, and waits until it can be read there.
+    pub(crate) fn spill(&self, writes: &mut WriteSet) -> Result<(), StoreError> {
+        self.check_frozen()?;
+        let mut last = Lsn::ZERO;
+        // Nothing is truncated from here on: said before the first fragment is there.
+        writes.claim.get_or_insert_with(|| self.spills.claim(self.journal.durable().0));
+        let mut append = |payload: &[u8]| {
+            last = self.journal.append(record::KIND_FRAGMENT, &[payload]).map_err(|error| self.refused(error))?;
+            Ok(last)
+        };
+        writes.spill(&mut append)?;
+        self.make_durable(last)
+    }
+
+    /// Largest payload of a record.
+    pub(crate) fn record_bytes_max(&self) -> u64 {
+        self.options.journal.max_record_bytes
+    }
+
+    /// What a refusal of the journal's means: no room leaves everything as it was, anything else freezes.
+    pub(crate) fn refused(&self, error: JournalError) -> StoreError {
+        match error {
+            JournalError::Full { .. } => StoreError::Full(error.to_string().into()),
+            JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
+            other => self.freeze(other.into()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! [`Queue`]: what was appended to the journal and is not yet in the trees, in the order of the log.
+//!
+//! The payload is kept in memory, one copy, rather than read back from the journal. The bytes kept are counted; whoever
+//! appends makes room first ([`crate::Options::queue_bytes`]).
+//!
+//! Invariant: entries are pushed under the lock of the commit order, so that they lie in the order of their LSNs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use journal::Lsn;
+use parking_lot::Mutex;
+
+use crate::record::{Change, Run};
+
+/// What a record does.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// A transaction's changes.
+    Changes(Vec<Change>),
+    /// A service's record, for the interpreter.
+    Foreign { kind: u8, payload: Bytes },
+    /// A huge transaction's, in fragments in the journal.
+    Huge(Vec<Run>),
+}
+
+/// One record.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) lsn: u64,
+    /// Memory it takes here.
+    pub(crate) bytes: usize,
+    pub(crate) what: What,
+}
+
+/// See the file's essay.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    entries: Mutex<VecDeque<Entry>>,
+    bytes: AtomicUsize,
+}
+
+impl Queue {
+    /// Adds the newest record.
+    pub(crate) fn push(&self, entry: Entry) {
+        self.bytes.fetch_add(entry.bytes, Ordering::Relaxed);
+        let mut entries = self.entries.lock();
+        debug_assert!(entries.back().is_none_or(|last| last.lsn < entry.lsn));
+        entries.push_back(entry);
+    }
+
+    /// Takes durable records from the front: one that is huge alone, else as many as `limit` bytes hold, at least one.
+    pub(crate) fn take(&self, durable: Lsn, limit: usize) -> Vec<Entry> {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let mut entries = self.entries.lock();
+        while let Some(entry) = entries.front() {
+            let huge = matches!(entry.what, What::Huge(_));
+            if entry.lsn >= durable.0 || (!taken.is_empty() && (huge || bytes + entry.bytes > limit)) {
+                break;
+            }
+            bytes += entry.bytes;
+            taken.extend(entries.pop_front());
+            if huge {
+                break;
+            }
+        }
+        drop(entries);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        taken
+    }
+
+    /// Memory taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The oldest record.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.entries.lock().front().map(|entry| entry.lsn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_durable_is_taken_and_a_huge_one_stands_alone() {
+        let queue = Queue::default();
+        for lsn in [10, 20, 30, 40, 50] {
+            let what = if lsn == 30 { What::Huge(Vec::new()) } else { What::Changes(Vec::new()) };
+            queue.push(Entry { lsn, bytes: 100, what });
+        }
+        let taken = |durable, limit| queue.take(Lsn(durable), limit).iter().map(|e| e.lsn).collect::<Vec<_>>();
+        assert_eq!(taken(10, 1000), [0; 0]);
+        assert_eq!(taken(20, 1000), [10]);
+        assert_eq!(taken(50, 1000), [20]);
+        assert_eq!(taken(50, 1000), [30]);
+        assert_eq!((queue.first(), queue.bytes()), (Some(40), 200));
+        assert_eq!(taken(99, 10), [40], "one at least, whatever the limit");
+    }
+}

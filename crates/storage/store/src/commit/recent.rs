@@ -1,0 +1,185 @@
+//! [`Recent`]: which keys were written lately, so that the first of two committers wins.
+//!
+//! ```text
+//!   keys    hash of (tree, key) -> LSN of the last transaction that wrote it
+//!   trees   tree -> LSN of the last transaction that wrote to it         for those who drop a tree
+//!   log     LSN -> its hashes, oldest first                              to forget them in that order
+//!   huge    LSN -> sorted hashes of a huge transaction                   searched, not entered one by one
+//! ```
+//!
+//! Keys are known by a hash of 64 bits. Two keys of one hash make a conflict that is none; the loser runs again, and nothing
+//! wrong is stored.
+//!
+//! Invariant: what a transaction with an open snapshot S could conflict with (everything after S) is here.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::TreeId;
+
+/// The key of a tree's own existence: dropping it conflicts with every write to it.
+pub(crate) const WHOLE: &[u8] = b"";
+
+/// A key of a tree, for conflicts.
+pub(crate) fn hash(tree: TreeId, key: &[u8]) -> u64 {
+    FixedState::with_seed(0x0074_6572_7261_6365).hash_one((tree.0, key))
+}
+
+/// What one transaction writes, as far as conflicts go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Footprint {
+    /// One for each key in memory.
+    pub(crate) keys: Vec<u64>,
+    /// Sorted, one list for each run of a huge transaction.
+    pub(crate) runs: Vec<Arc<Vec<u64>>>,
+    /// The trees written to, each once.
+    pub(crate) trees: Vec<TreeId>,
+    /// The trees dropped.
+    pub(crate) dropped: Vec<TreeId>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    lsn: u64,
+    keys: Vec<u64>,
+    runs: Vec<Arc<Vec<u64>>>,
+}
+
+/// See the file's essay.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    keys: HashMap<u64, u64, FixedState>,
+    trees: HashMap<TreeId, u64, FixedState>,
+    log: VecDeque<Written>,
+    huge: VecDeque<(u64, Arc<Vec<u64>>)>,
+    newest: u64,
+}
+
+impl Recent {
+    /// Whether nobody who committed after `snapshot` wrote what this one writes.
+    pub(crate) fn allows(&self, snapshot: u64, footprint: &Footprint) -> bool {
+        if self.newest <= snapshot {
+            return true;
+        }
+        let newer = |lsn: &u64| *lsn > snapshot;
+        let written = |key: u64| {
+            self.keys.get(&key).is_some_and(newer)
+                || self.huge.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
+        };
+        let lost = footprint.keys.iter().any(|key| written(*key))
+            || footprint.trees.iter().any(|tree| written(hash(*tree, WHOLE)))
+            || footprint.dropped.iter().any(|tree| self.trees.get(tree).is_some_and(newer))
+            || footprint.runs.iter().any(|run| self.meets_run(run, snapshot));
+        !lost
+    }
+
+    /// Looks from the shorter side.
+    fn meets_run(&self, run: &[u64], snapshot: u64) -> bool {
+        let newer = |lsn: u64| lsn > snapshot;
+        let known = if self.keys.len() < run.len() {
+            self.keys.iter().any(|(key, lsn)| newer(*lsn) && run.binary_search(key).is_ok())
+        } else {
+            run.iter().any(|key| self.keys.get(key).is_some_and(|lsn| newer(*lsn)))
+        };
+        let sorted = |a: &[u64], b: &[u64]| a.iter().any(|key| b.binary_search(key).is_ok());
+        let meets = |other: &[u64]| if run.len() < other.len() { sorted(run, other) } else { sorted(other, run) };
+        known || self.huge.iter().any(|(lsn, other)| newer(*lsn) && meets(other))
+    }
+
+    /// It was appended at `lsn`.
+    pub(crate) fn enter(&mut self, lsn: u64, footprint: Footprint) {
+        let Footprint { keys, runs, trees, .. } = footprint;
+        self.newest = lsn;
+        self.keys.extend(keys.iter().map(|key| (*key, lsn)));
+        self.trees.extend(trees.iter().map(|tree| (*tree, lsn)));
+        self.huge.extend(runs.iter().map(|run| (lsn, run.clone())));
+        self.log.push_back(Written { lsn, keys, runs });
+    }
+
+    /// Forgets what no snapshot from `oldest` on can conflict with.
+    pub(crate) fn forget(&mut self, oldest: u64) {
+        if oldest >= self.newest {
+            self.keys.clear();
+            self.trees.clear();
+            self.log.clear();
+            self.huge.clear();
+            return;
+        }
+        while let Some(written) = self.log.pop_front_if(|written| written.lsn <= oldest) {
+            for key in &written.keys {
+                if self.keys.get(key).is_some_and(|lsn| *lsn == written.lsn) {
+                    self.keys.remove(key);
+                }
+            }
+            self.huge.drain(..written.runs.len());
+        }
+    }
+
+    /// Keys known.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(keys: &[u64]) -> Footprint {
+        Footprint { keys: keys.to_vec(), trees: vec![TreeId(9)], ..Footprint::default() }
+    }
+
+    fn run(keys: &[u64]) -> Footprint {
+        Footprint { runs: vec![Arc::new(keys.to_vec())], trees: vec![TreeId(9)], ..Footprint::default() }
+    }
+
+    #[test]
+    fn the_first_committer_of_a_key_wins() {
+        let mut recent = Recent::default();
+        recent.enter(10, of(&[1, 2]));
+        recent.enter(20, of(&[3]));
+        for (snapshot, keys, allowed) in
+            [(5, 1, false), (10, 1, true), (10, 3, false), (5, 4, true), (20, 3, true), (9, 2, false)]
+        {
+            assert_eq!(recent.allows(snapshot, &of(&[keys])), allowed, "snapshot {snapshot}, key {keys}");
+            assert_eq!(recent.allows(snapshot, &run(&[keys])), allowed, "snapshot {snapshot}, run of key {keys}");
+        }
+    }
+
+    #[test]
+    fn a_huge_transaction_conflicts_like_any_other() {
+        let mut recent = Recent::default();
+        recent.enter(10, run(&[1, 5, 9]));
+        assert!(!recent.allows(5, &of(&[5])) && recent.allows(5, &of(&[6])) && recent.allows(10, &of(&[5])));
+        assert!(!recent.allows(5, &run(&[2, 9])) && recent.allows(5, &run(&[2, 8])));
+        recent.enter(20, of(&[7]));
+        recent.forget(10);
+        assert!(recent.allows(5, &of(&[5])), "forgotten below the oldest snapshot");
+        assert!(!recent.allows(10, &of(&[7])));
+    }
+
+    #[test]
+    fn dropping_a_tree_conflicts_with_writing_to_it() {
+        let mut recent = Recent::default();
+        recent.enter(10, of(&[1]));
+        let drops = Footprint { keys: vec![hash(TreeId(9), WHOLE)], dropped: vec![TreeId(9)], ..Footprint::default() };
+        assert!(!recent.allows(5, &drops) && recent.allows(10, &drops));
+        recent.enter(20, drops);
+        assert!(!recent.allows(15, &of(&[77])), "a write to a tree dropped meanwhile");
+        assert!(recent.allows(20, &of(&[77])));
+    }
+
+    #[test]
+    fn forgetting_keeps_what_is_newer() {
+        let mut recent = Recent::default();
+        recent.enter(10, of(&[1]));
+        recent.enter(20, of(&[1]));
+        recent.forget(10);
+        assert!(!recent.allows(10, &of(&[1])));
+        recent.forget(20);
+        assert_eq!(recent.len(), 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! [`Base`]: what a snapshot sees of a tree's range, one leaf at a time.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::in_order;
+use crate::forest::Span;
+use crate::transaction::{Direction, Snapshot};
+use crate::tree::{Cell, LeafBlock};
+use crate::{StoreError, TreeId};
+
+pub(super) type Item = (Bytes, Cell);
+
+/// What is left of the piece that was read last.
+#[derive(Debug)]
+enum Piece {
+    /// A leaf that is no newer than the snapshot, as it is; entries from .. to.
+    Leaf(LeafBlock, usize, usize),
+    /// A leaf with old versions in it, in the order of the walk.
+    Merged(VecDeque<Item>),
+}
+
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) snapshot: Snapshot,
+    tree: TreeId,
+    direction: Direction,
+    /// What is left of the range behind the piece; none at its end.
+    left: Option<Span>,
+    piece: Piece,
+}
+
+impl Base {
+    pub(super) fn new(
+        snapshot: Snapshot,
+        tree: TreeId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Base {
+        let left = Span::of(range.0, range.1);
+        Base { snapshot, tree, direction, left, piece: Piece::Merged(VecDeque::new()) }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Item>, StoreError> {
+        loop {
+            match &mut self.piece {
+                Piece::Leaf(block, from, to) if *from < *to => {
+                    let at = match self.direction {
+                        Direction::Forward => std::mem::replace(from, *from + 1),
+                        Direction::Backward => {
+                            *to -= 1;
+                            *to
+                        }
+                    };
+                    return Ok(Some((block.key_bytes(at), block.cell(at)?)));
+                }
+                Piece::Leaf(..) => {}
+                Piece::Merged(items) => {
+                    if let Some(item) = items.pop_front() {
+                        return Ok(Some(item));
+                    }
+                }
+            }
+            let Some(span) = self.left.take() else { return Ok(None) };
+            self.fill(span)?;
+        }
+    }
+
+    /// Reads the next piece of the range.
+    fn fill(&mut self, span: Span) -> Result<(), StoreError> {
+        let inner = &self.snapshot.store.inner;
+        let at = self.snapshot.lsn();
+        let block = inner.forest.block(self.tree, &span, self.direction)?;
+        let piece = match &block {
+            Some(block) => {
+                let (piece, left) = span.split(&block.low, &block.high, self.direction);
+                self.left = left;
+                piece
+            }
+            None => span,
+        };
+        let newer = block.as_ref().is_none_or(|block| block.lsn > at);
+        let versions = if newer { inner.versions.range(self.tree, piece.bounds(), at.0) } else { Vec::new() };
+        self.snapshot.check()?;
+        self.piece = match block {
+            Some(block) if versions.is_empty() => {
+                let end = block.len();
+                Piece::Leaf(block, 0, end)
+            }
+            block => Piece::Merged(self.merge(block, versions)?),
+        };
+        Ok(())
+    }
+
+    /// Old versions take the place of what the tree holds.
+    fn merge(
+        &self,
+        block: Option<LeafBlock>,
+        mut versions: Vec<(Bytes, Option<Cell>)>,
+    ) -> Result<VecDeque<Item>, StoreError> {
+        let mut items = VecDeque::new();
+        let backward = self.direction == Direction::Backward;
+        if backward {
+            versions.reverse();
+        }
+        let mut versions = versions.into_iter().peekable();
+        let entries = block.as_ref().map_or(0, LeafBlock::len);
+        for (block, at) in block.iter().flat_map(|block| (0..entries).map(move |at| (block, at))) {
+            let at = if backward { entries - 1 - at } else { at };
+            let key = block.key_bytes(at);
+            while let Some((old, value)) = versions.next_if(|(old, _)| in_order(self.direction, old, &key).is_lt()) {
+                items.extend(value.map(|value| (old, value)));
+            }
+            match versions.next_if(|(old, _)| *old == key) {
+                Some((_, value)) => items.extend(value.map(|value| (key, value))),
+                None => items.push_back((key, block.cell(at)?)),
+            }
+        }
+        items.extend(versions.filter_map(|(old, value)| Some((old, value?))));
+        Ok(items)
+    }
+}

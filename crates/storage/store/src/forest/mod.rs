@@ -1,0 +1,238 @@
+//! [`Forest`]: all trees of a store by their ids, over the page cache.
+//!
+//! ```text
+//!   superblock --> roots: a tree of trees, id (big-endian) -> page of the root (little-endian)
+//!                    |
+//!                    +-- 0: the catalog   +-- 1 ..: the interpreter's   +-- 1001 ..: transactions'
+//! ```
+//!
+//! A tree is made when its first key is put, and a tree that is not there is empty. Roots never move, so what was once looked
+//! up stays true until the tree is dropped.
+//!
+//! Invariant: only the applier changes trees, and the roots with them; whoever cuts the pages has the applier's lock.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+
+use crate::cache::Cache;
+use crate::page::PageId;
+use crate::tree::{Cell, LeafBlock, NewValue, Stored, Tree, Writer};
+use crate::{Direction, Lsn, StoreError, TreeId};
+
+/// The tree of trees, which is in no other tree.
+const ROOTS: TreeId = TreeId(u32::MAX);
+
+/// Whether something of a value lies in pages of its own.
+pub(crate) fn has_pages(cell: &Cell) -> bool {
+    matches!(cell, Cell::Large(_))
+}
+
+/// Memory a value takes beside its cell.
+pub(crate) fn memory_bytes(cell: &Cell) -> u64 {
+    match cell {
+        Cell::Inline(bytes) => bytes.len() as u64,
+        Cell::Large(extents) => std::mem::size_of_val(&**extents) as u64,
+    }
+}
+
+/// A range of keys: from the first inclusive to the second exclusive; an empty second is no bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: Bytes,
+    pub(crate) to: Bytes,
+}
+
+impl Span {
+    /// Of bounds; none where no key can lie between them.
+    pub(crate) fn of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Option<Span> {
+        let behind = |key: &[u8]| Bytes::from([key, &[0]].concat());
+        let from = match from {
+            Bound::Included(key) => Bytes::copy_from_slice(key),
+            Bound::Excluded(key) => behind(key),
+            Bound::Unbounded => Bytes::new(),
+        };
+        let to = match to {
+            Bound::Included(key) => behind(key),
+            Bound::Excluded([]) => return None,
+            Bound::Excluded(key) => Bytes::copy_from_slice(key),
+            Bound::Unbounded => Bytes::new(),
+        };
+        (to.is_empty() || from < to).then_some(Span { from, to })
+    }
+
+    /// Everything.
+    pub(crate) fn all() -> Span {
+        Span { from: Bytes::new(), to: Bytes::new() }
+    }
+
+    /// As bounds.
+    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        let to = if self.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.to.as_ref()) };
+        (Bound::Included(self.from.as_ref()), to)
+    }
+
+    /// Cuts off what a leaf with these fences holds, going in that direction: that part, and the rest.
+    pub(crate) fn split(self, low: &Bytes, high: &Bytes, direction: Direction) -> (Span, Option<Span>) {
+        let Span { from, to } = self;
+        match direction {
+            Direction::Forward if !high.is_empty() && (to.is_empty() || *high < to) => {
+                (Span { from, to: high.clone() }, Some(Span { from: high.clone(), to }))
+            }
+            Direction::Backward if *low > from => {
+                (Span { from: low.clone(), to }, Some(Span { from, to: low.clone() }))
+            }
+            _ => (Span { from, to }, None),
+        }
+    }
+}
+
+/// See the file's essay.
+#[derive(Debug)]
+pub(crate) struct Forest {
+    pub(crate) cache: Arc<Cache>,
+    roots: Tree,
+    trees: RwLock<HashMap<TreeId, Tree, foldhash::fast::FixedState>>,
+}
+
+impl Forest {
+    /// The forest whose roots' root is at that page; a new one for page 0.
+    pub(crate) fn open(cache: Arc<Cache>, roots: PageId) -> Result<Forest, StoreError> {
+        let roots = match roots {
+            PageId(0) => Tree::create(&*cache, ROOTS, Lsn::ZERO)?,
+            root => Tree { root, id: ROOTS },
+        };
+        let mut trees = HashMap::default();
+        let mut left = Some(Span::all());
+        while let Some(span) = left {
+            let block = roots.leaf_block(&*cache, &span.from, &span.to, Direction::Forward)?;
+            for at in 0..block.len() {
+                let damaged = || StoreError::Corrupt("the tree of trees holds something else".into());
+                let id = u32::from_be_bytes(block.key(at).try_into().map_err(|_| damaged())?);
+                let root = u32::from_le_bytes(block.stored(at).bytes().try_into().map_err(|_| damaged())?);
+                trees.insert(TreeId(id), Tree { root: PageId(root), id: TreeId(id) });
+            }
+            left = span.split(&block.low, &block.high, Direction::Forward).1;
+        }
+        Ok(Forest { cache, roots, trees: RwLock::new(trees) })
+    }
+
+    /// The page of the roots' root, for the superblock.
+    pub(crate) fn root(&self) -> PageId {
+        self.roots.root
+    }
+
+    /// All trees there are, by id.
+    pub(crate) fn trees(&self) -> Vec<Tree> {
+        let mut trees: Vec<Tree> = self.trees.read().values().copied().collect();
+        trees.sort_unstable_by_key(|tree| tree.id);
+        trees
+    }
+
+    fn tree(&self, id: TreeId) -> Option<Tree> {
+        self.trees.read().get(&id).copied()
+    }
+
+    /// What a key holds, and the last change of its leaf. A tree that is not there was never changed, or is dropped and not
+    /// seen by anybody.
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8]) -> Result<(Option<Cell>, u64), StoreError> {
+        match self.tree(tree) {
+            Some(tree) => tree.get(&*self.cache, key).map(|(cell, lsn)| (cell, lsn.0)),
+            None => Ok((None, u64::MAX)),
+        }
+    }
+
+    /// What one leaf has of a range; none for a tree that is not there.
+    pub(crate) fn block(
+        &self,
+        tree: TreeId,
+        span: &Span,
+        direction: Direction,
+    ) -> Result<Option<LeafBlock>, StoreError> {
+        let Some(tree) = self.tree(tree) else { return Ok(None) };
+        tree.leaf_block(&*self.cache, &span.from, &span.to, direction).map(Some)
+    }
+
+    /// The value of a cell.
+    pub(crate) fn value(&self, cell: &Cell) -> Result<Bytes, StoreError> {
+        cell.read(&*self.cache)
+    }
+
+    /// Nobody reads it any more.
+    pub(crate) fn free(&self, cell: &Cell) {
+        cell.free(&*self.cache);
+    }
+
+    /// Begins to change a tree. The applier only.
+    pub(crate) fn change(&self, id: TreeId, lsn: u64) -> Result<TreeWriter<'_>, StoreError> {
+        let tree = match self.tree(id) {
+            Some(tree) => tree,
+            None => {
+                let tree = Tree::create(&*self.cache, id, Lsn(lsn))?;
+                self.roots.writer(&*self.cache).put(&id.0.to_be_bytes(), &tree.root.0.to_le_bytes(), Lsn(lsn))?;
+                self.trees.write().insert(id, tree);
+                tree
+            }
+        };
+        Ok(TreeWriter { writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
+    }
+
+    /// Gives a tree's pages up. The applier only.
+    pub(crate) fn drop_tree(&self, id: TreeId, lsn: u64) -> Result<(), StoreError> {
+        let Some(tree) = self.trees.write().remove(&id) else { return Ok(()) };
+        self.roots.writer(&*self.cache).delete(&id.0.to_be_bytes(), Lsn(lsn))?;
+        tree.drop_all(&*self.cache)
+    }
+}
+
+/// Changes one tree.
+pub(crate) struct TreeWriter<'a> {
+    writer: Writer<'a, Cache>,
+    lsn: Lsn,
+}
+
+impl TreeWriter<'_> {
+    /// Sets or removes a key; `old` is told what it held, before anybody can see the change.
+    pub(crate) fn set(
+        &mut self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        old: impl FnOnce(Option<Cell>),
+    ) -> Result<(), StoreError> {
+        let mut damaged = false;
+        self.writer.change(key, value.map(NewValue::Bytes), self.lsn, |stored| match stored.map(Stored::to_cell) {
+            Some(None) => damaged = true,
+            cell => old(cell.flatten()),
+        })?;
+        if damaged {
+            return Err(StoreError::Corrupt(format!("tree {}: a cell makes no sense", self.writer.tree().id.0).into()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_become_spans_and_spans_are_cut_at_fences() {
+        let span = |from: &'static [u8], to: &'static [u8]| Span { from: from.into(), to: to.into() };
+        let of = |from, to| Span::of(from, to);
+        assert_eq!(of(Bound::Unbounded, Bound::Unbounded), Some(Span::all()));
+        assert_eq!(of(Bound::Excluded(b"a"), Bound::Included(b"b")), Some(span(b"a\0", b"b\0")));
+        assert_eq!(of(Bound::Included(b"b"), Bound::Excluded(b"b")), None);
+        assert_eq!(of(Bound::Unbounded, Bound::Excluded(b"")), None);
+        assert_eq!(of(Bound::Excluded(b"a"), Bound::Excluded(b"a\0")), None);
+        let (low, high) = (Bytes::from_static(b"f"), Bytes::from_static(b"m"));
+        let cut = span(b"g", b"z").split(&low, &high, Direction::Forward);
+        assert_eq!(cut, (span(b"g", b"m"), Some(span(b"m", b"z"))));
+        let cut = span(b"a", b"h").split(&low, &high, Direction::Backward);
+        assert_eq!(cut, (span(b"f", b"h"), Some(span(b"a", b"f"))));
+        assert_eq!(span(b"g", b"m").split(&low, &high, Direction::Forward).1, None);
+        assert_eq!(span(b"f", b"").split(&low, &Bytes::new(), Direction::Backward).1, None);
+    }
+}

@@ -1,0 +1,73 @@
+//! [`Metrics`]: what a store has done and holds, for whoever publishes it.
+
+use crate::Lsn;
+use crate::cache::DirtyBytes;
+use crate::cycle::cycler::CycleStats;
+use crate::store::Inner;
+
+/// Figures of a store, since it was opened or as they are now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metrics {
+    /// What the journal did.
+    pub journal: journal::Stats,
+    /// What write cycles did.
+    pub cycles: CycleStats,
+    /// Changes in the cache that are not home.
+    pub dirty: DirtyBytes,
+    /// Pages in all data devices.
+    pub pages: u64,
+    /// Of those, in use.
+    pub pages_used: u64,
+    /// Of those, freed and waiting for a cycle or for snapshots.
+    pub pages_waiting: u64,
+    /// Memory of old versions, bytes.
+    pub versions_bytes: u64,
+    /// Old versions.
+    pub versions: u64,
+    /// Open snapshots, those of transactions and cursors included.
+    pub snapshots: u64,
+    /// What the oldest of them sees; none while there is none.
+    pub oldest_snapshot: Option<Lsn>,
+    /// The last record that new snapshots see.
+    pub visible: Lsn,
+    /// Bytes of records that wait to be applied.
+    pub queue_bytes: u64,
+    /// Records applied.
+    pub records_applied: u64,
+    /// Changes of keys applied.
+    pub changes_applied: u64,
+    /// Keys known as written lately, for conflicts.
+    pub recent_keys: u64,
+    /// Whether updates are frozen.
+    pub is_frozen: bool,
+}
+
+impl Inner {
+    pub(crate) fn metrics(&self) -> Metrics {
+        let usage = self.space.usage();
+        let (versions_bytes, versions) = self.versions.size();
+        let (snapshots, oldest) = self.snapshots.count();
+        let (records_applied, changes_applied) = {
+            let applier = self.applier.lock();
+            (applier.records, applier.changes)
+        };
+        Metrics {
+            journal: self.journal.stats(),
+            cycles: self.cycle_stats(),
+            dirty: self.forest.cache.dirty_bytes(),
+            pages: usage.pages,
+            pages_used: usage.used,
+            pages_waiting: usage.waiting,
+            versions_bytes,
+            versions,
+            snapshots,
+            oldest_snapshot: oldest.map(Lsn),
+            visible: Lsn(self.snapshots.visible()),
+            queue_bytes: self.queue.bytes() as u64,
+            records_applied,
+            changes_applied,
+            recent_keys: self.order.lock().recent_keys() as u64,
+            is_frozen: self.is_frozen(),
+        }
+    }
+}

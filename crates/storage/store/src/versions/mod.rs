@@ -1,0 +1,235 @@
+//! Old versions: what a key held before it was changed, for the snapshots that still see it.
+//!
+//! ```text
+//!   tree 1007   key "a"  -> [ (replaced at 500: "x"), (replaced at 900: absent) ]      ordered by key and by LSN
+//!               key "b"  -> [ (replaced at 900: "y") ]
+//!
+//!   snapshot at 400 reads "a": first version replaced after 400 -> "x"
+//!   snapshot at 900 reads "a": none replaced after 900 -> what the tree holds
+//! ```
+//!
+//! Invariants:
+//! 1. A version is here *before* its key changes in the tree. So whoever reads the tree first and the versions second sees what
+//!    its snapshot should: if the tree was read after the change, the version is found.
+//! 2. A version replaced at L is kept while a snapshot before L is open, or could be opened (L is not visible yet).
+//! 3. Versions are dropped oldest replacement first. The *floor* is raised before anything is dropped that an open snapshot
+//!    could need: a snapshot below the floor is too old, and whoever reads for it asks again after reading.
+//!
+//! All of it is in memory: no snapshot outlives the process. What holds pages of its own (large values, dropped trees) is given
+//! to the caller when it is dropped.
+
+mod snapshots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::TreeId;
+use crate::cursor::is_empty;
+use crate::forest::{has_pages, memory_bytes};
+use crate::tree::Cell;
+
+pub(crate) use snapshots::{Held, Snapshots};
+
+/// What a version takes beside its key and value: its places in map, list and log, rounded up.
+const OVERHEAD_BYTES: u64 = 160;
+
+/// What a key held until it was replaced; none: it was absent.
+#[derive(Clone, Debug)]
+struct Version {
+    replaced: u64,
+    old: Option<Cell>,
+}
+
+type Keys = BTreeMap<Bytes, VecDeque<Version>>;
+
+#[derive(Debug, Default)]
+struct Tree {
+    /// The last replacement in it: snapshots from there on need not look.
+    newest: AtomicU64,
+    keys: RwLock<Keys>,
+}
+
+/// The old versions of all trees.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    trees: RwLock<HashMap<TreeId, Arc<Tree>, foldhash::fast::FixedState>>,
+    log: Mutex<VecDeque<Replaced>>,
+    /// Snapshots before this are too old.
+    floor: AtomicU64,
+    bytes: AtomicU64,
+    count: AtomicU64,
+}
+
+/// What one batch replaced.
+#[derive(Debug, Default)]
+pub(crate) struct Replaced {
+    lsn: u64,
+    keys: Vec<(TreeId, Bytes)>,
+    /// Trees dropped by it: their pages are versions too.
+    dropped: Vec<TreeId>,
+    bytes: u64,
+}
+
+impl Replaced {
+    /// Of a batch that ends with that record.
+    pub(crate) fn at(lsn: u64) -> Replaced {
+        Replaced { lsn, ..Replaced::default() }
+    }
+
+    /// A tree is dropped.
+    pub(crate) fn drop_tree(&mut self, tree: TreeId) {
+        self.dropped.push(tree);
+    }
+}
+
+/// What nobody sees any more and whose pages may be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    pub(crate) values: Vec<Cell>,
+    pub(crate) trees: Vec<TreeId>,
+}
+
+impl Garbage {
+    fn take(&mut self, version: Version) {
+        self.values.extend(version.old.filter(has_pages));
+    }
+}
+
+impl Versions {
+    fn tree(&self, tree: TreeId) -> Option<Arc<Tree>> {
+        self.trees.read().get(&tree).cloned()
+    }
+
+    fn tree_or_new(&self, tree: TreeId) -> Arc<Tree> {
+        match self.tree(tree) {
+            Some(found) => found,
+            None => self.trees.write().entry(tree).or_default().clone(),
+        }
+    }
+
+    /// A way to add versions of one tree.
+    pub(crate) fn pusher<'a>(&self, tree: TreeId, replaced: &'a mut Replaced) -> Pusher<'a> {
+        let target = self.tree_or_new(tree);
+        target.newest.fetch_max(replaced.lsn, Ordering::AcqRel);
+        Pusher { id: tree, tree: target, replaced }
+    }
+
+    /// The batch is applied: what it replaced can be dropped once nobody needs it.
+    pub(crate) fn publish(&self, replaced: Replaced) {
+        self.bytes.fetch_add(replaced.bytes, Ordering::Relaxed);
+        self.count.fetch_add(replaced.keys.len() as u64, Ordering::Relaxed);
+        self.log.lock().push_back(replaced);
+    }
+
+    /// What `key` held at `at`, if it was replaced since: none for what the tree holds, `Some(None)` for absent.
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: u64) -> Option<Option<Cell>> {
+        let tree = self.tree(tree)?;
+        if tree.newest.load(Ordering::Acquire) <= at {
+            return None;
+        }
+        let keys = tree.keys.read();
+        let found = keys.get(key)?.iter().find(|version| version.replaced > at)?;
+        Some(found.old.clone())
+    }
+
+    /// What the keys of a range held at `at`, of those replaced since, in order.
+    pub(crate) fn range(
+        &self,
+        tree: TreeId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        at: u64,
+    ) -> Vec<(Bytes, Option<Cell>)> {
+        let Some(tree) = self.tree(tree) else { return Vec::new() };
+        if tree.newest.load(Ordering::Acquire) <= at || is_empty(range) {
+            return Vec::new();
+        }
+        let keys = tree.keys.read();
+        let seen = |versions: &VecDeque<Version>| versions.iter().find(|v| v.replaced > at).map(|v| v.old.clone());
+        keys.range::<[u8], _>(range).filter_map(|(key, versions)| Some((key.clone(), seen(versions)?))).collect()
+    }
+
+    /// Whether a key was replaced after `at`.
+    pub(crate) fn is_replaced(&self, tree: TreeId, key: &[u8], at: u64) -> bool {
+        self.get(tree, key, at).is_some()
+    }
+
+    /// Whether a snapshot's versions may have been dropped. Asked after reading.
+    pub(crate) fn is_too_old(&self, at: u64) -> bool {
+        at < self.floor.load(Ordering::Acquire)
+    }
+
+    /// Bytes of memory, and versions.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
+    }
+
+    /// Drops what no snapshot from `oldest` on sees; then, while more than `limit` bytes are kept, what the oldest snapshots
+    /// see, which are too old from then on. `visible` is where new snapshots begin: what they see is never dropped.
+    pub(crate) fn collect(&self, oldest: u64, visible: u64, limit: u64) -> Garbage {
+        let mut garbage = Garbage::default();
+        let mut log = self.log.lock();
+        while let Some(first) = log.front() {
+            let needed = first.lsn > oldest;
+            if needed && (first.lsn > visible || self.bytes.load(Ordering::Relaxed) <= limit) {
+                break;
+            }
+            if needed {
+                self.floor.fetch_max(first.lsn, Ordering::AcqRel);
+            }
+            let replaced = log.pop_front().expect("it has a front");
+            self.forget(replaced, &mut garbage);
+        }
+        garbage
+    }
+
+    /// Forgets a tree that nobody can see, at opening.
+    pub(crate) fn forget_tree(&self, tree: TreeId) {
+        self.trees.write().remove(&tree);
+    }
+
+    fn forget(&self, replaced: Replaced, garbage: &mut Garbage) {
+        self.bytes.fetch_sub(replaced.bytes, Ordering::Relaxed);
+        self.count.fetch_sub(replaced.keys.len() as u64, Ordering::Relaxed);
+        for of_one in replaced.keys.chunk_by(|a, b| a.0 == b.0) {
+            let Some(tree) = self.tree(of_one[0].0) else { continue };
+            let mut keys = tree.keys.write();
+            for (_, key) in of_one {
+                let Some(versions) = keys.get_mut(key) else { continue };
+                while let Some(version) = versions.pop_front_if(|version| version.replaced <= replaced.lsn) {
+                    garbage.take(version);
+                }
+                if versions.is_empty() {
+                    keys.remove(key);
+                }
+            }
+        }
+        for tree in replaced.dropped {
+            self.trees.write().remove(&tree);
+            garbage.trees.push(tree);
+        }
+    }
+}
+
+/// Adds the versions of one tree in one batch.
+pub(crate) struct Pusher<'a> {
+    id: TreeId,
+    tree: Arc<Tree>,
+    replaced: &'a mut Replaced,
+}
+
+impl Pusher<'_> {
+    /// `key` holds `old` and is about to be changed.
+    pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) {
+        self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
+        let version = Version { replaced: self.replaced.lsn, old };
+        self.tree.keys.write().entry(key.clone()).or_default().push_back(version);
+        self.replaced.keys.push((self.id, key.clone()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Old versions under snapshots, limits and a model.
+
+use super::*;
+
+const TREE: TreeId = TreeId(5);
+
+fn value(number: u8) -> Cell {
+    Cell::Inline(Bytes::copy_from_slice(&[number]))
+}
+
+fn push(versions: &Versions, lsn: u64, key: &'static str, old: Option<Cell>) {
+    let mut replaced = Replaced::at(lsn);
+    versions.pusher(TREE, &mut replaced).push(&Bytes::from_static(key.as_bytes()), old);
+    versions.publish(replaced);
+}
+
+fn seen(versions: &Versions, key: &str, at: u64) -> Option<Option<u8>> {
+    let found = versions.get(TREE, key.as_bytes(), at)?;
+    Some(found.map(|stored| match stored {
+        Cell::Inline(bytes) => bytes[0],
+        other @ Cell::Large(_) => panic!("{other:?}"),
+    }))
+}
+
+#[test]
+fn a_snapshot_sees_the_first_version_replaced_after_it() {
+    let versions = Versions::default();
+    push(&versions, 10, "a", None);
+    push(&versions, 20, "a", Some(value(1)));
+    push(&versions, 30, "a", Some(value(2)));
+    assert_eq!(seen(&versions, "a", 5), Some(None));
+    assert_eq!(seen(&versions, "a", 10), Some(Some(1)));
+    assert_eq!(seen(&versions, "a", 29), Some(Some(2)));
+    assert_eq!(seen(&versions, "a", 30), None);
+    assert_eq!(seen(&versions, "b", 5), None);
+    let range = versions.range(TREE, (Bound::Unbounded, Bound::Excluded(b"b")), 12);
+    assert_eq!(range.len(), 1);
+    assert!(versions.range(TREE, (Bound::Included(b"b"), Bound::Excluded(b"a")), 12).is_empty());
+}
+
+#[test]
+fn what_no_snapshot_sees_is_dropped_and_the_rest_stays() {
+    let versions = Versions::default();
+    push(&versions, 10, "a", None);
+    push(&versions, 20, "a", Some(value(1)));
+    versions.collect(10, 20, u64::MAX);
+    assert_eq!(seen(&versions, "a", 10), Some(Some(1)));
+    assert!(!versions.is_too_old(10));
+    versions.collect(20, 20, u64::MAX);
+    assert_eq!(versions.size(), (0, 0));
+}
+
+#[test]
+fn the_limit_ends_the_oldest_snapshot_and_no_other() {
+    let versions = Versions::default();
+    push(&versions, 10, "a", Some(value(0)));
+    push(&versions, 20, "a", Some(value(1)));
+    push(&versions, 30, "a", Some(value(2)));
+    let limit = versions.size().0 / 2;
+    versions.collect(5, 20, limit);
+    assert!(versions.is_too_old(5) && versions.is_too_old(19));
+    assert!(!versions.is_too_old(20), "what new snapshots see is kept, whatever the limit");
+    assert_eq!(seen(&versions, "a", 20), Some(Some(2)));
+}
+
+#[test]
+fn an_open_snapshot_is_the_oldest_until_it_is_dropped() {
+    let snapshots = Arc::new(Snapshots::default());
+    snapshots.publish(7);
+    let held = snapshots.begin();
+    snapshots.publish(9);
+    assert_eq!((held.lsn(), snapshots.oldest(), snapshots.count()), (7, 7, (1, Some(7))));
+    drop(held);
+    assert_eq!((snapshots.oldest(), snapshots.count()), (9, (0, None)));
+}

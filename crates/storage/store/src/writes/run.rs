@@ -1,0 +1,224 @@
+//! [`Run`]: sorted changes of a huge transaction in fragments in the journal, and [`RunCursor`] over them.
+//!
+//! ```text
+//!   first keys   [ a ......... ][ f ......... ][ q ......... ]      in memory, one for each fragment
+//!   fragments    lsn 4096        lsn 266240     lsn 528384          in the journal
+//!   hashes       of all keys, sorted: 8 bytes a key                 in memory: who is surely not here, and conflicts
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use journal::{Journal, Lsn};
+use parking_lot::Mutex;
+
+use super::Layer;
+use crate::commit::recent::{self, WHOLE};
+use crate::record::{self, Change, Op, Writer};
+use crate::transaction::Direction;
+use crate::{StoreError, TreeId};
+
+/// Changes are gathered until a fragment has so many bytes: one read of the journal, and a small part of a write set.
+const FRAGMENT_BYTES: usize = 256 << 10;
+
+#[derive(Debug)]
+struct Fragment {
+    lsn: Lsn,
+    first: (TreeId, Bytes),
+}
+
+/// The fragment read last.
+type Kept = Mutex<Option<(usize, Arc<Vec<Change>>)>>;
+
+/// See the file's essay.
+#[derive(Debug)]
+pub(crate) struct Run {
+    fragments: Vec<Fragment>,
+    /// Sorted.
+    pub(crate) hashes: Arc<Vec<u64>>,
+    /// Each once.
+    pub(crate) trees: Vec<TreeId>,
+    pub(crate) dropped: Vec<TreeId>,
+    kept: Kept,
+}
+
+impl Run {
+    /// Appends the changes, which must not be none.
+    pub(super) fn write(
+        layer: &Layer,
+        append: &mut dyn FnMut(&[u8]) -> Result<Lsn, StoreError>,
+    ) -> Result<Run, StoreError> {
+        let mut fragments = Vec::new();
+        let mut hashes = Vec::new();
+        let mut first: Option<(TreeId, Bytes)> = None;
+        let mut writer = Writer::new(0, FRAGMENT_BYTES);
+        for (tree, key, op) in layer.iter().flat_map(|(tree, keys)| keys.iter().map(move |(key, op)| (*tree, key, op)))
+        {
+            if let Some(start) = first.take_if(|_| writer.len() + key.len() + op.bytes() > FRAGMENT_BYTES) {
+                let full = std::mem::replace(&mut writer, Writer::new(0, FRAGMENT_BYTES));
+                fragments.push(Fragment { lsn: append(&full.finish())?, first: start });
+            }
+            first.get_or_insert_with(|| (tree, key.clone()));
+            writer.push(tree, key, op);
+            hashes.push(recent::hash(tree, key));
+        }
+        let first = first.expect("a run has changes");
+        fragments.push(Fragment { lsn: append(&writer.finish())?, first });
+        hashes.sort_unstable();
+        let used = |keys: &BTreeMap<Bytes, Op>| !keys.is_empty();
+        let trees = layer.iter().filter(|(_, keys)| used(keys)).map(|(tree, _)| *tree).collect();
+        let dropped = layer.iter().filter(|(_, keys)| keys.contains_key(WHOLE)).map(|(tree, _)| *tree).collect();
+        Ok(Run { fragments, hashes: Arc::new(hashes), trees, dropped, kept: Mutex::default() })
+    }
+
+    /// A run named by a commitment: only its changes are of interest.
+    pub(crate) fn of_commitment(journal: &Journal, lsns: &record::Run) -> Result<Run, StoreError> {
+        let mut fragments = Vec::with_capacity(lsns.len());
+        for lsn in lsns {
+            let changes = read(journal, *lsn)?;
+            let first = changes.first().ok_or_else(|| damaged(*lsn, "it is empty"))?;
+            fragments.push(Fragment { lsn: *lsn, first: (first.tree, first.key.clone()) });
+        }
+        let (hashes, trees, dropped) = (Arc::default(), Vec::new(), Vec::new());
+        Ok(Run { fragments, hashes, trees, dropped, kept: Mutex::default() })
+    }
+
+    /// Where its fragments lie.
+    pub(crate) fn lsns(&self) -> record::Run {
+        self.fragments.iter().map(|fragment| fragment.lsn).collect()
+    }
+
+    fn load(&self, journal: &Journal, fragment: usize) -> Result<Arc<Vec<Change>>, StoreError> {
+        if let Some((number, changes)) = &*self.kept.lock()
+            && *number == fragment
+        {
+            return Ok(changes.clone());
+        }
+        let changes = Arc::new(read(journal, self.fragments[fragment].lsn)?);
+        *self.kept.lock() = Some((fragment, changes.clone()));
+        Ok(changes)
+    }
+
+    /// The fragments that begin before a key; the key is in the last of them, if anywhere.
+    fn begun(&self, tree: TreeId, key: &[u8]) -> usize {
+        self.fragments.partition_point(|fragment| (fragment.first.0, fragment.first.1.as_ref()) <= (tree, key))
+    }
+
+    /// What it does to a key.
+    pub(super) fn get(&self, journal: &Journal, tree: TreeId, key: &[u8]) -> Result<Option<Op>, StoreError> {
+        if self.hashes.binary_search(&recent::hash(tree, key)).is_err() {
+            return Ok(None);
+        }
+        let Some(fragment) = self.begun(tree, key).checked_sub(1) else { return Ok(None) };
+        let changes = self.load(journal, fragment)?;
+        let found = changes.binary_search_by(|change| (change.tree, change.key.as_ref()).cmp(&(tree, key)));
+        Ok(found.ok().map(|at| changes[at].op.clone()))
+    }
+}
+
+fn read(journal: &Journal, lsn: Lsn) -> Result<Vec<Change>, StoreError> {
+    let record = journal.read_at(lsn)?;
+    if record.kind != record::KIND_FRAGMENT {
+        return Err(damaged(lsn, "it is another kind of record"));
+    }
+    record::decode(record.payload.into()).map_err(|damage| damaged(lsn, &damage.to_string()))
+}
+
+fn damaged(lsn: Lsn, what: &str) -> StoreError {
+    StoreError::Corrupt(format!("the fragment of a transaction at lsn {lsn}: {what}").into())
+}
+
+/// Walks over the changes of a run, or of one tree's range in it.
+#[derive(Debug)]
+pub(crate) struct RunCursor {
+    run: Arc<Run>,
+    range: Option<(TreeId, Bound<Bytes>, Bound<Bytes>)>,
+    direction: Direction,
+    /// The next fragment to load.
+    next: Option<usize>,
+    /// What is left of the loaded one, next change last.
+    left: Vec<Change>,
+}
+
+impl RunCursor {
+    /// All changes, smallest first.
+    pub(crate) fn all(run: Arc<Run>) -> RunCursor {
+        RunCursor { run, range: None, direction: Direction::Forward, next: Some(0), left: Vec::new() }
+    }
+
+    /// The changes of a tree's range.
+    pub(crate) fn range(
+        run: Arc<Run>,
+        tree: TreeId,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> RunCursor {
+        let edge = |bound: Bound<&[u8]>, open: usize| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => run.begun(tree, key).saturating_sub(1),
+            Bound::Unbounded => open,
+        };
+        let next = match direction {
+            Direction::Forward => edge(range.0, run.begun(tree, &[]).saturating_sub(1)),
+            // The first key of the next tree is behind every key of this one.
+            Direction::Backward => edge(range.1, run.begun(TreeId(tree.0.saturating_add(1)), &[]).saturating_sub(1)),
+        };
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
+        let range = Some((tree, own(range.0), own(range.1)));
+        RunCursor { run, range, direction, next: Some(next), left: Vec::new() }
+    }
+
+    /// The next change.
+    pub(crate) fn next(&mut self, journal: &Journal) -> Result<Option<Change>, StoreError> {
+        loop {
+            if let Some(change) = self.left.pop() {
+                return Ok(Some(change));
+            }
+            let Some(fragment) = self.next.filter(|next| *next < self.run.fragments.len()) else { return Ok(None) };
+            let changes = self.run.load(journal, fragment)?;
+            self.next = match self.direction {
+                Direction::Forward => Some(fragment + 1),
+                Direction::Backward => fragment.checked_sub(1),
+            };
+            let inside: Vec<Change> = changes.iter().filter(|change| self.contains(change)).cloned().collect();
+            self.left = inside;
+            // Outside the range from here on: no need to load what follows.
+            let beyond = match (self.direction, changes.last(), changes.first()) {
+                (Direction::Forward, Some(last), _) => self.is_behind(last),
+                (Direction::Backward, _, Some(first)) => self.is_before(first),
+                _ => false,
+            };
+            if beyond {
+                self.next = None;
+            }
+            if self.direction == Direction::Forward {
+                self.left.reverse();
+            }
+        }
+    }
+
+    fn contains(&self, change: &Change) -> bool {
+        let Some((tree, from, to)) = &self.range else { return true };
+        let bounds = (from.as_ref().map(Bytes::as_ref), to.as_ref().map(Bytes::as_ref));
+        *tree == change.tree && RangeBounds::<[u8]>::contains(&bounds, change.key.as_ref())
+    }
+
+    fn is_behind(&self, change: &Change) -> bool {
+        let Some((tree, _, to)) = &self.range else { return false };
+        let behind = match to {
+            Bound::Included(key) | Bound::Excluded(key) => change.key > *key,
+            Bound::Unbounded => false,
+        };
+        change.tree > *tree || (change.tree == *tree && behind)
+    }
+
+    fn is_before(&self, change: &Change) -> bool {
+        let Some((tree, from, _)) = &self.range else { return false };
+        let before = match from {
+            Bound::Included(key) | Bound::Excluded(key) => change.key < *key,
+            Bound::Unbounded => false,
+        };
+        change.tree < *tree || (change.tree == *tree && before)
+    }
+}

@@ -1,0 +1,88 @@
+//! [`Spills`]: from where on the journal is needed for huge transactions.
+//!
+//! A fragment is needed while its transaction is open, and, once it is committed, until a cycle has brought everything up to
+//! its commitment into the pages.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+#[derive(Debug)]
+struct Spill {
+    first: u64,
+    committed: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    open: BTreeMap<u64, Spill>,
+}
+
+/// See the file's essay.
+#[derive(Debug, Default)]
+pub(crate) struct Spills {
+    state: Mutex<State>,
+}
+
+/// One transaction's claim; given up when dropped, unless it was committed.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    of: Arc<Spills>,
+    number: u64,
+    committed: bool,
+}
+
+impl Spills {
+    /// Claims the journal from there on.
+    pub(crate) fn claim(self: &Arc<Spills>, first: u64) -> Claim {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let number = state.next;
+        state.open.insert(number, Spill { first, committed: None });
+        Claim { of: self.clone(), number, committed: false }
+    }
+
+    /// Where the journal must begin once everything before `applied` is in the pages.
+    pub(crate) fn needed(&self, applied: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.open.retain(|_, spill| spill.committed.is_none_or(|lsn| lsn >= applied));
+        state.open.values().map(|spill| spill.first).chain([applied]).min().expect("one at least")
+    }
+}
+
+impl Claim {
+    /// Its commitment lies there.
+    pub(crate) fn committed(mut self, lsn: u64) {
+        self.committed = true;
+        if let Some(spill) = self.of.state.lock().open.get_mut(&self.number) {
+            spill.committed = Some(lsn);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.of.state.lock().open.remove(&self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_kept_while_a_fragment_may_be_needed() {
+        let spills = Arc::new(Spills::default());
+        let (open, committed) = (spills.claim(100), spills.claim(50));
+        assert_eq!(spills.needed(500), 50);
+        committed.committed(400);
+        assert_eq!(spills.needed(400), 50, "the commitment is not in the pages yet");
+        assert_eq!(spills.needed(401), 100);
+        drop(open);
+        assert_eq!(spills.needed(401), 401);
+    }
+}

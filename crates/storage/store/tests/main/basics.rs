@@ -1,0 +1,228 @@
+//! What one caller sees: transactions, savepoints, cursors, trees, services' records, reopening.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use device::{FaultyShelf, MemoryShelf, Shelf};
+use store::{Changes, Direction, Foreign, Interpreter, KEY_BYTES_MAX, Options, Store, StoreError, TreeId};
+
+use crate::support::{all, get, memory, places, put, small, walk, with_tree};
+
+#[test]
+fn a_transaction_reads_its_own_changes_and_others_see_them_after_commit() {
+    let (store, tree) = with_tree(small());
+    let before = store.snapshot();
+    let mut transaction = store.begin();
+    transaction.put(tree, b"a", b"1").expect("fits");
+    transaction.put(tree, b"b", b"2").expect("fits");
+    transaction.delete(tree, b"b").expect("fits");
+    assert_eq!(transaction.get(tree, b"a").expect("reads").as_deref(), Some(&b"1"[..]));
+    assert_eq!(transaction.get(tree, b"b").expect("reads"), None);
+    assert_eq!(get(&store.snapshot(), tree, "a"), None, "nobody else before commit");
+    let lsn = transaction.commit().expect("commits");
+    assert!(store.durable() > lsn, "durable when commit returns");
+    assert_eq!(get(&store.snapshot(), tree, "a").as_deref(), Some("1"));
+    assert_eq!(get(&before, tree, "a"), None, "an older snapshot stays what it was");
+}
+
+#[test]
+fn the_second_of_two_that_change_a_key_is_refused_and_leaves_nothing() {
+    let (store, tree) = with_tree(small());
+    put(&store, tree, "a", "0");
+    let (mut first, mut second) = (store.begin(), store.begin());
+    first.put(tree, b"a", b"1").expect("fits");
+    second.put(tree, b"a", b"2").expect("fits");
+    second.put(tree, b"b", b"2").expect("fits");
+    first.commit().expect("is first");
+    assert!(matches!(second.commit(), Err(StoreError::Conflict)));
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+}
+
+#[test]
+fn going_back_to_a_savepoint_undoes_what_came_after_and_nothing_else() {
+    let (store, tree) = with_tree(small());
+    put(&store, tree, "a", "0");
+    let mut transaction = store.begin();
+    transaction.put(tree, b"b", b"1").expect("fits");
+    let first = transaction.savepoint();
+    transaction.put(tree, b"b", b"2").expect("fits");
+    transaction.delete(tree, b"a").expect("fits");
+    let second = transaction.savepoint();
+    transaction.put(tree, b"c", b"3").expect("fits");
+    transaction.rollback_to(second);
+    assert_eq!(transaction.get(tree, b"c").expect("reads"), None);
+    assert_eq!(transaction.get(tree, b"a").expect("reads"), None);
+    transaction.rollback_to(first);
+    transaction.put(tree, b"d", b"4").expect("fits");
+    transaction.rollback_to(first);
+    transaction.commit().expect("commits");
+    assert_eq!(all(&store.snapshot(), tree), ["a=0", "b=1"]);
+}
+
+#[test]
+fn a_cursor_merges_snapshot_and_changes_in_both_directions() {
+    let (store, tree) = with_tree(small());
+    for key in 0..500 {
+        put(&store, tree, &format!("k{key:04}"), "old");
+    }
+    let mut transaction = store.begin();
+    for key in (0..500).step_by(3) {
+        transaction.delete(tree, format!("k{key:04}").as_bytes()).expect("fits");
+    }
+    for key in (1..600).step_by(3) {
+        transaction.put(tree, format!("k{key:04}").as_bytes(), b"new").expect("fits");
+    }
+    // Changes of others after the snapshot, on the same leaves.
+    put(&store, tree, "k0002", "later");
+    put(&store, tree, "k0002x", "later");
+    let expected: Vec<String> = (0..600)
+        .filter_map(|key| match key % 3 {
+            1 => Some(format!("k{key:04}=new")),
+            2 if key < 500 => Some(format!("k{key:04}=old")),
+            _ => None,
+        })
+        .collect();
+    let everything = (Bound::Unbounded, Bound::Unbounded);
+    let found = walk(transaction.scan(tree, everything.0, everything.1, Direction::Forward)).expect("reads");
+    assert_eq!(found, expected);
+    let mut found = walk(transaction.scan(tree, everything.0, everything.1, Direction::Backward)).expect("reads");
+    found.reverse();
+    assert_eq!(found, expected);
+    let (from, to) = (Bound::Excluded(&b"k0100"[..]), Bound::Included(&b"k0107"[..]));
+    let part: Vec<&String> =
+        expected.iter().filter(|entry| "k0100~" < entry.as_str() && entry[..5] <= *"k0107").collect();
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut found = walk(transaction.scan(tree, from, to, direction)).expect("reads");
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), part, "{direction:?}");
+    }
+    let nothing = walk(transaction.scan(tree, to, from, Direction::Forward)).expect("reads");
+    assert!(nothing.is_empty());
+}
+
+#[test]
+fn a_dropped_tree_is_gone_for_new_snapshots_and_stays_for_old_ones() {
+    let (store, tree) = with_tree(small());
+    put(&store, tree, "a", "1");
+    let before = store.snapshot();
+    let mut writer = store.begin();
+    writer.put(tree, b"b", b"2").expect("fits");
+    let mut transaction = store.begin();
+    transaction.drop_tree("t").expect("is there");
+    assert!(transaction.put(tree, b"c", b"3").is_err());
+    assert_eq!(transaction.get(tree, b"a").expect("reads"), None);
+    transaction.commit().expect("commits");
+    assert!(matches!(writer.commit(), Err(StoreError::Conflict)), "it wrote to a tree that is gone");
+    assert_eq!(store.snapshot().tree("t").expect("reads"), None);
+    assert_eq!(all(&before, tree), ["a=1"]);
+    let mut again = store.begin();
+    let second = again.create_tree("t").expect("the name is free");
+    again.commit().expect("commits");
+    assert_ne!(second, tree);
+    assert!(all(&store.snapshot(), second).is_empty());
+    let names: Vec<String> = store.snapshot().trees().expect("reads").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["t"]);
+}
+
+#[test]
+fn keys_and_values_beyond_the_limits_are_refused() {
+    let (store, tree) = with_tree(small());
+    let mut transaction = store.begin();
+    assert!(matches!(transaction.put(tree, b"", b"1"), Err(StoreError::Refused(_))));
+    assert!(matches!(transaction.put(tree, &[7; KEY_BYTES_MAX + 1], b"1"), Err(StoreError::Refused(_))));
+    transaction.put(tree, &[7; KEY_BYTES_MAX], &vec![8; 3 << 20]).expect("fits");
+    transaction.commit().expect("commits");
+    let value = store.snapshot().get(tree, &[7; KEY_BYTES_MAX]).expect("reads").expect("is there");
+    assert!(value.len() == 3 << 20 && value.iter().all(|byte| *byte == 8));
+}
+
+/// Record kind 3: `key=value` pairs, each also under its value in a second tree.
+struct Pairs;
+
+impl Interpreter for Pairs {
+    fn trees(&self) -> Vec<String> {
+        vec!["pairs".into(), "by value".into()]
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        let text = std::str::from_utf8(record.payload).map_err(|_| StoreError::Corrupt("no text".into()))?;
+        for (key, value) in text.split(' ').filter_map(|pair| pair.split_once('=')) {
+            changes.put(trees[0], key.to_owned(), value.to_owned());
+            changes.put(trees[1], value.to_owned(), key.to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn interpreted() -> Options {
+    Options { interpreter: Some(Arc::new(Pairs)), ..small() }
+}
+
+#[test]
+fn services_records_become_rows_and_survive_reopening() {
+    let places = memory();
+    let (store, _) = Store::open(places.clone(), interpreted()).expect("opens");
+    let trees = store.interpreted().to_vec();
+    let lsn = store.append(3, &[b"a=1 ", b"b=2"]).expect("appends");
+    assert!(all(&store.snapshot(), trees[0]).is_empty(), "not durable, not visible");
+    store.wait_visible(lsn).expect("applies");
+    assert_eq!(all(&store.snapshot(), trees[0]), ["a=1", "b=2"]);
+    let mut stale = store.begin();
+    stale.delete(trees[0], b"a").expect("fits");
+    let lsn = store.append(3, &[b"a=3"]).expect("appends");
+    assert!(matches!(stale.commit(), Err(StoreError::Conflict)), "a record changed the row after the snapshot");
+    store.commit(lsn).expect("commits");
+    assert_eq!(all(&store.snapshot(), trees[1]), ["1=a", "2=b", "3=a"]);
+    drop(store);
+    let (store, opened) = Store::open(places, interpreted()).expect("opens");
+    assert!(opened.records >= 2 || opened.applied_from > lsn);
+    assert_eq!(store.interpreted(), trees);
+    assert_eq!(store.snapshot().tree("by value").expect("reads"), Some(trees[1]));
+    assert_eq!(all(&store.snapshot(), trees[0]), ["a=3", "b=2"]);
+    let mut transaction = store.begin();
+    assert!(matches!(transaction.drop_tree("pairs"), Err(StoreError::Refused(_))));
+    assert!(transaction.create_tree("t").expect("is new").0 > trees[1].0);
+}
+
+#[test]
+fn what_was_committed_is_there_after_reopening_and_ids_are_not_used_twice() {
+    let places = memory();
+    let (store, _) = Store::open(places.clone(), small()).expect("opens");
+    let mut transaction = store.begin();
+    let (tree, other) = (transaction.create_tree("t").expect("new"), transaction.create_tree("u").expect("new"));
+    transaction.put(tree, b"a", b"1").expect("fits");
+    transaction.commit().expect("commits");
+    let mut transaction = store.begin();
+    transaction.drop_tree("u").expect("is there");
+    transaction.commit().expect("commits");
+    let mut open = store.begin();
+    open.put(tree, b"b", b"2").expect("fits");
+    drop(open);
+    drop(store);
+    let (store, _) = Store::open(places, small()).expect("opens");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+    assert!(store.begin().create_tree("v").expect("new").0 > other.0);
+}
+
+#[test]
+fn after_a_failed_flush_updates_are_frozen_and_reads_go_on() {
+    let memory: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let shelf = Arc::new(FaultyShelf::new(memory.clone()));
+    let (store, _) = Store::open(places(&(shelf.clone() as Arc<dyn Shelf>)), small()).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.put(tree, b"a", b"1").expect("fits");
+    transaction.commit().expect("commits");
+    crate::support::fail_flushes(&shelf);
+    let mut transaction = store.begin();
+    transaction.put(tree, b"a", b"2").expect("fits");
+    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
+    assert!(store.frozen().is_some());
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+    let mut transaction = store.begin();
+    transaction.put(tree, b"b", b"2").expect("fits");
+    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
+    assert!(matches!(store.append(1, &[b"x"]), Err(StoreError::Frozen { .. })));
+}

@@ -1,0 +1,129 @@
+//! Huge transactions: their changes lie in the journal, and nothing else tells them from small ones.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use store::{Direction, Options, Store, StoreError, Transaction, TreeId};
+
+use crate::support::{all, memory, put, replay, seed, small, walk, with_tree};
+
+/// Spills after a few dozen changes.
+fn spilling() -> Options {
+    Options { transaction_bytes: 12 << 10, ..small() }
+}
+
+type Model = BTreeMap<String, String>;
+
+fn lines(model: &Model) -> Vec<String> {
+    model.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+fn check(transaction: &Transaction, tree: TreeId, model: &Model, random: &mut fastrand::Rng) {
+    let key = format!("k{:03}", random.u32(..300));
+    let found = transaction.get(tree, key.as_bytes()).expect("reads").map(crate::support::text);
+    assert_eq!(found.as_ref(), model.get(&key), "{key}");
+    let (from, to) = (format!("k{:03}", random.u32(..300)), format!("k{:03}", random.u32(..300)));
+    if from < to {
+        let expected: Vec<String> =
+            lines(&model.range(from.clone()..to.clone()).map(|(k, v)| (k.clone(), v.clone())).collect());
+        let (low, high) = (Bound::Included(from.as_bytes()), Bound::Excluded(to.as_bytes()));
+        assert_eq!(walk(transaction.scan(tree, low, high, Direction::Forward)).expect("reads"), expected);
+        let mut found = walk(transaction.scan(tree, low, high, Direction::Backward)).expect("reads");
+        found.reverse();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_spilled_transaction_with_savepoints_is_what_a_model_says() {
+    let first = seed(1);
+    for seed in first..first + 12 {
+        let told = replay(seed, "spill::a_spilled_transaction_with_savepoints_is_what_a_model_says");
+        let outcome = std::panic::catch_unwind(|| run(seed));
+        assert!(outcome.is_ok(), "{told}");
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let places = memory();
+    let (store, _) = Store::open(places.clone(), spilling()).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.commit().expect("commits");
+    let mut committed = Model::new();
+    for _ in 0..4 {
+        let mut transaction = store.begin();
+        let mut model = committed.clone();
+        let mut savepoints = Vec::new();
+        for step in 0..600 {
+            let key = format!("k{:03}", random.u32(..300));
+            match random.u32(..100) {
+                0..60 => {
+                    let value = format!("{step}.{}", "x".repeat(random.usize(..60)));
+                    transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
+                    model.insert(key, value);
+                }
+                60..85 => {
+                    transaction.delete(tree, key.as_bytes()).expect("fits");
+                    model.remove(&key);
+                }
+                85..88 => savepoints.push((transaction.savepoint(), model.clone())),
+                88..90 if !savepoints.is_empty() => {
+                    savepoints.truncate(random.usize(1..=savepoints.len()));
+                    let (savepoint, then) = savepoints.last().expect("one is left").clone();
+                    transaction.rollback_to(savepoint);
+                    model = then;
+                }
+                _ => check(&transaction, tree, &model, &mut random),
+            }
+        }
+        if random.bool() {
+            transaction.commit().expect("commits");
+            committed = model;
+        } else {
+            transaction.rollback();
+        }
+        assert_eq!(all(&store.snapshot(), tree), lines(&committed));
+    }
+    drop(store);
+    let (store, _) = Store::open(places, spilling()).expect("opens");
+    assert_eq!(all(&store.snapshot(), tree), lines(&committed));
+}
+
+#[test]
+fn a_huge_transaction_conflicts_and_is_conflicted_with_like_a_small_one() {
+    let (store, tree) = with_tree(spilling());
+    let fill = |transaction: &mut Transaction| {
+        for key in 0..1000 {
+            transaction.put(tree, format!("k{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
+        }
+    };
+    let (mut huge, mut small) = (store.begin(), store.begin());
+    fill(&mut huge);
+    small.put(tree, b"k0001", b"small").expect("fits");
+    huge.commit().expect("is first");
+    assert!(matches!(small.commit(), Err(StoreError::Conflict)));
+    let mut huge = store.begin();
+    fill(&mut huge);
+    put(&store, tree, "k0002", "small");
+    assert!(matches!(huge.commit(), Err(StoreError::Conflict)));
+    assert_eq!(all(&store.snapshot(), tree)[2], "k0002=small");
+    assert_eq!(all(&store.snapshot(), tree).len(), 1000);
+}
+
+#[test]
+fn a_snapshot_stays_what_it_was_beside_a_huge_transaction_and_its_failure_leaves_nothing() {
+    let (store, tree) = with_tree(spilling());
+    put(&store, tree, "a", "1");
+    let before = store.snapshot();
+    let mut huge = store.begin();
+    for key in 0..2000 {
+        huge.put(tree, format!("k{key:04}").as_bytes(), b"huge").expect("fits");
+    }
+    huge.delete(tree, b"a").expect("fits");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+    huge.commit().expect("commits");
+    assert_eq!(all(&before, tree), ["a=1"]);
+    assert_eq!(all(&store.snapshot(), tree).len(), 2000);
+}

@@ -1,0 +1,86 @@
+//! What the tests share: small stores, seeds, walks.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use store::{Cursor, Direction, Options, Places, Snapshot, Store, StoreError, TreeId};
+
+/// A store without threads of its own, with small journal segments.
+pub(crate) fn small() -> Options {
+    let journal = journal::Options {
+        segment_bytes: 256 << 10,
+        buffer_bytes: 64 << 10,
+        preparation: journal::Preparation::Inline,
+        identity: 0x5eed_1d00,
+        ..journal::Options::default()
+    };
+    Options { journal, cache_bytes: 8 << 20, background: false, clock: Arc::new(|| 1), ..Options::default() }
+}
+
+/// All structures on one shelf.
+pub(crate) fn places(shelf: &Arc<dyn Shelf>) -> Places {
+    Places { journal: shelf.clone(), images: shelf.clone(), data: shelf.clone() }
+}
+
+/// Three shelves in memory.
+pub(crate) fn memory() -> Places {
+    let shelf = || Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>;
+    Places { journal: shelf(), images: shelf(), data: shelf() }
+}
+
+/// A store in memory with one tree.
+pub(crate) fn with_tree(options: Options) -> (Store, TreeId) {
+    let (store, _) = Store::open(memory(), options).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    transaction.commit().expect("commits");
+    (store, tree)
+}
+
+/// One put in a transaction of its own.
+pub(crate) fn put(store: &Store, tree: TreeId, key: &str, value: &str) {
+    let mut transaction = store.begin();
+    transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
+    transaction.commit().expect("commits");
+}
+
+/// The value of a key as text.
+pub(crate) fn get(snapshot: &Snapshot, tree: TreeId, key: &str) -> Option<String> {
+    snapshot.get(tree, key.as_bytes()).expect("reads").map(text)
+}
+
+pub(crate) fn text(bytes: Bytes) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// All that is left of a walk, as `key=value`.
+pub(crate) fn walk(mut cursor: Cursor) -> Result<Vec<String>, StoreError> {
+    let mut found = Vec::new();
+    while let Some((key, value)) = cursor.next()? {
+        found.push(format!("{}={}", text(key), text(value)));
+    }
+    Ok(found)
+}
+
+/// The whole tree.
+pub(crate) fn all(snapshot: &Snapshot, tree: TreeId) -> Vec<String> {
+    walk(snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)).expect("reads")
+}
+
+/// The seed of a randomised test: from the environment variable SEED, or `default`.
+pub(crate) fn seed(default: u64) -> u64 {
+    std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"))
+}
+
+/// Printed when a randomised test fails.
+pub(crate) fn replay(seed: u64, test: &str) -> String {
+    format!("replay: SEED={seed} cargo test -p store --test main {test} -- --exact --nocapture")
+}
+
+/// Every flush on the shelf fails from now on.
+pub(crate) fn fail_flushes(shelf: &FaultyShelf) {
+    shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
+}
