@@ -93,6 +93,49 @@ impl Shelf for ModelShelf {
     }
 }
 
+/// Memory that is reached by pointers and not as a device, with the timing of a model: whoever copies to or from it says so, and
+/// waits here.
+#[derive(Debug)]
+pub struct ModelMemory {
+    modelled: Modelled,
+    place: u64,
+}
+
+impl ModelMemory {
+    /// Memory as slow as `model` says within `budget`.
+    pub fn new(model: Model, budget: Arc<Budget>, timing: Timing) -> ModelMemory {
+        let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
+        ModelMemory { modelled: Modelled { model, budget, timing }, place }
+    }
+
+    /// Does `work`, which reads or writes `bytes` bytes at `offset`, and returns when that has taken its time.
+    pub fn access<T>(&self, direction: Direction, offset: u64, bytes: u64, work: impl FnOnce() -> T) -> T {
+        let request = Request::new(self.place, direction, offset, bytes);
+        let Modelled { model, budget, timing } = &self.modelled;
+        match timing {
+            Timing::Accounted(clock) => {
+                let done = work();
+                clock.advance_to(budget.take(model, clock::queue(), clock.now(), &request));
+                done
+            }
+            Timing::Timed => {
+                let deadline = budget.take(model, clock::queue(), budget.now(), &request);
+                let done = work();
+                let late = clock::wait_until(budget.moment(deadline));
+                if !late.is_zero() {
+                    budget.note_late(late.as_nanos() as f64);
+                }
+                done
+            }
+        }
+    }
+
+    /// What passed through the budget so far.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.modelled.budget
+    }
+}
+
 /// One device, with the timing of a model.
 #[derive(Debug)]
 pub struct ModelDevice {

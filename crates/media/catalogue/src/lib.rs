@@ -25,7 +25,7 @@ pub mod model;
 pub use budget::Budget;
 pub use calibrate::{Calibration, calibrate};
 pub use clock::{Timing, VirtualClock};
-pub use device::{ModelDevice, ModelShelf};
+pub use device::{ModelDevice, ModelMemory, ModelShelf};
 pub use error::CatalogueError;
 pub use medium::{Kind, Medium, media};
 pub use model::Model;

@@ -104,7 +104,7 @@ impl Cut {
                 if cache.cut_slot(page, state, buffer) {
                     break;
                 }
-            } else if let Some(frame) = cache.near.arena.shared(state.frame()) {
+            } else if let Some(frame) = cache.at(state.place()).and_then(|tier| tier.arena.shared(state.frame())) {
                 let now = cache.state(page);
                 if now.is_where(state) && now.is_held() {
                     buffer.copy_from_slice(&frame[..buffer.len()]);

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::state::{Flag, State};
+use super::far::Hint;
+use super::state::{Flag, Place};
 use super::{Cache, other_kind};
 use crate::StoreError;
 use crate::page::{EXTENT_BYTES_MAX, Extent};
@@ -16,7 +17,7 @@ impl Cache {
         assert!(possible, "an extent has 1 to {EXTENT_BYTES_MAX} bytes, not {}", bytes.len());
         let pages = bytes.len().div_ceil(self.page_bytes) as u32;
         let first = self.space.allocate(pages)?;
-        let mut frame = match self.frame(&self.near, pages) {
+        let mut frame = match self.frame(&self.main, pages) {
             Ok(frame) => frame,
             Err(error) => {
                 self.space.free(first, pages);
@@ -29,41 +30,43 @@ impl Cache {
         Ok(Extent::of(first, bytes))
     }
 
-    pub(super) fn read_run(&self, extent: Extent) -> Result<Bytes, StoreError> {
+    /// As [`read_extent`](crate::pages::Pages::read_extent), with what the reader does with it.
+    pub fn read_extent_with(&self, extent: Extent, hint: Hint) -> Result<Bytes, StoreError> {
         let (first, bytes) = (extent.first, extent.bytes as usize);
         if extent.bytes == 0 || bytes > EXTENT_BYTES_MAX {
             return Err(other_kind(first, EXTENT));
         }
         let pages = extent.pages(self.page_bytes);
+        let mut may_promote = hint == Hint::Point;
         loop {
             let state = self.state(first);
-            let frame = match self.tier(first, state, EXTENT)? {
-                None => {
-                    // It says that it is an extent from its first reading on; a page that was never in memory says nothing.
-                    let loaded = self.load(first, state, pages, |read| extent.check(&read[..bytes]))?;
-                    let Some(frame) = loaded else { continue };
-                    let _ = self.change(first, |now| Some(now.with(Flag::Extent)));
-                    frame.downgrade()
-                }
-                Some(tier) => {
-                    let Some(frame) = tier.arena.shared(state.frame()) else { continue };
-                    frame
-                }
+            let Some(tier) = self.tier(first, state, EXTENT)? else {
+                // It says that it is an extent from its first reading on; a page that was never in memory says nothing.
+                let loaded = self.load(first, state, pages, hint, |read| extent.check(&read[..bytes]))?;
+                let Some(frame) = loaded else { continue };
+                let _ = self.change(first, |now| Some(now.with(Flag::Extent)));
+                return Ok(Bytes::from_owner(self.main.arena.lease(&frame.downgrade(), bytes)));
             };
-            let now = self.state(first);
-            if now.frame() != frame.number() || self.tier(first, now, EXTENT)?.is_none() {
+            if !(state.has(Flag::Extent) && state.pages() == pages) {
+                // Who reads it for the first time may be about to find out what it is.
+                drop(tier.arena.shared(state.frame()));
+                if self.state(first) == state {
+                    return Err(other_kind(first, EXTENT));
+                }
                 continue;
             }
-            if !fits(now, pages) {
-                return Err(other_kind(first, EXTENT));
+            if may_promote && tier.place == Place::Far {
+                may_promote = false;
+                if self.promote.wins() && self.promote(first, state) {
+                    continue;
+                }
             }
-            self.seen(first, now);
-            return Ok(Bytes::from_owner(self.near.arena.lease(&frame, bytes)));
+            let Some(frame) = tier.arena.shared(state.frame()) else { continue };
+            let now = self.state(first);
+            if now.is_where(state) && now.has(Flag::Extent) {
+                self.used(tier, first, now, hint);
+                return Ok(Bytes::from_owner(tier.arena.lease(&frame, bytes)));
+            }
         }
     }
-}
-
-/// Whether a page in memory can be that extent.
-fn fits(state: State, pages: u32) -> bool {
-    state.has(Flag::Extent) && state.pages() == pages
 }

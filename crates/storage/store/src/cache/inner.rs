@@ -1,9 +1,10 @@
 //! Inner pages: read without latches, replaced as a whole.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::AlignedBuffer;
 
+use super::metrics::Count;
 use super::slots::{self, Wait};
 use super::state::{Place, State};
 use super::{Cache, STRIPES, other_kind};
@@ -24,6 +25,7 @@ impl Cache {
             }
             let still = || self.state(page).is_where(state);
             if let Some(result) = self.slots.read(state.frame(), still, &mut probe) {
+                self.counters.add(Count::InnerHit, 1);
                 self.seen(page, state);
                 return Ok(result);
             }
@@ -53,6 +55,7 @@ impl Cache {
         if page::kind(&image) != Some(Kind::Inner) {
             return Err(other_kind(page, INNER));
         }
+        self.missed(state.left_lately(self.left.load(Ordering::Relaxed), self.slots.made()), image.len());
         let writing = self.slot()?;
         writing.put(&image);
         writing.set_owner(Some(page));

@@ -1,12 +1,15 @@
 //! Pages in frames: leaves and whatever else is read by bytes; and [`Pages`] as the cache has it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use catalogue::medium::Direction;
 use device::arena::{Exclusive, Shared};
 
+use super::far::Hint;
 use super::frames::Tier;
+use super::metrics::Count;
 use super::state::{Flag, Place, State};
 use super::{Cache, other_kind};
 use crate::StoreError;
@@ -55,48 +58,46 @@ impl Pages for Cache {
     }
 
     fn read(&self, page: PageId) -> Result<LeafRead<'_>, StoreError> {
-        loop {
-            let state = self.state(page);
-            let Some(tier) = self.tier_of(page, state)? else {
-                match self.load_leaf(page, state)? {
-                    Some(frame) => return Ok(LeafRead(frame.downgrade())),
-                    None => continue,
-                }
-            };
-            let Some(frame) = tier.arena.shared(state.frame()) else { continue };
-            let now = self.state(page);
-            if now.is_where(state) {
-                self.seen(page, now);
-                return Ok(LeafRead(frame));
-            }
-        }
+        self.read_with(page, Hint::Point)
     }
 
     fn write(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
+        let mut may_promote = true;
         loop {
             let state = self.state(page);
-            let frame = match self.tier_of(page, state)? {
-                Some(tier) => tier.arena.exclusive(state.frame()),
-                None => self.load_leaf(page, state)?,
+            let (tier, frame) = match self.leaf_tier(page, state)? {
+                Some(tier) => {
+                    if may_promote && tier.place == Place::Far {
+                        may_promote = false;
+                        if self.promote.wins() && self.promote(page, state) {
+                            continue;
+                        }
+                    }
+                    (tier, tier.arena.exclusive(state.frame()))
+                }
+                None => (&self.main, self.load_leaf(page, state, Hint::Point)?),
             };
             // A frame that is not this page's any more may even be pinned by a lease of another's.
             let Some(frame) = frame else { continue };
             let now = self.state(page);
-            if now.frame() != frame.number() || !matches!(now.place(), Place::Near | Place::Far) {
+            if now.place() != tier.place || now.frame() != frame.number() || now.has(Flag::Extent) {
                 continue;
             }
             if now.is_held() {
                 self.keep(page, || frame[..].into());
             }
             self.mark_dirty(page);
-            self.seen(page, self.state(page));
+            if state.place() != Place::Nowhere {
+                self.touch(tier, frame.number(), 1, Direction::Write, false);
+                self.seen(page, self.state(page));
+            }
             return Ok(LeafWrite(frame));
         }
     }
 
     fn create_leaf(&self) -> Result<(PageId, LeafWrite<'_>), StoreError> {
         let page = self.space.allocate(1)?;
-        let mut frame = match self.frame(&self.near, 1) {
+        let mut frame = match self.frame(&self.main, 1) {
             Ok(frame) => frame,
             Err(error) => {
                 self.space.free(page, 1);
@@ -129,7 +130,7 @@ impl Pages for Cache {
     }
 
     fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
-        self.read_run(extent)
+        self.read_extent_with(extent, Hint::Point)
     }
 
     fn free_extent(&self, extent: Extent) {
@@ -148,9 +149,9 @@ impl Cache {
                 frame.fill(0);
                 return Ok(frame);
             }
-            let mut frame = self.frame(&self.near, 1)?;
+            let mut frame = self.frame(&self.main, 1)?;
             frame.fill(0);
-            self.near.set_owner(frame.number(), page);
+            self.main.set_owner(frame.number(), page);
             let number = frame.number();
             let put = self.change(page, |now| {
                 let clean = now.place() == Place::Nowhere;
@@ -160,12 +161,56 @@ impl Cache {
                 self.touched.lock().push(page);
                 return Ok(LeafWrite(frame));
             }
-            self.near.release(frame);
+            self.main.release(frame);
+        }
+    }
+
+    /// As [`read`](Pages::read), with what the reader does with it.
+    pub fn read_with(&self, page: PageId, hint: Hint) -> Result<LeafRead<'_>, StoreError> {
+        let mut may_promote = hint == Hint::Point;
+        loop {
+            let state = self.state(page);
+            let Some(tier) = self.leaf_tier(page, state)? else {
+                match self.load_leaf(page, state, hint)? {
+                    Some(frame) => return Ok(LeafRead(frame.downgrade())),
+                    None => continue,
+                }
+            };
+            if may_promote && tier.place == Place::Far {
+                may_promote = false;
+                if self.promote.wins() && self.promote(page, state) {
+                    continue;
+                }
+            }
+            let Some(frame) = tier.arena.shared(state.frame()) else { continue };
+            let now = self.state(page);
+            // An extent that is read for the first time is known as one when it was read.
+            if now.is_where(state) && !now.has(Flag::Extent) {
+                self.used(tier, page, now, hint);
+                return Ok(LeafRead(frame));
+            }
+        }
+    }
+
+    /// What a reading of a page in a frame costs and counts.
+    pub(super) fn used(&self, tier: &Tier, page: PageId, state: State, hint: Hint) {
+        self.touch(tier, state.frame(), state.pages(), Direction::Read, false);
+        if hint == Hint::Point {
+            self.seen(page, state);
+        }
+    }
+
+    /// The tier of a place, if it has frames.
+    pub(super) fn at(&self, place: Place) -> Option<&Tier> {
+        match place {
+            Place::Near => Some(&self.main),
+            Place::Far => self.far.as_ref(),
+            Place::Nowhere | Place::Slot => None,
         }
     }
 
     /// The tier whose frame a page lies in; none where it must be read from home.
-    fn tier_of(&self, page: PageId, state: State) -> Result<Option<&Tier>, StoreError> {
+    fn leaf_tier(&self, page: PageId, state: State) -> Result<Option<&Tier>, StoreError> {
         if state.has(Flag::Extent) {
             return Err(other_kind(page, LEAF));
         }
@@ -173,16 +218,16 @@ impl Cache {
     }
 
     pub(super) fn tier(&self, page: PageId, state: State, what: &str) -> Result<Option<&Tier>, StoreError> {
-        match state.place() {
-            Place::Near => Ok(Some(&self.near)),
-            Place::Nowhere if !state.has(Flag::Freed) => Ok(None),
+        match (self.at(state.place()), state.place()) {
+            (Some(tier), _) => Ok(Some(tier)),
+            (None, Place::Nowhere) if !state.has(Flag::Freed) => Ok(None),
             _ => Err(other_kind(page, what)),
         }
     }
 
     /// Reads a page from home into a frame; none where somebody else was quicker.
-    fn load_leaf(&self, page: PageId, state: State) -> Result<Option<Exclusive<'_>>, StoreError> {
-        self.load(page, state, 1, |bytes| {
+    fn load_leaf(&self, page: PageId, state: State, hint: Hint) -> Result<Option<Exclusive<'_>>, StoreError> {
+        self.load(page, state, 1, hint, |bytes| {
             page::check(page, bytes)?;
             if page::kind(bytes) == Some(Kind::Inner) { Err(other_kind(page, LEAF)) } else { Ok(()) }
         })
@@ -195,13 +240,18 @@ impl Cache {
         page: PageId,
         state: State,
         pages: u32,
+        hint: Hint,
         check: impl FnOnce(&[u8]) -> Result<(), StoreError>,
     ) -> Result<Option<Exclusive<'_>>, StoreError> {
-        let tier = &self.near;
-        let mut frame = self.frame(tier, pages)?;
+        let tier = &self.main;
+        let mut frame = self.frame_for(pages, hint)?;
         tier.set_owner(frame.number(), page);
         let number = frame.number();
-        let put = self.change(page, |now| (now == state).then(|| now.of_pages(pages).at(tier.place, number)));
+        // Who left not long ago would have been found with a little more memory: it may stay for a while.
+        let is_ghost = state.left_lately(self.left.load(Ordering::Relaxed), tier.units());
+        let seen = if is_ghost && hint == Hint::Point { 2 } else { 0 };
+        let there = |now: State| now.of_pages(pages).at(tier.place, number).seen_times(seen);
+        let put = self.change(page, |now| (now == state).then(|| there(now)));
         if put.is_err() {
             tier.release(frame);
             return Ok(None);
@@ -210,20 +260,35 @@ impl Cache {
         let bytes = &mut frame[..pages as usize * self.page_bytes];
         let read = self.home.read(page, bytes).and_then(|()| check(bytes));
         if let Err(error) = read {
-            let _ = self.change(page, |now| Some(now.nowhere()));
+            let _ = self.change(page, |now| Some(now.at(Place::Nowhere, 0).seen_times(0)));
             tier.release(frame);
             return Err(self.at_place(page, error));
+        }
+        self.missed(is_ghost, bytes.len());
+        self.touch(tier, number, pages, Direction::Write, true);
+        if hint == Hint::Scan {
+            self.scanned(page, &frame);
         }
         Ok(Some(frame))
     }
 
+    /// Counts what was read from a device.
+    pub(super) fn missed(&self, is_ghost: bool, bytes: usize) {
+        self.counters.add(Count::Miss, 1);
+        self.counters.add(Count::ReadBytes, bytes as u64);
+        if is_ghost {
+            self.counters.add(Count::GhostHit, 1);
+        }
+    }
+
     /// Puts a new run into the table, dirty and fresh; the caller has filled its frame.
     pub(super) fn publish(&self, page: PageId, pages: u32, frame: &Exclusive<'_>, is_extent: bool) {
-        self.near.set_owner(frame.number(), page);
+        self.main.set_owner(frame.number(), page);
         self.put_new(page, |now| {
             let new = now.created(pages).at(Place::Near, frame.number());
             if is_extent { new.with(Flag::Extent) } else { new }
         });
+        self.touch(&self.main, frame.number(), pages, Direction::Write, true);
     }
 
     /// Changes the word of a page that was just allocated, and notes that it is dirty.
@@ -246,8 +311,8 @@ impl Cache {
         loop {
             let state = self.state(page);
             match state.place() {
-                Place::Near | Place::Far => {
-                    let tier = &self.near;
+                place @ (Place::Near | Place::Far) => {
+                    let Some(tier) = self.at(place) else { return };
                     // Shared: somebody may hold a lease, but whoever writes it home or loads it is waited for.
                     let Some(frame) = tier.arena.shared(state.frame()) else { continue };
                     let now = self.state(page);

@@ -8,6 +8,8 @@
 //!   frames             slots            frames.rs, slots.rs  leaves and extents; inner pages
 //!        |            /
 //!   Home (data devices), Space (which pages are in use)      home.rs
+//!
+//!   room.rs: which page leaves     ring.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
 //! ```
 //!
 //! # How a page is found
@@ -30,11 +32,16 @@
 //! What it does not do: it does not flush, and writes nothing but stolen pages; write cycles do. It does not know trees.
 
 mod cut;
+mod direct;
 mod extent;
+mod far;
 mod frames;
 pub mod home;
 mod inner;
 mod leaf;
+mod metrics;
+mod options;
+mod ring;
 mod room;
 mod slots;
 mod state;
@@ -46,48 +53,35 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use catalogue::ModelMemory;
 use device::{Arena, DeviceError, Operation};
 use parking_lot::Mutex;
 
 pub use cut::{Cut, Run};
+pub use far::Hint;
 pub use home::{Home, Space};
 pub use leaf::{LeafRead, LeafWrite};
+pub use metrics::Metrics;
+pub use options::{CacheOptions, NEAR_BYTES_MIN, Policy};
 
 use crate::StoreError;
-use crate::page::{PageId, is_page_bytes};
+use crate::page::PageId;
+use direct::DirectMap;
+use far::Draw;
 use frames::Tier;
+use metrics::{Count, Counters};
+use ring::Ring;
 use slots::Slots;
 use state::{Flag, Place, State};
 use table::Table;
-
-/// Near memory of a cache at least, bytes.
-pub const NEAR_BYTES_MIN: u64 = 4 << 20;
 
 /// Bytes of a slab, as a 64-bit number.
 const SLAB: u64 = device::arena::SLAB_BYTES as u64;
 
 /// Locks that loads of inner pages are spread over.
 const STRIPES: usize = 64;
-
-/// How large a cache is.
-#[derive(Clone, Debug)]
-pub struct CacheOptions {
-    /// Size of a page, bytes.
-    pub page_bytes: usize,
-    /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. Where everything in it
-    /// is dirty or in use, the cache takes up to a quarter more for as long as that lasts.
-    pub near_bytes: u64,
-    /// The NUMA node of near memory; none: wherever the kernel finds it, and only as it is used. Default none.
-    pub near_node: Option<u32>,
-}
-
-impl Default for CacheOptions {
-    fn default() -> CacheOptions {
-        CacheOptions { page_bytes: 8192, near_bytes: 256 << 20, near_node: None }
-    }
-}
 
 /// What the applier should do about changes that are not home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +111,13 @@ pub struct Cache {
     home: Arc<dyn Home>,
     space: Arc<dyn Space>,
     table: Table,
-    near: Tier,
+    /// Where pages come to. Near memory; with a direct map far memory, in which near memory is what the map says.
+    main: Tier,
+    far: Option<Tier>,
+    direct: Option<DirectMap>,
+    far_model: Option<Arc<ModelMemory>>,
+    promote: Draw,
+    ring: Ring,
     slots: Slots,
     /// Held while an inner page is read from home, so that only one thread does.
     stripes: Box<[Mutex<()>]>,
@@ -128,6 +128,9 @@ pub struct Cache {
     /// Whether there is a cut.
     cutting: AtomicBool,
     dirty: Dirty,
+    /// Pages that left memory, a moment in the life of the ghost list.
+    left: AtomicU32,
+    counters: Counters,
 }
 
 #[derive(Default)]
@@ -141,32 +144,41 @@ impl Cache {
     /// An empty cache. Errors: [`StoreError::Refused`] where the options are impossible, [`StoreError::Device`] where memory
     /// cannot be had.
     pub fn new(options: &CacheOptions, home: Arc<dyn Home>, space: Arc<dyn Space>) -> Result<Arc<Cache>, StoreError> {
-        if !is_page_bytes(options.page_bytes) {
-            return Err(StoreError::Refused(format!("pages of {} bytes are impossible", options.page_bytes).into()));
-        }
-        if options.near_bytes < NEAR_BYTES_MIN {
-            let text = format!("a page cache has at least {NEAR_BYTES_MIN} bytes, not {}", options.near_bytes);
-            return Err(StoreError::Refused(text.into()));
-        }
-        let slots = (options.near_bytes / 16 / options.page_bytes as u64).max(16) as u32;
-        let slabs = ((options.near_bytes - options.near_bytes / 16) / SLAB) as u32;
-        let beyond = (slabs / 4).max(4);
-        let arena = match options.near_node {
-            Some(node) => Arena::on_node(node, slabs + beyond, options.page_bytes),
-            None => Arena::anywhere(slabs + beyond, options.page_bytes),
+        options.check()?;
+        let page_bytes = options.page_bytes;
+        let slots = (options.near_bytes / 16 / page_bytes as u64).max(16) as u32;
+        let near = options.near_bytes - options.near_bytes / 16;
+        let far = (options.far_bytes > 0).then_some((options.far_node, options.far_bytes));
+        let (main, far, direct, promote) = match options.policy {
+            Policy::Managed { promote } => ((options.near_node, near), far, None, promote),
+            // Near memory is tags.
+            Policy::DirectMapped => {
+                let map = DirectMap::new((near / page_bytes as u64) as usize);
+                ((options.far_node, options.far_bytes), None, Some(map), 0.0)
+            }
         };
+        let (main, far) =
+            (tier(Place::Near, main, true, page_bytes)?, far.map(|far| tier(Place::Far, far, false, page_bytes)));
+        let ring = Ring::new((main.bytes() / 16).max(SLAB));
         Ok(Arc::new(Cache {
-            page_bytes: options.page_bytes,
+            page_bytes,
             home,
             space,
             table: Table::new(),
-            near: Tier::new(Place::Near, arena.map_err(no_memory)?, slabs),
-            slots: Slots::new(options.page_bytes, slots, slots * 4),
+            main,
+            far: far.transpose()?,
+            direct,
+            far_model: options.far_model.clone(),
+            promote: Draw::new(promote, options.seed),
+            ring,
+            slots: Slots::new(page_bytes, slots, slots * 4),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             touched: Mutex::default(),
             kept: Mutex::default(),
             cutting: AtomicBool::new(false),
             dirty: Dirty::default(),
+            left: AtomicU32::new(0),
+            counters: Counters::default(),
         }))
     }
 
@@ -180,7 +192,7 @@ impl Cache {
     /// What the applier should do, to be asked between records: a cycle at a quarter of the cache full of changes, fresh ones
     /// counted half since they can be stolen; wait where what cannot be stolen fills half of it.
     pub fn pressure(&self) -> Pressure {
-        let bytes = self.near.bytes();
+        let bytes = self.main.bytes() + self.far.as_ref().map_or(0, Tier::bytes);
         let dirty = self.dirty_bytes();
         if dirty.changed + dirty.cut > bytes / 2 {
             Pressure::Wait
@@ -189,6 +201,11 @@ impl Cache {
         } else {
             Pressure::None
         }
+    }
+
+    /// What passed so far.
+    pub fn metrics(&self) -> Metrics {
+        self.counters.metrics()
     }
 
     fn state(&self, page: PageId) -> State {
@@ -232,9 +249,9 @@ impl Cache {
 
     /// Counts a use of a page for the clock; a page used often costs no write.
     fn seen(&self, page: PageId, state: State) {
-        if state.seen() < state::SEEN_MAX {
+        if state.seen() < state::SEEN_MAX || !state.has(Flag::Used) {
             let word = self.table.word(page);
-            let new = state.seen_times(state.seen() + 1);
+            let new = state.seen_times(state.seen() + 1).with(Flag::Used);
             // Lost where the word changed meanwhile: it is a count of uses, one more or less.
             let _ = word.compare_exchange(state.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -254,6 +271,7 @@ impl Cache {
         // Under the lock it does not become home in between.
         if self.change(page, |state| state.is_held().then(|| state.with(Flag::Kept))).is_ok() {
             kept.insert(page, image());
+            self.counters.add(Count::KeptImage, 1);
         }
     }
 
@@ -268,8 +286,24 @@ impl Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("near", &self.near).field("dirty", &self.dirty_bytes()).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("main", &self.main)
+            .field("far", &self.far)
+            .field("dirty", &self.dirty_bytes())
+            .finish_non_exhaustive()
     }
+}
+
+/// Frames on a node, or anywhere; with some beyond the budget where that is said.
+fn tier(place: Place, at: (Option<u32>, u64), beyond: bool, page_bytes: usize) -> Result<Tier, StoreError> {
+    let (node, bytes) = at;
+    let slabs = (bytes / SLAB).max(1) as u32;
+    let all = if beyond { slabs + (slabs / 4).max(4) } else { slabs };
+    let arena = match node {
+        Some(node) => Arena::on_node(node, all, page_bytes),
+        None => Arena::anywhere(all, page_bytes),
+    };
+    Ok(Tier::new(place, arena.map_err(no_memory)?, slabs))
 }
 
 fn no_memory(source: io::Error) -> StoreError {

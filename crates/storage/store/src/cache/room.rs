@@ -10,14 +10,19 @@
 //!   nothing after some rounds -> slabs beyond the budget, or Full
 //! ```
 //!
-//! A page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
+//! A page that leaves near memory goes to far memory if there is any (far.rs). In all, a page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
 //! the caller may hold latches.
+
+use std::sync::atomic::Ordering;
 
 use device::AlignedBuffer;
 use device::arena::Exclusive;
 
 use super::Cache;
+use super::far::Hint;
 use super::frames::Tier;
+use super::metrics::Count;
+use super::ring::Entry;
 use super::slots::Writing;
 use super::state::{Flag, Place, State};
 use crate::StoreError;
@@ -74,6 +79,57 @@ impl Cache {
         })
     }
 
+    /// A free frame for a page that comes from home. For a scan that is one of its own, where nothing is free.
+    pub(super) fn frame_for(&self, pages: u32, hint: Hint) -> Result<Exclusive<'_>, StoreError> {
+        if hint == Hint::Point {
+            return self.frame(&self.main, pages);
+        }
+        let tier = &self.main;
+        let class = tier.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+            return Ok(frame);
+        }
+        tier.reap();
+        // Entries of pages that others use, or that left already, are no longer of the ring.
+        while let Some(entry) = self.ring.pop() {
+            let ours = |(page, state): (PageId, State)| page == entry.page && state.seen() == 0;
+            if !self.of_frame(tier, entry.frame).is_some_and(ours) {
+                continue;
+            }
+            if self.give_up(tier, entry.frame, false)? == Tried::Free
+                && let Some(frame) = tier.arena.allocate(class, tier.slabs)
+            {
+                return Ok(frame);
+            }
+        }
+        self.frame(tier, pages)
+    }
+
+    /// Notes a page that a scan brought.
+    pub(super) fn scanned(&self, page: PageId, frame: &Exclusive<'_>) {
+        self.ring.push(Entry { page, frame: frame.number(), bytes: frame.len() as u64 });
+    }
+
+    /// A frame of far memory for what leaves near memory; that of another only if `displaces`.
+    pub(super) fn far_frame<'a>(&'a self, far: &'a Tier, pages: u32, displaces: bool) -> Option<Exclusive<'a>> {
+        let class = far.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = far.arena.allocate(class, far.slabs) {
+            return Some(frame);
+        }
+        if !displaces {
+            return None;
+        }
+        far.reap();
+        let mut steps = 0;
+        while steps < ROUNDS * far.units() {
+            steps += self.sweep(far, class, steps < ROUNDS_SEEN * far.units()).ok()?;
+            if let Some(frame) = far.arena.allocate(class, far.slabs) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
     /// Moves the hand to the next frame that can be given up, or over one slab; how many units it passed.
     fn sweep(&self, tier: &Tier, class: u8, count_seen: bool) -> Result<u32, StoreError> {
         let slab_units = tier.arena.slab_units();
@@ -107,13 +163,19 @@ impl Cache {
         let mut in_use = 0;
         for frame in frames {
             if let Some((_, state)) = self.of_frame(tier, frame) {
-                if !state.is_clean() && !state.can_be_stolen() || tier.arena.is_pinned(frame) {
+                let must_stay = !state.is_clean() && !state.can_be_stolen() && !self.has_below(tier);
+                if must_stay || tier.arena.is_pinned(frame) {
                     return false;
                 }
                 in_use += u32::from(state.seen() > 0);
             }
         }
         in_use <= most
+    }
+
+    /// Whether pages that leave a tier's frames may go to another.
+    fn has_below(&self, tier: &Tier) -> bool {
+        tier.place == Place::Near && self.far.is_some()
     }
 
     /// Whose frame it is, if a page's word says so too.
@@ -135,25 +197,38 @@ impl Cache {
             return Ok(Tried::Seen);
         }
         let Some((page, state)) = self.of_frame(tier, frame) else { return Ok(Tried::Held) };
-        if !state.is_clean() && !state.can_be_stolen() {
+        if !state.is_clean() && !state.can_be_stolen() && !self.has_below(tier) {
             return Ok(Tried::Held);
         }
         let Some(mut guard) = tier.arena.try_exclusive(frame) else { return Ok(Tried::Held) };
         // Under the latch where it lies cannot change; but a cut can come.
-        match self.of_frame(tier, frame) {
-            Some((now, state)) if now == page => {
-                if state.can_be_stolen() {
-                    self.steal(page, state, &mut guard)?;
-                }
-            }
+        let state = match self.of_frame(tier, frame) {
+            Some((now, state)) if now == page => state,
             _ => return Ok(Tried::Held),
+        };
+        if self.has_below(tier) && self.demote(page, state, &guard) {
+            tier.release(guard);
+            return Ok(Tried::Free);
         }
-        let left = self.change(page, |state| state.is_clean().then(|| state.nowhere()));
-        if left.is_err() {
+        if state.can_be_stolen() {
+            self.steal(page, state, &mut guard)?;
+        }
+        if !self.leave(page, state) {
             return Ok(Tried::Held);
         }
         tier.release(guard);
         Ok(Tried::Free)
+    }
+
+    /// A clean page leaves memory, from where it is in `from`.
+    fn leave(&self, page: PageId, from: State) -> bool {
+        let left = self.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let leave = |state: State| (state.is_where(from) && state.is_clean()).then(|| state.nowhere(left));
+        let gone = self.change(page, leave).is_ok();
+        if gone {
+            self.counters.add(Count::Eviction, 1);
+        }
+        gone
     }
 
     /// Writes a fresh page home, so that it is clean, unless a cut came in between.
@@ -163,6 +238,8 @@ impl Cache {
             page::seal(page, bytes);
         }
         self.home.write(page, bytes)?;
+        self.counters.add(Count::Steal, 1);
+        self.counters.add(Count::StolenBytes, bytes.len() as u64);
         // A cut wants it written again, or refers to it from now on: then it stays as the cut has it.
         let _ = self.change(page, |state| state.can_be_stolen().then(|| state.without(Flag::Dirty)));
         Ok(())
@@ -209,7 +286,7 @@ impl Cache {
             writing.copy(&mut image);
             self.steal(page, state, &mut image)?;
         }
-        if self.change(page, |state| (here(state) && state.is_clean()).then(|| state.nowhere())).is_err() {
+        if !here(state) || !self.leave(page, state) {
             return Ok(None);
         }
         writing.set_owner(None);

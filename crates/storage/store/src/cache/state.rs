@@ -11,9 +11,12 @@
 //!       47      kept: its image of the cut lies aside, since it was changed or freed after that
 //!       48      extent
 //!       49      freed
+//!       50      used: found in memory since it came there
 //! ```
 //!
-//! A page that is nowhere is neither dirty, nor in a cut unless kept: its newest content is at home. All functions are pure.
+//! A page that is nowhere is neither dirty, nor in a cut unless kept: its newest content is at home. In place of a frame it has the
+//! number of pages that had left memory when it did, 0 if it never was there: so its word is its own entry in a ghost list.
+//! All functions are pure.
 
 /// Where a page's newest content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,7 @@ pub(super) enum Flag {
     Kept = 47,
     Extent = 48,
     Freed = 49,
+    Used = 50,
 }
 
 impl State {
@@ -73,8 +77,14 @@ impl State {
         State(self.0 & !(PLACE | FRAME) | (place as u64) << PLACE_AT | u64::from(frame))
     }
 
-    pub(super) fn nowhere(self) -> State {
-        self.at(Place::Nowhere, 0).seen_times(0)
+    /// Out of memory, as the `left`th page.
+    pub(super) fn nowhere(self, left: u32) -> State {
+        self.at(Place::Nowhere, left.max(1)).seen_times(0).without(Flag::Used)
+    }
+
+    /// Whether it left memory as one of the last `many`, of `left` in all.
+    pub(super) fn left_lately(self, left: u32, many: u32) -> bool {
+        self.place() == Place::Nowhere && self.frame() != 0 && left.wrapping_sub(self.frame()) < many
     }
 
     /// Whether both say the same place.
@@ -150,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_part_of_the_word_is_its_own() {
-        let flags = [Flag::Dirty, Flag::Fresh, Flag::Cut, Flag::Kept, Flag::Extent, Flag::Freed];
+        let flags = [Flag::Dirty, Flag::Fresh, Flag::Cut, Flag::Kept, Flag::Extent, Flag::Freed, Flag::Used];
         for place in [Place::Nowhere, Place::Near, Place::Far, Place::Slot] {
             for (frame, pages, seen) in [(0, 1, 0), (u32::MAX, 256, 3), (0x8000_0001, 129, 2)] {
                 for flag in flags {
@@ -164,6 +174,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_page_that_left_is_remembered_until_many_others_left() {
+        let page = State::default().at(Place::Near, 5).nowhere(1000);
+        assert!(page.left_lately(1000, 10) && page.left_lately(1009, 10) && !page.left_lately(1010, 10));
+        assert!(!State::default().left_lately(3, 10), "it never was there");
+        assert!(!page.at(Place::Near, 1000).left_lately(1000, 10), "it is there");
+        assert!(State::default().nowhere(u32::MAX).left_lately(4, 10), "the count begins anew");
     }
 
     #[test]

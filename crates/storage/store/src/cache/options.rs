@@ -1,0 +1,118 @@
+//! How large a cache is, of which memory, and what moves between its tiers.
+
+use std::sync::Arc;
+
+use catalogue::ModelMemory;
+
+use crate::StoreError;
+use crate::page::is_page_bytes;
+
+/// Near memory of a cache at least, bytes.
+pub const NEAR_BYTES_MIN: u64 = 4 << 20;
+
+/// What decides where a page lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    /// Software: new pages come to near memory, those that leave it go to far memory if there is any, and come back with a
+    /// probability when they are used.
+    Managed {
+        /// How probable, 0 to 1.
+        promote: f64,
+    },
+    /// Memory Mode as the hardware does it: all frames are in far memory, near memory is a direct-mapped cache of them. Needs a
+    /// model of far memory; on the real hardware give all memory as near memory.
+    DirectMapped,
+}
+
+/// How large a cache is, and of what.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Size of a page, bytes. Default 8 KiB.
+    pub page_bytes: usize,
+    /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. Where everything in it
+    /// is dirty or in use, the cache takes up to a quarter more for as long as that lasts.
+    pub near_bytes: u64,
+    /// The NUMA node of near memory; none: wherever the kernel finds it, and only as it is used. Default none.
+    pub near_node: Option<u32>,
+    /// Far memory, bytes; 0 for none. Default 0.
+    pub far_bytes: u64,
+    /// The NUMA node of far memory. Default none.
+    pub far_node: Option<u32>,
+    /// What decides where a page lies. Default managed, a tenth of the uses in far memory promote.
+    pub policy: Policy,
+    /// How slow far memory is, where it is not the real thing. Default none.
+    pub far_model: Option<Arc<ModelMemory>>,
+    /// From which promotions are drawn. Default 1.
+    pub seed: u64,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        CacheOptions {
+            page_bytes: 8192,
+            near_bytes: 256 << 20,
+            near_node: None,
+            far_bytes: 0,
+            far_node: None,
+            policy: Policy::Managed { promote: 0.1 },
+            far_model: None,
+            seed: 1,
+        }
+    }
+}
+
+impl CacheOptions {
+    /// Errors: [`StoreError::Refused`] says what is impossible and what to do.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let refuse = |text: String| Err(StoreError::Refused(text.into()));
+        if !is_page_bytes(self.page_bytes) {
+            return refuse(format!("pages of {} bytes are impossible", self.page_bytes));
+        }
+        if self.near_bytes < NEAR_BYTES_MIN {
+            return refuse(format!("a page cache has at least {NEAR_BYTES_MIN} bytes, not {}", self.near_bytes));
+        }
+        if self.far_bytes > 0 && self.far_bytes < NEAR_BYTES_MIN {
+            return refuse(format!("far memory has at least {NEAR_BYTES_MIN} bytes, not {}", self.far_bytes));
+        }
+        match self.policy {
+            Policy::Managed { promote } if !(0.0..=1.0).contains(&promote) => {
+                refuse(format!("a probability of promotion is 0 to 1, not {promote}"))
+            }
+            Policy::DirectMapped if self.far_model.is_none() => refuse(
+                "a direct map needs a model of far memory; where the hardware is in Memory Mode, give all of it as near \
+                 memory"
+                    .into(),
+            ),
+            Policy::DirectMapped if self.far_bytes < self.near_bytes => {
+                let (far, near) = (self.far_bytes, self.near_bytes);
+                refuse(format!("Memory Mode: {far} bytes of far memory are less than {near} bytes of near memory"))
+            }
+            _ if self.far_model.is_some() && self.far_bytes == 0 => {
+                refuse("there is a model of far memory, but no far memory".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_to_do() {
+        let good = CacheOptions::default();
+        good.check().expect("the default");
+        let cases = [
+            (CacheOptions { page_bytes: 5000, ..good.clone() }, "pages of 5000 bytes"),
+            (CacheOptions { near_bytes: 1 << 20, ..good.clone() }, "at least 4194304"),
+            (CacheOptions { far_bytes: 1, ..good.clone() }, "far memory has at least"),
+            (CacheOptions { policy: Policy::Managed { promote: 1.5 }, ..good.clone() }, "0 to 1, not 1.5"),
+            (CacheOptions { policy: Policy::DirectMapped, far_bytes: 1 << 30, ..good }, "needs a model"),
+        ];
+        for (options, text) in cases {
+            let found = options.check().expect_err(text).to_string();
+            assert!(found.contains(text), "{found}");
+        }
+    }
+}

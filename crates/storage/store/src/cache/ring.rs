@@ -1,0 +1,77 @@
+//! The ring of scans: frames that pages read once come to, again and again.
+//!
+//! ```text
+//!   a scan's page:  free frame? -> it
+//!                   ring full?  -> the oldest page of the ring leaves, if nobody else has used it
+//!                   else        -> room is made as for others; the page is the newest of the ring
+//! ```
+//!
+//! So a scan fills what is free, and displaces at most the ring's share of what others use. A page of the ring that others use is
+//! one of theirs from then on.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use crate::page::PageId;
+
+/// Pages that scans brought, oldest first.
+pub(super) struct Ring {
+    bytes: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    entries: VecDeque<Entry>,
+    bytes: u64,
+}
+
+/// A page and the frame that it was in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) page: PageId,
+    pub(super) frame: u32,
+    pub(super) bytes: u64,
+}
+
+impl Ring {
+    pub(super) fn new(bytes: u64) -> Ring {
+        Ring { bytes, inner: Mutex::default() }
+    }
+
+    pub(super) fn push(&self, entry: Entry) {
+        let mut inner = self.inner.lock();
+        inner.bytes += entry.bytes;
+        inner.entries.push_back(entry);
+    }
+
+    /// The oldest entry, if the ring is full.
+    pub(super) fn pop(&self) -> Option<Entry> {
+        let mut inner = self.inner.lock();
+        if inner.bytes < self.bytes {
+            return None;
+        }
+        let entry = inner.entries.pop_front()?;
+        inner.bytes -= entry.bytes;
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_ring_gives_up_its_oldest() {
+        let ring = Ring::new(100);
+        let entry = |page, bytes| Entry { page: PageId(page), frame: page, bytes };
+        ring.push(entry(1, 60));
+        assert_eq!(ring.pop(), None);
+        ring.push(entry(2, 60));
+        assert_eq!(ring.pop(), Some(entry(1, 60)));
+        assert_eq!(ring.pop(), None);
+        ring.push(entry(3, 40));
+        assert_eq!(ring.pop(), Some(entry(2, 60)));
+    }
+}
