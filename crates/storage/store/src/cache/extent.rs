@@ -1,6 +1,7 @@
 //! Extents: runs of pages in one frame, written once and read without copying.
 
 use bytes::Bytes;
+use device::AlignedBuffer;
 
 use super::far::Hint;
 use super::state::{Flag, Place};
@@ -17,7 +18,7 @@ impl Cache {
         assert!(possible, "an extent has 1 to {EXTENT_BYTES_MAX} bytes, not {}", bytes.len());
         let pages = bytes.len().div_ceil(self.page_bytes) as u32;
         let first = self.space.allocate(pages)?;
-        let mut frame = match self.frame(&self.main, pages) {
+        let mut frame = match self.in_time(|| self.frame(&self.main, pages)) {
             Ok(frame) => frame,
             Err(error) => {
                 self.space.free(first, pages);
@@ -42,8 +43,16 @@ impl Cache {
             let state = self.state(first);
             let Some(tier) = self.tier(first, state, EXTENT)? else {
                 // It says that it is an extent from its first reading on; a page that was never in memory says nothing.
-                let loaded = self.load(first, state, pages, hint, |read| extent.check(&read[..bytes]))?;
-                let Some(frame) = loaded else { continue };
+                let check = |read: &[u8]| extent.check(&read[..bytes]);
+                let frame = match self.load(first, state, pages, hint, check) {
+                    Ok(Some(frame)) => frame,
+                    Err(StoreError::Full(_)) => match self.read_past(first, state, pages, check)? {
+                        Some(copy) => return Ok(Bytes::from_owner(Copied(copy)).slice(..bytes)),
+                        None => continue,
+                    },
+                    Ok(None) => continue,
+                    Err(error) => return Err(error),
+                };
                 let _ = self.change(first, |now| Some(now.with(Flag::Extent)));
                 return Ok(Bytes::from_owner(self.main.arena.lease(&frame.downgrade(), bytes)));
             };
@@ -68,5 +77,14 @@ impl Cache {
                 return Ok(Bytes::from_owner(tier.arena.lease(&frame, bytes)));
             }
         }
+    }
+}
+
+/// Bytes beside the cache.
+struct Copied(AlignedBuffer);
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }

@@ -56,7 +56,7 @@ impl Cache {
             return Err(other_kind(page, INNER));
         }
         self.missed(state.left_lately(self.left.load(Ordering::Relaxed), self.slots.made()), image.len());
-        let writing = self.slot()?;
+        let writing = self.in_time(|| self.slot())?;
         writing.put(&image);
         writing.set_owner(Some(page));
         let slot = writing.slot;
@@ -69,7 +69,7 @@ impl Cache {
     pub(super) fn create_slot(&self, image: &[u8]) -> Result<PageId, StoreError> {
         assert_eq!(image.len(), self.page_bytes, "an image is a page");
         let page = self.space.allocate(1)?;
-        let writing = match self.slot() {
+        let writing = match self.in_time(|| self.slot()) {
             Ok(writing) => writing,
             Err(error) => {
                 self.space.free(page, 1);

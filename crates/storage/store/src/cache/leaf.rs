@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use catalogue::medium::Direction;
+use device::AlignedBuffer;
 use device::arena::{Exclusive, Shared};
 
 use super::far::Hint;
@@ -19,9 +20,15 @@ use crate::pages::Pages;
 /// What a page in a frame is called in messages.
 const LEAF: &str = "page with bytes now";
 
-/// A page under a shared latch.
+/// A page under a shared latch; or a copy of its own, where no frame could be had.
 #[derive(Debug)]
-pub struct LeafRead<'a>(Shared<'a>);
+pub struct LeafRead<'a>(Held<'a>);
+
+#[derive(Debug)]
+enum Held<'a> {
+    Frame(Shared<'a>),
+    Copy(AlignedBuffer),
+}
 
 /// A dirty page under an exclusive latch.
 #[derive(Debug)]
@@ -31,7 +38,10 @@ impl Deref for LeafRead<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Held::Frame(frame) => frame,
+            Held::Copy(copy) => copy,
+        }
     }
 }
 
@@ -75,7 +85,7 @@ impl Pages for Cache {
                     }
                     (tier, tier.arena.exclusive(state.frame()))
                 }
-                None => (&self.main, self.load_leaf(page, state, Hint::Point)?),
+                None => (&self.main, self.in_time(|| self.load_leaf(page, state, Hint::Point))?),
             };
             // A frame that is not this page's any more may even be pinned by a lease of another's.
             let Some(frame) = frame else { continue };
@@ -97,7 +107,7 @@ impl Pages for Cache {
 
     fn create_leaf(&self) -> Result<(PageId, LeafWrite<'_>), StoreError> {
         let page = self.space.allocate(1)?;
-        let mut frame = match self.frame(&self.main, 1) {
+        let mut frame = match self.in_time(|| self.frame(&self.main, 1)) {
             Ok(frame) => frame,
             Err(error) => {
                 self.space.free(page, 1);
@@ -149,7 +159,7 @@ impl Cache {
                 frame.fill(0);
                 return Ok(frame);
             }
-            let mut frame = self.frame(&self.main, 1)?;
+            let mut frame = self.in_time(|| self.frame(&self.main, 1))?;
             frame.fill(0);
             self.main.set_owner(frame.number(), page);
             let number = frame.number();
@@ -171,9 +181,16 @@ impl Cache {
         loop {
             let state = self.state(page);
             let Some(tier) = self.leaf_tier(page, state)? else {
-                match self.load_leaf(page, state, hint)? {
-                    Some(frame) => return Ok(LeafRead(frame.downgrade())),
-                    None => continue,
+                match self.load_leaf(page, state, hint) {
+                    Ok(Some(frame)) => return Ok(LeafRead(Held::Frame(frame.downgrade()))),
+                    Err(StoreError::Full(_)) => {
+                        match self.read_past(page, state, 1, |bytes| check_leaf(page, bytes))? {
+                            Some(copy) => return Ok(LeafRead(Held::Copy(copy))),
+                            None => continue,
+                        }
+                    }
+                    Ok(None) => continue,
+                    Err(error) => return Err(error),
                 }
             };
             if may_promote && tier.place == Place::Far {
@@ -187,7 +204,7 @@ impl Cache {
             // An extent that is read for the first time is known as one when it was read.
             if now.is_where(state) && !now.has(Flag::Extent) {
                 self.used(tier, page, now, hint);
-                return Ok(LeafRead(frame));
+                return Ok(LeafRead(Held::Frame(frame)));
             }
         }
     }
@@ -227,10 +244,26 @@ impl Cache {
 
     /// Reads a page from home into a frame; none where somebody else was quicker.
     fn load_leaf(&self, page: PageId, state: State, hint: Hint) -> Result<Option<Exclusive<'_>>, StoreError> {
-        self.load(page, state, 1, hint, |bytes| {
-            page::check(page, bytes)?;
-            if page::kind(bytes) == Some(Kind::Inner) { Err(other_kind(page, LEAF)) } else { Ok(()) }
-        })
+        self.load(page, state, 1, hint, |bytes| check_leaf(page, bytes))
+    }
+
+    /// Reads a run that is `state`, nowhere, from home past the cache, where no frame can be had: a reader need not wait for
+    /// whoever fills the cache with changes. None where the run came to memory meanwhile: only then can its home change.
+    pub(super) fn read_past(
+        &self,
+        page: PageId,
+        state: State,
+        pages: u32,
+        check: impl FnOnce(&[u8]) -> Result<(), StoreError>,
+    ) -> Result<Option<AlignedBuffer>, StoreError> {
+        let mut copy = AlignedBuffer::zeroed(pages as usize * self.page_bytes);
+        let read = self.home.read(page, &mut copy).and_then(|()| check(&copy));
+        if self.state(page) != state {
+            return Ok(None);
+        }
+        read.map_err(|error| self.at_place(page, error))?;
+        self.missed(false, copy.len());
+        Ok(Some(copy))
     }
 
     /// Reads a run that is `state`, nowhere, from home into a frame, and checks it; it stays nowhere where that fails. None
@@ -343,4 +376,9 @@ impl Cache {
             }
         }
     }
+}
+
+fn check_leaf(page: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+    page::check(page, bytes)?;
+    if page::kind(bytes) == Some(Kind::Inner) { Err(other_kind(page, LEAF)) } else { Ok(()) }
 }

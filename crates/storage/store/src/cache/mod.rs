@@ -28,6 +28,8 @@
 //! 3. What a cut holds is not changed: who wants to change it first keeps its image aside.
 //! 4. Checksums are compared whenever something was read from a device, and never in memory.
 //! 5. Whoever holds latches may call everything here: room is made by trying latches, never by waiting for them.
+//! 6. Readers never fail for want of room: they read past the cache. Whoever changes something waits for a write cycle that is
+//!    under way; where none is, it is told that the cache is full, which [`Cache::pressure`] is there to prevent.
 //!
 //! What it does not do: it does not flush, and writes nothing but stolen pages; write cycles do. It does not know trees.
 

@@ -35,6 +35,9 @@ const ROUNDS: u32 = 6;
 /// Of a slab's frames at most one in this many may be in use where it is given up for another class.
 const SLAB_IN_USE: u32 = 8;
 
+/// Between two attempts at room that a write cycle makes: a device writes dozens of pages in it.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// What came of trying to give a frame up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
@@ -77,6 +80,18 @@ impl Cache {
                 StoreError::Full(text.into())
             })
         })
+    }
+
+    /// Tries `take` again as long as there is no room and a write cycle is under way, which makes some. Latches that the caller
+    /// holds are not in its way: what it holds for writing was kept aside if it is in the cut.
+    pub(super) fn in_time<T>(&self, take: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        loop {
+            let is_cutting = self.cutting.load(Ordering::Acquire);
+            match take() {
+                Err(StoreError::Full(_)) if is_cutting => std::thread::sleep(PAUSE),
+                done => return done,
+            }
+        }
     }
 
     /// A free frame for a page that comes from home. For a scan that is one of its own, where nothing is free.

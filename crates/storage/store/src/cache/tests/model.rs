@@ -1,99 +1,9 @@
-//! The cache against a model: what is read is what was written last, and what a cut says is what was there at the cut.
+//! One thread's random operations against a map, with cuts and their homecoming in between, on every make of cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::*;
-use crate::page::{Extent, Header, Kind, check};
-use crate::pages::Pages;
-
-const PAGE: usize = 4096;
-
-/// Homes and space in plain memory. Pages freed are not given out again before [`Medium::settle`], as in a write cycle.
-#[derive(Default)]
-pub(super) struct Medium {
-    pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
-    space: Mutex<Used>,
-}
-
-#[derive(Default)]
-struct Used {
-    next: u32,
-    /// Freed since the last cut, before it, and before one that is finished.
-    freed: Vec<(u32, u32)>,
-    waiting: Vec<(u32, u32)>,
-    settled: Vec<(u32, u32)>,
-}
-
-impl Home for Medium {
-    fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let pages = self.pages.lock();
-        for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
-            match pages.get(&page) {
-                Some(content) => bytes.copy_from_slice(content),
-                None => bytes.fill(0),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut pages = self.pages.lock();
-        for (page, bytes) in (first.0..).zip(bytes.chunks_exact(PAGE)) {
-            pages.insert(page, bytes.into());
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
-impl Space for Medium {
-    fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
-        let mut space = self.space.lock();
-        if let Some(at) = space.settled.iter().position(|(_, length)| *length == pages) {
-            return Ok(PageId(space.settled.swap_remove(at).0));
-        }
-        space.next += pages;
-        Ok(PageId(space.next - pages + 1))
-    }
-
-    fn free(&self, first: PageId, pages: u32) {
-        self.space.lock().freed.push((first.0, pages));
-    }
-}
-
-impl Medium {
-    /// With a cut: what was freed so far can be used again when it is finished.
-    fn wait(&self) {
-        let mut space = self.space.lock();
-        space.waiting = std::mem::take(&mut space.freed);
-    }
-
-    fn settle(&self) {
-        let mut space = self.space.lock();
-        let freed = std::mem::take(&mut space.waiting);
-        space.settled.extend(freed);
-    }
-}
-
-pub(super) fn options(near_bytes: u64) -> CacheOptions {
-    CacheOptions { page_bytes: PAGE, near_bytes, ..CacheOptions::default() }
-}
-
-/// An image whose every byte depends on page and version.
-pub(super) fn image(kind: Kind, version: u64) -> Vec<u8> {
-    let mut image: Vec<u8> = (0..PAGE as u64).map(|at| (at ^ version.wrapping_mul(0x9E37_79B9) >> 7) as u8).collect();
-    image[..32].fill(0);
-    Header { kind, level: 0, flags: 0, tree: 1, lsn: version }.put(&mut image);
-    image
-}
-
-/// All but the checksum, which means nothing in memory.
-fn body(page: &[u8]) -> &[u8] {
-    &page[4..]
-}
+use crate::page::{Extent, check};
 
 #[derive(Clone, Debug)]
 enum Held {
@@ -117,9 +27,8 @@ struct Model {
 }
 
 impl Model {
-    fn new(seed: u64, near_bytes: u64) -> Model {
-        let medium = Arc::new(Medium::default());
-        let cache = Cache::new(&options(near_bytes), medium.clone(), medium.clone()).expect("a cache");
+    fn new(seed: u64, options: &CacheOptions) -> Model {
+        let (cache, medium) = cache(options);
         Model {
             cache,
             medium,
@@ -180,9 +89,14 @@ impl Model {
 
     fn read(&mut self) {
         let Some((page, held)) = self.pick() else { return };
+        let hint = if self.random.bool() { Hint::Point } else { Hint::Scan };
         match held {
             Held::Leaf(version) => {
-                assert_eq!(body(&self.cache.read(page).expect("reads")), body(&image(Kind::Leaf, version)), "{page}");
+                assert_eq!(
+                    body(&self.cache.read_with(page, hint).expect("reads")),
+                    body(&image(Kind::Leaf, version)),
+                    "{page}"
+                );
                 assert!(self.cache.inner(page, |_| ()).is_err(), "a leaf is no inner page");
             }
             Held::Inner(version) => {
@@ -192,7 +106,7 @@ impl Model {
                 assert!(self.cache.read(page).is_err(), "an inner page is no leaf");
             }
             Held::Extent(extent, bytes) => {
-                let found = self.cache.read_extent(extent).expect("reads");
+                let found = self.cache.read_extent_with(extent, hint).expect("reads");
                 assert!(found == bytes, "extent {page}");
                 assert!(self.cache.read(page).is_err(), "an extent is no leaf");
                 if self.random.u32(..4) == 0 && self.leases.len() < 3 {
@@ -248,6 +162,7 @@ impl Model {
         }
         let open = cut.fresh().iter().chain(cut.changed()).copied().collect();
         self.durable = self.held.keys().copied().collect();
+        *self.medium.durable.lock() = self.held.keys().map(|page| page.0).collect();
         self.cut = Some((cut, self.held.clone(), open));
     }
 
@@ -268,7 +183,7 @@ impl Model {
         if !run.is_extent {
             check(run.first, &bytes).expect("sealed");
         }
-        self.medium.write(run.first, &bytes).expect("writes");
+        self.medium.put(run.first, &bytes);
         cut.homed(run);
     }
 
@@ -316,100 +231,26 @@ impl Model {
 
 #[test]
 fn what_is_read_is_what_was_written_last_and_a_cut_is_what_was_there() {
-    for seed in 0..6 {
-        let steps = 6000;
-        println!("seed {seed}");
-        let mut model = Model::new(seed, if seed % 2 == 0 { NEAR_BYTES_MIN } else { 16 << 20 });
-        for step in 0..steps {
-            model.step();
-            if step % 500 == 0 {
-                model.check_sums();
+    for (make, options) in makes().iter().enumerate() {
+        for seed in [1, 2] {
+            println!("seed {seed}, make {make}: {options:?}");
+            let mut model = Model::new(seed, options);
+            for step in 0..5000 {
+                model.step();
+                if step % 500 == 0 {
+                    model.check_sums();
+                }
+            }
+            model.finish_cut();
+            model.begin_cut();
+            model.finish_cut();
+            // A new cache over the same homes finds everything.
+            model.leases.clear();
+            let nothing = Arc::new(Medium::default());
+            model.cache = Cache::new(options, model.medium.clone(), nothing).expect("a cache");
+            for _ in 0..2000 {
+                model.read();
             }
         }
-        model.finish_cut();
-        model.begin_cut();
-        model.finish_cut();
-        // A new cache over the same homes finds everything.
-        model.leases.clear();
-        let fresh = Model::new(seed, NEAR_BYTES_MIN);
-        model.cache = Cache::new(&options(NEAR_BYTES_MIN), model.medium.clone(), fresh.medium).expect("a cache");
-        for _ in 0..2000 {
-            model.read();
-        }
     }
-}
-
-#[test]
-fn damage_at_home_is_found_when_it_is_read_and_says_where() {
-    let medium = Arc::new(Medium::default());
-    let cache = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
-    let (page, mut leaf) = cache.create_leaf().expect("room");
-    leaf.copy_from_slice(&image(Kind::Leaf, 1));
-    drop(leaf);
-    let inner = cache.create_inner(&image(Kind::Inner, 2)).expect("room");
-    let extent = cache.create_extent(&[7; 10_000]).expect("room");
-    let cut = cache.cut();
-    for run in cut.fresh() {
-        let mut bytes = vec![0; run.pages as usize * PAGE];
-        cut.image(*run, &mut bytes);
-        medium.write(run.first, &bytes).expect("writes");
-    }
-    cut.finish();
-    for at in [page, inner, extent.first] {
-        medium.pages.lock().get_mut(&at.0).expect("is home")[100] ^= 1;
-    }
-    let anew = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
-    for _ in 0..2 {
-        let errors = [
-            anew.read(page).expect_err("damaged"),
-            anew.inner(inner, |_| ()).expect_err("damaged"),
-            anew.read_extent(extent).expect_err("damaged"),
-        ];
-        for (error, page) in errors.iter().zip([page, inner, extent.first]) {
-            let text = error.to_string();
-            assert!(matches!(error, StoreError::Corrupt(_)) && text.contains(&format!("page {page}")), "{text}");
-        }
-    }
-    // Mended, it is read.
-    medium.pages.lock().get_mut(&page.0).expect("is home")[100] ^= 1;
-    assert_eq!(body(&anew.read(page).expect("mended")), body(&image(Kind::Leaf, 1)));
-}
-
-#[test]
-fn a_load_larger_than_the_cache_goes_home_by_itself_while_it_is_fresh() {
-    let medium = Arc::new(Medium::default());
-    let cache = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
-    let pages: Vec<PageId> = (0..4000)
-        .map(|version| {
-            let (page, mut leaf) = cache.create_leaf().expect("fresh pages make room");
-            leaf.copy_from_slice(&image(Kind::Leaf, version));
-            page
-        })
-        .collect();
-    assert!(medium.pages.lock().len() > 2000, "most were written home");
-    for (page, version) in pages.iter().zip(0..) {
-        assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
-    }
-    // Changed again after a cut they must stay, until there is no more room.
-    let cut = cache.cut();
-    for run in cut.fresh() {
-        let mut bytes = vec![0; PAGE];
-        cut.image(*run, &mut bytes);
-        medium.write(run.first, &bytes).expect("writes");
-    }
-    cut.finish();
-    let mut waited = None;
-    for (number, page) in pages.iter().enumerate() {
-        match cache.write(*page) {
-            Ok(_) => waited = waited.or_else(|| (cache.pressure() == Pressure::Wait).then_some(number)),
-            Err(StoreError::Full(text)) => {
-                assert!(text.contains("page cache"), "{text}");
-                let waited = waited.expect("it said so before");
-                assert!(waited < number / 2 + 100, "it said so at {waited} of {number}");
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("4000 changed pages found room in 4 MiB");
 }
