@@ -1,5 +1,6 @@
-//! Tests of trees over plain memory: golden pages, a model, readers beside the writer, damage.
+//! Tests of trees: golden pages, a model, readers beside the writer, damage; over plain memory and over the page cache.
 
+mod cached;
 mod damage;
 mod golden;
 mod model;
@@ -14,14 +15,14 @@ use crate::pages::memory::MemoryPages;
 pub(super) const ID: TreeId = TreeId(7);
 
 /// Everything a tree holds, by blocks.
-pub(super) fn all(tree: Tree, pages: &MemoryPages, direction: Direction) -> Vec<(Vec<u8>, Cell)> {
+pub(super) fn all<P: Pages>(tree: Tree, pages: &P, direction: Direction) -> Vec<(Vec<u8>, Cell)> {
     range(tree, pages, &[], &[], direction)
 }
 
 /// What a tree holds of a range, by blocks, in the order of the direction.
-pub(super) fn range(
+pub(super) fn range<P: Pages>(
     tree: Tree,
-    pages: &MemoryPages,
+    pages: &P,
     from: &[u8],
     to: &[u8],
     direction: Direction,

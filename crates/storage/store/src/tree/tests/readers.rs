@@ -27,7 +27,7 @@ fn version_of(tree: TreeId, at: u64, bytes: &[u8]) -> u64 {
     version
 }
 
-fn read_until(done: &AtomicBool, reads: &AtomicU64, pages: &MemoryPages, trees: [Tree; 2], seed: u64) {
+fn read_until<P: Pages>(done: &AtomicBool, reads: &AtomicU64, pages: &P, trees: [Tree; 2], seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut newest = [vec![0; STABLE as usize], vec![0; STABLE as usize]];
     while !done.load(Ordering::Relaxed) {
@@ -64,7 +64,13 @@ fn read_until(done: &AtomicBool, reads: &AtomicU64, pages: &MemoryPages, trees: 
     }
 }
 
-fn write(pages: &MemoryPages, trees: [Tree; 2], rounds: std::ops::Range<u64>, rng: &mut fastrand::Rng) {
+fn write<P: Pages>(
+    pages: &P,
+    trees: [Tree; 2],
+    rounds: std::ops::Range<u64>,
+    rng: &mut fastrand::Rng,
+    between: &mut impl FnMut(),
+) {
     let mut lsn = 10 + rounds.start * 10_000;
     for round in rounds {
         // A range of passing keys comes and goes as a whole, so that leaves are cut, emptied, and used for the other tree.
@@ -73,6 +79,7 @@ fn write(pages: &MemoryPages, trees: [Tree; 2], rounds: std::ops::Range<u64>, rn
         let from = rng.u64(..STABLE * 10);
         for at in from..(from + 400).min(STABLE * 10) {
             lsn += 1;
+            between();
             match at % 10 {
                 0 if rng.u8(..4) == 0 => drop(writer.put(&key(at), &value(tree.id, at, lsn), Lsn(lsn)).expect("room")),
                 0 => {}
@@ -83,24 +90,27 @@ fn write(pages: &MemoryPages, trees: [Tree; 2], rounds: std::ops::Range<u64>, rn
         let from = rng.u64(..STABLE * 10);
         for at in (from..(from + 800).min(STABLE * 10)).filter(|at| at % 10 != 0) {
             lsn += 1;
+            between();
             writer.delete(&key(at), Lsn(lsn)).expect("sound");
         }
         // Beyond the last stable key whole leaves and nodes come and go.
         for at in 900_000..900_300 {
+            between();
             writer.put(&key(at + 1), &value(tree.id, at + 1, lsn), Lsn(lsn)).expect("room");
         }
         for at in 900_000..900_300 {
+            between();
             writer.delete(&key(at + 1), Lsn(lsn)).expect("sound");
         }
     }
 }
 
-#[test]
-fn readers_see_what_was_there_while_the_writer_cuts_empties_and_reuses_pages() {
-    let pages = MemoryPages::new(4096);
-    let trees = [TreeId(1), TreeId(2)].map(|id| Tree::create(&pages, id, Lsn(1)).expect("room"));
+/// Two trees over the same pages with three readers and one writer, who calls `between` before each change; at the end both are
+/// sound. Answers their reports.
+pub(super) fn beside_one_another<P: Pages>(pages: &P, rounds_min: u64, mut between: impl FnMut()) -> [Report; 2] {
+    let trees = [TreeId(1), TreeId(2)].map(|id| Tree::create(pages, id, Lsn(1)).expect("room"));
     for tree in trees {
-        let mut writer = tree.writer(&pages);
+        let mut writer = tree.writer(pages);
         for at in (0..STABLE).map(|at| at * 10) {
             writer.put(&key(at), &value(tree.id, at, 1), Lsn(1)).expect("room");
         }
@@ -108,20 +118,28 @@ fn readers_see_what_was_there_while_the_writer_cuts_empties_and_reuses_pages() {
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let readers = [11, 12, 13].map(|seed| {
-            let (done, reads, pages) = (&done, &reads, &pages);
+            let (done, reads) = (&done, &reads);
             scope.spawn(move || read_until(done, reads, pages, trees, seed))
         });
         let mut rng = fastrand::Rng::with_seed(10);
         let mut round = 0;
-        while round < 150
-            || reads.load(Ordering::Relaxed) < 10_000 && !readers.iter().any(|reader| reader.is_finished())
-        {
-            write(&pages, trees, round..round + 10, &mut rng);
+        let more = |readers: &[thread::ScopedJoinHandle<'_, ()>]| {
+            reads.load(Ordering::Relaxed) < 10_000 && !readers.iter().any(|reader| reader.is_finished())
+        };
+        while round < rounds_min || more(&readers) {
+            write(pages, trees, round..round + 10, &mut rng, &mut between);
             round += 10;
         }
         done.store(true, Ordering::Relaxed);
     });
-    let reports = trees.map(|tree| tree.check(&pages, |_| ()).expect("memory does not fail"));
+    let reports = trees.map(|tree| tree.check(pages, |_| ()).expect("memory does not fail"));
     assert!(reports.iter().all(|report| report.faults == 0), "{reports:?}");
+    reports
+}
+
+#[test]
+fn readers_see_what_was_there_while_the_writer_cuts_empties_and_reuses_pages() {
+    let pages = MemoryPages::new(4096);
+    let reports = beside_one_another(&pages, 150, || ());
     assert_eq!(reports.iter().map(|report| report.inners + report.leaves).sum::<u64>(), pages.pages_used() as u64);
 }

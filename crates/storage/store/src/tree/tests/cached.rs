@@ -1,0 +1,156 @@
+//! The tree over the page cache, smaller than the tree, with write cycles in between: pages come and go below it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::cache::{Cache, CacheOptions, Cut, Home, Pressure, Run, Space};
+
+const PAGE: usize = 4096;
+
+/// Where pages lie and which are free, in plain memory. What is freed is used again after the next finished cut.
+#[derive(Default)]
+struct Medium {
+    pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
+    next: Mutex<u32>,
+    freed: Mutex<Vec<(u32, u32)>>,
+    usable: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Home for Medium {
+    fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let pages = self.pages.lock();
+        for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
+            let found = pages.get(&page).ok_or_else(|| StoreError::Corrupt(format!("no page {page}").into()))?;
+            bytes.copy_from_slice(found);
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+        let written = (first.0..).zip(bytes.chunks_exact(PAGE).map(Into::into));
+        self.pages.lock().extend(written);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Space for Medium {
+    fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
+        let mut usable = self.usable.lock();
+        if let Some(at) = usable.iter().rposition(|(_, length)| *length == pages) {
+            return Ok(PageId(usable.swap_remove(at).0));
+        }
+        let mut next = self.next.lock();
+        *next += pages;
+        Ok(PageId(*next - pages + 1))
+    }
+
+    fn free(&self, first: PageId, pages: u32) {
+        self.freed.lock().push((first.0, pages));
+    }
+}
+
+struct Cached {
+    cache: Arc<Cache>,
+    medium: Arc<Medium>,
+    /// The cut that is being brought home, what of it is left, and what was freed before it.
+    cut: Option<(Cut, Vec<Run>, Vec<(u32, u32)>)>,
+}
+
+impl Cached {
+    fn new(near_bytes: u64) -> Cached {
+        let medium = Arc::new(Medium::default());
+        let options = CacheOptions { page_bytes: PAGE, near_bytes, ..CacheOptions::default() };
+        let cache = Cache::new(&options, medium.clone(), medium.clone()).expect("possible");
+        Cached { cache, medium, cut: None }
+    }
+
+    /// What the applier does between two changes: a part of a write cycle now and then, all of one where it must wait.
+    fn between(&mut self, rng: &mut fastrand::Rng) {
+        match self.cache.pressure() {
+            Pressure::None if self.cut.is_none() => {}
+            Pressure::None | Pressure::Cycle if rng.u8(..10) > 0 => {}
+            Pressure::None | Pressure::Cycle => self.step(rng.usize(..40)),
+            Pressure::Wait => {
+                while self.cache.pressure() == Pressure::Wait {
+                    self.step(usize::MAX);
+                }
+            }
+        }
+    }
+
+    /// A part of a write cycle: at most so many runs of the cut go home.
+    fn step(&mut self, runs: usize) {
+        let (cut, left, freed) = self.cut.get_or_insert_with(|| {
+            let freed = std::mem::take(&mut *self.medium.freed.lock());
+            let cut = self.cache.cut();
+            let runs = cut.fresh().iter().chain(cut.changed()).copied().collect();
+            (cut, runs, freed)
+        });
+        for run in left.split_off(left.len().saturating_sub(runs)) {
+            let mut image = vec![0; run.pages as usize * PAGE];
+            cut.image(run, &mut image);
+            self.medium.write(run.first, &image).expect("memory does not fail");
+            cut.homed(run);
+        }
+        if left.is_empty() {
+            self.medium.usable.lock().append(freed);
+            let done = self.cut.take();
+            done.into_iter().for_each(|(cut, ..)| cut.finish());
+        }
+    }
+}
+
+#[test]
+fn readers_see_what_was_there_while_pages_come_and_go_in_the_cache() {
+    let mut cached = Cached::new(4 << 20);
+    let cache = cached.cache.clone();
+    let mut rng = fastrand::Rng::with_seed(21);
+    super::readers::beside_one_another(&*cache, 100, || cached.between(&mut rng));
+}
+
+#[test]
+fn a_tree_larger_than_the_cache_is_an_ordered_map() {
+    let mut rng = fastrand::Rng::with_seed(22);
+    let mut cached = Cached::new(4 << 20);
+    let cache = cached.cache.clone();
+    let tree = Tree::create(&*cache, ID, Lsn(1)).expect("room");
+    let mut model = BTreeMap::new();
+    let mut old = Vec::new();
+    for round in 0..60 {
+        let mut writer = tree.writer(&*cache);
+        for at in 0..1000u64 {
+            let lsn = Lsn(round * 1000 + at);
+            cached.between(&mut rng);
+            let key = rng.u32(..60_000).to_be_bytes().to_vec();
+            if rng.u8(..4) == 0 {
+                old.extend(writer.delete(&key, lsn).expect("room"));
+                model.remove(&key);
+            } else {
+                let bytes = if rng.u8(..200) == 0 { rng.usize(..100_000) } else { rng.usize(..500) };
+                let value = vec![rng.u8(..); bytes];
+                old.extend(writer.put(&key, &value, lsn).expect("room"));
+                model.insert(key, value);
+            }
+        }
+        old.drain(..).for_each(|cell| cell.free(&*cache));
+    }
+    let report = tree.check(&*cache, |_| ()).expect("memory does not fail");
+    assert_eq!(report.messages, Vec::<String>::new());
+    assert!(report.leaves * PAGE as u64 > 6 << 20, "larger than the cache: {report:?}");
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut found = all(tree, &*cache, direction);
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        assert_eq!(found.len(), model.len());
+        for ((key, cell), (expected, value)) in found.iter().zip(&model) {
+            assert!(key == expected && cell.read(&*cache).expect("sound") == value, "{key:02x?}");
+        }
+    }
+}
