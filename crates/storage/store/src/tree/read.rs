@@ -7,13 +7,14 @@
 //! Between two states of the tree there is none in which a descent from the root cannot succeed. So a reader that fails at
 //! the same page again and again has met damage, not the writer.
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::inner::{Inner, Toward};
-use super::leaf::Leaf;
+use super::leaf::{LARGE, Leaf};
 use super::value::{Cell, Stored};
 use super::{Direction, Tree};
 use crate::page::PageId;
@@ -78,12 +79,24 @@ pub struct LeafBlock {
     pub lsn: Lsn,
 }
 
+/// Where an entry is in the block's bytes: key, then value.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    key: u32,
-    value: u32,
-    end: u32,
-    large: bool,
+    at: u32,
+    key: u16,
+    /// Length of the value, and whether it is a list of extents.
+    value: u16,
+}
+
+impl Entry {
+    fn key(self) -> Range<usize> {
+        self.at as usize..self.at as usize + usize::from(self.key)
+    }
+
+    fn value(self) -> Range<usize> {
+        let from = self.key().end;
+        from..from + usize::from(self.value & !LARGE)
+    }
 }
 
 impl LeafBlock {
@@ -99,53 +112,58 @@ impl LeafBlock {
 
     /// The key of an entry. Panics at [`len`](LeafBlock::len).
     pub fn key(&self, index: usize) -> &[u8] {
-        let entry = self.entries[index];
-        &self.bytes[entry.key as usize..entry.value as usize]
+        &self.bytes[self.entries[index].key()]
     }
 
-    /// The same without a copy of its bytes.
+    /// The same without a copy of its bytes, which keep the whole block in memory.
     pub fn key_bytes(&self, index: usize) -> Bytes {
-        let entry = self.entries[index];
-        self.bytes.slice(entry.key as usize..entry.value as usize)
+        self.bytes.slice(self.entries[index].key())
     }
 
     /// The value of an entry as the cell had it. Panics at [`len`](LeafBlock::len).
     pub fn stored(&self, index: usize) -> Stored<'_> {
         let entry = self.entries[index];
-        let bytes = &self.bytes[entry.value as usize..entry.end as usize];
-        if entry.large { Stored::Large(bytes) } else { Stored::Inline(bytes) }
+        let bytes = &self.bytes[entry.value()];
+        if entry.value & LARGE == 0 { Stored::Inline(bytes) } else { Stored::Large(bytes) }
     }
 
     /// The value of an entry; an inline one shares the block's bytes. Errors: [`StoreError::Corrupt`] for a list of extents
     /// that makes no sense.
     pub fn cell(&self, index: usize) -> Result<Cell, StoreError> {
-        let entry = self.entries[index];
-        if !entry.large {
-            return Ok(Cell::Inline(self.bytes.slice(entry.value as usize..entry.end as usize)));
+        match self.stored(index) {
+            Stored::Inline(_) => Ok(Cell::Inline(self.bytes.slice(self.entries[index].value()))),
+            large => {
+                large.to_cell().ok_or_else(|| StoreError::Corrupt("a cell's list of extents makes no sense".into()))
+            }
         }
-        let cell = self.stored(index).to_cell();
-        cell.ok_or_else(|| StoreError::Corrupt("a cell's list of extents makes no sense".into()))
     }
 
     fn of(leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
         let begin = leaf.rank(from)?;
         let end = if to.is_empty() { leaf.count() } else { leaf.rank(to)? };
+        let count = end.saturating_sub(begin);
         let prefix = leaf.prefix();
-        let mut bytes = Vec::with_capacity(if end.saturating_sub(begin) > 8 { leaf.page().len() } else { 256 });
-        let mut entries = Vec::with_capacity(end.saturating_sub(begin));
-        let mut taken = 0;
+        // Counted first: the block is as large as it must be, and the cells' lines are asked for all at once.
+        let mut cells = 0;
         for at in begin..end {
             let (suffix, value) = leaf.cell(at)?;
-            taken += 2 + suffix.len() + value.bytes().len();
-            // Cells of a damaged leaf may overlap; those of a sound one fit in its page together.
-            (taken <= leaf.page().len()).then_some(())?;
-            let key = bytes.len() as u32;
+            cells += 2 + suffix.len() + value.bytes().len();
+        }
+        // Cells of a damaged leaf may overlap; those of a sound one fit in its page together.
+        (cells <= leaf.page().len()).then_some(())?;
+        let mut bytes = Vec::with_capacity(cells + count * prefix.len() + leaf.low.len() + leaf.high.len());
+        let mut entries = Vec::with_capacity(count);
+        for at in begin..end {
+            let (suffix, value) = leaf.cell(at)?;
+            let large = if matches!(value, Stored::Large(_)) { LARGE } else { 0 };
+            entries.push(Entry {
+                at: bytes.len() as u32,
+                key: (prefix.len() + suffix.len()) as u16,
+                value: value.bytes().len() as u16 | large,
+            });
             bytes.extend_from_slice(prefix);
             bytes.extend_from_slice(suffix);
-            let middle = bytes.len() as u32;
             bytes.extend_from_slice(value.bytes());
-            let end = bytes.len() as u32;
-            entries.push(Entry { key, value: middle, end, large: matches!(value, Stored::Large(_)) });
         }
         let at = bytes.len();
         bytes.extend_from_slice(leaf.low);

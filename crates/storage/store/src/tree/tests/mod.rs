@@ -14,6 +14,13 @@ use crate::pages::memory::MemoryPages;
 
 pub(super) const ID: TreeId = TreeId(7);
 
+/// The seed of a randomised test: from the environment variable SEED, or `default`; it is printed where the test fails.
+pub(super) fn seed(default: u64) -> u64 {
+    let seed = std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"));
+    println!("replay: SEED={seed} cargo test -p store, and the name of this test");
+    seed
+}
+
 /// Everything a tree holds, by blocks.
 pub(super) fn all<P: Pages>(tree: Tree, pages: &P, direction: Direction) -> Vec<(Vec<u8>, Cell)> {
     range(tree, pages, &[], &[], direction)

@@ -108,6 +108,7 @@ fn write<P: Pages>(
 /// Two trees over the same pages with three readers and one writer, who calls `between` before each change; at the end both are
 /// sound. Answers their reports.
 pub(super) fn beside_one_another<P: Pages>(pages: &P, rounds_min: u64, mut between: impl FnMut()) -> [Report; 2] {
+    let seed = seed(10);
     let trees = [TreeId(1), TreeId(2)].map(|id| Tree::create(pages, id, Lsn(1)).expect("room"));
     for tree in trees {
         let mut writer = tree.writer(pages);
@@ -117,11 +118,11 @@ pub(super) fn beside_one_another<P: Pages>(pages: &P, rounds_min: u64, mut betwe
     }
     let (done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let readers = [11, 12, 13].map(|seed| {
+        let readers = [1, 2, 3].map(|reader| {
             let (done, reads) = (&done, &reads);
-            scope.spawn(move || read_until(done, reads, pages, trees, seed))
+            scope.spawn(move || read_until(done, reads, pages, trees, seed + reader))
         });
-        let mut rng = fastrand::Rng::with_seed(10);
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut round = 0;
         let more = |readers: &[thread::ScopedJoinHandle<'_, ()>]| {
             reads.load(Ordering::Relaxed) < 10_000 && !readers.iter().any(|reader| reader.is_finished())
