@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod column;
 pub mod engine;
 mod error;
 pub mod table;

@@ -9,6 +9,7 @@
 
 mod definition;
 mod form;
+pub(crate) mod key;
 mod relation;
 mod types;
 mod view;

@@ -1,0 +1,188 @@
+//! From a chunk to arrays: all of some rows in a row, or rows picked one by one.
+
+use datafusion::arrow::array::{
+    Array, ArrayDataBuilder, ArrayRef, BooleanArray, UInt8Array, UInt16Array, UInt32Array, make_array, new_null_array,
+};
+use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use datafusion::arrow::compute::{cast, concat, take};
+use datafusion::arrow::datatypes::{ArrowNativeType, DataType};
+
+use super::{Body, Chunk, Domain};
+use crate::SqlError;
+
+/// Rows of a chunk or of a segment, counted from its first.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// `from`, and how many.
+    Range(usize, usize),
+    /// Each by its number, ascending.
+    At(&'a [u32]),
+}
+
+impl Rows<'_> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Rows::Range(_, rows) => *rows,
+            Rows::At(rows) => rows.len(),
+        }
+    }
+}
+
+impl Chunk {
+    /// Those rows as an array of the column's type. The rows must be rows of the chunk.
+    pub fn decode(&self, rows: Rows<'_>) -> Result<ArrayRef, SqlError> {
+        match &self.body {
+            Body::Whole(all) => {
+                let some = match rows {
+                    Rows::Range(from, length) => all.slice(from, length),
+                    Rows::At(rows) => take(all, &UInt32Array::from(rows.to_vec()), None)?,
+                };
+                Ok(if some.data_type() == &self.kind { some } else { cast(&some, &self.kind)? })
+            }
+            Body::Narrow { width, base, values } => {
+                let native = match width {
+                    1 => widen::<u8>(&self.kind, *base, values, rows),
+                    2 => widen::<u16>(&self.kind, *base, values, rows),
+                    4 => widen::<u32>(&self.kind, *base, values, rows),
+                    _ => widen::<u64>(&self.kind, *base, values, rows),
+                };
+                let data = ArrayDataBuilder::new(self.kind.clone()).len(rows.len()).add_buffer(native);
+                Ok(make_array(data.nulls(self.nulls_of(rows)).build()?))
+            }
+            Body::Dictionary { width, codes, entries } => {
+                if entries.is_empty() {
+                    return Ok(new_null_array(&self.kind, rows.len()));
+                }
+                let nulls = self.nulls_of(rows);
+                Ok(match width {
+                    1 => take(entries, &UInt8Array::new(pick::<u8>(codes, rows), nulls), None)?,
+                    _ => take(entries, &UInt16Array::new(pick::<u16>(codes, rows), nulls), None)?,
+                })
+            }
+        }
+    }
+
+    /// The values that can occur, where they are few against the rows: at most `most`.
+    pub fn domain(&self, most: usize) -> Result<Option<Domain>, SqlError> {
+        let values = match &self.body {
+            Body::Dictionary { entries, .. } if entries.len() <= most => entries.clone(),
+            Body::Narrow { width, base, values } => {
+                let Some(largest) = self.largest_difference(*width, values, most) else { return Ok(None) };
+                let all = Buffer::from_vec((0..=largest as u64).collect::<Vec<u64>>());
+                let native = widen::<u64>(&self.kind, *base, &all, Rows::Range(0, largest + 1));
+                make_array(ArrayDataBuilder::new(self.kind.clone()).len(largest + 1).add_buffer(native).build()?)
+            }
+            _ => return Ok(None),
+        };
+        let has_null = self.nulls.is_some();
+        if !has_null {
+            return Ok(Some(Domain { values, has_null }));
+        }
+        let null = new_null_array(&self.kind, 1);
+        Ok(Some(Domain { values: concat(&[values.as_ref(), null.as_ref()])?, has_null }))
+    }
+
+    fn largest_difference(&self, width: usize, values: &Buffer, most: usize) -> Option<usize> {
+        let largest = match width {
+            1 => values.as_slice().iter().copied().max().map(u64::from),
+            2 => values.typed_data::<u16>().iter().copied().max().map(u64::from),
+            _ => None,
+        }?;
+        usize::try_from(largest).ok().filter(|&largest| largest < most)
+    }
+
+    /// Adds to `kept` those of the rows whose value has its bit set in `answers`, which belong to the values of
+    /// [`domain`](Chunk::domain). Numbers are those given plus `first`.
+    pub fn select(&self, rows: Rows<'_>, answers: &[bool], first: u32, kept: &mut Vec<u32>) {
+        let null_answer = answers.last().copied().unwrap_or(false);
+        let nulls = self.nulls.as_ref();
+        match &self.body {
+            Body::Narrow { width: 1, values, .. } | Body::Dictionary { width: 1, codes: values, .. } => {
+                select(values.as_slice(), rows, answers, nulls, null_answer, first, kept);
+            }
+            Body::Narrow { values, .. } | Body::Dictionary { codes: values, .. } => {
+                select(values.typed_data::<u16>(), rows, answers, nulls, null_answer, first, kept);
+            }
+            Body::Whole(_) => unreachable!("only chunks with a domain select by it"),
+        }
+    }
+
+    fn nulls_of(&self, rows: Rows<'_>) -> Option<NullBuffer> {
+        let nulls = self.nulls.as_ref()?;
+        let picked = match rows {
+            Rows::Range(from, length) => nulls.slice(from, length),
+            Rows::At(rows) => {
+                NullBuffer::new(BooleanBuffer::collect_bool(rows.len(), |at| nulls.is_valid(rows[at] as usize)))
+            }
+        };
+        Some(picked).filter(|nulls| nulls.null_count() > 0)
+    }
+}
+
+fn select<S: ArrowNativeType>(
+    stored: &[S],
+    rows: Rows<'_>,
+    answers: &[bool],
+    nulls: Option<&NullBuffer>,
+    null_answer: bool,
+    first: u32,
+    kept: &mut Vec<u32>,
+) {
+    let answer = |row: usize| match nulls {
+        Some(nulls) if nulls.is_null(row) => null_answer,
+        _ => answers.get(stored[row].as_usize()).copied().unwrap_or(false),
+    };
+    // Room for all first and then one unconditional store for each row: a branch for each row would be mispredicted.
+    let mut end = kept.len();
+    kept.resize(end + rows.len(), 0);
+    let mut note = |row: usize| {
+        kept[end] = first + row as u32;
+        end += usize::from(answer(row));
+    };
+    match rows {
+        Rows::Range(from, length) => (from..from + length).for_each(&mut note),
+        Rows::At(rows) => rows.iter().for_each(|&row| note(row as usize)),
+    }
+    kept.truncate(end);
+}
+
+fn pick<S: ArrowNativeType>(stored: &Buffer, rows: Rows<'_>) -> ScalarBuffer<S> {
+    match rows {
+        Rows::Range(from, length) => ScalarBuffer::new(stored.clone(), from, length),
+        Rows::At(rows) => {
+            let stored = stored.typed_data::<S>();
+            rows.iter().map(|&row| stored[row as usize]).collect()
+        }
+    }
+}
+
+/// A stored difference.
+trait Stored: ArrowNativeType + Into<u64> {}
+impl Stored for u8 {}
+impl Stored for u16 {}
+impl Stored for u32 {}
+impl Stored for u64 {}
+
+fn widen<S: Stored>(kind: &DataType, base: i128, stored: &Buffer, rows: Rows<'_>) -> Buffer {
+    let stored = stored.typed_data::<S>();
+    match super::super::fixed_width(kind) {
+        Some(1) => Buffer::from_vec(map(stored, rows, |v| (base as i8).wrapping_add(v as i8))),
+        Some(2) => Buffer::from_vec(map(stored, rows, |v| (base as i16).wrapping_add(v as i16))),
+        Some(4) => Buffer::from_vec(map(stored, rows, |v| (base as i32).wrapping_add(v as i32))),
+        Some(8) => Buffer::from_vec(map(stored, rows, |v| (base as i64).wrapping_add(v as i64))),
+        _ => Buffer::from_vec(map(stored, rows, |v| base.wrapping_add(i128::from(v)))),
+    }
+}
+
+fn map<S: Stored, N>(stored: &[S], rows: Rows<'_>, native: impl Fn(u64) -> N) -> Vec<N> {
+    match rows {
+        Rows::Range(from, length) => stored[from..from + length].iter().map(|&v| native(v.into())).collect(),
+        Rows::At(rows) => rows.iter().map(|&row| native(stored[row as usize].into())).collect(),
+    }
+}
+
+/// The answers of a condition as one flag for each value: null counts as no.
+pub fn answers(condition: &BooleanArray) -> Vec<bool> {
+    (0..condition.len()).map(|row| condition.is_valid(row) && condition.value(row)).collect()
+}

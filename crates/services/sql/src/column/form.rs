@@ -1,0 +1,100 @@
+//! [`Columns`]: the segments of all tables, as tables see them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::DFSchema;
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::physical_expr::create_physical_expr;
+use datafusion::physical_plan::ExecutionPlan;
+use parking_lot::Mutex;
+use store::Transaction;
+
+use super::scan::SegmentScan;
+use super::segments::{Address, Segments, Shared, Trees, delete};
+use super::{Appender, damaged};
+use crate::SqlError;
+use crate::table::{ColumnForm, FormRequest, Table, View};
+
+/// Column form over a store. One for each open store: it remembers which numbers of segments were given out.
+#[derive(Debug, Default)]
+pub struct Columns {
+    tables: Mutex<HashMap<u64, Arc<Shared>>>,
+}
+
+/// Key in the tree of segments, behind all numbers, of the largest row id that was moved.
+pub(crate) const LAST_ROW_ID: &[u8] = b"\xFF\xFF\xFF\xFFrow id";
+
+impl Columns {
+    /// For a store just opened.
+    pub fn new() -> Columns {
+        Columns::default()
+    }
+
+    pub(crate) fn shared(&self, storage: u64) -> Arc<Shared> {
+        self.tables.lock().entry(storage).or_default().clone()
+    }
+
+    /// Adds rows straight to segments: a bulk load. The caller commits, and makes sure that nobody else adds rows to the
+    /// table meanwhile: a row's key conflicts with the same key in row form only where both are in one tree.
+    pub fn append(&self, table: &Arc<Table>) -> Appender {
+        Appender::new(table.clone(), self.shared(table.storage), false)
+    }
+
+    fn open(&self, view: &View, table: &Table) -> Result<Option<Segments>, SqlError> {
+        Segments::open(view, table.storage, &table.schema, &table.key, &self.shared(table.storage))
+    }
+}
+
+impl ColumnForm for Columns {
+    fn scan(
+        &self,
+        view: &View,
+        table: &Arc<Table>,
+        request: FormRequest<'_>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, SqlError> {
+        let Some(segments) = self.open(view, table)? else { return Ok(None) };
+        let names = DFSchema::try_from(table.schema.as_ref().clone())?;
+        let properties = ExecutionProps::new();
+        // What cannot be said here alone, such as a subquery, is checked above.
+        let planning = PhysicalPlanningContext::default();
+        let conditions = request.filters.iter();
+        let conditions = conditions.filter_map(|one| create_physical_expr(one, &names, &properties, &planning).ok());
+        let repeatable: Vec<_> = conditions.filter(super::scan::is_repeatable).collect();
+        let (addressed, projection) = (table.addressed.clone(), request.projection.to_vec());
+        let scan = SegmentScan::new(segments, addressed, projection, &repeatable, request.limit, request.partitions)?;
+        Ok(Some(Arc::new(scan)))
+    }
+
+    fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError> {
+        let Some(segments) = self.open(view, table)? else { return Ok(None) };
+        let found = segments.find(key)?;
+        Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
+    }
+
+    fn delete(&self, transaction: &mut Transaction, table: &Table, address: &[u8]) -> Result<(), SqlError> {
+        delete(transaction, table.storage, Address::decode(address)?)
+    }
+
+    fn last_row_id(&self, view: &View, table: &Table) -> Result<u64, SqlError> {
+        let Some(trees) = Trees::find(view, table.storage)? else { return Ok(0) };
+        match view.get(trees.segments, LAST_ROW_ID)? {
+            None => Ok(0),
+            Some(bytes) => match bytes.as_ref().try_into() {
+                Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+                Err(_) => Err(damaged("the largest row id has 8 bytes")),
+            },
+        }
+    }
+
+    fn discard(&self, transaction: &mut Transaction, table: &Table) -> Result<(), SqlError> {
+        if Trees::with(table.storage, |name| Ok(transaction.tree(name)?))?.is_some() {
+            for name in Trees::names(table.storage) {
+                transaction.drop_tree(&name)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! Conditions of a scan, and how they narrow the rows of a vector.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
+
+use super::Scanned;
+use super::reader::Reader;
+use crate::column::chunk::{Rows, answers};
+use crate::column::is_text;
+
+/// A condition is answered once per value where that is at most one value for so many rows.
+const ROWS_PER_VALUE: usize = 4;
+/// A condition that a join or a top-k found out is given up where more than this share of rows passes it.
+const USELESS: f64 = 0.85;
+/// ... seen over at least so many rows.
+const TRIAL_ROWS: u64 = 65_536;
+
+/// One condition; all of a scan's hold for every row it gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Conjunct {
+    /// Over the addressed schema.
+    pub(crate) over_table: Arc<dyn PhysicalExpr>,
+    /// Over its own columns only, in their order.
+    compact: Arc<dyn PhysicalExpr>,
+    /// Positions of its columns in the addressed schema.
+    pub(crate) columns: Vec<usize>,
+    schema: SchemaRef,
+    /// Found out while the query runs: it may change, and it may be left out.
+    pub(crate) dynamic: bool,
+    rank: u8,
+}
+
+/// Whether a condition gives the same answer whenever it is asked about the same row.
+pub(crate) fn is_repeatable(condition: &Arc<dyn PhysicalExpr>) -> bool {
+    !is_volatile(condition)
+}
+
+impl Conjunct {
+    pub(crate) fn new(over_table: &Arc<dyn PhysicalExpr>, scanned: &Scanned) -> Result<Conjunct> {
+        let mut columns: Vec<usize> = collect_columns(over_table).iter().map(Column::index).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let compact = over_table.clone().transform_down(|part| {
+            Ok(match part.downcast_ref::<Column>() {
+                Some(column) => {
+                    let at = columns.iter().position(|&position| position == column.index()).unwrap_or_default();
+                    Transformed::yes(Arc::new(Column::new(column.name(), at)) as Arc<dyn PhysicalExpr>)
+                }
+                None => Transformed::no(part),
+            })
+        })?;
+        let schema = Arc::new(scanned.addressed.project(&columns)?);
+        let dynamic = snapshot_generation(over_table) != 0;
+        let texts = schema.fields().iter().any(|field| is_text(field.data_type()));
+        let rank = match (dynamic, texts, columns.len()) {
+            (false, false, 1) => 0,
+            (false, false, _) => 1,
+            (true, false, _) => 2,
+            (_, true, _) => 3,
+        };
+        Ok(Conjunct { over_table: over_table.clone(), compact: compact.data, columns, schema, dynamic, rank })
+    }
+
+    fn ask(&self, columns: Vec<Arc<dyn Array>>, rows: usize) -> Result<BooleanArray> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
+        let answer = self.compact.evaluate(&batch)?.into_array(rows)?;
+        Ok(as_boolean_array(&answer)?.clone())
+    }
+}
+
+/// The rows of a vector that are left; numbers are the segment's.
+#[derive(Debug)]
+pub(crate) enum Left {
+    /// All from the first on.
+    All(usize, usize),
+    /// Some.
+    Some(Vec<u32>),
+}
+
+impl Left {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Left::All(_, rows) => *rows,
+            Left::Some(rows) => rows.len(),
+        }
+    }
+
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        match self {
+            Left::All(from, rows) => Rows::Range(*from, *rows),
+            Left::Some(rows) => Rows::At(rows),
+        }
+    }
+
+    fn keep(self, answer: &BooleanArray) -> Left {
+        if answer.null_count() == 0 && answer.true_count() == answer.len() {
+            return self;
+        }
+        let bits = match answer.nulls() {
+            Some(nulls) => answer.values() & nulls.inner(),
+            None => answer.values().clone(),
+        };
+        Left::Some(match self {
+            Left::All(from, _) => bits.set_indices().map(|at| (from + at) as u32).collect(),
+            Left::Some(rows) => bits.set_indices().map(|at| rows[at]).collect(),
+        })
+    }
+}
+
+/// How one condition did so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    asked: u64,
+    passed: u64,
+}
+
+/// A scan's conditions at work. One for each partition.
+pub(crate) struct Filter {
+    conjuncts: Vec<Conjunct>,
+    records: Vec<Record>,
+    /// Answers for each value, by condition and chunk of the segment at hand; `None` where values are too many.
+    known: HashMap<(usize, usize), Option<Vec<bool>>>,
+}
+
+impl Filter {
+    pub(crate) fn new(mut conjuncts: Vec<Conjunct>) -> Filter {
+        conjuncts.sort_by_key(|conjunct| conjunct.rank);
+        let records = vec![Record::default(); conjuncts.len()];
+        Filter { conjuncts, records, known: HashMap::new() }
+    }
+
+    /// Another segment begins.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// The rows of a vector that all conditions let pass.
+    pub(crate) fn narrow(&mut self, reader: &mut Reader, mut left: Left) -> Result<Left> {
+        for number in 0..self.conjuncts.len() {
+            if left.len() == 0 {
+                break;
+            }
+            let record = self.records[number];
+            let useless = record.asked >= TRIAL_ROWS && record.passed as f64 > USELESS * record.asked as f64;
+            if self.conjuncts[number].dynamic && useless {
+                continue;
+            }
+            let asked = left.len() as u64;
+            left = self.apply(number, reader, left)?;
+            let record = &mut self.records[number];
+            (record.asked, record.passed) = (record.asked + asked, record.passed + left.len() as u64);
+        }
+        Ok(left)
+    }
+
+    fn apply(&mut self, number: usize, reader: &mut Reader, left: Left) -> Result<Left> {
+        let conjunct = &self.conjuncts[number];
+        if let &[column] = conjunct.columns.as_slice()
+            && reader.has(column)
+        {
+            let at = match &left {
+                Left::All(from, _) => *from,
+                Left::Some(rows) => rows[0] as usize,
+            };
+            let (chunk, chunk_number, first) = reader.chunk_at(column, at)?;
+            let known = match self.known.get(&(number, chunk_number)) {
+                Some(known) => known,
+                None => {
+                    let made = match chunk.domain(chunk.rows() / ROWS_PER_VALUE)? {
+                        // A value that is in no row may be one that the condition fails on: then rows are asked.
+                        Some(domain) => {
+                            let rows = domain.values.len();
+                            conjunct.ask(vec![domain.values], rows).ok().map(|answer| answers(&answer))
+                        }
+                        None => None,
+                    };
+                    self.known.entry((number, chunk_number)).or_insert(made)
+                }
+            };
+            if let Some(answers) = known {
+                return Ok(select(&chunk, first, answers, left));
+            }
+        }
+        let rows = left.rows();
+        let columns = conjunct.columns.iter().map(|&column| reader.column(column, rows));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let answer = conjunct.ask(columns, rows.len())?;
+        Ok(left.keep(&answer))
+    }
+}
+
+fn select(chunk: &crate::column::chunk::Chunk, first: usize, answers: &[bool], left: Left) -> Left {
+    if answers.iter().all(|&answer| answer) {
+        return left;
+    }
+    if !answers.iter().any(|&answer| answer) {
+        return Left::Some(Vec::new());
+    }
+    let mut kept = Vec::new();
+    match &left {
+        Left::All(from, rows) => chunk.select(Rows::Range(from - first, *rows), answers, first as u32, &mut kept),
+        Left::Some(rows) if first == 0 => chunk.select(Rows::At(rows), answers, 0, &mut kept),
+        Left::Some(rows) => {
+            let inside: Vec<u32> = rows.iter().map(|&row| row - first as u32).collect();
+            chunk.select(Rows::At(&inside), answers, first as u32, &mut kept);
+        }
+    }
+    if kept.len() == left.len() { left } else { Left::Some(kept) }
+}

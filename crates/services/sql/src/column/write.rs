@@ -1,0 +1,241 @@
+//! [`Appender`]: rows straight into segments, for bulk loads and for the move from row form.
+//!
+//! A segment's rows are ordered by primary key; input that comes in order is only looked through. Keys are checked against
+//! each other, against the table's rows in row form, and against the segments whose keys overlap, by merging: a load in key
+//! order behind what is there compares two keys for each segment.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use datafusion::common::hash_utils::{RandomState, create_hashes};
+use store::{Direction, Transaction};
+
+use super::chunk::encode;
+use super::descriptor::{Column, Descriptor, Zone};
+use super::segments::{Segment, Shared, Trees, chunk_key, list, read_rows};
+use super::{SEGMENT_ROWS, VECTOR_ROWS};
+use crate::SqlError;
+use crate::table::key::{self, KeyColumn};
+use crate::table::Table;
+
+/// Adds rows to a table's segments in one transaction, which the caller commits. What is left in it when it is dropped
+/// instead of finished is lost.
+#[derive(Debug)]
+pub struct Appender {
+    table: Arc<Table>,
+    shared: Arc<Shared>,
+    waiting: Vec<RecordBatch>,
+    rows: usize,
+    /// Keys were checked by whoever gives the rows: they come from this very table.
+    moved: bool,
+}
+
+impl Appender {
+    pub(crate) fn new(table: Arc<Table>, shared: Arc<Shared>, moved: bool) -> Appender {
+        Appender { table, shared, waiting: Vec::new(), rows: 0, moved }
+    }
+
+    /// Adds rows with all of the table's columns in their order and of their types; full segments are written.
+    ///
+    /// Errors: 23505 where a primary key is there already; the transaction is to be rolled back then.
+    pub fn push(&mut self, transaction: &mut Transaction, batch: RecordBatch) -> Result<(), SqlError> {
+        self.rows += batch.num_rows();
+        self.waiting.push(batch);
+        while self.rows >= SEGMENT_ROWS {
+            self.write(transaction, SEGMENT_ROWS)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left. Errors as for [`push`](Appender::push).
+    pub fn finish(mut self, transaction: &mut Transaction) -> Result<(), SqlError> {
+        match self.rows {
+            0 => Ok(()),
+            rows => self.write(transaction, rows),
+        }
+    }
+
+    fn write(&mut self, transaction: &mut Transaction, rows: usize) -> Result<(), SqlError> {
+        let all = concat_batches(&self.table.schema, &self.waiting)?;
+        let (now, later) = (all.slice(0, rows), all.slice(rows, all.num_rows() - rows));
+        self.rows = later.num_rows();
+        self.waiting = if later.num_rows() == 0 { Vec::new() } else { vec![later] };
+        let trees = Trees::make(transaction, self.table.storage)?;
+        let (now, keys) = self.ordered(now)?;
+        if let (Some(keys), false) = (&keys, self.moved) {
+            self.check_unique(transaction, &now, keys)?;
+        }
+        let seen = last_segment(transaction, &trees)?;
+        let segment = self.shared.next(seen);
+        let descriptor = write_segment(transaction, &trees, segment, &now, keys.as_ref())?;
+        Ok(transaction.put(trees.segments, &segment.to_be_bytes(), &descriptor.encode()?)?)
+    }
+
+    /// Rows in the order of their keys, and the keys; errors where two are the same.
+    fn ordered(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<Keys>), SqlError> {
+        if self.table.key.is_empty() {
+            return Ok((batch, None));
+        }
+        let keys = Keys::of(&batch, &self.table.key);
+        if (1..keys.len()).all(|row| keys.get(row - 1) < keys.get(row)) {
+            return Ok((batch, Some(keys)));
+        }
+        let mut order: Vec<u32> = (0..batch.num_rows() as u32).collect();
+        order.sort_by(|&a, &b| keys.get(a as usize).cmp(keys.get(b as usize)));
+        let batch = take_record_batch(&batch, &UInt32Array::from(order))?;
+        let keys = Keys::of(&batch, &self.table.key);
+        match (1..keys.len()).find(|&row| keys.get(row - 1) == keys.get(row)) {
+            Some(row) => Err(self.duplicate(&batch, row)),
+            None => Ok((batch, Some(keys))),
+        }
+    }
+
+    fn duplicate(&self, batch: &RecordBatch, row: usize) -> SqlError {
+        let columns: Vec<ArrayRef> = self.table.key.iter().map(|&at| batch.column(at).clone()).collect();
+        let names: Vec<&str> = self.table.key.iter().map(|&at| self.table.columns[at].name.as_str()).collect();
+        let text = format!("duplicate key value violates unique constraint \"{}\"", self.table.key_name);
+        let detail = format!("Key ({})=({}) already exists.", names.join(", "), key::display(&columns, row));
+        SqlError::value("23505", text).with_detail(detail)
+    }
+
+    fn check_unique(&self, transaction: &Transaction, batch: &RecordBatch, keys: &Keys) -> Result<(), SqlError> {
+        let (first, last) = (keys.get(0), keys.get(keys.len() - 1));
+        let range = (Bound::Included(first), Bound::Included(last));
+        let mut cursor = transaction.scan(self.table.rows, range.0, range.1, Direction::Forward);
+        while let Some((known, _)) = cursor.next()? {
+            if let Some(row) = keys.find(&known) {
+                return Err(self.duplicate(batch, row));
+            }
+        }
+        let Some(trees) = Trees::with(self.table.storage, |name| Ok(transaction.tree(name)?))? else { return Ok(()) };
+        let scan = |tree| transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let segments = list(scan(trees.segments), scan(trees.deleted), &self.table.schema, &self.shared)?;
+        for segment in segments.iter() {
+            let Some((end, firsts)) = segment.descriptor.keys.split_last() else { continue };
+            for (vector, begin) in firsts.iter().enumerate() {
+                let end = firsts.get(vector + 1).unwrap_or(end);
+                if end.as_slice() < first || begin.as_slice() > last {
+                    continue;
+                }
+                let known = self.keys_of(transaction, &trees, segment, vector)?;
+                let there = |at: usize| !segment.is_deleted((vector * VECTOR_ROWS + at) as u32);
+                let found = (0..known.len()).filter(|&at| there(at)).find_map(|at| keys.find(known.get(at)));
+                if let Some(row) = found {
+                    return Err(self.duplicate(batch, row));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys of a vector of a segment that is there.
+    fn keys_of(
+        &self,
+        transaction: &Transaction,
+        trees: &Trees,
+        segment: &Segment,
+        vector: usize,
+    ) -> Result<Keys, SqlError> {
+        let rows = segment.descriptor.vector_rows(vector);
+        let get = |key: &[u8]| Ok(transaction.get(trees.chunks, key)?);
+        let columns = read_rows(&get, &self.table.schema, segment, vector, &self.table.key, (0, rows))?;
+        Ok(Keys::of_columns(&columns, rows))
+    }
+}
+
+/// Encoded primary keys of a batch.
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    pub(crate) fn of(batch: &RecordBatch, key: &[usize]) -> Keys {
+        let columns: Vec<ArrayRef> = key.iter().map(|&at| batch.column(at).clone()).collect();
+        Keys::of_columns(&columns, batch.num_rows())
+    }
+
+    pub(crate) fn of_columns(columns: &[ArrayRef], rows: usize) -> Keys {
+        let columns: Vec<KeyColumn<'_>> = columns.iter().map(KeyColumn::new).collect();
+        let mut keys = Keys { bytes: Vec::new(), ends: Vec::with_capacity(rows) };
+        for row in 0..rows {
+            columns.iter().for_each(|column| column.encode(row, &mut keys.bytes));
+            keys.ends.push(keys.bytes.len());
+        }
+        keys
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn get(&self, row: usize) -> &[u8] {
+        let from = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.bytes[from..self.ends[row]]
+    }
+
+    /// The row of a key; the keys are in order.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.get(middle).cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+}
+
+fn last_segment(transaction: &Transaction, trees: &Trees) -> Result<u32, SqlError> {
+    let mut cursor = transaction.scan(trees.segments, Bound::Unbounded, Bound::Unbounded, Direction::Backward);
+    let last = cursor.next()?.and_then(|(key, _)| key.as_ref().try_into().ok());
+    Ok(last.map_or(0, u32::from_be_bytes))
+}
+
+/// Writes the chunks of a segment; gives its descriptor.
+fn write_segment(
+    transaction: &mut Transaction,
+    trees: &Trees,
+    segment: u32,
+    batch: &RecordBatch,
+    keys: Option<&Keys>,
+) -> Result<Descriptor, SqlError> {
+    let rows = batch.num_rows();
+    let mut columns = Vec::new();
+    for (number, column) in batch.columns().iter().enumerate() {
+        let mut firsts = Vec::new();
+        for (at, (first, bytes)) in encode(column)?.into_iter().enumerate() {
+            transaction.put(trees.chunks, &chunk_key(segment, number, at), &bytes)?;
+            firsts.push(first);
+        }
+        let part = |from: usize| column.slice(from, VECTOR_ROWS.min(rows - from));
+        let vectors = (0..rows).step_by(VECTOR_ROWS).map(|from| Zone::of(&part(from)));
+        let vectors = vectors.collect::<Result<Vec<_>, _>>()?;
+        columns.push(Column::new(firsts, distinct(column)?, Zone::of(column)?, vectors)?);
+    }
+    let keys = keys.map_or(Vec::new(), |keys| {
+        let firsts = (0..rows).step_by(VECTOR_ROWS).map(|row| keys.get(row).to_vec());
+        firsts.chain([keys.get(rows - 1).to_vec()]).collect()
+    });
+    Ok(Descriptor { rows, keys, columns })
+}
+
+/// About how many values differ: linear counting (Whang et al., 1990) over twice as many bits as there are rows.
+fn distinct(column: &ArrayRef) -> Result<u32, SqlError> {
+    let bits = (column.len() * 2).next_power_of_two().max(64);
+    let mut hashes = vec![0u64; column.len()];
+    create_hashes(std::slice::from_ref(column), &RandomState::with_seed(1), &mut hashes)?;
+    let mut seen = vec![0u64; bits / 64];
+    for hash in hashes {
+        let bit = hash as usize % bits;
+        seen[bit / 64] |= 1 << (bit % 64);
+    }
+    let empty = bits - seen.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+    let estimate = bits as f64 * (bits as f64 / empty.max(1) as f64).ln();
+    Ok((estimate.round() as u32).clamp(1, column.len().max(1) as u32))
+}

@@ -1,0 +1,158 @@
+//! Primary keys as bytes whose order is the order of the values.
+//!
+//! ```text
+//!   boolean                     1 byte
+//!   integers, date, time, ...   big-endian, sign bit flipped
+//!   real, double precision      bits, all flipped if negative, else the sign bit; -0 is 0, all NaN are one, the largest
+//!   numeric                     8 or 16 bytes as integers, of the unscaled value
+//!   text                        the bytes and 00 (text holds no 00)
+//!   bytea                       the bytes, 00 as 00 FF, and 00 00
+//! ```
+//!
+//! No value is a prefix of another of its type, so columns are simply put one after the other, and the rows whose first
+//! columns have given values are those of one range of keys.
+//!
+//! Row ids of tables without a primary key are 8 bytes, big-endian.
+
+use std::ops::Bound;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, PrimitiveArray, StringViewArray,
+};
+use datafusion::arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+};
+
+use super::types::SqlType;
+use crate::SqlError;
+
+/// Whether columns of a type can be in a primary key.
+pub(crate) fn is_key_type(kind: SqlType) -> bool {
+    !matches!(kind, SqlType::Interval | SqlType::Json)
+}
+
+/// The values of one column, ready to be encoded or compared.
+pub(crate) enum KeyColumn<'a> {
+    Boolean(&'a BooleanArray),
+    Int16(&'a PrimitiveArray<Int16Type>),
+    Int32(&'a PrimitiveArray<Int32Type>),
+    Int64(&'a PrimitiveArray<Int64Type>),
+    Float32(&'a PrimitiveArray<Float32Type>),
+    Float64(&'a PrimitiveArray<Float64Type>),
+    Decimal(&'a Decimal128Array, bool),
+    Text(&'a StringViewArray),
+    Bytes(&'a BinaryArray),
+    Date(&'a PrimitiveArray<Date32Type>),
+    Time(&'a PrimitiveArray<Time64MicrosecondType>),
+    Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>),
+}
+
+/// Whether a numeric of that precision takes 8 bytes and not 16: 18 digits always fit 63 bits.
+pub(crate) fn is_short(precision: u8) -> bool {
+    precision <= 18
+}
+
+impl<'a> KeyColumn<'a> {
+    /// A column of one of the types of columns. Panics on any other: columns are cast before they get here.
+    pub(crate) fn new(array: &'a ArrayRef) -> KeyColumn<'a> {
+        match array.data_type() {
+            DataType::Boolean => KeyColumn::Boolean(array.as_boolean()),
+            DataType::Int16 => KeyColumn::Int16(array.as_primitive()),
+            DataType::Int32 => KeyColumn::Int32(array.as_primitive()),
+            DataType::Int64 => KeyColumn::Int64(array.as_primitive()),
+            DataType::Float32 => KeyColumn::Float32(array.as_primitive()),
+            DataType::Float64 => KeyColumn::Float64(array.as_primitive()),
+            DataType::Decimal128(precision, _) => {
+                KeyColumn::Decimal(array.as_primitive::<Decimal128Type>(), is_short(*precision))
+            }
+            DataType::Utf8View => KeyColumn::Text(array.as_string_view()),
+            DataType::Binary => KeyColumn::Bytes(array.as_binary()),
+            DataType::Date32 => KeyColumn::Date(array.as_primitive()),
+            DataType::Time64(TimeUnit::Microsecond) => KeyColumn::Time(array.as_primitive()),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => KeyColumn::Timestamp(array.as_primitive()),
+            other => unreachable!("{other} is not the type of a key column"),
+        }
+    }
+
+    /// Appends the value of a row, which is not NULL.
+    pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) {
+        match self {
+            KeyColumn::Boolean(a) => out.push(a.value(row) as u8),
+            KeyColumn::Int16(a) => out.extend((a.value(row) as u16 ^ 1 << 15).to_be_bytes()),
+            KeyColumn::Int32(a) => out.extend(flip32(a.value(row))),
+            KeyColumn::Int64(a) => out.extend(flip64(a.value(row))),
+            KeyColumn::Float32(a) => {
+                let value = a.value(row);
+                let bits = if value == 0.0 { 0 } else if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+                let bits = if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 };
+                out.extend(bits.to_be_bytes());
+            }
+            KeyColumn::Float64(a) => {
+                let value = a.value(row);
+                let bits = if value == 0.0 { 0 } else if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
+                let bits = if bits >> 63 == 1 { !bits } else { bits ^ 1 << 63 };
+                out.extend(bits.to_be_bytes());
+            }
+            KeyColumn::Decimal(a, true) => out.extend(flip64(a.value(row) as i64)),
+            KeyColumn::Decimal(a, false) => out.extend((a.value(row) as u128 ^ 1 << 127).to_be_bytes()),
+            KeyColumn::Text(a) => {
+                out.extend_from_slice(a.value(row).as_bytes());
+                out.push(0);
+            }
+            KeyColumn::Bytes(a) => {
+                for byte in a.value(row) {
+                    out.push(*byte);
+                    if *byte == 0 {
+                        out.push(0xFF);
+                    }
+                }
+                out.extend([0, 0]);
+            }
+            KeyColumn::Date(a) => out.extend(flip32(a.value(row))),
+            KeyColumn::Time(a) => out.extend(flip64(a.value(row))),
+            KeyColumn::Timestamp(a) => out.extend(flip64(a.value(row))),
+        }
+    }
+}
+
+fn flip32(value: i32) -> [u8; 4] {
+    (value as u32 ^ 1 << 31).to_be_bytes()
+}
+
+fn flip64(value: i64) -> [u8; 8] {
+    (value as u64 ^ 1 << 63).to_be_bytes()
+}
+
+/// The primary key of a row, for messages: `(1, a)`.
+pub(crate) fn display(columns: &[ArrayRef], row: usize) -> String {
+    use datafusion::arrow::util::display::array_value_to_string;
+    let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_else(|_| "?".into());
+    columns.iter().map(value).collect::<Vec<_>>().join(", ")
+}
+
+/// The first key after all that begin with a prefix; `Unbounded` if there is none.
+pub(crate) fn after(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != 0xFF);
+    match kept {
+        Some(last) => {
+            let mut next = prefix[..=last].to_vec();
+            next[last] += 1;
+            Bound::Excluded(next)
+        }
+        None => Bound::Unbounded,
+    }
+}
+
+/// The key of a row id.
+pub(crate) fn row_id(id: u64) -> [u8; 8] {
+    id.to_be_bytes()
+}
+
+/// Reads a row id's key.
+pub(crate) fn read_row_id(key: &[u8]) -> Result<u64, SqlError> {
+    match key.try_into() {
+        Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
+        Err(_) => Err(store::StoreError::Corrupt(format!("a row id has 8 bytes, not {}", key.len()).into()).into()),
+    }
+}
