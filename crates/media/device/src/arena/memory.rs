@@ -47,20 +47,26 @@ impl Frames {
         Frames { slab_units, slabs: all, partial, empty: (0..slabs).collect() }
     }
 
-    /// A free frame of a class in the slabs below `below`. An empty slab of another class is offered to `reassign` with its
+    /// A free frame of a class in the slabs below `below`, but for `outside`. An empty slab of another class is offered to `reassign` with its
     /// present class; where that answers false it stays as it is.
-    pub(super) fn take(&mut self, class: u8, below: u32, reassign: impl Fn(u32, u8) -> bool) -> Option<u32> {
-        let partial = self.partial[class as usize].range(..below).next().copied();
+    pub(super) fn take(
+        &mut self,
+        class: u8,
+        below: u32,
+        outside: u32,
+        reassign: impl Fn(u32, u8) -> bool,
+    ) -> Option<u32> {
+        let partial = self.partial[class as usize].range(..below).find(|slab| **slab != outside).copied();
         let slab = match partial {
             Some(slab) => slab,
             None => {
-                let of_class = |slab: &&u32| self.slabs[**slab as usize].class == class;
+                let of_class = |slab: &&u32| **slab != outside && self.slabs[**slab as usize].class == class;
                 let same = self.empty.range(..below).take(64).find(of_class).copied();
                 let other = || {
                     let mut empty = self.empty.range(..below).copied();
                     empty.find(|slab| {
                         let old = self.slabs[*slab as usize].class;
-                        old == class || reassign(*slab, old)
+                        *slab != outside && (old == class || reassign(*slab, old))
                     })
                 };
                 let slab = same.or_else(other)?;

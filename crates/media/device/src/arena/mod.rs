@@ -122,7 +122,13 @@ impl Arena {
     /// A free frame of a class, latched exclusively, its bytes as they were left; from the first `slabs` slabs only. None
     /// where there is none, nor a slab that could be made into some.
     pub fn allocate(&self, class: u8, slabs: u32) -> Option<Exclusive<'_>> {
-        let frame = self.frames.lock().take(class, slabs, |slab, old| self.reassign(slab, old, class))?;
+        self.allocate_outside(class, slabs, u32::MAX)
+    }
+
+    /// The same, but not from the slab `outside`, which is to be emptied.
+    pub fn allocate_outside(&self, class: u8, slabs: u32, outside: u32) -> Option<Exclusive<'_>> {
+        let reassign = |slab, old| self.reassign(slab, old, class);
+        let frame = self.frames.lock().take(class, slabs, outside, reassign)?;
         // Only somebody with a number of old can hold the latch, to find that out and give it back.
         let guard = self.exclusive(frame);
         if guard.is_none() {

@@ -91,6 +91,16 @@ fn slabs_beyond_the_bound_are_left_alone() {
 }
 
 #[test]
+fn a_slab_that_is_to_be_emptied_gives_no_frames() {
+    let arena = Arena::anywhere(2, UNIT).expect("memory");
+    let first = arena.allocate(0, 2).expect("free").number();
+    assert_eq!(first / arena.slab_units(), 0, "the lowest slab fills first");
+    let other = arena.allocate_outside(0, 2, 0).expect("free").number();
+    assert_eq!(other / arena.slab_units(), 1);
+    assert!(arena.allocate_outside(0, 1, 0).is_none());
+}
+
+#[test]
 fn memory_of_a_node_serves_as_well() {
     match Arena::on_node(0, 2, UNIT) {
         Ok(arena) => assert!(arena.allocate(0, 2).expect("free").iter().all(|byte| *byte == 0)),

@@ -32,6 +32,8 @@ pub struct Metrics {
     pub steals: u64,
     /// Bytes written home by steals.
     pub stolen_bytes: u64,
+    /// Pages that went to another frame of the same memory, so that a slab could be used for frames of another size.
+    pub relocations: u64,
     /// Images of the cut kept aside since their pages were changed or freed.
     pub kept_images: u64,
     /// Pages that a direct map fetched from far memory.
@@ -62,6 +64,7 @@ pub(super) enum Count {
     Eviction,
     Steal,
     StolenBytes,
+    Relocation,
     KeptImage,
     DirectFetch,
     DirectWriteBack,
@@ -102,6 +105,7 @@ impl Counters {
             evictions: sum(Count::Eviction),
             steals: sum(Count::Steal),
             stolen_bytes: sum(Count::StolenBytes),
+            relocations: sum(Count::Relocation),
             kept_images: sum(Count::KeptImage),
             direct_fetches: sum(Count::DirectFetch),
             direct_write_backs: sum(Count::DirectWriteBack),

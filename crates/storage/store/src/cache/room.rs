@@ -6,7 +6,8 @@
 //!                             clean     -> leaves
 //!                             fresh     -> written home, leaves (steal)
 //!                             dirty, in the cut, latched, leased -> passed by
-//!   slabs of other classes:   given up whole where hardly a frame in them is in use
+//!   slabs of other classes:   emptied where hardly a frame in them is in use; those that are in use, or must stay, are
+//!                             moved to other slabs of their class
 //!   nothing after some rounds -> slabs beyond the budget, or Full
 //! ```
 //!
@@ -34,6 +35,9 @@ const ROUNDS: u32 = 6;
 
 /// Of a slab's frames at most one in this many may be in use where it is given up for another class.
 const SLAB_IN_USE: u32 = 8;
+
+/// After rounds in vain, of a slab's frames at most one in this many may hold changes that cannot leave memory.
+const SLAB_STAYING: u32 = 2;
 
 /// Between two attempts at room that a write cycle makes: a device writes dozens of pages in it.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
@@ -154,9 +158,7 @@ impl Cache {
             let slab = frame / slab_units;
             let own = tier.arena.class(slab);
             if own != class && frame.is_multiple_of(slab_units) && self.is_idle(tier, slab, count_seen) {
-                for frame in (frame..frame + slab_units).step_by(1 << own) {
-                    self.give_up(tier, frame, false)?;
-                }
+                self.empty(tier, slab, own)?;
                 return Ok(passed + slab_units);
             }
             passed += 1 << own;
@@ -170,22 +172,79 @@ impl Cache {
         Ok(passed)
     }
 
-    /// Whether hardly a frame of a slab is in use, and none must stay.
+    /// Whether a slab can be emptied: hardly a frame is in use, and none cannot move.
     fn is_idle(&self, tier: &Tier, slab: u32, count_seen: bool) -> bool {
         let first = slab * tier.arena.slab_units();
         let frames = (first..first + tier.arena.slab_units()).step_by(1 << tier.arena.class(slab));
-        let most = if count_seen { frames.len() as u32 / SLAB_IN_USE } else { u32::MAX };
-        let mut in_use = 0;
+        let many = frames.len() as u32;
+        let (mut in_use, mut must_stay) = (0, 0);
         for frame in frames {
             if let Some((_, state)) = self.of_frame(tier, frame) {
-                let must_stay = !state.is_clean() && !state.can_be_stolen() && !self.has_below(tier);
-                if must_stay || tier.arena.is_pinned(frame) {
+                if tier.arena.is_pinned(frame) {
                     return false;
                 }
-                in_use += u32::from(state.seen() > 0);
+                let stays = !state.is_clean() && !state.can_be_stolen() && !self.has_below(tier);
+                must_stay += u32::from(stays);
+                in_use += u32::from(stays || state.seen() > 0);
             }
         }
-        in_use <= most
+        if count_seen { in_use * SLAB_IN_USE <= many } else { must_stay * SLAB_STAYING <= many }
+    }
+
+    /// Gives up what lies in a slab, or moves it to others of the class.
+    fn empty(&self, tier: &Tier, slab: u32, class: u8) -> Result<(), StoreError> {
+        let first = slab * tier.arena.slab_units();
+        for frame in (first..first + tier.arena.slab_units()).step_by(1 << class) {
+            let is_seen = self.of_frame(tier, frame).is_some_and(|(_, state)| state.seen() > 0);
+            if is_seen && self.relocate(tier, frame, slab, class)? {
+                continue;
+            }
+            if self.give_up(tier, frame, false)? != Tried::Free {
+                self.relocate(tier, frame, slab, class)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a page to another slab of its class; false where it is latched, or there is no room.
+    fn relocate(&self, tier: &Tier, frame: u32, slab: u32, class: u8) -> Result<bool, StoreError> {
+        let Some((page, _)) = self.of_frame(tier, frame) else { return Ok(false) };
+        let Some(mut to) = self.frame_outside(tier, class, slab)? else { return Ok(false) };
+        let from = tier.arena.try_exclusive(frame);
+        match (&from, self.of_frame(tier, frame)) {
+            // The slab may have been emptied by somebody else, and have another class.
+            (Some(from), Some((now, state))) if now == page && from.len() == to.len() => {
+                to.copy_from_slice(from);
+                self.moved(page, state, &to, tier);
+                self.counters.add(Count::Relocation, 1);
+            }
+            _ => {
+                tier.release(to);
+                return Ok(false);
+            }
+        }
+        from.into_iter().for_each(|from| tier.release(from));
+        Ok(true)
+    }
+
+    /// A free frame of a class in another slab than one, if need be of a page that leaves.
+    fn frame_outside<'a>(&'a self, tier: &'a Tier, class: u8, slab: u32) -> Result<Option<Exclusive<'a>>, StoreError> {
+        let slab_units = tier.arena.slab_units();
+        let mut steps = 0;
+        loop {
+            if let Some(frame) = tier.arena.allocate_outside(class, tier.slabs, slab) {
+                return Ok(Some(frame));
+            }
+            if steps >= 2 * tier.units() {
+                return Ok(None);
+            }
+            let frame = tier.next();
+            let own = tier.arena.class(frame / slab_units);
+            steps += 1 << own;
+            if own == class && frame / slab_units != slab {
+                self.give_up(tier, frame, true)?;
+            }
+        }
     }
 
     /// Whether pages that leave a tier's frames may go to another.

@@ -12,7 +12,7 @@ use crate::page::Extent;
 /// Things that the writer keeps, most of which do not fit in memory.
 const OBJECTS: usize = 1500;
 const EXTENTS: usize = 60;
-const STEPS: u32 = 12_000;
+const STEPS: u32 = 6_000;
 
 /// Where an object is: page, kind and version, in one word; 0 while it is nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

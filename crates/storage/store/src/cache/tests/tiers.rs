@@ -83,6 +83,30 @@ fn a_scan_of_more_than_the_cache_leaves_what_is_hot_in_memory() {
 }
 
 #[test]
+fn large_extents_find_room_among_scattered_changes_within_the_budget() {
+    let (cache, medium) = cache(&options(32 << 20));
+    let pages = at_home(&cache, &medium, 9000);
+    // One frame in thirty, all over memory, holds what cannot leave.
+    let (mut changed, mut version) = (Vec::new(), 10_000);
+    for page in pages.iter().step_by(30) {
+        version += 1;
+        cache.write(*page).expect("writes").copy_from_slice(&image(Kind::Leaf, version));
+        changed.push((*page, version));
+    }
+    let extents: Vec<_> = (0..10u8).map(|byte| cache.create_extent(&vec![byte; 1 << 20]).expect("room")).collect();
+    let metrics = cache.metrics();
+    assert!(metrics.relocations > 0 && metrics.relocations < 1000, "{metrics:?}");
+    let units = cache.main.slabs * cache.main.arena.slab_units();
+    for (extent, byte) in extents.iter().zip(0..) {
+        assert!(cache.read_extent(*extent).expect("reads").iter().all(|found| *found == byte));
+        assert!(cache.state(extent.first).frame() < units, "beyond the budget");
+    }
+    for (page, version) in changed {
+        assert_eq!(body(&cache.read(page).expect("reads")), body(&image(Kind::Leaf, version)));
+    }
+}
+
+#[test]
 fn a_page_that_comes_back_soon_is_known_and_stays() {
     let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
     let pages = at_home(&cache, &medium, 1200);
