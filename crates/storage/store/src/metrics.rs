@@ -1,7 +1,7 @@
 //! [`Metrics`]: what a store has done and holds, for whoever publishes it.
 
 use crate::Lsn;
-use crate::cache::DirtyBytes;
+use crate::cache::{self, DirtyBytes};
 use crate::cycle::cycler::CycleStats;
 use crate::store::Inner;
 
@@ -10,6 +10,8 @@ use crate::store::Inner;
 pub struct Metrics {
     /// What the journal did.
     pub journal: journal::Stats,
+    /// What passed through the page cache: hits by tier, readings of devices, steals.
+    pub cache: cache::Metrics,
     /// What write cycles did.
     pub cycles: CycleStats,
     /// Changes in the cache that are not home.
@@ -53,6 +55,7 @@ impl Inner {
         };
         Metrics {
             journal: self.journal.stats(),
+            cache: self.forest.cache.metrics(),
             cycles: self.cycle_stats(),
             dirty: self.forest.cache.dirty_bytes(),
             pages: usage.pages,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use device::Shelf;
 use journal::Lsn;
 
+use crate::cache::CacheOptions;
 use crate::cycle::ground::Layout;
 use crate::cycle::pace::CycleOptions;
 use crate::interpreter::Interpreter;
@@ -25,8 +26,11 @@ pub struct Places {
 pub struct Options {
     /// Size of a page, a power of two, 4 to 64 KiB. Default 8 KiB.
     pub page_bytes: u32,
-    /// Memory of the page cache, in bytes. Default 256 MiB.
+    /// Near memory of the page cache, in bytes. Default 256 MiB.
     pub cache_bytes: u64,
+    /// Where the cache's memory is, far memory and its model, and what moves between them. Its `page_bytes` and `near_bytes`
+    /// are those above. Default: all of it near memory.
+    pub cache: CacheOptions,
     /// The journal's own.
     pub journal: journal::Options,
     /// Who understands the records that others append with [`crate::Store::append`].
@@ -67,6 +71,7 @@ impl Default for Options {
         Options {
             page_bytes: 8192,
             cache_bytes: 256 << 20,
+            cache: CacheOptions::default(),
             journal: journal::Options::default(),
             interpreter: None,
             versions_bytes: 256 << 20,

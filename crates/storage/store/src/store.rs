@@ -255,7 +255,7 @@ impl Inner {
         let ground = Ground::open(places.data, places.images, layout, facts, false, &freeze)?;
         let Ground { home, space, writer, superblock, found } = ground;
         let page_bytes = superblock.geometry.page_bytes as usize;
-        let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..CacheOptions::default() };
+        let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..options.cache.clone() };
         let cache = Cache::new(&cache, home, space.clone())?;
         let inner = Inner {
             journal,

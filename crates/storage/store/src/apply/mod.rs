@@ -92,8 +92,7 @@ impl Inner {
                 What::Huge(runs) => self.apply_huge(applier, lsn, &runs, &mut replaced)?,
             }
         }
-        let mut changes = changes.list;
-        changes.sort_by(|a, b| (a.tree, &a.key).cmp(&(b.tree, &b.key)));
+        let changes = sorted(changes.list);
         self.apply_sorted(applier, lsn, changes, &mut HashSet::new(), &mut replaced)?;
         self.versions.publish(replaced);
         self.snapshots.publish(lsn);
@@ -197,6 +196,25 @@ impl Inner {
         self.space.set_horizon(journal::Lsn(oldest));
         Ok(())
     }
+}
+
+/// By tree and key, changes of one key in their order. Most comparisons are of numbers.
+fn sorted(changes: Vec<Change>) -> Vec<Change> {
+    if changes.is_sorted_by(|a, b| (a.tree, &a.key) <= (b.tree, &b.key)) {
+        return changes;
+    }
+    let head = |key: &[u8]| {
+        let mut head = [0; 8];
+        let bytes = key.len().min(8);
+        head[..bytes].copy_from_slice(&key[..bytes]);
+        u64::from_be_bytes(head)
+    };
+    let mut places: Vec<(TreeId, u64, u32)> =
+        changes.iter().enumerate().map(|(at, change)| (change.tree, head(&change.key), at as u32)).collect();
+    let key = |at: u32| (&changes[at as usize].key, at);
+    places.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| key(a.2).cmp(&key(b.2))));
+    let mut changes: Vec<Option<Change>> = changes.into_iter().map(Some).collect();
+    places.iter().filter_map(|(_, _, at)| changes[*at as usize].take()).collect()
 }
 
 /// In the catalog, behind a byte that no name has: the id that the next tree gets, so that none is used twice.

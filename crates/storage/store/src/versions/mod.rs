@@ -8,6 +8,10 @@
 //!   snapshot at 900 reads "a": none replaced after 900 -> what the tree holds
 //! ```
 //!
+//! Most versions live for one batch: nobody has a snapshot that old. So what a batch replaces in a tree is a sorted list, a
+//! *generation*, that is appended to and dropped whole. Where snapshots stay open and generations become many, the oldest are
+//! merged into an ordered map, so that looking something up does not take longer the older the snapshot is.
+//!
 //! Invariants:
 //! 1. A version is here *before* its key changes in the tree. So whoever reads the tree first and the versions second sees what
 //!    its snapshot should: if the tree was read after the change, the version is found.
@@ -47,13 +51,114 @@ struct Version {
     old: Option<Cell>,
 }
 
-type Keys = BTreeMap<Bytes, VecDeque<Version>>;
+/// What one batch replaced in a tree, in the order of the keys.
+#[derive(Debug)]
+struct Generation {
+    lsn: u64,
+    keys: Vec<(Bytes, Option<Cell>)>,
+}
+
+/// Generations of a tree before the older half of them is merged.
+const GENERATIONS_MAX: usize = 16;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the last batches, oldest first.
+    recent: VecDeque<Generation>,
+    /// Of those before.
+    merged: BTreeMap<Bytes, VecDeque<Version>>,
+    /// Which keys each batch has in `merged`, oldest first.
+    batches: VecDeque<(u64, Vec<Bytes>)>,
+}
 
 #[derive(Debug, Default)]
 struct Tree {
     /// The last replacement in it: snapshots from there on need not look.
     newest: AtomicU64,
-    keys: RwLock<Keys>,
+    state: RwLock<State>,
+}
+
+impl State {
+    /// Opens the generation of a batch.
+    fn begin(&mut self, lsn: u64) {
+        if self.recent.back().is_some_and(|last| last.lsn == lsn) {
+            return;
+        }
+        if self.recent.len() >= GENERATIONS_MAX {
+            for Generation { lsn, keys } in self.recent.drain(..GENERATIONS_MAX / 2) {
+                self.batches.push_back((lsn, keys.iter().map(|(key, _)| key.clone()).collect()));
+                for (key, old) in keys {
+                    self.merged.entry(key).or_default().push_back(Version { replaced: lsn, old });
+                }
+            }
+        }
+        self.recent.push_back(Generation { lsn, keys: Vec::new() });
+    }
+
+    fn push(&mut self, key: Bytes, old: Option<Cell>) {
+        let keys = &mut self.recent.back_mut().expect("the batch was begun").keys;
+        if keys.last().is_none_or(|(last, _)| *last < key) {
+            keys.push((key, old));
+        } else if let Err(place) = keys.binary_search_by(|(other, _)| other.cmp(&key)) {
+            keys.insert(place, (key, old));
+        }
+        // Else the batch changes it a second time: what it held before the batch counts.
+    }
+
+    fn get(&self, key: &[u8], at: u64) -> Option<Option<Cell>> {
+        let merged = self.merged.get(key).and_then(|versions| versions.iter().find(|version| version.replaced > at));
+        if let Some(found) = merged {
+            return Some(found.old.clone());
+        }
+        let find = |generation: &Generation| {
+            let place = generation.keys.binary_search_by(|(other, _)| other.as_ref().cmp(key)).ok()?;
+            Some(generation.keys[place].1.clone())
+        };
+        self.recent.iter().filter(|generation| generation.lsn > at).find_map(find)
+    }
+
+    fn range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), at: u64) -> Vec<(Bytes, Option<Cell>)> {
+        let mut found = BTreeMap::new();
+        for (key, versions) in self.merged.range::<[u8], _>(range) {
+            if let Some(version) = versions.iter().find(|version| version.replaced > at) {
+                found.insert(key.clone(), version.old.clone());
+            }
+        }
+        for generation in self.recent.iter().filter(|generation| generation.lsn > at) {
+            let start = generation.keys.partition_point(|(key, _)| match range.0 {
+                Bound::Included(from) => key.as_ref() < from,
+                Bound::Excluded(from) => key.as_ref() <= from,
+                Bound::Unbounded => false,
+            });
+            let inside = |key: &Bytes| match range.1 {
+                Bound::Included(to) => key.as_ref() <= to,
+                Bound::Excluded(to) => key.as_ref() < to,
+                Bound::Unbounded => true,
+            };
+            for (key, old) in generation.keys[start..].iter().take_while(|(key, _)| inside(key)) {
+                found.entry(key.clone()).or_insert_with(|| old.clone());
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// Drops what was replaced up to `lsn`.
+    fn forget(&mut self, lsn: u64, garbage: &mut Garbage) {
+        while let Some((_, keys)) = self.batches.pop_front_if(|(batch, _)| *batch <= lsn) {
+            for key in keys {
+                let Some(versions) = self.merged.get_mut(&key) else { continue };
+                while let Some(version) = versions.pop_front_if(|version| version.replaced <= lsn) {
+                    garbage.take(version.old);
+                }
+                if versions.is_empty() {
+                    self.merged.remove(&key);
+                }
+            }
+        }
+        while let Some(generation) = self.recent.pop_front_if(|generation| generation.lsn <= lsn) {
+            generation.keys.into_iter().for_each(|(_, old)| garbage.take(old));
+        }
+    }
 }
 
 /// The old versions of all trees.
@@ -71,7 +176,9 @@ pub(crate) struct Versions {
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     lsn: u64,
-    keys: Vec<(TreeId, Bytes)>,
+    /// Where; some more than once.
+    trees: Vec<TreeId>,
+    versions: u64,
     /// Trees dropped by it: their pages are versions too.
     dropped: Vec<TreeId>,
     bytes: u64,
@@ -97,8 +204,8 @@ pub(crate) struct Garbage {
 }
 
 impl Garbage {
-    fn take(&mut self, version: Version) {
-        self.values.extend(version.old.filter(has_pages));
+    fn take(&mut self, old: Option<Cell>) {
+        self.values.extend(old.filter(has_pages));
     }
 }
 
@@ -118,13 +225,15 @@ impl Versions {
     pub(crate) fn pusher<'a>(&self, tree: TreeId, replaced: &'a mut Replaced) -> Pusher<'a> {
         let target = self.tree_or_new(tree);
         target.newest.fetch_max(replaced.lsn, Ordering::AcqRel);
-        Pusher { id: tree, tree: target, replaced }
+        target.state.write().begin(replaced.lsn);
+        replaced.trees.push(tree);
+        Pusher { tree: target, replaced }
     }
 
     /// The batch is applied: what it replaced can be dropped once nobody needs it.
     pub(crate) fn publish(&self, replaced: Replaced) {
         self.bytes.fetch_add(replaced.bytes, Ordering::Relaxed);
-        self.count.fetch_add(replaced.keys.len() as u64, Ordering::Relaxed);
+        self.count.fetch_add(replaced.versions, Ordering::Relaxed);
         self.log.lock().push_back(replaced);
     }
 
@@ -134,9 +243,7 @@ impl Versions {
         if tree.newest.load(Ordering::Acquire) <= at {
             return None;
         }
-        let keys = tree.keys.read();
-        let found = keys.get(key)?.iter().find(|version| version.replaced > at)?;
-        Some(found.old.clone())
+        tree.state.read().get(key, at)
     }
 
     /// What the keys of a range held at `at`, of those replaced since, in order.
@@ -150,9 +257,7 @@ impl Versions {
         if tree.newest.load(Ordering::Acquire) <= at || is_empty(range) {
             return Vec::new();
         }
-        let keys = tree.keys.read();
-        let seen = |versions: &VecDeque<Version>| versions.iter().find(|v| v.replaced > at).map(|v| v.old.clone());
-        keys.range::<[u8], _>(range).filter_map(|(key, versions)| Some((key.clone(), seen(versions)?))).collect()
+        tree.state.read().range(range, at)
     }
 
     /// Whether a key was replaced after `at`.
@@ -196,18 +301,10 @@ impl Versions {
 
     fn forget(&self, replaced: Replaced, garbage: &mut Garbage) {
         self.bytes.fetch_sub(replaced.bytes, Ordering::Relaxed);
-        self.count.fetch_sub(replaced.keys.len() as u64, Ordering::Relaxed);
-        for of_one in replaced.keys.chunk_by(|a, b| a.0 == b.0) {
-            let Some(tree) = self.tree(of_one[0].0) else { continue };
-            let mut keys = tree.keys.write();
-            for (_, key) in of_one {
-                let Some(versions) = keys.get_mut(key) else { continue };
-                while let Some(version) = versions.pop_front_if(|version| version.replaced <= replaced.lsn) {
-                    garbage.take(version);
-                }
-                if versions.is_empty() {
-                    keys.remove(key);
-                }
+        self.count.fetch_sub(replaced.versions, Ordering::Relaxed);
+        for tree in replaced.trees {
+            if let Some(tree) = self.tree(tree) {
+                tree.state.write().forget(replaced.lsn, garbage);
             }
         }
         for tree in replaced.dropped {
@@ -217,9 +314,8 @@ impl Versions {
     }
 }
 
-/// Adds the versions of one tree in one batch.
+/// Adds the versions of one tree in one batch; fastest in the order of the keys.
 pub(crate) struct Pusher<'a> {
-    id: TreeId,
     tree: Arc<Tree>,
     replaced: &'a mut Replaced,
 }
@@ -228,8 +324,7 @@ impl Pusher<'_> {
     /// `key` holds `old` and is about to be changed.
     pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) {
         self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
-        let version = Version { replaced: self.replaced.lsn, old };
-        self.tree.keys.write().entry(key.clone()).or_default().push_back(version);
-        self.replaced.keys.push((self.id, key.clone()));
+        self.replaced.versions += 1;
+        self.tree.state.write().push(key.clone(), old);
     }
 }

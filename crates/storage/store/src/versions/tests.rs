@@ -73,3 +73,50 @@ fn an_open_snapshot_is_the_oldest_until_it_is_dropped() {
     drop(held);
     assert_eq!((snapshots.oldest(), snapshots.count()), (9, (0, None)));
 }
+
+#[test]
+fn versions_of_many_batches_are_what_a_model_says() {
+    let seed = 0x7665_7273;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let versions = Versions::default();
+    let keys: Vec<Bytes> = (0..40).map(|key| Bytes::from(format!("k{key:02}"))).collect();
+    // What each key held after each batch.
+    let mut history = vec![vec![None; keys.len()]];
+    let mut oldest = 0;
+    for batch in 1..200_u64 {
+        let mut now = history.last().expect("one at least").clone();
+        let mut replaced = Replaced::at(batch);
+        {
+            let mut pusher = versions.pusher(TREE, &mut replaced);
+            for (key, held) in keys.iter().zip(&mut now) {
+                if random.u8(..4) > 0 {
+                    continue;
+                }
+                pusher.push(key, held.map(value));
+                *held = random.bool().then(|| random.u8(..));
+            }
+        }
+        versions.publish(replaced);
+        history.push(now);
+        if random.u8(..30) == 0 {
+            oldest = random.u64(oldest..=batch);
+            versions.collect(oldest, batch, u64::MAX);
+        }
+        let at = random.u64(oldest..=batch);
+        let (now, then) = (&history[batch as usize], &history[at as usize]);
+        let key = random.usize(..keys.len());
+        let name = std::str::from_utf8(&keys[key]).expect("text");
+        assert_eq!(seen(&versions, name, at).unwrap_or(now[key]), then[key], "seed {seed} batch {batch} at {at}");
+        let mut found = now.clone();
+        for (key, old) in versions.range(TREE, (Bound::Unbounded, Bound::Unbounded), at) {
+            let place = keys.binary_search(&key).expect("known");
+            found[place] = old.map(|old| match old {
+                Cell::Inline(bytes) => bytes[0],
+                other @ Cell::Large(_) => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(found, *then, "seed {seed} batch {batch} at {at}");
+    }
+    versions.collect(200, 200, u64::MAX);
+    assert_eq!(versions.size(), (0, 0));
+}

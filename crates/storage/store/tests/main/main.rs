@@ -2,5 +2,7 @@
 
 mod basics;
 mod histories;
+mod kill;
+mod pages;
 mod spill;
 mod support;

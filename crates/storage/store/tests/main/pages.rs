@@ -1,0 +1,137 @@
+//! What lies in pages: recovery from a cycle's state, snapshots held over cycles, values in extents, faults while writing home.
+
+use std::sync::Arc;
+
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use store::{CycleOptions, Options, Places, Store, StoreError};
+
+use crate::support::{all, get, memory, places, put, replay, seed, small, with_tree};
+
+#[test]
+fn recovery_begins_where_the_last_cycle_was_cut_and_the_journal_before_is_given_up() {
+    let places = memory();
+    let (store, opened) = Store::open(places.clone(), small()).expect("opens");
+    assert!(opened.is_new);
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.commit().expect("commits");
+    for key in 0..2000 {
+        put(&store, tree, &format!("k{key:04}"), &"v".repeat(300));
+    }
+    let written = store.checkpoint().expect("writes");
+    assert!(store.journal().first() > journal::Lsn(0), "whole segments before X are given up");
+    put(&store, tree, "k0000", "later");
+    let expected = all(&store.snapshot(), tree);
+    drop(store);
+    let (store, opened) = Store::open(places.clone(), small()).expect("opens");
+    assert_eq!((opened.applied_from, opened.records, opened.is_new), (written.applied, 1, false));
+    assert_eq!(all(&store.snapshot(), tree), expected);
+    store.close().expect("closes");
+    let (store, opened) = Store::open(places, small()).expect("opens");
+    assert_eq!(opened.records, 0, "a closed store has nothing to apply");
+    assert_eq!(all(&store.snapshot(), tree), expected);
+}
+
+#[test]
+fn a_snapshot_held_over_cycles_keeps_its_values_also_those_in_extents() {
+    let (store, tree) = with_tree(small());
+    let large = |byte: u8| vec![byte; 300_000];
+    let mut transaction = store.begin();
+    transaction.put(tree, b"large", &large(0)).expect("fits");
+    transaction.put(tree, b"small", b"0").expect("fits");
+    transaction.commit().expect("commits");
+    let old = store.snapshot();
+    let lent = old.get(tree, b"large").expect("reads").expect("is there");
+    for round in 1..=20_u8 {
+        let mut transaction = store.begin();
+        transaction.put(tree, b"large", &large(round)).expect("fits");
+        transaction.put(tree, b"small", round.to_string().as_bytes()).expect("fits");
+        transaction.commit().expect("commits");
+        store.checkpoint().expect("writes");
+        assert_eq!(get(&old, tree, "small").as_deref(), Some("0"), "round {round}");
+        assert!(old.get(tree, b"large").expect("reads").expect("is there") == large(0), "round {round}");
+    }
+    let used = store.metrics().pages_used;
+    assert!(lent == large(0), "what was lent stays what it was");
+    drop((old, lent));
+    put(&store, tree, "small", "last");
+    store.checkpoint().expect("writes");
+    assert!(store.metrics().pages_used <= used);
+    assert_eq!(store.metrics().versions, 0);
+}
+
+#[test]
+fn a_tree_larger_than_the_cache_is_loaded_read_and_recovered() {
+    let seed = seed(3);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let places = memory();
+    let options = Options {
+        cache_bytes: 4 << 20,
+        data_device_bytes: 16 << 20,
+        images_device_bytes: 1 << 20,
+        cycles: Some(CycleOptions { dirty_bytes: 1 << 20, dirty_bytes_max: 2 << 20, ..CycleOptions::default() }),
+        ..small()
+    };
+    let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.commit().expect("commits");
+    let mut model = std::collections::BTreeMap::new();
+    for _ in 0..120 {
+        let mut transaction = store.begin();
+        for _ in 0..100 {
+            let key = random.u32(..20_000);
+            let value = format!("{key}.{}", "v".repeat(random.usize(..900)));
+            transaction.put(tree, format!("k{key:05}").as_bytes(), value.as_bytes()).expect("fits");
+            model.insert(format!("k{key:05}"), value);
+        }
+        transaction.commit().expect("commits");
+    }
+    let metrics = store.metrics();
+    assert!(metrics.cycles.cycles > 2 && metrics.cache.misses > 0, "{metrics:?}");
+    let expected: Vec<String> = model.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let told = replay(seed, "pages::a_tree_larger_than_the_cache_is_loaded_read_and_recovered");
+    assert!(all(&store.snapshot(), tree) == expected, "{told}");
+    drop(store);
+    let (store, _) = Store::open(places, options).expect("opens");
+    assert!(all(&store.snapshot(), tree) == expected, "{told}");
+}
+
+#[test]
+fn a_cycle_that_cannot_write_freezes_updates_and_loses_nothing() {
+    let kept: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let faulty = Arc::new(FaultyShelf::new(kept.clone()));
+    let split = |shelf: Arc<dyn Shelf>| Places { data: shelf, ..memory() };
+    let all_places = split(faulty.clone());
+    let (store, _) = Store::open(all_places.clone(), small()).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.put(tree, b"a", b"1").expect("fits");
+    transaction.commit().expect("commits");
+    faulty.inject(Rule::from(Operation::Write, 1, Fault::Eio));
+    assert!(matches!(store.checkpoint(), Err(StoreError::Frozen { .. })));
+    assert!(faulty.hits() > 0);
+    let mut transaction = store.begin();
+    transaction.put(tree, b"b", b"2").expect("fits");
+    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+    drop(store);
+    faulty.heal();
+    let (store, _) = Store::open(Places { data: kept, ..all_places }, small()).expect("opens");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+}
+
+#[test]
+fn one_shelf_may_serve_for_everything() {
+    let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let (store, _) = Store::open(places(&shelf), Options { background: true, ..small() }).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.put(tree, b"a", b"1").expect("fits");
+    transaction.commit().expect("commits");
+    store.checkpoint().expect("writes");
+    store.close().expect("closes");
+    let (store, _) = Store::open(places(&shelf), small()).expect("opens");
+    assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+}
