@@ -34,13 +34,14 @@ pub struct Cut {
     cache: Arc<Cache>,
     fresh: Vec<Run>,
     changed: Vec<Run>,
+    is_finished: bool,
 }
 
 impl Cache {
     /// Freezes what is dirty now; the cache is clean after that. To be called while the applier stands still; short, however
     /// much is dirty. Threads that create extents may go on: those they are just making belong to this cut or to the next.
     ///
-    /// Panics while there is another cut.
+    /// Panics while there is another cut, also one that was dropped unfinished.
     pub fn cut(self: &Arc<Cache>) -> Cut {
         let before = self.cutting.swap(true, Ordering::AcqRel);
         assert!(!before, "one cut at a time");
@@ -63,7 +64,7 @@ impl Cache {
         }
         fresh.sort_unstable();
         changed.sort_unstable();
-        Cut { cache: Arc::clone(self), fresh, changed }
+        Cut { cache: Arc::clone(self), fresh, changed, is_finished: false }
     }
 }
 
@@ -130,11 +131,20 @@ impl Cut {
     }
 
     /// Ends the cut; all that is left of it is home.
-    pub fn finish(self) {
+    pub fn finish(mut self) {
         for run in self.fresh.iter().chain(&self.changed) {
             self.homed(*run);
         }
+        self.is_finished = true;
         self.cache.cutting.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.cache.cut_failed.store(true, Ordering::Release);
+        }
     }
 }
 

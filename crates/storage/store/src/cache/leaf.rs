@@ -149,32 +149,6 @@ impl Pages for Cache {
 }
 
 impl Cache {
-    /// Makes a page that has a place by itself (the superblock, the allocation map) anew: zeros, latched and dirty. It is not
-    /// fresh: it goes home only in a write cycle, by way of the write image journal. The applier only.
-    pub fn create_at(&self, page: PageId) -> Result<LeafWrite<'_>, StoreError> {
-        loop {
-            let state = self.state(page);
-            if state.place() != Place::Nowhere {
-                let mut frame = self.write(page)?;
-                frame.fill(0);
-                return Ok(frame);
-            }
-            let mut frame = self.in_time(|| self.frame(&self.main, 1))?;
-            frame.fill(0);
-            self.main.set_owner(frame.number(), page);
-            let number = frame.number();
-            let put = self.change(page, |now| {
-                let clean = now.place() == Place::Nowhere;
-                clean.then(|| now.created(1).without(Flag::Fresh).at(Place::Near, number))
-            });
-            if put.is_ok() {
-                self.touched.lock().push(page);
-                return Ok(LeafWrite(frame));
-            }
-            self.main.release(frame);
-        }
-    }
-
     /// As [`read`](Pages::read), with what the reader does with it.
     pub fn read_with(&self, page: PageId, hint: Hint) -> Result<LeafRead<'_>, StoreError> {
         let mut may_promote = hint == Hint::Point;

@@ -129,6 +129,8 @@ pub struct Cache {
     kept: Mutex<HashMap<PageId, Box<[u8]>>>,
     /// Whether there is a cut.
     cutting: AtomicBool,
+    /// Whether one was dropped unfinished: its pages stay, and no write cycle makes room any more.
+    cut_failed: AtomicBool,
     dirty: Dirty,
     /// Pages that left memory, a moment in the life of the ghost list.
     left: AtomicU32,
@@ -178,6 +180,7 @@ impl Cache {
             touched: Mutex::default(),
             kept: Mutex::default(),
             cutting: AtomicBool::new(false),
+            cut_failed: AtomicBool::new(false),
             dirty: Dirty::default(),
             left: AtomicU32::new(0),
             counters: Counters::default(),
@@ -186,7 +189,8 @@ impl Cache {
 
     /// Changes that are not home.
     pub fn dirty_bytes(&self) -> DirtyBytes {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // A thread may have taken a page off before another, that put it on, has counted it: for a moment less than nothing.
+        let read = |counter: &AtomicU64| (counter.load(Ordering::Relaxed) as i64).max(0) as u64;
         let Dirty { fresh, changed, cut } = &self.dirty;
         DirtyBytes { fresh: read(fresh), changed: read(changed), cut: read(cut) }
     }

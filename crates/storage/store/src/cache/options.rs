@@ -32,7 +32,8 @@ pub struct CacheOptions {
     /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. Where everything in it
     /// is dirty or in use, the cache takes up to a quarter more for as long as that lasts.
     pub near_bytes: u64,
-    /// The NUMA node of near memory; none: wherever the kernel finds it, and only as it is used. Default none.
+    /// The NUMA node of near memory, all of it taken at once with the quarter beyond; none: wherever the kernel finds it, and only
+    /// as it is used. Default none.
     pub near_node: Option<u32>,
     /// Far memory, bytes; 0 for none. Default 0.
     pub far_bytes: u64,

@@ -90,7 +90,7 @@ impl Cache {
     /// holds are not in its way: what it holds for writing was kept aside if it is in the cut.
     pub(super) fn in_time<T>(&self, take: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
-            let is_cutting = self.cutting.load(Ordering::Acquire);
+            let is_cutting = self.cutting.load(Ordering::Acquire) && !self.cut_failed.load(Ordering::Acquire);
             match take() {
                 Err(StoreError::Full(_)) if is_cutting => std::thread::sleep(PAUSE),
                 done => return done,

@@ -235,7 +235,7 @@ fn what_is_read_is_what_was_written_last_and_a_cut_is_what_was_there() {
         for seed in [1, 2] {
             println!("seed {seed}, make {make}: {options:?}");
             let mut model = Model::new(seed, options);
-            for step in 0..5000 {
+            for step in 0..3000 {
                 model.step();
                 if step % 500 == 0 {
                     model.check_sums();

@@ -168,3 +168,49 @@ fn memory_mode_fetches_what_near_memory_lost_and_writes_back_what_was_newer() {
     few.iter().for_each(|page| drop(cache.read(*page).expect("reads")));
     assert_eq!(cache.metrics().near_hits - before.near_hits, 500);
 }
+
+#[test]
+fn readers_read_past_a_cache_that_is_full_of_leases_and_writers_are_told() {
+    let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
+    let pages = at_home(&cache, &medium, 2000);
+    let mut leases = Vec::new();
+    let (told, values) = loop {
+        let bytes = vec![leases.len() as u8; 1 << 20];
+        match cache.create_extent(&bytes) {
+            Ok(extent) => leases.push((extent, cache.read_extent(extent).expect("reads"))),
+            Err(error) => break (error, leases.len()),
+        }
+    };
+    assert!(matches!(told, StoreError::Full(_)) && values >= 4, "{told} after {values}");
+    assert!(matches!(cache.create_leaf(), Err(StoreError::Full(_))));
+    for (page, version) in pages.iter().zip(0..) {
+        assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
+    }
+    for (number, (_, lease)) in leases.iter().enumerate() {
+        assert!(lease.iter().all(|byte| *byte == number as u8));
+    }
+    // With one lease less there is room again.
+    let (extent, lease) = leases.remove(0);
+    drop(lease);
+    drop(cache.create_leaf().expect("room"));
+    assert!(cache.read_extent(extent).expect("was written home").iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_cut_dropped_unfinished_keeps_its_pages_and_nobody_waits_for_it() {
+    let (cache, _) = cache(&options(NEAR_BYTES_MIN));
+    let mut pages = Vec::new();
+    for version in 0..400 {
+        let (page, mut leaf) = cache.create_leaf().expect("room");
+        leaf.copy_from_slice(&image(Kind::Leaf, version));
+        pages.push(page);
+    }
+    drop(cache.cut());
+    let more = (0..100).map(|_| cache.create_extent(&[1; 100_000])).find_map(Result::err);
+    assert!(more.is_none(), "fresh ones make room for each other: {more:?}");
+    for (page, version) in pages.iter().zip(0..) {
+        drop(cache.write(*page).expect("writes"));
+        assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
+    }
+    assert_eq!(cache.metrics().kept_images, 400);
+}
