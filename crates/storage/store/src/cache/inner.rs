@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use device::AlignedBuffer;
 
 use super::metrics::Count;
+use super::room::full;
 use super::slots::{self, Wait};
 use super::state::{Place, State};
 use super::{Cache, STRIPES, other_kind};
@@ -20,8 +21,16 @@ impl Cache {
         loop {
             let state = self.state(page);
             if !self.is_in_slot(page, state)? {
-                self.load_slot(page)?;
-                continue;
+                match self.load_slot(page)? {
+                    None => continue,
+                    // No slot can be had: from the copy.
+                    Some(image) => {
+                        let (chunks, _) = image.as_chunks::<8>();
+                        let words: Vec<AtomicU64> =
+                            chunks.iter().map(|bytes| AtomicU64::new(u64::from_le_bytes(*bytes))).collect();
+                        return Ok(probe(&words));
+                    }
+                }
             }
             let still = || self.state(page).is_where(state);
             if let Some(result) = self.slots.read(state.frame(), still, &mut probe) {
@@ -42,12 +51,12 @@ impl Cache {
         }
     }
 
-    /// Reads an inner page from home into a slot, unless somebody else does.
-    fn load_slot(&self, page: PageId) -> Result<(), StoreError> {
+    /// Reads an inner page from home into a slot, unless somebody else does. Its image where no slot can be had.
+    fn load_slot(&self, page: PageId) -> Result<Option<AlignedBuffer>, StoreError> {
         let _alone = self.stripes[page.0 as usize % STRIPES].lock();
         let state = self.state(page);
         if self.is_in_slot(page, state)? {
-            return Ok(());
+            return Ok(None);
         }
         let mut image = AlignedBuffer::zeroed(self.page_bytes);
         let read = self.home.read(page, &mut image).and_then(|()| page::check(page, &image));
@@ -56,14 +65,17 @@ impl Cache {
             return Err(other_kind(page, INNER));
         }
         self.missed(state.left_lately(self.left.load(Ordering::Relaxed), self.slots.made()), image.len());
-        let writing = self.in_time(|| self.slot())?;
+        let writing = match self.slot() {
+            Err(StoreError::Full(_)) => return Ok(Some(image)),
+            slot => slot?,
+        };
         writing.put(&image);
         writing.set_owner(Some(page));
         let slot = writing.slot;
         if self.change(page, |now| (now == state).then(|| now.at(Place::Slot, slot))).is_err() {
             self.slots.give(writing);
         }
-        Ok(())
+        Ok(None)
     }
 
     pub(super) fn create_slot(&self, image: &[u8]) -> Result<PageId, StoreError> {
@@ -88,7 +100,7 @@ impl Cache {
         loop {
             let state = self.state(page);
             if !self.is_in_slot(page, state)? {
-                self.load_slot(page)?;
+                self.in_time(|| self.load_slot(page)?.map_or(Ok(()), |_| Err(full())))?;
                 continue;
             }
             let writing = self.slots.write(state.frame());

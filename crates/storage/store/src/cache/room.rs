@@ -42,6 +42,11 @@ const SLAB_STAYING: u32 = 2;
 /// Between two attempts at room that a write cycle makes: a device writes dozens of pages in it.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
+/// There is no slot to be had.
+pub(super) fn full() -> StoreError {
+    StoreError::Full("all memory for inner pages is changed; give the page cache more memory".into())
+}
+
 /// What came of trying to give a frame up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
@@ -333,10 +338,7 @@ impl Cache {
                 Err(error) => failed = Some(error),
             }
         }
-        self.slots.take(true).ok_or_else(|| {
-            let text = "all memory for inner pages is changed; give the page cache more memory";
-            failed.unwrap_or_else(|| StoreError::Full(text.into()))
-        })
+        self.slots.take(true).ok_or_else(|| failed.unwrap_or_else(full))
     }
 
     /// Tries to give a slot's page up.

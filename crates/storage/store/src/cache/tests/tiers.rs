@@ -214,3 +214,26 @@ fn a_cut_dropped_unfinished_keeps_its_pages_and_nobody_waits_for_it() {
     }
     assert_eq!(cache.metrics().kept_images, 400);
 }
+
+#[test]
+fn inner_pages_are_read_past_their_slots_when_all_of_those_are_changed() {
+    let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
+    let make = |version| cache.create_inner(&image(Kind::Inner, version)).expect("fresh ones make room");
+    let pages: Vec<PageId> = (0..400).map(make).collect();
+    let cut = cache.cut();
+    for run in cut.fresh() {
+        let mut bytes = vec![0; PAGE];
+        cut.image(*run, &mut bytes);
+        medium.put(run.first, &bytes);
+    }
+    cut.finish();
+    let replaced =
+        pages.iter().take_while(|page| cache.replace_inner(**page, &image(Kind::Inner, 1000)).is_ok()).count();
+    assert!((64..400).contains(&replaced), "{replaced} of 400");
+    for (number, page) in pages.iter().enumerate() {
+        let mut found = vec![0; PAGE];
+        cache.inner(*page, |words| slots::copy(words, &mut found)).expect("reads");
+        let version = if number < replaced { 1000 } else { number as u64 };
+        assert_eq!(body(&found), body(&image(Kind::Inner, version)), "{number}");
+    }
+}
