@@ -25,6 +25,7 @@ pub mod column;
 pub mod engine;
 mod error;
 pub mod table;
+pub mod wire;
 
 pub use engine::{Answer, Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState};
 pub use error::{Report, SqlError};

@@ -1,0 +1,115 @@
+//! What the client is told of an error: the fields of PostgreSQL's `ErrorResponse`.
+
+use crate::{Report, SqlError};
+
+use super::message::Malformed;
+
+/// An error on its way to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// SQLSTATE.
+    pub(crate) code: &'static str,
+    /// One sentence.
+    pub(crate) message: String,
+    /// More about this occurrence.
+    pub(crate) detail: Option<String>,
+    /// What to do.
+    pub(crate) hint: Option<String>,
+    /// Where in the statement, in characters from 1.
+    pub(crate) position: Option<usize>,
+    /// Where in the data.
+    pub(crate) context: Option<String>,
+}
+
+impl Fault {
+    /// An error with this SQLSTATE.
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Fault {
+        Fault { code, message: message.into(), detail: None, hint: None, position: None, context: None }
+    }
+
+    /// The protocol was not kept.
+    pub(crate) fn protocol(message: impl Into<String>) -> Fault {
+        Fault::new("08P01", message)
+    }
+
+    /// The same error with what to do.
+    #[must_use]
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Fault {
+        Fault { hint: Some(hint.into()), ..self }
+    }
+
+    /// The same error with its place in the data, unless it has one.
+    #[must_use]
+    pub(crate) fn with_context(self, context: impl FnOnce() -> String) -> Fault {
+        Fault { context: self.context.or_else(|| Some(context())), ..self }
+    }
+
+    /// The error of a statement, with its place in the statement if its text tells line and column, as those of the
+    /// parser do (`... at Line: 1, Column: 8`).
+    pub(crate) fn of_statement(error: &SqlError, sql: &str) -> Fault {
+        let mut fault = Fault::from(error);
+        let place = fault.message.rfind(" at Line: ").and_then(|at| {
+            let (line, column) = fault.message[at + " at Line: ".len()..].split_once(", Column: ")?;
+            Some((at, position(sql, line.parse().ok()?, column.trim_end().parse().ok()?)?))
+        });
+        if let Some((at, position)) = place {
+            fault.message.truncate(at);
+            fault.position = Some(position);
+        }
+        if fault.code == "42601" {
+            fault.message = syntax_error(&fault.message);
+        }
+        fault
+    }
+}
+
+/// The parser's complaints in PostgreSQL's form: `syntax error: Expected: ..., found: x`.
+fn syntax_error(message: &str) -> String {
+    match message.strip_prefix("sql parser error: ") {
+        Some(rest) => format!("syntax error: {rest}"),
+        None => message.to_owned(),
+    }
+}
+
+/// The place of a line and column, both from 1, in characters from 1.
+fn position(sql: &str, line: usize, column: usize) -> Option<usize> {
+    let before: usize = sql.split_inclusive('\n').take(line.checked_sub(1)?).map(|line| line.chars().count()).sum();
+    let position = before + column;
+    (position >= 1 && position <= sql.chars().count() + 1).then_some(position)
+}
+
+impl From<&SqlError> for Fault {
+    fn from(error: &SqlError) -> Fault {
+        let Report { code, message, detail, hint, .. } = error.report();
+        Fault { code, message, detail, hint, position: None, context: None }
+    }
+}
+
+impl From<SqlError> for Fault {
+    fn from(error: SqlError) -> Fault {
+        Fault::from(&error)
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Fault {
+        Fault::protocol(malformed.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parsers_place_becomes_a_position() {
+        let sql = "select 1,\n  frm t";
+        let error =
+            SqlError::statement("42601", "sql parser error: Expected: an expression, found: frm at Line: 2, Column: 3");
+        let fault = Fault::of_statement(&error, sql);
+        assert_eq!(fault.position, Some(13));
+        assert_eq!(fault.message, "syntax error: Expected: an expression, found: frm");
+        let error = SqlError::statement("42703", "column \"a\" does not exist");
+        assert_eq!(Fault::of_statement(&error, sql).position, None);
+    }
+}

@@ -1,0 +1,306 @@
+//! PostgreSQL's types: their numbers, their sizes, and which of them stands for an Arrow type.
+//!
+//! The numbers are those of PostgreSQL's `pg_type.dat`; drivers have them built in. Columns of the system catalogs say
+//! by metadata of their Arrow field that an integer is an `oid` or one of its kin, and that a text is a `"char"`
+//! (the keys are datafusion-pg-catalog's).
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+
+use super::fault::Fault;
+
+/// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
+const OID_ALIAS: &str = "pg.oid_alias";
+/// Key of the metadata that marks a text as a `"char"`.
+const CHAR: &str = "pg.char";
+/// Key of the metadata that holds the SQL name of a text's type, see [`crate::table`].
+const SQL_NAME: &str = "sql";
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $oid:literal, array $array:literal, length $length:literal, $text:literal;)+) => {
+        /// A type of PostgreSQL that is no array.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub(crate) enum Scalar {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Scalar {
+            const ALL: &[Scalar] = &[$(Scalar::$name),+];
+
+            /// Its number.
+            pub(crate) fn oid(self) -> u32 {
+                match self { $(Scalar::$name => $oid,)+ }
+            }
+
+            /// The number of the array of it.
+            pub(crate) fn array_oid(self) -> u32 {
+                match self { $(Scalar::$name => $array,)+ }
+            }
+
+            /// Bytes of a value; -1 if that differs, -2 for text ended by a zero byte.
+            pub(crate) fn length(self) -> i16 {
+                match self { $(Scalar::$name => $length,)+ }
+            }
+
+            /// Its name in messages.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Scalar::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// True or false.
+    Bool = 16, array 1000, length 1, "boolean";
+    /// Bytes.
+    Bytea = 17, array 1001, length -1, "bytea";
+    /// One byte of text, in catalogs.
+    Char = 18, array 1002, length 1, "\"char\"";
+    /// A name, in catalogs.
+    Name = 19, array 1003, length 64, "name";
+    /// 64 bits.
+    Int8 = 20, array 1016, length 8, "bigint";
+    /// 16 bits.
+    Int2 = 21, array 1005, length 2, "smallint";
+    /// 32 bits.
+    Int4 = 23, array 1007, length 4, "integer";
+    /// The number of a function.
+    Regproc = 24, array 1008, length 4, "regproc";
+    /// Text.
+    Text = 25, array 1009, length -1, "text";
+    /// A number of something in a catalog.
+    Oid = 26, array 1028, length 4, "oid";
+    /// JSON as text.
+    Json = 114, array 199, length -1, "json";
+    /// 32 bits.
+    Float4 = 700, array 1021, length 4, "real";
+    /// 64 bits.
+    Float8 = 701, array 1022, length 8, "double precision";
+    /// Nothing is known of it; a text.
+    Unknown = 705, array 1009, length -2, "unknown";
+    /// Text filled up with blanks.
+    Bpchar = 1042, array 1014, length -1, "character";
+    /// Text.
+    Varchar = 1043, array 1015, length -1, "character varying";
+    /// A day.
+    Date = 1082, array 1182, length 4, "date";
+    /// A time of day.
+    Time = 1083, array 1183, length 8, "time";
+    /// A moment without a zone.
+    Timestamp = 1114, array 1115, length 8, "timestamp";
+    /// A moment.
+    Timestamptz = 1184, array 1185, length 8, "timestamp with time zone";
+    /// A span of time.
+    Interval = 1186, array 1187, length 16, "interval";
+    /// A decimal number.
+    Numeric = 1700, array 1231, length -1, "numeric";
+    /// The number of a relation.
+    Regclass = 2205, array 2210, length 4, "regclass";
+    /// The number of a type.
+    Regtype = 2206, array 2211, length 4, "regtype";
+    /// The number of a schema.
+    Regnamespace = 4089, array 4090, length 4, "regnamespace";
+    /// The number of a role.
+    Regrole = 4096, array 4097, length 4, "regrole";
+    /// 128 bits, as text.
+    Uuid = 2950, array 2951, length 16, "uuid";
+}
+
+/// A type of PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// One value.
+    One(Scalar),
+    /// An array of them.
+    Array(Scalar),
+}
+
+impl Kind {
+    /// The type with this number, if it is supported.
+    pub(crate) fn from_oid(oid: u32) -> Option<Kind> {
+        let all = || Scalar::ALL.iter().copied();
+        let one = all().find(|scalar| scalar.oid() == oid).map(Kind::One);
+        one.or_else(|| all().find(|scalar| scalar.array_oid() == oid).map(Kind::Array))
+    }
+
+    /// Its number.
+    pub(crate) fn oid(self) -> u32 {
+        match self {
+            Kind::One(scalar) => scalar.oid(),
+            Kind::Array(scalar) => scalar.array_oid(),
+        }
+    }
+
+    /// Bytes of a value, or a negative number if that differs.
+    pub(crate) fn length(self) -> i16 {
+        match self {
+            Kind::One(scalar) => scalar.length(),
+            Kind::Array(_) => -1,
+        }
+    }
+
+    /// The Arrow type that a parameter of this type becomes; none for text that nothing is known of.
+    pub(crate) fn arrow(self) -> Option<DataType> {
+        let scalar = match self {
+            Kind::One(Scalar::Unknown) => return None,
+            Kind::One(scalar) => scalar,
+            Kind::Array(scalar) => {
+                let item = Kind::One(scalar).arrow().unwrap_or(DataType::Utf8);
+                return Some(DataType::List(Field::new_list_field(item, true).into()));
+            }
+        };
+        Some(match scalar {
+            Scalar::Bool => DataType::Boolean,
+            Scalar::Bytea => DataType::Binary,
+            Scalar::Int8 => DataType::Int64,
+            Scalar::Int2 => DataType::Int16,
+            Scalar::Int4
+            | Scalar::Oid
+            | Scalar::Regproc
+            | Scalar::Regclass
+            | Scalar::Regtype
+            | Scalar::Regnamespace
+            | Scalar::Regrole => DataType::Int32,
+            Scalar::Float4 => DataType::Float32,
+            Scalar::Float8 => DataType::Float64,
+            Scalar::Date => DataType::Date32,
+            Scalar::Time => DataType::Time64(TimeUnit::Microsecond),
+            Scalar::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Scalar::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+            Scalar::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            // A parameter brings its own number of digits: see `parameter`.
+            Scalar::Numeric => return None,
+            Scalar::Char
+            | Scalar::Name
+            | Scalar::Text
+            | Scalar::Json
+            | Scalar::Unknown
+            | Scalar::Bpchar
+            | Scalar::Varchar
+            | Scalar::Uuid => DataType::Utf8,
+        })
+    }
+
+    /// The type that stands for an Arrow type.
+    pub(crate) fn of(data_type: &DataType) -> Result<Kind, Fault> {
+        let one = |scalar| Ok(Kind::One(scalar));
+        match data_type {
+            DataType::Null => one(Scalar::Text),
+            DataType::Boolean => one(Scalar::Bool),
+            DataType::Int8 | DataType::Int16 | DataType::UInt8 => one(Scalar::Int2),
+            DataType::Int32 | DataType::UInt16 => one(Scalar::Int4),
+            DataType::Int64 | DataType::UInt32 => one(Scalar::Int8),
+            DataType::UInt64 | DataType::Decimal32(..) | DataType::Decimal64(..) => one(Scalar::Numeric),
+            DataType::Decimal128(..) | DataType::Decimal256(..) => one(Scalar::Numeric),
+            DataType::Float16 | DataType::Float32 => one(Scalar::Float4),
+            DataType::Float64 => one(Scalar::Float8),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => one(Scalar::Text),
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+                one(Scalar::Bytea)
+            }
+            DataType::Date32 | DataType::Date64 => one(Scalar::Date),
+            DataType::Time32(_) | DataType::Time64(_) => one(Scalar::Time),
+            DataType::Timestamp(_, None) => one(Scalar::Timestamp),
+            DataType::Timestamp(_, Some(_)) => one(Scalar::Timestamptz),
+            DataType::Interval(_) | DataType::Duration(_) => one(Scalar::Interval),
+            DataType::Dictionary(_, values) => Kind::of(values),
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+                match Kind::of_field(item)? {
+                    Kind::One(scalar) => Ok(Kind::Array(scalar)),
+                    Kind::Array(_) => Err(unsupported(data_type)),
+                }
+            }
+            _ => Err(unsupported(data_type)),
+        }
+    }
+
+    /// The type of a column: what its metadata says, else what stands for its Arrow type.
+    pub(crate) fn of_field(field: &Field) -> Result<Kind, Fault> {
+        if field.metadata().contains_key(CHAR) {
+            return Ok(Kind::One(Scalar::Char));
+        }
+        let alias = field.metadata().get(OID_ALIAS);
+        let alias = alias.and_then(|alias| Scalar::ALL.iter().find(|scalar| scalar.name() == alias));
+        if let Some(scalar) = alias {
+            return Ok(Kind::One(*scalar));
+        }
+        match field.metadata().get(SQL_NAME).map(|name| sized_text(name).0) {
+            Some(scalar) => Ok(Kind::One(scalar)),
+            None => Kind::of(field.data_type()),
+        }
+    }
+}
+
+/// A text type and its length, from its SQL name: `character varying(20)`.
+fn sized_text(name: &str) -> (Scalar, Option<i32>) {
+    let (word, length) = match name.split_once('(') {
+        Some((word, length)) => (word, length.trim_end_matches(')').parse().ok()),
+        None => (name, None),
+    };
+    let scalar = match word {
+        "character varying" => Scalar::Varchar,
+        "character" => Scalar::Bpchar,
+        "json" => Scalar::Json,
+        _ => Scalar::Text,
+    };
+    (scalar, length)
+}
+
+fn unsupported(data_type: &DataType) -> Fault {
+    Fault::new("0A000", format!("values of type {data_type} cannot be sent"))
+        .with_hint("Cast the column to text, or take its parts apart in the query.")
+}
+
+/// A column of a result, as it is described to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Described {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its type.
+    pub(crate) kind: Kind,
+    /// The type's modifier: digits of a numeric; -1 for none.
+    pub(crate) modifier: i32,
+}
+
+impl Described {
+    /// Describes a column.
+    pub(crate) fn of(field: &Field) -> Result<Described, Fault> {
+        let length = field.metadata().get(SQL_NAME).and_then(|name| sized_text(name).1);
+        let modifier = match (field.data_type(), length) {
+            (DataType::Decimal128(precision, scale), _) => {
+                (i32::from(*precision) << 16 | (i32::from(*scale) & 0xffff)) + 4
+            }
+            // PostgreSQL counts the four bytes of a length into it.
+            (_, Some(length)) => length + 4,
+            _ => -1,
+        };
+        Ok(Described { name: field.name().clone(), kind: Kind::of_field(field)?, modifier })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_types() {
+        for scalar in Scalar::ALL {
+            assert_eq!(Kind::from_oid(scalar.oid()), Some(Kind::One(*scalar)));
+            if *scalar != Scalar::Unknown {
+                assert_eq!(Kind::from_oid(scalar.array_oid()), Some(Kind::Array(*scalar)));
+            }
+        }
+        assert_eq!(Kind::from_oid(600), None, "a point");
+    }
+
+    #[test]
+    fn a_numerics_digits_are_in_its_modifier() {
+        let described = Described::of(&Field::new("price", DataType::Decimal128(15, 2), true)).expect("it is sent");
+        // numeric(15,2) has the modifier ((15 << 16) | 2) + 4 in PostgreSQL's catalogs.
+        assert_eq!(described.modifier, 983_046);
+        let metadata = [("sql".to_owned(), "character varying(20)".to_owned())].into();
+        let described = Described::of(&Field::new("name", DataType::Utf8View, true).with_metadata(metadata));
+        let described = described.expect("it is sent");
+        assert_eq!((described.kind, described.modifier), (Kind::One(Scalar::Varchar), 24));
+    }
+}

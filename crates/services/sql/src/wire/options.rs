@@ -1,0 +1,123 @@
+//! How the server listens, and who may log in.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, crypto};
+
+use super::scram::{ScramError, Verifier};
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The address cannot be listened on: change it, or end what listens there.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The options cannot be used: change them.
+    #[error("{0}")]
+    Options(String),
+    /// Certificate or key cannot be used: put another file there.
+    #[error("{}: {problem}", .file.display())]
+    Tls {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The system gives no random bytes.
+    #[error(transparent)]
+    Randomness(#[from] ScramError),
+}
+
+/// TLS of the server. Versions 1.2 and 1.3.
+#[derive(Debug, Clone)]
+pub struct TlsOptions {
+    /// The certificate and what leads to its authority, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// Connections without TLS are refused.
+    pub required: bool,
+}
+
+/// Options of the server.
+#[derive(Debug, Clone)]
+pub struct WireOptions {
+    /// Address to listen on. Default 127.0.0.1:5432; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Who may log in, with the verifiers of their passwords. Default nobody.
+    pub users: BTreeMap<String, Verifier>,
+    /// Users may log in without a password from this machine. Default no.
+    pub trust: bool,
+    /// TLS. Default none.
+    pub tls: Option<TlsOptions>,
+    /// Most connections at a time. Default 100, as PostgreSQL's.
+    pub connections_max: usize,
+    /// Most bytes of a message from a client, and of a row of COPY. Default 64 MiB.
+    pub message_bytes_max: usize,
+    /// Time to log in. Default 60 s, as PostgreSQL's.
+    pub login: Duration,
+    /// Name of the database. Default `terrace`.
+    pub database: String,
+}
+
+impl Default for WireOptions {
+    fn default() -> WireOptions {
+        WireOptions {
+            listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
+            users: BTreeMap::new(),
+            trust: false,
+            tls: None,
+            connections_max: 100,
+            message_bytes_max: 64 << 20,
+            login: Duration::from_secs(60),
+            database: "terrace".into(),
+        }
+    }
+}
+
+impl WireOptions {
+    /// Refuses options under which nobody could log in, or everybody from elsewhere.
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        if self.users.is_empty() {
+            let text = "nobody could log in to SQL: name at least one user";
+            return Err(WireError::Options(text.into()));
+        }
+        if !self.listen.ip().is_loopback() && self.tls.as_ref().is_none_or(|tls| !tls.required) {
+            let text = "SQL that listens beyond this machine needs TLS: set a certificate and a key, and require it";
+            return Err(WireError::Options(text.into()));
+        }
+        Ok(())
+    }
+}
+
+impl TlsOptions {
+    /// Reads the files.
+    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, WireError> {
+        let unusable = |file: &Path, error: &dyn std::fmt::Display| WireError::Tls {
+            file: file.to_owned(),
+            problem: error.to_string(),
+        };
+        let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect)
+            .map_err(|error| unusable(&self.certificate, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unusable(&self.key, &error))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&self.certificate, &error))?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable(&self.certificate, &error))?;
+        Ok(Arc::new(config))
+    }
+}

@@ -1,0 +1,330 @@
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): verifiers of passwords, and the server's side of a login.
+//!
+//! ```text
+//!   client                                    server
+//!   n,,n=,r=NONCE                        ->                            begin
+//!                                        <-   r=NONCE+OURS,s=SALT,i=4096
+//!   c=biws,r=NONCE+OURS,p=PROOF          ->                            finish
+//!                                        <-   v=SIGNATURE
+//! ```
+//!
+//! A verifier is what PostgreSQL stores, `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`, so that verifiers can be
+//! taken over from there, made by `psql`'s `\password`, or by [`Verifier::of`]. Who reads it can neither log in with it
+//! nor learn the password but by guessing.
+//!
+//! Invariants: a user that does not exist is asked the same questions with the same salt each time and fails at the same
+//! step (RFC 5802, section 9, and PostgreSQL's mock authentication); keys are compared in constant time.
+//!
+//! What it deliberately does not do: channel binding (`SCRAM-SHA-256-PLUS`). It is not offered, and a client that insists
+//! on it is refused.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use ring::rand::SecureRandom;
+use ring::{digest, hmac, pbkdf2};
+
+use super::base64;
+
+/// The mechanism's name.
+pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the least RFC 7677 allows.
+pub(crate) const ITERATIONS: u32 = 4096;
+
+/// Bytes of the salt of verifiers made here, as PostgreSQL's (`SCRAM_DEFAULT_SALT_LEN`).
+const SALT_BYTES: usize = 16;
+
+/// Bytes of our part of the nonce, as PostgreSQL's (`SCRAM_RAW_NONCE_LEN`).
+const NONCE_BYTES: usize = 18;
+
+type Key = [u8; digest::SHA256_OUTPUT_LEN];
+
+/// Why a login by SCRAM ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScramError {
+    /// The password is another one, or there is no such user.
+    #[error("the password is wrong")]
+    WrongPassword,
+    /// The client's message is not SCRAM's, or asks for what is not offered.
+    #[error("malformed SCRAM message: {0}")]
+    Malformed(&'static str),
+    /// The text is no verifier.
+    #[error("not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY")]
+    Verifier,
+    /// A password that SASLprep (RFC 4013) does not allow.
+    #[error("the password has characters that passwords may not have")]
+    Password,
+    /// The system gave no randomness.
+    #[error("the system gives no random bytes")]
+    Randomness,
+}
+
+/// What is stored for a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Verifier {
+    iterations: NonZeroU32,
+    salt: Vec<u8>,
+    stored: Key,
+    server: Key,
+}
+
+impl fmt::Debug for Verifier {
+    /// Without the keys: they do not belong in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").field("iterations", &self.iterations).finish_non_exhaustive()
+    }
+}
+
+impl Verifier {
+    /// The verifier of a password, with a new salt.
+    pub fn of(password: &str) -> Result<Verifier, ScramError> {
+        let mut salt = vec![0; SALT_BYTES];
+        random(&mut salt)?;
+        Verifier::with(password, salt, NonZeroU32::new(ITERATIONS).ok_or(ScramError::Verifier)?)
+    }
+
+    fn with(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Result<Verifier, ScramError> {
+        let password = stringprep::saslprep(password).map_err(|_| ScramError::Password)?;
+        let mut salted: Key = [0; 32];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
+        let stored = hash(&mac(&salted, b"Client Key"));
+        Ok(Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") })
+    }
+}
+
+impl fmt::Display for Verifier {
+    /// As PostgreSQL stores it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (salt, stored, server) =
+            (base64::encode(&self.salt), base64::encode(&self.stored), base64::encode(&self.server));
+        write!(f, "{MECHANISM}${}:{salt}${stored}:{server}", self.iterations)
+    }
+}
+
+impl FromStr for Verifier {
+    type Err = ScramError;
+
+    fn from_str(text: &str) -> Result<Verifier, ScramError> {
+        let read = || {
+            let (iterations, rest) = text.strip_prefix(MECHANISM)?.strip_prefix('$')?.split_once(':')?;
+            let (salt, keys) = rest.split_once('$')?;
+            let (stored, server) = keys.split_once(':')?;
+            let key = |text| Key::try_from(base64::decode(text)?).ok();
+            Some(Verifier {
+                iterations: iterations.parse().ok()?,
+                salt: base64::decode(salt).filter(|salt| !salt.is_empty())?,
+                stored: key(stored)?,
+                server: key(server)?,
+            })
+        };
+        read().ok_or(ScramError::Verifier)
+    }
+}
+
+/// A login that waits for the client's proof.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    verifier: Verifier,
+    /// There is such a user: only then may it end well.
+    known: bool,
+    /// `n,,` or `y,,`, which the client's last message must repeat.
+    header: String,
+    nonce: String,
+    /// The two messages so far, which the proof covers.
+    transcript: String,
+}
+
+/// What keeps the answers for users that do not exist the same while the server runs.
+#[derive(Clone)]
+pub(crate) struct Mock(Key);
+
+impl fmt::Debug for Mock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mock")
+    }
+}
+
+impl Mock {
+    /// A new one.
+    pub(crate) fn new() -> Result<Mock, ScramError> {
+        let mut key = [0; 32];
+        random(&mut key)?;
+        Ok(Mock(key))
+    }
+
+    /// What is asked of `user`, who does not exist.
+    fn verifier(&self, user: &str) -> Verifier {
+        let made = mac(&self.0, user.as_bytes());
+        let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
+        Verifier { iterations, salt: made[..SALT_BYTES].to_vec(), stored: made, server: mac(&made, b"server") }
+    }
+}
+
+/// Takes the client's first message; answers ours and what waits for the next. No verifier: there is no such user.
+pub(crate) fn begin(
+    first: &[u8],
+    user: &str,
+    verifier: Option<&Verifier>,
+    mock: &Mock,
+) -> Result<(String, Exchange), ScramError> {
+    let mut ours = [0; NONCE_BYTES];
+    random(&mut ours)?;
+    begin_with(first, user, verifier, mock, &base64::encode(&ours))
+}
+
+fn begin_with(
+    first: &[u8],
+    user: &str,
+    verifier: Option<&Verifier>,
+    mock: &Mock,
+    ours: &str,
+) -> Result<(String, Exchange), ScramError> {
+    let first = std::str::from_utf8(first).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
+    let bare = match first.split_once(",,") {
+        Some(("n" | "y", bare)) => bare,
+        Some((binding, _)) if binding.starts_with("p=") => {
+            return Err(ScramError::Malformed("channel binding is not supported"));
+        }
+        _ => return Err(ScramError::Malformed("its header is neither n,, nor y,,")),
+    };
+    // The user's name is the one of the startup packet, as with PostgreSQL; the one in here is not looked at.
+    let mut fields = bare.split(',');
+    if !fields.next().is_some_and(|field| field.starts_with("n=")) {
+        return Err(ScramError::Malformed("it names no user"));
+    }
+    let theirs = fields
+        .next()
+        .and_then(|field| field.strip_prefix("r="))
+        .filter(|nonce| !nonce.is_empty() && nonce.bytes().all(|byte| byte.is_ascii_graphic()));
+    let theirs = theirs.ok_or(ScramError::Malformed("it has no nonce"))?;
+    let known = verifier.is_some();
+    let verifier = verifier.cloned().unwrap_or_else(|| mock.verifier(user));
+    let nonce = format!("{theirs}{ours}");
+    let answer = format!("r={nonce},s={},i={}", base64::encode(&verifier.salt), verifier.iterations);
+    let transcript = format!("{bare},{answer}");
+    let header = first[..first.len() - bare.len()].to_owned();
+    Ok((answer, Exchange { verifier, known, header, nonce, transcript }))
+}
+
+impl Exchange {
+    /// Takes the client's last message; answers ours, with which the client is in.
+    pub(crate) fn finish(self, last: &[u8]) -> Result<String, ScramError> {
+        let last = std::str::from_utf8(last).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
+        let (without_proof, proof) = last.rsplit_once(",p=").ok_or(ScramError::Malformed("it has no proof"))?;
+        let mut fields = without_proof.split(',');
+        let header = fields.next().and_then(|field| field.strip_prefix("c=")).and_then(base64::decode);
+        if header.as_deref() != Some(self.header.as_bytes()) {
+            return Err(ScramError::Malformed("its header is another one than before"));
+        }
+        if fields.next().and_then(|field| field.strip_prefix("r=")) != Some(&self.nonce) {
+            return Err(ScramError::Malformed("its nonce is not the one of this login"));
+        }
+        let proof = base64::decode(proof).and_then(|proof| Key::try_from(proof).ok());
+        let mut key = proof.ok_or(ScramError::Malformed("its proof is not 32 bytes"))?;
+
+        let signed = format!("{},{without_proof}", self.transcript);
+        let signature = mac(&self.verifier.stored, signed.as_bytes());
+        key.iter_mut().zip(signature).for_each(|(byte, mask)| *byte ^= mask);
+        let right = same(&hash(&key), &self.verifier.stored);
+        if !(right && self.known) {
+            return Err(ScramError::WrongPassword);
+        }
+        Ok(format!("v={}", base64::encode(&mac(&self.verifier.server, signed.as_bytes()))))
+    }
+}
+
+/// Fills `bytes` with randomness of the system.
+pub(super) fn random(bytes: &mut [u8]) -> Result<(), ScramError> {
+    ring::rand::SystemRandom::new().fill(bytes).map_err(|_| ScramError::Randomness)
+}
+
+fn mac(key: &[u8], text: &[u8]) -> Key {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text);
+    let mut all = [0; 32];
+    all.copy_from_slice(tag.as_ref());
+    all
+}
+
+fn hash(bytes: &[u8]) -> Key {
+    let mut all = [0; 32];
+    all.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
+    all
+}
+
+/// Whether two keys are the same, in the same time for all keys.
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 7677, section 3.
+    const SALT: &str = "W22ZaJ0SNY7soEsUEjb6gQ==";
+    const FIRST: &[u8] = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
+    const OURS: &str = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
+    const LAST: &[u8] = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+        p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
+
+    fn pencil() -> Verifier {
+        Verifier::with("pencil", base64::decode(SALT).expect("it is"), NonZeroU32::new(4096).expect("it is"))
+            .expect("it is allowed")
+    }
+
+    fn begin(first: &[u8], verifier: Option<&Verifier>) -> Result<(String, Exchange), ScramError> {
+        begin_with(first, "user", verifier, &Mock([7; 32]), OURS)
+    }
+
+    #[test]
+    fn the_example_of_the_rfc_logs_in() {
+        let (answer, exchange) = begin(FIRST, Some(&pencil())).expect("it is SCRAM");
+        assert_eq!(answer, format!("r=rOprNGfwEbeRWgbNEkqO{OURS},s={SALT},i=4096"));
+        assert_eq!(exchange.finish(LAST).expect("it is right"), "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
+    }
+
+    #[test]
+    fn wrong_passwords_and_unknown_users_fail_alike_at_the_same_step() {
+        let other = Verifier::with("pencils", base64::decode(SALT).expect("it is"), NonZeroU32::MIN).expect("allowed");
+        let (_, exchange) = begin(FIRST, Some(&other)).expect("it is SCRAM");
+        assert_eq!(exchange.finish(LAST), Err(ScramError::WrongPassword));
+        let (answer, exchange) = begin(FIRST, None).expect("asked like any other");
+        assert_eq!(exchange.finish(LAST), Err(ScramError::WrongPassword));
+        assert_eq!(begin(FIRST, None).expect("again").0, answer, "the salt gives nothing away");
+    }
+
+    #[test]
+    fn tampered_messages_are_refused() {
+        let firsts: [&[u8]; 6] = [b"", b"n,,r=x", b"n,,n=,r=", b"p=tls-unique,,n=,r=x", b"x,,n=,r=x", b"\xff,,n=,r=x"];
+        for first in firsts {
+            assert!(matches!(begin(first, Some(&pencil())), Err(ScramError::Malformed(_))), "{first:?}");
+        }
+        let text = std::str::from_utf8(LAST).expect("it is");
+        let lasts = [
+            text.replace("biws", "eSws"),
+            text.replace("%hv", "%hw"),
+            text.replace("VQ=", "V"),
+            "c=biws".to_owned(),
+            String::new(),
+        ];
+        for last in lasts {
+            let (_, exchange) = begin(FIRST, Some(&pencil())).expect("it is SCRAM");
+            assert!(matches!(exchange.finish(last.as_bytes()), Err(ScramError::Malformed(_))), "{last}");
+        }
+    }
+
+    #[test]
+    fn verifiers_are_read_as_postgresql_writes_them() {
+        let verifier = pencil();
+        let text = verifier.to_string();
+        assert!(text.starts_with("SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$"), "{text}");
+        assert_eq!(text.parse(), Ok(verifier));
+        for broken in ["", "secret", "SCRAM-SHA-256$0:AAAA$AAAA:AAAA", &text[..text.len() - 4], &format!("{text}=")] {
+            assert_eq!(broken.parse::<Verifier>(), Err(ScramError::Verifier), "{broken}");
+        }
+        let (one, other) = (Verifier::of("x").expect("allowed"), Verifier::of("x").expect("allowed"));
+        assert_ne!(one, other, "each has its own salt");
+    }
+}

@@ -1,0 +1,204 @@
+//! One connection after its login: messages in, answers out.
+//!
+//! ```text
+//!   Query                      split into statements, each prepared and run, ReadyForQuery     simple
+//!   Parse Bind Describe        prepared statements and portals                                 extended
+//!   Execute Close Flush Sync   after an error: everything up to Sync is left out
+//! ```
+//!
+//! Statements that come together, in one Query or before one Sync, are one transaction if they do not begin one
+//! themselves: as in PostgreSQL, either all of them happened or none. It is begun only if there are several, so that a
+//! single statement commits by itself.
+//!
+//! Invariants: a failed statement leaves no rows half sent; each Query and each Sync is answered by exactly one
+//! ReadyForQuery; a portal does not outlive its transaction.
+
+mod copying;
+mod extended;
+mod rows;
+mod simple;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::Statement;
+use tokio::sync::Notify;
+
+use super::connection::{Broken, Connection};
+use super::fault::Fault;
+use super::login::Entered;
+use super::message::Message;
+use super::registry::Registered;
+use super::reply::{self, Status};
+use super::server::Shared;
+use crate::{Prepared, Session, SessionState};
+use extended::{Portal, Stated};
+
+/// Why a statement, or a message, was not carried out.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The client is told; the connection goes on.
+    Fault(Box<Fault>),
+    /// The connection ends.
+    Broken(Broken),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(Box::new(fault))
+    }
+}
+
+impl From<crate::SqlError> for Stop {
+    fn from(error: crate::SqlError) -> Stop {
+        Fault::from(&error).into()
+    }
+}
+
+impl From<Broken> for Stop {
+    fn from(broken: Broken) -> Stop {
+        Stop::Broken(broken)
+    }
+}
+
+/// A connection that is served.
+pub(super) struct Serving<'a> {
+    connection: &'a mut Connection,
+    shared: &'a Arc<Shared>,
+    session: Session,
+    /// Its place in the registry, which it leaves with this.
+    _registered: Registered,
+    cancelled: Arc<Notify>,
+    statements: HashMap<String, Arc<Stated>>,
+    portals: HashMap<String, Portal>,
+    /// A transaction was begun around statements that came together.
+    implicit: bool,
+    /// An error came; everything is left out up to Sync.
+    skipping: bool,
+}
+
+impl<'a> Serving<'a> {
+    /// Serves who is logged in.
+    pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<Shared>) -> Serving<'a> {
+        let Entered { session, registered } = entered;
+        let cancelled = Arc::clone(&registered.notify);
+        Serving {
+            connection,
+            shared,
+            session,
+            _registered: registered,
+            cancelled,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            implicit: false,
+            skipping: false,
+        }
+    }
+
+    /// Until the client goes, breaks the protocol, or the server stops.
+    pub(super) async fn run(mut self) -> Result<(), Broken> {
+        let mut stop = self.shared.stop.clone();
+        loop {
+            let message = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => {
+                    let fault = Fault::new("57P01", "terminating connection due to administrator command");
+                    return Err(Broken::fatal(fault));
+                }
+                message = self.connection.message() => message?,
+            };
+            match message {
+                Message::Terminate => return Ok(()),
+                Message::Query(sql) => {
+                    self.skipping = false;
+                    let outcome = self.query(&sql).await;
+                    self.end_series(outcome).await?;
+                }
+                Message::Sync => {
+                    self.skipping = false;
+                    self.end_series(Ok(())).await?;
+                }
+                // Leftovers of a COPY that failed: the client may have sent them before it heard of the error.
+                Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
+                _ if self.skipping => {}
+                message => match self.extended(message).await {
+                    Ok(()) => self.connection.flush_if_high().await?,
+                    Err(Stop::Broken(broken)) => return Err(broken),
+                    Err(Stop::Fault(fault)) => {
+                        self.fail(&fault).await;
+                        self.skipping = true;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Ends what came together, commits it if it is our transaction, and says that the next may come.
+    async fn end_series(&mut self, outcome: Result<(), Stop>) -> Result<(), Broken> {
+        let outcome = match outcome {
+            Ok(()) if self.implicit => {
+                self.implicit = false;
+                self.portals.clear();
+                self.control("COMMIT").await
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Stop::Broken(broken)) => return Err(broken),
+            Err(Stop::Fault(fault)) => self.fail(&fault).await,
+        }
+        if self.session.state() == SessionState::Idle {
+            self.portals.clear();
+        }
+        let status = match self.session.state() {
+            SessionState::Idle => Status::Idle,
+            SessionState::InTransaction => Status::InTransaction,
+            SessionState::Failed => Status::Failed,
+        };
+        reply::ready(&mut self.connection.out, status);
+        self.connection.flush().await
+    }
+
+    /// Tells of an error, and takes back what came together with what failed.
+    async fn fail(&mut self, fault: &Fault) {
+        reply::error(&mut self.connection.out, fault, false);
+        if std::mem::take(&mut self.implicit) {
+            self.portals.clear();
+            // What failed is told already; a rollback that fails leaves the session failed, which is told then.
+            let _ = self.control("ROLLBACK").await;
+        }
+    }
+
+    /// Begins our transaction around statements that come together, unless there is one or the statement is about
+    /// transactions itself.
+    async fn begin_series(&mut self, prepared: &Prepared) -> Result<(), Stop> {
+        if about_transactions(prepared) {
+            // A BEGIN among them makes the transaction the client's own, a COMMIT or ROLLBACK ends it.
+            self.implicit = false;
+            return Ok(());
+        }
+        if self.session.state() == SessionState::Idle {
+            self.control("BEGIN").await?;
+            self.implicit = true;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement about transactions.
+    async fn control(&mut self, sql: &str) -> Result<(), Stop> {
+        for prepared in self.session.prepare(sql, &[]).await? {
+            self.session.execute(&prepared, &[]).await?;
+        }
+        Ok(())
+    }
+}
+
+fn about_transactions(prepared: &Prepared) -> bool {
+    matches!(
+        prepared.statement(),
+        Some(
+            Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { savepoint: None, .. }
+        )
+    )
+}

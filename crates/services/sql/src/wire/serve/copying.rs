@@ -1,0 +1,126 @@
+//! COPY in and out, in the middle of a Query or an Execute.
+//!
+//! What comes in is handed to the engine in batches; while the engine takes one, nothing is read from the socket, so that a
+//! fast client waits and memory stays bounded.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{CopySource, Statement};
+use futures::StreamExt;
+
+use super::{Serving, Stop};
+use crate::engine::{CopyIn, CopyOut};
+use crate::wire::copy::{Batch, Reader, Writer};
+use crate::wire::fault::Fault;
+use crate::wire::message::{Format, Message};
+use crate::wire::reply;
+use crate::{Prepared, SqlError};
+
+impl Serving<'_> {
+    /// Takes rows until the client has sent all.
+    pub(super) async fn copy_in(&mut self, mut copy: CopyIn, prepared: &Prepared) -> Result<(), Stop> {
+        let columns = copy.schema.fields().len();
+        let mut reader = Reader::new(&copy.format, columns, self.shared.options.message_bytes_max)?;
+        let mut batch = Batch::new(&copy.schema, &copy.format)?;
+        let table = table_of(prepared);
+        let format = if copy.format.name == "binary" { Format::Binary } else { Format::Text };
+        reply::copying(&mut self.connection.out, true, format, columns);
+        self.connection.flush().await?;
+        loop {
+            let last = match self.copy_message().await? {
+                Message::CopyData(data) => {
+                    reader.push(&data);
+                    false
+                }
+                Message::CopyDone => true,
+                Message::CopyFail(why) => {
+                    return Err(Fault::new("57014", format!("COPY from stdin failed: {why}")).into());
+                }
+                // PostgreSQL leaves these out while it copies.
+                Message::Flush | Message::Sync => continue,
+                _ => {
+                    let message = "unexpected message type during COPY from stdin";
+                    return Err(Fault::protocol(message).into());
+                }
+            };
+            loop {
+                let found = match reader.row(last) {
+                    Ok(Some(fields)) => Some(fields.clone()),
+                    Ok(None) => None,
+                    Err(fault) => {
+                        let line = reader.line();
+                        return Err(fault.with_context(|| format!("COPY {table}, line {line}")).into());
+                    }
+                };
+                let Some(fields) = found else { break };
+                let line = reader.line();
+                batch.push(&fields, || format!("COPY {table}, line {line}"))?;
+                if batch.is_full() {
+                    self.hand_on(&mut copy, &mut batch).await?;
+                }
+            }
+            if last {
+                break;
+            }
+        }
+        self.hand_on(&mut copy, &mut batch).await?;
+        let rows = copy.finish().await?;
+        reply::complete(&mut self.connection.out, &format!("COPY {rows}"));
+        Ok(())
+    }
+
+    async fn hand_on(&mut self, copy: &mut CopyIn, batch: &mut Batch) -> Result<(), Stop> {
+        if let Some(batch) = batch.take()? {
+            copy.push(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The next message while copying, unless somebody cancels or the server stops.
+    async fn copy_message(&mut self) -> Result<Message, Stop> {
+        let cancelled = Arc::clone(&self.cancelled);
+        tokio::select! {
+            message = self.connection.message() => Ok(message?),
+            _ = cancelled.notified() => Err(SqlError::Cancelled.into()),
+        }
+    }
+
+    /// Sends rows.
+    pub(super) async fn copy_out(&mut self, copy: CopyOut) -> Result<(), Stop> {
+        let CopyOut { schema, mut stream, format } = copy;
+        let mut writer = Writer::new(&format, &schema)?;
+        let columns = schema.fields().len();
+        reply::copying(&mut self.connection.out, false, writer.wire_format(), columns);
+        writer.head(&mut self.connection.out)?;
+        let cancelled = Arc::clone(&self.cancelled);
+        let mut rows = 0u64;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = stream.next() => next,
+                _ = cancelled.notified() => Some(Err(SqlError::Cancelled.into())),
+            };
+            let Some(batch) = next else { break };
+            let batch = batch.map_err(SqlError::from)?;
+            for row in 0..batch.num_rows() {
+                writer.row(&batch, row, &mut self.connection.out)?;
+                rows += 1;
+                self.connection.flush_if_high().await?;
+            }
+        }
+        writer.tail(&mut self.connection.out)?;
+        reply::copy_done(&mut self.connection.out);
+        reply::complete(&mut self.connection.out, &format!("COPY {rows}"));
+        Ok(())
+    }
+}
+
+/// The table's name, for errors.
+fn table_of(prepared: &Prepared) -> String {
+    match prepared.statement() {
+        Some(Statement::Copy { source: CopySource::Table { table_name, .. }, .. }) => {
+            table_name.0.last().map(ToString::to_string).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}

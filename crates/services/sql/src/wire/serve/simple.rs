@@ -1,0 +1,105 @@
+//! The simple protocol: a text of statements, run one after the other.
+
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use super::{Serving, Stop};
+use crate::wire::fault::Fault;
+use crate::wire::message::Format;
+use crate::wire::{catalog, reply};
+use crate::{Answer, SqlError};
+
+impl Serving<'_> {
+    /// Answers a Query, but for ReadyForQuery.
+    pub(super) async fn query(&mut self, sql: &str) -> Result<(), Stop> {
+        self.portals.remove("");
+        self.statements.remove("");
+        let parts = split(sql);
+        if parts.len() > 1 {
+            // A fault of syntax anywhere keeps all of them from running.
+            Parser::parse_sql(&PostgreSqlDialect {}, sql)
+                .map_err(|error| Fault::of_statement(&SqlError::statement("42601", error.to_string()), sql))?;
+        }
+        let several = parts.len() > 1;
+        let mut any = false;
+        for part in parts {
+            any |= self.part(part, several).await?;
+        }
+        if !any {
+            reply::empty_query(&mut self.connection.out);
+        }
+        Ok(())
+    }
+
+    /// Runs one of the statements; answers whether there was one.
+    async fn part(&mut self, sql: &str, several: bool) -> Result<bool, Stop> {
+        let rewritten = catalog::rewrite(sql);
+        let prepared = self.session.prepare(&rewritten, &[]).await;
+        let prepared = prepared.map_err(|error| Fault::of_statement(&error, sql))?;
+        let mut any = false;
+        for prepared in prepared.iter().filter(|prepared| !prepared.is_empty()) {
+            any = true;
+            if several {
+                self.begin_series(prepared).await?;
+            }
+            let answer = self.session.execute(prepared, &[]).await;
+            match answer.map_err(|error| Fault::of_statement(&error, sql))? {
+                Answer::Rows { schema, stream, tag } => {
+                    let mut rows = super::rows::Rows::new(&schema, stream, tag, &[])?;
+                    rows.describe(&mut self.connection.out);
+                    self.send(&mut rows, 0).await?;
+                }
+                Answer::Done { tag } => reply::complete(&mut self.connection.out, &tag),
+                Answer::CopyIn(copy) => self.copy_in(copy, prepared).await?,
+                Answer::CopyOut(copy) => self.copy_out(copy).await?,
+            }
+        }
+        Ok(any)
+    }
+}
+
+/// All columns as text.
+pub(super) fn all_text(columns: usize) -> Vec<Format> {
+    vec![Format::Text; columns]
+}
+
+/// The statements of a text, cut at semicolons that stand in no quotes and no comment. A text that cannot be cut is one:
+/// its error comes when it is prepared.
+fn split(sql: &str) -> Vec<&str> {
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return vec![sql] };
+    // Locations count lines and letters; one pass over the text turns them into bytes.
+    let mut ends =
+        tokens.iter().filter(|token| token.token == Token::SemiColon).map(|token| token.span.start).peekable();
+    let (mut line, mut column, mut start) = (1, 1, 0);
+    let mut parts = Vec::new();
+    for (at, letter) in sql.char_indices() {
+        if ends.peek().is_some_and(|end| (end.line, end.column) == (line, column)) {
+            ends.next();
+            parts.push(&sql[start..at]);
+            start = at + letter.len_utf8();
+        }
+        if letter == '\n' {
+            (line, column) = (line + 1, 1);
+        } else {
+            column += 1;
+        }
+    }
+    parts.push(&sql[start..]);
+    parts.retain(|part| !part.trim().is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn statements_are_cut_where_a_semicolon_ends_them() {
+        assert_eq!(split("select 1; select ';' ; "), ["select 1", " select ';' "]);
+        assert_eq!(split("a;\n-- not; here\nb; /* ; */ c"), ["a", "\n-- not; here\nb", " /* ; */ c"]);
+        assert_eq!(split("select '\u{e4};\u{f6}';select $$;$$"), ["select '\u{e4};\u{f6}'", "select $$;$$"]);
+        assert_eq!(split("select 'open; x"), ["select 'open; x"]);
+        assert!(split(" ;; ").is_empty());
+    }
+}

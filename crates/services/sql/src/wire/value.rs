@@ -1,0 +1,16 @@
+//! Values between PostgreSQL's layouts and Arrow's arrays.
+//!
+//! ```text
+//!   out   array, row  --write-->  text or binary             rows of results, COPY TO
+//!   in    text or binary  --build::Column-->  array          parameters, COPY FROM
+//! ```
+
+pub(crate) mod build;
+pub(crate) mod calendar;
+mod float;
+mod list;
+pub(crate) mod numeric;
+mod write;
+
+pub(crate) use build::Column;
+pub(crate) use write::write;

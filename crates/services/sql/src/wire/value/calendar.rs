@@ -1,0 +1,410 @@
+//! Days, times and spans as text, the way PostgreSQL writes and reads them with DateStyle ISO, and without tables: the
+//! calendar is the Gregorian one, forth and back for ever.
+
+use std::fmt::Write;
+
+use bytes::BytesMut;
+
+/// Microseconds of a day.
+pub(crate) const DAY_US: i64 = 86_400_000_000;
+
+/// Days from 1970-01-01, Arrow's first, to 2000-01-01, PostgreSQL's.
+pub(crate) const EPOCH_DAYS: i32 = 10_957;
+
+/// The day with this number, 0 being 1970-01-01, as year (0 is 1 BC), month and day.
+pub(crate) fn civil(days: i64) -> (i64, u32, u32) {
+    // Years begin in March here, so that the leap day is the last of a year; 400 years are 146,097 days.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = (of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// The number of a day; none if there is no such day.
+pub(crate) fn days(year: i64, month: u32, day: u32) -> Option<i64> {
+    if !(1..=12).contains(&month) || day == 0 || year.abs() > 6_000_000 {
+        return None;
+    }
+    let shifted_year = year - i64::from(month <= 2);
+    let era = shifted_year.div_euclid(400);
+    let year_of_era = shifted_year.rem_euclid(400);
+    let month_from_march = i64::from((month + 9) % 12);
+    let of_year = (153 * month_from_march + 2) / 5 + i64::from(day) - 1;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+    let number = era * 146_097 + of_era - 719_468;
+    (civil(number) == (year, month, day)).then_some(number)
+}
+
+/// Writes a day.
+pub(crate) fn write_date(out: &mut BytesMut, number: i64) {
+    let (year, month, day) = civil(number);
+    let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    // Writing to memory cannot fail.
+    let _ = write!(out, "{shown:04}-{month:02}-{day:02}{era}");
+}
+
+/// Writes a time of day, in microseconds.
+pub(crate) fn write_time(out: &mut BytesMut, us: i64) {
+    let (seconds, fraction) = (us / 1_000_000, us % 1_000_000);
+    let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    write_fraction(out, fraction);
+}
+
+/// Microseconds behind a point, without zeros at the end.
+fn write_fraction(out: &mut BytesMut, us: i64) {
+    if us != 0 {
+        let digits = format!(".{us:06}");
+        let _ = write!(out, "{}", digits.trim_end_matches('0'));
+    }
+}
+
+/// Writes a moment, in microseconds since 1970; with the zone `+00` if it has one: moments are told in UTC.
+pub(crate) fn write_timestamp(out: &mut BytesMut, us: i64, zoned: bool) {
+    let (number, time) = (us.div_euclid(DAY_US), us.rem_euclid(DAY_US));
+    let (year, month, day) = civil(number);
+    let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    let _ = write!(out, "{shown:04}-{month:02}-{day:02} ");
+    write_time(out, time);
+    out.extend_from_slice(if zoned { b"+00" } else { b"" });
+    out.extend_from_slice(era.as_bytes());
+}
+
+/// Writes a span the way IntervalStyle `postgres` does.
+pub(crate) fn write_interval(out: &mut BytesMut, months: i32, days: i32, us: i64) {
+    let start = out.len();
+    // A part after a negative one tells its sign.
+    let mut negative_before = false;
+    let mut part = |out: &mut BytesMut, count: i64, name: &str| {
+        if count != 0 {
+            let blank = if out.len() > start { " " } else { "" };
+            let plus = if negative_before && count > 0 { "+" } else { "" };
+            let plural = if count == 1 { "" } else { "s" };
+            let _ = write!(out, "{blank}{plus}{count} {name}{plural}");
+            negative_before = count < 0;
+        }
+    };
+    part(out, i64::from(months / 12), "year");
+    part(out, i64::from(months % 12), "mon");
+    part(out, i64::from(days), "day");
+    if us != 0 || out.len() == start {
+        let sign = if us < 0 {
+            "-"
+        } else if negative_before {
+            "+"
+        } else {
+            ""
+        };
+        let blank = if out.len() > start { " " } else { "" };
+        let us = us.unsigned_abs();
+        let (seconds, fraction) = (us / 1_000_000, us % 1_000_000);
+        let _ = write!(out, "{blank}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        write_fraction(out, fraction as i64);
+    }
+}
+
+/// A scanner over a text.
+struct Scan<'a>(&'a [u8]);
+
+impl Scan<'_> {
+    /// At least `least` and at most `most` digits.
+    fn digits(&mut self, least: usize, most: usize) -> Option<i64> {
+        let count = self.0.iter().take(most).take_while(|byte| byte.is_ascii_digit()).count();
+        if count < least {
+            return None;
+        }
+        let (digits, rest) = self.0.split_at(count);
+        self.0 = rest;
+        Some(digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+    }
+
+    fn takes(&mut self, wanted: impl Fn(u8) -> bool) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        wanted(*first).then(|| {
+            self.0 = rest;
+            *first
+        })
+    }
+
+    fn blanks(&mut self) -> usize {
+        let count = self.0.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.0 = &self.0[count..];
+        count
+    }
+
+    /// `YYYY-MM-DD` without an era.
+    fn date(&mut self) -> Option<(i64, u32, u32)> {
+        let year = self.digits(4, 7)?;
+        self.takes(|byte| byte == b'-')?;
+        let month = self.digits(1, 2)? as u32;
+        self.takes(|byte| byte == b'-')?;
+        Some((year, month, self.digits(1, 2)? as u32))
+    }
+
+    /// `HH:MM[:SS[.ffffff]]` in microseconds; digits beyond are rounded.
+    fn time(&mut self) -> Option<i64> {
+        let hour = self.digits(1, 2)?;
+        self.takes(|byte| byte == b':')?;
+        let minute = self.digits(2, 2)?;
+        let (mut second, mut us) = (0, 0);
+        if self.takes(|byte| byte == b':').is_some() {
+            second = self.digits(2, 2)?;
+            if self.takes(|byte| byte == b'.' || byte == b',').is_some() {
+                us = self.fraction();
+            }
+        }
+        let whole = hour * 3600 + minute * 60 + second;
+        (minute < 60 && second <= 60 && whole * 1_000_000 + us <= DAY_US).then_some(whole * 1_000_000 + us)
+    }
+
+    fn fraction(&mut self) -> i64 {
+        let (mut us, mut unit) = (0, 100_000);
+        while let Some(digit) = self.takes(|byte| byte.is_ascii_digit()) {
+            us += i64::from(digit - b'0') * unit;
+            if unit == 0 && digit >= b'5' {
+                us += 1;
+                while self.takes(|byte| byte.is_ascii_digit()).is_some() {}
+                break;
+            }
+            if unit == 0 {
+                while self.takes(|byte| byte.is_ascii_digit()).is_some() {}
+                break;
+            }
+            unit /= 10;
+        }
+        us
+    }
+
+    /// A zone as seconds east of Greenwich: `Z`, `UTC`, `+HH[[:]MM[[:]SS]]`; none at all is an error to the caller.
+    fn zone(&mut self) -> Option<i64> {
+        for name in [&b"utc"[..], b"gmt", b"z"] {
+            if self.0.len() >= name.len() && self.0[..name.len()].eq_ignore_ascii_case(name) {
+                self.0 = &self.0[name.len()..];
+                return Some(0);
+            }
+        }
+        let sign = if self.takes(|byte| byte == b'+' || byte == b'-')? == b'-' { -1 } else { 1 };
+        let mut seconds = self.digits(1, 2)? * 3600;
+        for unit in [60, 1] {
+            let colon = self.takes(|byte| byte == b':').is_some();
+            match self.digits(2, 2) {
+                Some(count) if count < 60 => seconds += count * unit,
+                None if !colon => break,
+                _ => return None,
+            }
+        }
+        (seconds <= 16 * 3600).then_some(sign * seconds)
+    }
+
+    /// ` BC`, ` AD` or nothing: the year that is meant.
+    fn era(&mut self, year: i64) -> Option<i64> {
+        self.blanks();
+        match self.0 {
+            [a, b, rest @ ..] if [*a, *b].eq_ignore_ascii_case(b"bc") => {
+                self.0 = rest;
+                (year > 0).then_some(1 - year)
+            }
+            [a, b, rest @ ..] if [*a, *b].eq_ignore_ascii_case(b"ad") => {
+                self.0 = rest;
+                Some(year)
+            }
+            _ => (year > 0).then_some(year),
+        }
+    }
+}
+
+/// Reads a day; what follows it of a time or a zone is checked and left out, as PostgreSQL does.
+pub(crate) fn parse_date(text: &str) -> Option<i32> {
+    let (us, _) = parse_moment(text)?;
+    i32::try_from(us.div_euclid(DAY_US)).ok()
+}
+
+/// Reads a time of day.
+pub(crate) fn parse_time(text: &str) -> Option<i64> {
+    let mut scan = Scan(text.trim().as_bytes());
+    let us = scan.time()?;
+    scan.0.is_empty().then_some(us)
+}
+
+/// Reads a moment without a zone; a zone is checked and left out.
+pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
+    Some(parse_moment(text)?.0)
+}
+
+/// Reads a moment; without a zone it is UTC.
+pub(crate) fn parse_timestamptz(text: &str) -> Option<i64> {
+    let (us, zone) = parse_moment(text)?;
+    us.checked_sub(zone.unwrap_or(0) * 1_000_000)
+}
+
+fn parse_moment(text: &str) -> Option<(i64, Option<i64>)> {
+    let mut scan = Scan(text.trim().as_bytes());
+    let (year, month, day) = scan.date()?;
+    let (mut time, mut zone) = (0, None);
+    let separated = scan.takes(|byte| byte == b'T' || byte == b't').is_some() || scan.blanks() > 0;
+    if separated && scan.0.first().is_some_and(u8::is_ascii_digit) {
+        time = scan.time()?;
+        scan.blanks();
+    }
+    if scan.0.first().is_some_and(|byte| b"+-ZzUuGg".contains(byte)) {
+        zone = Some(scan.zone()?);
+    }
+    let year = scan.era(year)?;
+    scan.blanks();
+    if !scan.0.is_empty() {
+        return None;
+    }
+    let us = days(year, month, day)?.checked_mul(DAY_US)?.checked_add(time)?;
+    Some((us, zone))
+}
+
+/// Reads a span: numbers with units, a time, `ago`. Months, days, microseconds.
+pub(crate) fn parse_interval(text: &str) -> Option<(i32, i32, i64)> {
+    let (mut months, mut days, mut us) = (0i64, 0i64, 0i64);
+    let lower = text.trim().to_ascii_lowercase();
+    let mut words = lower.split_ascii_whitespace().peekable();
+    words.peek()?;
+    while let Some(word) = words.next() {
+        if word == "ago" {
+            if words.peek().is_some() {
+                return None;
+            }
+            (months, days, us) = (-months, -days, -us);
+            break;
+        }
+        if word.contains(':') {
+            let (sign, rest) = match word.strip_prefix('-') {
+                Some(rest) => (-1, rest),
+                None => (1, word.strip_prefix('+').unwrap_or(word)),
+            };
+            us = us.checked_add(sign * parse_hours(rest)?)?;
+            continue;
+        }
+        let letters = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
+        let (number, unit) = word.split_at(letters);
+        let unit = if unit.is_empty() { words.next().unwrap_or("s") } else { unit };
+        add_unit(number, unit, &mut months, &mut days, &mut us)?;
+    }
+    Some((i32::try_from(months).ok()?, i32::try_from(days).ok()?, us))
+}
+
+/// Hours, which may be more than a day's, minutes and seconds.
+fn parse_hours(text: &str) -> Option<i64> {
+    let mut scan = Scan(text.as_bytes());
+    let hours = scan.digits(1, 9)?;
+    scan.takes(|byte| byte == b':')?;
+    let minutes = scan.digits(2, 2)?;
+    let (mut seconds, mut us) = (0, 0);
+    if scan.takes(|byte| byte == b':').is_some() {
+        seconds = scan.digits(2, 2)?;
+        if scan.takes(|byte| byte == b'.').is_some() {
+            us = scan.fraction();
+        }
+    }
+    (scan.0.is_empty() && minutes < 60 && seconds < 60)
+        .then_some((hours * 3600 + minutes * 60 + seconds) * 1_000_000 + us)
+}
+
+fn add_unit(number: &str, unit: &str, months: &mut i64, days: &mut i64, us: &mut i64) -> Option<()> {
+    let unit = if unit.len() > 2 { unit.strip_suffix('s').unwrap_or(unit) } else { unit };
+    let of_months = |count: i64| number.parse::<i64>().ok()?.checked_mul(count);
+    // Parts of a second keep their digits; parts of other units are refused rather than spread over smaller ones.
+    let of_us = |each: i64| -> Option<i64> {
+        if let Ok(count) = number.parse::<i64>() {
+            return count.checked_mul(each);
+        }
+        let (whole, part) = number.split_once('.')?;
+        let negative = whole.starts_with('-');
+        let mut scan = Scan(part.as_bytes());
+        let fraction = scan.fraction();
+        if !scan.0.is_empty() || each != 1_000_000 {
+            return None;
+        }
+        let whole = if whole.is_empty() || whole == "-" { 0 } else { whole.parse::<i64>().ok()? };
+        whole.checked_mul(each)?.checked_add(if negative { -fraction } else { fraction })
+    };
+    match unit {
+        "year" | "yr" | "y" => *months = months.checked_add(of_months(12)?)?,
+        "month" | "mon" => *months = months.checked_add(of_months(1)?)?,
+        "week" | "w" => *days = days.checked_add(of_months(7)?)?,
+        "day" | "d" => *days = days.checked_add(of_months(1)?)?,
+        "hour" | "hr" | "h" => *us = us.checked_add(of_us(3_600_000_000)?)?,
+        "minute" | "min" | "m" => *us = us.checked_add(of_us(60_000_000)?)?,
+        "second" | "sec" | "s" => *us = us.checked_add(of_us(1_000_000)?)?,
+        "millisecond" | "msec" | "ms" => *us = us.checked_add(of_us(1000)?)?,
+        "microsecond" | "usec" | "us" => *us = us.checked_add(of_us(1)?)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        String::from_utf8(out.to_vec()).expect("it is text")
+    }
+
+    #[test]
+    fn every_day_of_two_thousand_years_leads_back_to_itself() {
+        let mut before = civil(-720_000);
+        for number in -719_999..20_000 {
+            let (year, month, day) = civil(number);
+            assert!((year, month, day) > before, "days follow each other");
+            assert_eq!(days(year, month, day), Some(number));
+            before = (year, month, day);
+        }
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(i64::from(EPOCH_DAYS)), (2000, 1, 1));
+        assert_eq!(days(2023, 2, 29), None);
+        assert_eq!(days(1900, 2, 29), None);
+        assert_eq!(days(2000, 2, 29), Some(11_016));
+    }
+
+    #[test]
+    fn moments_read_as_they_are_written() {
+        for text in
+            ["2024-02-29 23:59:59.999999", "0001-01-01 00:00:00", "0044-03-15 12:00:00 BC", "1969-12-31 23:00:00.5"]
+        {
+            let us = parse_timestamp(text).expect(text);
+            assert_eq!(written(|out| write_timestamp(out, us, false)), text);
+        }
+        assert_eq!(parse_timestamptz("2024-01-01T00:00:00Z"), parse_timestamptz("2024-01-01 02:30+02:30"));
+        assert_eq!(parse_timestamptz("2024-01-01 00:00:00-0130"), parse_timestamptz("2024-01-01 01:30 UTC"));
+        assert_eq!(parse_timestamp("2024-01-01 00:00+05"), parse_timestamp("2024-01-01"), "the zone is left out");
+        assert_eq!(parse_date("2024-01-31"), Some(19_753));
+        for broken in
+            ["", "2024", "2024-13-01", "2024-02-30", "2024-01-01 25:00", "2024-01-01 x", "24-01-01", "0000-01-01"]
+        {
+            assert_eq!(parse_timestamp(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn spans_are_written_as_postgresql_does() {
+        // Outputs of PostgreSQL 15 with IntervalStyle postgres.
+        let examples = [
+            ((0, 0, 0), "00:00:00"),
+            ((14, 3, 14_706_000_000), "1 year 2 mons 3 days 04:05:06"),
+            ((-1, 0, 0), "-1 mons"),
+            ((0, -1, 7_200_000_000), "-1 days +02:00:00"),
+            ((12, -1, -1_500_000), "1 year -1 days -00:00:01.5"),
+        ];
+        for ((months, days, us), text) in examples {
+            assert_eq!(written(|out| write_interval(out, months, days, us)), text);
+            assert_eq!(parse_interval(text), Some((months, days, us)), "{text}");
+        }
+        assert_eq!(parse_interval("1.5 seconds ago"), Some((0, 0, -1_500_000)));
+        assert_eq!(parse_interval("2h 30 min"), Some((0, 0, 9_000_000_000)));
+        for broken in ["", "1 fortnight", "x", "1.5 days", "ago 1 day"] {
+            assert_eq!(parse_interval(broken), None, "{broken}");
+        }
+    }
+}
