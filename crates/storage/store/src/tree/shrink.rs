@@ -12,7 +12,8 @@
 //! more, the other side is tried; where neither takes it, the leaf stays, empty, and takes over a neighbour's range when that
 //! becomes empty. So a queue whose front is deleted keeps one empty leaf, and merging never has to cut anything.
 //!
-//! Order: N' is built under its latch, A is put in place, L is made no leaf, both latches are given back, pages are freed.
+//! Order: N is latched, N' is built aside, A is put in place, N' replaces N, L is made no leaf, both latches are given back,
+//! pages are freed. A reader who comes to N or L in between waits for the latch.
 
 use super::edit;
 use super::inner::{Inner, Toward};
@@ -24,34 +25,54 @@ use crate::StoreError;
 use crate::page::PageId;
 use crate::pages::Pages;
 
-impl<P: Pages> Writer<'_, P> {
-    /// Takes out a leaf that became empty, if a neighbour can take over its range of keys.
+impl<'p, P: Pages> Writer<'p, P> {
+    /// Takes out a leaf that became empty, if a neighbour can take over its range of keys. That there is no room for it is
+    /// no error: the leaf stays, empty, and the tree is right.
     pub(super) fn unlink(
         &mut self,
         page: PageId,
-        mut bytes: P::Write<'_>,
+        bytes: P::Write<'p>,
+        path: &[(PageId, usize)],
+        lsn: u64,
+    ) -> Result<(), StoreError> {
+        match self.try_unlink(page, bytes, path, lsn) {
+            Err(StoreError::Full(_)) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn try_unlink(
+        &mut self,
+        page: PageId,
+        mut bytes: P::Write<'p>,
         path: &[(PageId, usize)],
         lsn: u64,
     ) -> Result<(), StoreError> {
         let Some((depth, mut node)) = self.branching(path)? else { return Ok(()) };
         let (above, child) = path[depth];
-        let (low, high) = {
-            let leaf = Leaf::of(&bytes, self.tree.id).ok_or_else(|| self.tree.corrupt(page, "is no leaf of it"))?;
-            (leaf.low.to_vec(), leaf.high.to_vec())
+        let leaf = Leaf::of(&bytes, self.tree.id).ok_or_else(|| self.tree.corrupt(page, "is no leaf of it"))?;
+        let left = match child.checked_sub(1) {
+            Some(left) => self.neighbour((page, leaf), node.children[left], node.level, Side::Left)?,
+            None => None,
         };
-        let left = child > 0 && self.widen(node.children[child - 1], node.level, Side::Left { high: &high }, lsn)?;
-        let right = !left
-            && child + 1 < node.children.len()
-            && self.widen(node.children[child + 1], node.level, Side::Right { low: &low }, lsn)?;
-        if !left && !right {
-            return Ok(());
-        }
-        // The border to whom took over is no more.
-        node.remove(child, if left { child - 1 } else { child });
+        // The border to whoever takes over is no more.
+        let (mut neighbour, border) = match (left, node.children.get(child + 1)) {
+            (Some(left), _) => (left, child - 1),
+            (None, None) => return Ok(()),
+            (None, Some(right)) => match self.neighbour((page, leaf), *right, node.level, Side::Right)? {
+                Some(right) => (right, child),
+                None => return Ok(()),
+            },
+        };
+        node.remove(child, border);
         let mut image = vec![0; self.pages.page_bytes()];
         let written = node.write(0..node.count(), &mut image, self.tree.id, lsn);
         written.ok_or_else(|| self.tree.corrupt(above, "has separators in no order"))?;
         self.replace(above, &image)?;
+        // Nothing can fail from here on: that the cells fit was seen before.
+        neighbour.bytes.copy_from_slice(&neighbour.built);
+        edit::set_lsn(&mut neighbour.bytes, lsn);
+        drop(neighbour);
         edit::invalidate(&mut bytes);
         drop(bytes);
         self.pages.free(page);
@@ -71,11 +92,18 @@ impl<P: Pages> Writer<'_, P> {
         Ok(None)
     }
 
-    /// Gives the nearest leaf below a neighbouring child the range of the empty leaf; false where its cells would not fit.
-    fn widen(&self, child: PageId, level: u8, side: Side<'_>, lsn: u64) -> Result<bool, StoreError> {
+    /// Latches the nearest leaf below a neighbouring child and builds it with the range of the empty leaf, beside it; none
+    /// where its cells would not fit.
+    fn neighbour(
+        &self,
+        (empty, leaf): (PageId, Leaf<'_>),
+        child: PageId,
+        level: u8,
+        side: Side,
+    ) -> Result<Option<Neighbour<P::Write<'p>>>, StoreError> {
         let toward = match side {
-            Side::Left { .. } => Toward::Last,
-            Side::Right { .. } => Toward::At(&[]),
+            Side::Left => Toward::Last,
+            Side::Right => Toward::At(&[]),
         };
         let page = match level {
             1 => child,
@@ -83,20 +111,25 @@ impl<P: Pages> Writer<'_, P> {
                 fault.error.unwrap_or_else(|| self.tree.corrupt(fault.page, "does not fit where it hangs"))
             })?,
         };
-        let mut bytes = self.pages.write(page)?;
-        let damaged = || self.tree.corrupt(page, "its cells make no sense");
-        let copy = bytes.to_vec();
-        let leaf = Leaf::of(&copy, self.tree.id).ok_or_else(damaged)?;
-        let (low, high) = match side {
-            Side::Left { high } => (leaf.low, high),
-            Side::Right { low } => (low, leaf.high),
-        };
-        if !edit::fits_between(leaf, low, high).ok_or_else(damaged)? {
-            return Ok(false);
+        // In a damaged tree it may be the leaf that is latched already.
+        if page == empty {
+            return Err(self.tree.corrupt(page, "hangs in two places"));
         }
-        let items = (0..leaf.count()).map(|index| leaf.item(index));
-        edit::build(&mut bytes, self.tree.id, lsn, (low, high), items).ok_or_else(damaged)?;
-        Ok(true)
+        let bytes = self.pages.write(page)?;
+        let damaged = || self.tree.corrupt(page, "does not join its neighbour");
+        let old = Leaf::of(&bytes, self.tree.id).ok_or_else(damaged)?;
+        let (low, high, joins) = match side {
+            Side::Left => (old.low, leaf.high, old.high == leaf.low),
+            Side::Right => (leaf.low, old.high, old.low == leaf.high),
+        };
+        joins.then_some(()).ok_or_else(damaged)?;
+        if !edit::fits_between(old, low, high).ok_or_else(damaged)? {
+            return Ok(None);
+        }
+        let mut built = vec![0; bytes.len()];
+        let items = (0..old.count()).map(|index| old.item(index));
+        edit::build(&mut built, self.tree.id, old.lsn, (low, high), items).ok_or_else(damaged)?;
+        Ok(Some(Neighbour { bytes, built }))
     }
 
     /// While the root has one child and that is an inner node, the root takes its place.
@@ -116,11 +149,17 @@ impl<P: Pages> Writer<'_, P> {
     }
 }
 
-/// On which side of the empty leaf the neighbour stands, and which fence it gets.
+/// On which side of the empty leaf the neighbour stands.
 #[derive(Clone, Copy)]
-enum Side<'a> {
-    Left { high: &'a [u8] },
-    Right { low: &'a [u8] },
+enum Side {
+    Left,
+    Right,
+}
+
+/// A latched leaf and what it will be.
+struct Neighbour<W> {
+    bytes: W,
+    built: Vec<u8>,
 }
 
 impl Tree {

@@ -7,8 +7,8 @@
 //! Each change hands the old cell to `keep` under the leaf's latch before anything is replaced: whoever keeps old versions
 //! has them in place before a reader can see the new one.
 //!
-//! Errors of `Refused` and `Full` leave the tree as it was. After another error pages on the way may have been changed in
-//! part; readers are still right, but the tree must not be changed any more before it was reopened.
+//! Errors of `Refused` and `Full` leave the tree as it was. After another error the change may be there in part: the tree
+//! must not be changed any more before it was reopened, and the store has to freeze.
 
 use super::inner::Toward;
 use super::leaf::Leaf;
@@ -104,7 +104,7 @@ impl<'p, P: Pages> Writer<'p, P> {
     /// Extents of the old cell are not freed: that is up to whoever kept it.
     ///
     /// Errors: [`StoreError::Refused`] for a key or value too long, [`StoreError::Full`]: nothing was changed.
-    /// [`StoreError::Corrupt`], [`StoreError::Device`]: the tree must not be changed any more.
+    /// All others: the tree must not be changed any more.
     pub fn change(
         &mut self,
         key: &[u8],
@@ -169,7 +169,11 @@ impl<'p, P: Pages> Writer<'p, P> {
             return Ok(());
         }
         let path = std::mem::take(&mut self.finger.path);
-        let done = self.rebuild(page, bytes, &path, Change { at, key, value, lsn });
+        let done = match self.rebuild(page, bytes, &path, Change { at, key, value, lsn }) {
+            // No room when a part of the change was already in place.
+            Err(StoreError::Full(cause)) if self.begun => Err(StoreError::Frozen { cause }),
+            done => done,
+        };
         self.finger.path = path;
         // Whatever happened, the fences may be others now.
         self.finger.leaf = None;

@@ -56,6 +56,22 @@ fn walk(tree: Tree, pages: &MemoryPages, direction: Direction, leaves: usize) ->
     panic!("a walk sees no leaf twice");
 }
 
+/// Deletes one key after the other until nothing is left or something is refused.
+fn empty(tree: Tree, pages: &MemoryPages) -> Result<(), StoreError> {
+    let mut writer = tree.writer(pages);
+    for at in 0..3000u32 {
+        for prefix in [vec![b'k'; 300], Vec::new()] {
+            let key = [prefix, at.to_be_bytes().to_vec()].concat();
+            let end = [key.clone(), vec![0xff]].concat();
+            let block = tree.leaf_block(pages, &key, &end, Direction::Forward)?;
+            for at in 0..block.len() {
+                writer.delete(block.key(at), Lsn(9))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn use_it(rng: &mut fastrand::Rng, tree: Tree, pages: &MemoryPages, leaves: usize) -> usize {
     let mut refused = 0;
     let mut note = |result: Result<(), StoreError>| refused += usize::from(result.is_err());
@@ -71,6 +87,7 @@ fn use_it(rng: &mut fastrand::Rng, tree: Tree, pages: &MemoryPages, leaves: usiz
         note(writer.put(&key, &vec![1; rng.usize(..900)], Lsn(9)).map(drop));
         note(writer.delete(&key, Lsn(9)).map(drop));
     }
+    note(empty(tree, pages));
     refused
 }
 
@@ -79,7 +96,7 @@ fn rounds(seed: u64, rounds: usize, page_bytes: usize) {
     let mut refused = 0;
     for _ in 0..rounds {
         let (pages, tree, visited) = grown(&mut rng, page_bytes);
-        for _ in 0..3 {
+        {
             let inners: Vec<_> = visited.iter().filter(|one| matches!(one, Visited::Inner(_))).collect();
             let any = if rng.bool() { rng.choice(&inners).copied() } else { rng.choice(&visited) };
             if let Some(Visited::Inner(page) | Visited::Leaf(page)) = any {

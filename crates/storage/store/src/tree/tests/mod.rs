@@ -2,6 +2,7 @@
 
 mod cached;
 mod damage;
+mod faults;
 mod golden;
 mod model;
 mod readers;
