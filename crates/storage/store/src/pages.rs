@@ -13,7 +13,7 @@
 //!    never waits for a latch: it tries, and takes another page.
 //! 3. A reader can come with the id of a page that was freed, or reused as another kind or for another tree, since it saw the
 //!    id. It gets some page or an error, never undefined bytes; the tree looks at kind, tree and fences and starts again.
-//!    In particular `read` of what is an inner node now, and `inner` of what is a leaf, answer [`StoreError::Corrupt`].
+//!    In particular `read` of what is an inner page now, and `inner` of what is a leaf, answer [`StoreError::Corrupt`].
 //! 4. What one write latch changed is seen as a whole by every `read` that begins after the latch was given back.
 
 pub mod memory;
@@ -41,7 +41,7 @@ pub trait Pages: Send + Sync {
     fn page_bytes(&self) -> usize;
 
     /// Latches a leaf (or another page with bytes) for reading; faults it in and checks its checksum. Errors:
-    /// [`StoreError::Corrupt`] also for a page that is an inner node, [`StoreError::Device`].
+    /// [`StoreError::Corrupt`] also for a page that is an inner page, [`StoreError::Device`].
     fn read(&self, page: PageId) -> Result<Self::Read<'_>, StoreError>;
 
     /// Latches a leaf for changing. The writer only. Errors as [`read`](Pages::read), [`StoreError::Full`].
@@ -50,18 +50,18 @@ pub trait Pages: Send + Sync {
     /// A new page of zeros, latched. The writer only. Errors: [`StoreError::Full`].
     fn create_leaf(&self) -> Result<(PageId, Self::Write<'_>), StoreError>;
 
-    /// A new inner node with this image of [`page_bytes`](Pages::page_bytes) bytes. The writer only. Errors: [`StoreError::Full`].
+    /// A new inner page with this image of [`page_bytes`](Pages::page_bytes) bytes. The writer only. Errors: [`StoreError::Full`].
     fn create_inner(&self, image: &[u8]) -> Result<PageId, StoreError>;
 
-    /// Reads an inner node without a latch: `probe` gets its bytes as little-endian words, [`page_bytes`](Pages::page_bytes)
+    /// Reads an inner page without a latch: `probe` gets its bytes as little-endian words, [`page_bytes`](Pages::page_bytes)
     /// / 8 of them. They may be torn by the writer meanwhile, so `probe` must answer something for any words; it is called
-    /// again until no write came in between. Errors: [`StoreError::Corrupt`] also for a page that is no inner node.
+    /// again until no write came in between. Errors: [`StoreError::Corrupt`] also for a page that is no inner page.
     fn inner<R>(&self, page: PageId, probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError>;
 
-    /// Puts a whole new image in an inner node's place. The writer only. Errors as [`write`](Pages::write).
+    /// Puts a whole new image in an inner page's place. The writer only. Errors as [`write`](Pages::write).
     fn replace_inner(&self, page: PageId, image: &[u8]) -> Result<(), StoreError>;
 
-    /// Gives a leaf or inner node up. The writer only, and without a latch on it.
+    /// Gives a leaf or inner page up. The writer only, and without a latch on it.
     fn free(&self, page: PageId);
 
     /// Stores 1 to [`EXTENT_BYTES_MAX`](crate::page::EXTENT_BYTES_MAX) bytes in pages of their own. Any thread. Errors:

@@ -1,6 +1,6 @@
 //! [`MemoryPages`]: pages in plain memory, with the latches of the real ones, for tests and for measuring trees alone.
 //!
-//! Leaves have a lock each, inner nodes are atomic words with a version that is odd while they are being replaced. Freed pages
+//! Leaves have a lock each, inner pages are atomic words with a version that is odd while they are being replaced. Freed pages
 //! are used again at once, the last freed first, so that readers that come late meet other pages as often as possible.
 //!
 //! What it does not do: it writes nothing anywhere, and it never gives memory back.

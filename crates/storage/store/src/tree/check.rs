@@ -1,6 +1,6 @@
 //! [`Tree::check`]: walks all of a tree and says what is wrong with it.
 //!
-//! It goes down by what inner nodes say and compares everything on the way: level and tree of each page, order of separators
+//! It goes down by what inner pages say and compares everything on the way: level and tree of each page, order of separators
 //! and keys, both against the bounds that the nodes above give, heads against cells, that fences join without gaps, that
 //! lists of extents make sense. What hangs below a page that is wrong is not looked at; the rest is. Levels only go down, so
 //! the walk ends whatever the pages say.
@@ -22,7 +22,7 @@ const FAULTS_MAX: usize = 100;
 /// What a tree consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visited {
-    /// An inner node.
+    /// An inner page.
     Inner(PageId),
     /// A leaf.
     Leaf(PageId),
@@ -33,7 +33,7 @@ pub enum Visited {
 /// What a walk found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Inner nodes.
+    /// Inner pages.
     pub inners: u64,
     /// Leaves.
     pub leaves: u64,
@@ -120,7 +120,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         });
         let Some(()) = self.damage(page, read)? else { return Ok(()) };
         let Some(node) = Node::of(&image, self.tree.id) else {
-            self.fault(page, "is no inner node of it");
+            self.fault(page, "is no inner page of it");
             return Ok(());
         };
         if level.is_some_and(|level| level != node.level) {
@@ -203,7 +203,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
     }
 }
 
-/// What is wrong with the order of an inner node, if anything is.
+/// What is wrong with the order of an inner page, if anything is.
 fn disorder(node: &Node, image: &[u8], tree: Tree, low: &[u8], high: &[u8]) -> Option<String> {
     let mut before = low;
     for index in 0..node.count() {

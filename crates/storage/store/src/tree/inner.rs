@@ -1,4 +1,4 @@
-//! Reading an inner node: which child a key leads to.
+//! Reading an inner page: which child a key leads to.
 //!
 //! ```text
 //!    0 header     the page's own; 12 count u16 | 14 prefix u16 | 24 heap u16
@@ -66,7 +66,7 @@ pub(super) enum Toward<'k> {
 /// First word of the slots.
 const SLOTS: usize = HEADER_BYTES / 8;
 
-/// An inner node whose header makes sense.
+/// An inner page whose header makes sense.
 pub(super) struct Inner<'a, W: Words + ?Sized> {
     words: &'a W,
     /// Height over the leaves, at least 1.
@@ -77,7 +77,7 @@ pub(super) struct Inner<'a, W: Words + ?Sized> {
 }
 
 impl<'a, W: Words + ?Sized> Inner<'a, W> {
-    /// Looks at the header; none where the page is no inner node of that tree.
+    /// Looks at the header; none where the page is no inner page of that tree.
     #[inline]
     pub(super) fn of(words: &'a W, tree: TreeId) -> Option<Inner<'a, W>> {
         let (first, second) = (words.word(0)?, words.word(1)?);

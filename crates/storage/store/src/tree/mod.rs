@@ -1,7 +1,7 @@
 //! Ordered trees of keys and values in pages: a B+tree with one writer and many readers.
 //!
 //! ```text
-//!                    root (always an inner node, always the same page)
+//!                    root (always an inner page, always the same page)
 //!                 /            |            \
 //!            inner           inner          inner       images of words, read without latches (inner, node)
 //!           /  |  \          /  \           /   \
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! - `read`: descents, get, blocks of a leaf for cursors.   - `write`: the writer with its finger.
-//! - `split`: leaves and inner nodes that became too full.  - `shrink`: leaves that became empty, collapse, drop.
+//! - `split`: leaves and inner pages that became too full.  - `shrink`: leaves that became empty, collapse, drop.
 //! - `check`: walks all of a tree and says what is wrong.
 //!
 //! Invariants:
 //!
-//! 1. A tree is named by its root page and its id, and both never change: the root is an inner node from the beginning, if
+//! 1. A tree is named by its root page and its id, and both never change: the root is an inner page from the beginning, if
 //!    only over one leaf; when it is too full its halves become new pages below it. Nobody has to be told of a new root.
-//! 2. All leaves have level 0, an inner node's children one level less than it. Fences of the leaves join without gaps, from
+//! 2. All leaves have level 0, an inner page's children one level less than it. Fences of the leaves join without gaps, from
 //!    nothing to infinity.
 //! 3. One thread changes a tree at a time. After each single step of a change (one image put in place, one latch given back)
 //!    a descent from the root finds the right leaf for every key, or a leaf whose latch the writer holds.

@@ -1,10 +1,10 @@
-//! Changing inner nodes: images are edited or made anew, and then put in place whole.
+//! Changing inner pages: images are edited or made anew, and then put in place whole.
 //!
 //! The common change, one more separator that shares the node's prefix, edits a copy of the image. All else takes the node
 //! apart ([`Node`]) and makes one or several images of it. A node that is too full is cut in the middle of its bytes, or
 //! before its last separator where the new one is the last, so that ascending keys leave full nodes.
 //!
-//! Invariant: total like the reading of inner nodes; none where the old image makes no sense.
+//! Invariant: total like the reading of inner pages; none where the old image makes no sense.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) struct Pair {
     pub(super) child: PageId,
 }
 
-/// An inner node taken apart.
+/// An inner page taken apart.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) level: u8,

@@ -256,7 +256,7 @@ impl Tree {
         }
     }
 
-    /// Goes down to a leaf; `note` hears of every inner node and which child was taken.
+    /// Goes down to a leaf; `note` hears of every inner page and which child was taken.
     #[inline]
     pub(super) fn descend<P: Pages>(
         &self,
@@ -267,7 +267,7 @@ impl Tree {
         self.descend_from(pages, (self.root, None), toward, note)
     }
 
-    /// The same from an inner node on, whose level may be known.
+    /// The same from an inner page on, whose level may be known.
     #[inline]
     pub(super) fn descend_from<P: Pages>(
         &self,

@@ -132,7 +132,7 @@ impl<'p, P: Pages> Writer<'p, P> {
         Ok(Some(Neighbour { bytes, built }))
     }
 
-    /// While the root has one child and that is an inner node, the root takes its place.
+    /// While the root has one child and that is an inner page, the root takes its place.
     fn collapse(&mut self, lsn: u64) -> Result<(), StoreError> {
         let root = self.tree.root;
         loop {

@@ -301,7 +301,7 @@ impl<P: Pages> Writer<'_, P> {
         Ok(())
     }
 
-    /// A copy of an inner node's image.
+    /// A copy of an inner page's image.
     pub(super) fn image(&self, page: PageId) -> Result<Vec<u8>, StoreError> {
         let mut image = vec![0; self.pages.page_bytes()];
         self.pages.inner(page, |words| {

@@ -26,7 +26,7 @@ pub struct Writer<'p, P: Pages> {
     pub(super) run: Run,
     /// A copy of the leaf that is being cut.
     pub(super) scratch: Vec<u8>,
-    /// An inner node was changed by the change that is under way.
+    /// An inner page was changed by the change that is under way.
     pub(super) begun: bool,
 }
 
@@ -37,7 +37,7 @@ struct Finger {
     leaf: Option<PageId>,
     low: Vec<u8>,
     high: Vec<u8>,
-    /// Inner nodes from the root down, with the child taken.
+    /// Inner pages from the root down, with the child taken.
     path: Vec<(PageId, usize)>,
 }
 

@@ -81,7 +81,7 @@ impl Pages for Failing {
 /// A change: the key, and the bytes of its value or that it is deleted.
 type Change = (Vec<u8>, Option<usize>);
 
-/// Keys of which neighbours share most but a node's separators share nothing, so that inner nodes are cut as well.
+/// Keys of which neighbours share most but a node's separators share nothing, so that inner pages are cut as well.
 fn changes(rng: &mut fastrand::Rng) -> Vec<Change> {
     let key = |at: usize| [vec![(at / 8) as u8; 850], (at as u16).to_be_bytes().to_vec()].concat();
     let mut order: Vec<usize> = (0..200).collect();
