@@ -1,12 +1,56 @@
 //! The database: ordered trees of keys and values in pages, transactions over them, recovery.
 //!
 //! ```text
-//!   Transaction, Snapshot, Cursor        snapshot isolation by deferred update
+//!   Transaction, Snapshot, Cursor           snapshot isolation by deferred update     transaction, cursor, writes
 //!        |
-//!   journal record (one transaction)     durable first, then applied
+//!   commit: validate -> journal -> queue    first committer wins; durable first       commit, record
 //!        |
-//!   applier --> trees --> page cache --> write image journal --> pages at home
+//!   apply: batches, old versions            one applier at a time; then visible       apply, versions
+//!        |
+//!   trees                                   B+trees, one writer, many readers         forest, tree
+//!        |
+//!   page cache                              near and far memory, latched frames       cache, page, pages
+//!        |
+//!   write cycles                            cut, images, flag, home, clear            checkpoint, cycle, images
+//!        |
+//!   pages at home                           data devices, allocation map              space
 //! ```
+//!
+//! # How a change becomes durable
+//!
+//! A transaction gathers its changes in memory. At commit its keys are compared with those that others committed since it
+//! began; if none is the same, one record with all changes goes to the journal, in the order of commits. When the record is
+//! durable (one flush for all that wait) it is *applied*: the trees are changed, the old values go aside for older snapshots,
+//! and new snapshots see it. So pages never hold what is not durable, recovery only redoes, and an update that is refused or
+//! rolled back has never been anywhere.
+//!
+//! The journal is logical: records say trees, keys and values, and no pages. A service may append records of its own instead,
+//! which an [`Interpreter`] turns into changes when they are applied.
+//!
+//! Pages come home in *write cycles*. A cut freezes the changed pages between two records; those that something durable refers
+//! to go to the write image journal first, so that at home there is always, exactly, the state at some record *X*. Opening
+//! brings a flagged batch of images home, and applies the journal from X.
+//!
+//! # What a caller may rely on
+//!
+//! | call | when it returns |
+//! |------|-----------------|
+//! | [`Transaction::commit`] | durable, and seen by every snapshot taken from then on; or nothing of it happened |
+//! | [`Store::commit`] | the service's record, and every one before it, is durable; it is seen a little later |
+//! | [`Store::wait_visible`] | it is seen |
+//! | [`Snapshot::get`], [`Cursor::next`] | what was committed when the snapshot was taken, whatever has happened since |
+//! | [`Store::checkpoint`] | everything applied before the call is at home |
+//!
+//! *Isolation* is snapshot isolation: no lost updates, nothing half done is seen, and a snapshot never changes. Write skew is
+//! allowed. A snapshot is too old when what it needs exceeds [`Options::versions_bytes`].
+//!
+//! *Failures*: when a journal or a device fails, updates are frozen and reads go on ([`Store::frozen`]); nothing acknowledged
+//! is lost. A full journal refuses what needs room, before anything of it happened.
+//!
+//! # What it deliberately does not do
+//!
+//! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression, no encryption. It knows
+//! keys and values, no rows and no messages.
 
 #![forbid(unsafe_code)]
 

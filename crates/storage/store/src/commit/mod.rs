@@ -12,26 +12,27 @@
 //! The order of the log is the order of commits, of the queue and of application. *First committer wins*: a transaction whose
 //! keys were written by one that committed after its snapshot is refused, before anything of it is in the journal.
 //!
-//! What services' records change is known only when they are interpreted. A transaction that writes to a tree of the
-//! interpreter's therefore waits, if a record came after its snapshot, until all are applied, and looks at the old versions:
-//! whatever was replaced after its snapshot conflicts.
+//! What services' records change is known only when they are interpreted. Where a record came after the snapshot of a
+//! transaction that writes to a tree of the interpreter's, it looks at the old versions, for records that were applied
+//! since, and interprets those that wait: whatever they replace conflicts.
 //!
 //! Invariants:
-//! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full; and the rare
-//!    transaction of the paragraph above.
+//! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full. The transactions
+//!    of the paragraph above wait for the batch that is being applied: the applier's lock is taken after the order's.
 //! 2. A record that was appended is applied, or updates are frozen.
 
 pub(crate) mod queue;
 pub(crate) mod recent;
 pub(crate) mod room;
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use journal::{JournalError, Lsn};
 
-use crate::interpreter::Foreign;
-use crate::record::{self, Writer};
+use crate::interpreter::{Changes, Foreign};
+use crate::record::{self, Change, Writer};
 use crate::store::Inner;
 use crate::transaction::Snapshot;
 use crate::writes::WriteSet;
@@ -115,17 +116,15 @@ impl Inner {
         }
         let foreign = |tree: &TreeId| self.interpreted.contains(tree);
         if order.foreign > at && footprint.trees.iter().any(foreign) {
-            self.settle(order.foreign)?;
-            let replaced = |tree: TreeId, key: &Bytes| self.versions.is_replaced(tree, key, at);
             let conflicts = match &prepared.what {
-                What::Changes(changes) => changes.iter().any(|change| replaced(change.tree, &change.key)),
+                What::Changes(changes) => self.meets_records(at, changes)?,
                 // Its keys lie in the journal; whoever changes so many of a service's rows does it alone.
                 What::Huge(_) | What::Foreign { .. } => true,
             };
+            snapshot.check()?;
             if conflicts {
                 return Err(StoreError::Conflict);
             }
-            snapshot.check()?;
         }
         let Prepared { kind, payload, what, bytes } = prepared;
         let lsn = self.append_queued(kind, &[&payload], bytes, what)?;
@@ -136,6 +135,28 @@ impl Inner {
             order.recent.forget(self.snapshots.oldest());
         }
         Ok(lsn)
+    }
+
+    /// Whether a record of a service's after `at` changes what these do; under the order lock, so that none is added.
+    fn meets_records(&self, at: u64, changes: &[Change]) -> Result<bool, StoreError> {
+        // Between two batches: what was applied since is among the old versions, all else is in the queue.
+        let _applier = self.applier.lock();
+        if changes.iter().any(|change| self.versions.is_replaced(change.tree, &change.key, at)) {
+            return Ok(true);
+        }
+        let Some(interpreter) = &self.options.interpreter else { return Ok(false) };
+        let keys: HashSet<(TreeId, &Bytes)> = changes.iter().map(|change| (change.tree, &change.key)).collect();
+        let mut meets = false;
+        self.queue.visit(|entry| {
+            if let What::Foreign { kind, payload } = &entry.what {
+                let mut theirs = Changes::default();
+                let record = Foreign { lsn: Lsn(entry.lsn), kind: *kind, payload };
+                interpreter.apply(&record, &self.interpreted, &mut theirs)?;
+                meets |= theirs.list.iter().any(|change| keys.contains(&(change.tree, &change.key)));
+            }
+            Ok::<(), StoreError>(())
+        })?;
+        Ok(meets)
     }
 
     /// Appends a service's record.

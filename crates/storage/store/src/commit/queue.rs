@@ -71,6 +71,11 @@ impl Queue {
         taken
     }
 
+    /// Looks at all that wait, until one fails.
+    pub(crate) fn visit<E>(&self, mut look: impl FnMut(&Entry) -> Result<(), E>) -> Result<(), E> {
+        self.entries.lock().iter().try_for_each(&mut look)
+    }
+
     /// Memory taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::{Direction, Options, Snapshot, Store, StoreError, Transaction, TreeId};
 
-use crate::support::{all, get, memory, put, replay, seed, small, walk, with_tree};
+use crate::support::{all, get, memory, open_with_tree, put, replay, seed, small, walk, with_tree};
 
 const KEYS: u32 = 12;
 
@@ -42,10 +42,7 @@ fn lines(state: &State) -> Vec<String> {
 fn history(seed: u64, options: &Options, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
     let places = memory();
-    let (mut store, _) = Store::open(places.clone(), options.clone()).expect("opens");
-    let mut transaction = store.begin();
-    let tree = transaction.create_tree("t").expect("new");
-    transaction.commit().expect("commits");
+    let (mut store, tree) = open_with_tree(&places, options);
     // Every committed state, and for each key the states that changed it.
     let mut states = vec![State::new()];
     let mut changed: BTreeMap<String, usize> = BTreeMap::new();

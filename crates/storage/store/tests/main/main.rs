@@ -4,5 +4,6 @@ mod basics;
 mod histories;
 mod kill;
 mod pages;
+mod power;
 mod spill;
 mod support;

@@ -33,7 +33,12 @@ pub(crate) fn memory() -> Places {
 
 /// A store in memory with one tree.
 pub(crate) fn with_tree(options: Options) -> (Store, TreeId) {
-    let (store, _) = Store::open(memory(), options).expect("opens");
+    open_with_tree(&memory(), &options)
+}
+
+/// A store in empty places, with one tree.
+pub(crate) fn open_with_tree(places: &Places, options: &Options) -> (Store, TreeId) {
+    let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
     let mut transaction = store.begin();
     let tree = transaction.create_tree("t").expect("is new");
     transaction.commit().expect("commits");

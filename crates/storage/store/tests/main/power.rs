@@ -1,0 +1,116 @@
+//! Every moment at which the power may fail, over the whole store: journal, write image journal and pages on one simulated
+//! shelf. What was acknowledged is found, every transaction is there whole or not at all, and what is found is a state that
+//! there was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::{CrashShelf, Shelf};
+use store::{Options, Store, TreeId};
+
+use crate::support::{all, places, replay, seed, small};
+
+const TEST: &str = "power::a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged";
+
+/// As small as each structure can be; some transactions spill.
+fn tiny() -> Options {
+    let journal = journal::Options { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small().journal };
+    Options {
+        journal,
+        page_bytes: 4096,
+        cache_bytes: 4 << 20,
+        data_device_bytes: 1 << 20,
+        images_device_bytes: 64 << 10,
+        transaction_bytes: 6 << 10,
+        ..small()
+    }
+}
+
+/// The states that were committed, and for each how many operations the shelf had been called when it was acknowledged.
+struct History {
+    states: Vec<Vec<String>>,
+    acknowledged: Vec<usize>,
+}
+
+fn workload(shelf: &Arc<CrashShelf>, seed: u64) -> History {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
+    let mut model: BTreeMap<String, String> = BTreeMap::new();
+    let mut history = History { states: vec![Vec::new()], acknowledged: vec![0] };
+    for life in 0..3 {
+        let (store, _) = Store::open(places(&dyn_shelf), tiny()).expect("opens");
+        let tree = tree_of(&store);
+        for step in 0..10 {
+            let mut transaction = store.begin();
+            let keys = if step % 5 == 4 { 60 } else { 3 };
+            for _ in 0..keys {
+                let key = format!("k{:02}", random.u32(..90));
+                if random.u8(..5) == 0 {
+                    transaction.delete(tree, key.as_bytes()).expect("fits");
+                    model.remove(&key);
+                } else {
+                    let bytes = if random.u8(..12) == 0 { 3000 } else { random.usize(..120) };
+                    let value = format!("{life}.{step}.{}", "v".repeat(bytes));
+                    transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
+                    model.insert(key, value);
+                }
+            }
+            // It counts from before it is acknowledged: it may be found.
+            history.states.push(model.iter().map(|(key, value)| format!("{key}={value}")).collect());
+            transaction.commit().expect("commits");
+            history.acknowledged.push(shelf.operations());
+            if step % 4 == 3 {
+                store.checkpoint().expect("writes");
+            }
+        }
+        if life == 1 {
+            store.close().expect("closes");
+        }
+    }
+    history
+}
+
+fn tree_of(store: &Store) -> TreeId {
+    if let Some(tree) = store.snapshot().tree("t").expect("reads") {
+        return tree;
+    }
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("new");
+    transaction.commit().expect("commits");
+    tree
+}
+
+/// Opens what a crash left, and looks; then a second time, since recovery itself may have written.
+fn check(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
+    let shelf: Arc<dyn Shelf> = after.clone();
+    for _ in 0..2 {
+        let (store, _) = Store::open(places(&shelf), tiny()).map_err(|error| error.to_string())?;
+        let snapshot = store.snapshot();
+        let found = match snapshot.tree("t").map_err(|error| error.to_string())? {
+            Some(tree) => all(&snapshot, tree),
+            None => Vec::new(),
+        };
+        let acknowledged = history.acknowledged.iter().rposition(|operations| *operations <= point).unwrap_or(0);
+        if !history.states[acknowledged..].iter().take(2).any(|state| *state == found) {
+            return Err(format!("{} rows are neither state {acknowledged} nor the next", found.len()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged() {
+    let seed = seed(1);
+    let shelf = Arc::new(CrashShelf::new(seed));
+    let history = workload(&shelf, seed);
+    let mut images = 0;
+    // Every point, one of its images each: which one goes round.
+    for point in shelf.points() {
+        let all: Vec<_> = shelf.images(point).collect();
+        let Some(image) = all.get(point % all.len().max(1)) else { continue };
+        let after = Arc::new(image.shelf());
+        check(&history, point, &after).unwrap_or_else(|why| panic!("{image}: {why}; {}", replay(seed, TEST)));
+        images += 1;
+    }
+    assert!(images > 200, "only {images} images: too few to mean anything");
+}
