@@ -11,20 +11,49 @@
 //! dropped before the next statement.
 
 mod answer;
+mod apply;
+mod assign;
+mod block;
 mod cancel;
+mod change;
+mod context;
+mod control;
+mod copy;
+mod define;
+mod definitions;
+mod insert;
+mod locks;
+mod names;
 mod prepared;
 mod session;
+mod settings;
+mod target;
+mod watch;
 
+use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use parking_lot::Mutex;
+use store::{Direction, TreeId};
 
 use store::Store;
+
+use definitions::Definitions;
+use locks::Locks;
 
 pub use answer::{Answer, CopyFormat, CopyIn, CopyOut};
 pub use cancel::Canceller;
 pub use prepared::Prepared;
 pub use session::{Session, SessionState};
+pub use settings::Settings;
 
-use crate::table::ColumnForm;
+use crate::table::catalog::CATALOG_TREE;
+use crate::table::key;
+use crate::table::{Catalog, ColumnForm, Table, View};
 use crate::{Relation, SqlError};
 
 /// How an engine works, and what it shows besides its own tables.
@@ -53,12 +82,45 @@ impl Default for EngineOptions {
 pub struct Engine {
     pub(crate) store: Store,
     pub(crate) options: EngineOptions,
+    pub(crate) runtime: Arc<RuntimeEnv>,
+    pub(crate) locks: Locks,
+    pub(crate) definitions: Definitions,
+    /// The tree of the catalog.
+    pub(crate) catalog: TreeId,
+    /// The next number of a table or of its storage.
+    next: AtomicU64,
+    sessions: AtomicU64,
+    /// The next row id of tables without a primary key, by storage.
+    row_ids: Mutex<HashMap<u64, u64>>,
 }
 
 impl Engine {
     /// An engine over a store. Tables are found in the store; an empty one has none.
     pub fn new(store: Store, options: EngineOptions) -> Result<Arc<Engine>, SqlError> {
-        Ok(Arc::new(Engine { store, options }))
+        let catalog = match store.snapshot().tree(CATALOG_TREE)? {
+            Some(tree) => tree,
+            None => {
+                let mut transaction = store.begin();
+                let tree = transaction.create_tree(CATALOG_TREE)?;
+                transaction.commit()?;
+                tree
+            }
+        };
+        let pool = Arc::new(FairSpillPool::new(options.query_bytes));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.relations)?;
+        let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
+        Ok(Arc::new(Engine {
+            store,
+            options,
+            runtime,
+            locks: Locks::default(),
+            definitions: Definitions::default(),
+            catalog,
+            next: AtomicU64::new(last + 1),
+            sessions: AtomicU64::new(1),
+            row_ids: Mutex::default(),
+        }))
     }
 
     /// A connection of `user`, who is already authenticated.
@@ -69,5 +131,51 @@ impl Engine {
     /// The store beneath.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// All schemas, tables and views as they are now.
+    pub fn tables(&self) -> Result<Arc<Catalog>, SqlError> {
+        let snapshot = self.store.snapshot();
+        let lsn = snapshot.lsn().0;
+        self.definitions.at(lsn, &View::Snapshot(snapshot), |view| self.load(view))
+    }
+
+    pub(crate) fn load(&self, view: &View) -> Result<Catalog, SqlError> {
+        Catalog::load(view, self.catalog, &self.options.relations)
+    }
+
+    pub(crate) fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that no table and no storage has.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A table's storage is new and empty: its first row id is 1.
+    pub(crate) fn fresh(&self, storage: u64) {
+        self.row_ids.lock().insert(storage, 1);
+    }
+
+    /// Takes row ids for so many rows of a table and returns the first. Ids only grow; some are lost with rollbacks.
+    pub(crate) fn row_ids(&self, table: &Table, rows: u64) -> Result<u64, SqlError> {
+        let mut row_ids = self.row_ids.lock();
+        let next = match row_ids.get_mut(&table.storage) {
+            Some(next) => next,
+            None => {
+                let view = View::Snapshot(self.store.snapshot());
+                let mut last = view.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Backward)?;
+                let last = last.next()?.map_or(Ok(0), |(key, _)| key::read_row_id(&key))?;
+                let moved = match &self.options.columns {
+                    Some(form) => form.last_row_id(&view, table)?,
+                    None => 0,
+                };
+                row_ids.entry(table.storage).or_insert(last.max(moved) + 1)
+            }
+        };
+        let first = *next;
+        *next += rows;
+        Ok(first)
     }
 }

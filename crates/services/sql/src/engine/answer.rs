@@ -59,7 +59,7 @@ pub struct CopyFormat {
 
 /// Rows on their way into a table. Dropping it undoes them.
 pub struct CopyIn {
-    /// Columns that each batch must have, in this order.
+    /// Columns that each batch must have, in this order: of these types, or as text, which is then read as them.
     pub schema: SchemaRef,
     /// How the client sends them.
     pub format: CopyFormat,

@@ -1,7 +1,20 @@
 //! [`Prepared`]: a parsed statement, with what is known of its parameters and its result.
+//!
+//! A query's plan is kept with the catalog it was made for; it is used again as long as that is the catalog.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
-use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::execution::context::SQLOptions;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::Session;
+use crate::SqlError;
+use crate::table::Catalog;
 
 /// One statement, ready to run in the session that prepared it.
 #[derive(Clone, Debug)]
@@ -9,6 +22,7 @@ pub struct Prepared {
     pub(crate) statement: Option<Statement>,
     pub(crate) parameters: Vec<Option<DataType>>,
     pub(crate) schema: Option<SchemaRef>,
+    plan: Option<(Arc<Catalog>, LogicalPlan)>,
 }
 
 impl Prepared {
@@ -30,5 +44,132 @@ impl Prepared {
     /// What was parsed; `None` for an empty statement.
     pub fn statement(&self) -> Option<&Statement> {
         self.statement.as_ref()
+    }
+
+    /// The plan of a query, if it was made for this catalog.
+    pub(crate) fn plan(&self, catalog: &Arc<Catalog>) -> Option<LogicalPlan> {
+        let (made_for, plan) = self.plan.as_ref()?;
+        Arc::ptr_eq(made_for, catalog).then(|| plan.clone())
+    }
+}
+
+impl Session {
+    /// Parses a text of statements separated by semicolons and finds the types of parameters and results. `hints` are
+    /// the parameter types that the client declared, for those it did. A text without any statement gives an empty list.
+    /// An error fails the open transaction, as in PostgreSQL.
+    pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        let outcome = self.prepare_all(sql, hints).await;
+        if outcome.is_err() {
+            self.set_failed(true);
+        }
+        outcome
+    }
+
+    async fn prepare_all(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        let statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
+            .map_err(|error| SqlError::statement("42601", error.to_string()))?;
+        let mut prepared = Vec::with_capacity(statements.len());
+        let alone = statements.len() == 1;
+        for statement in statements {
+            prepared.push(self.prepare_one(statement, hints, alone).await?);
+        }
+        Ok(prepared)
+    }
+
+    /// Of several statements the later ones may need what the earlier ones make, so only a single one is planned here.
+    async fn prepare_one(
+        &mut self,
+        statement: Statement,
+        hints: &[Option<DataType>],
+        alone: bool,
+    ) -> Result<Prepared, SqlError> {
+        let mut prepared = Prepared { parameters: hints.to_vec(), schema: None, plan: None, statement: None };
+        let plans = alone && (self.block.is_none() || !self.has_failed());
+        match &statement {
+            Statement::Query(_) | Statement::Explain { .. } if plans => {
+                self.refresh()?;
+                let plan = self.plan(&statement).await?;
+                prepared.add_parameters(&plan)?;
+                prepared.schema = Some(plan.schema().inner().clone());
+                prepared.plan = Some((self.shared.catalog(), plan));
+            }
+            Statement::Insert(insert) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = self.describe_insert(insert).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::Update(update) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = self.describe_update(update).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::Delete(delete) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = self.describe_delete(delete).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::ShowVariable { variable } => prepared.schema = Some(super::control::show_schema(variable)),
+            _ => {}
+        }
+        prepared.statement = Some(statement);
+        Ok(prepared)
+    }
+
+    /// Plans a query. Errors: 0A000 for one that changes something.
+    pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        if let Statement::Query(query) = statement {
+            refuse_changes(query)?;
+        }
+        let statement = DfStatement::Statement(Box::new(statement.clone()));
+        let plan = self.context.state().statement_to_plan(statement).await?;
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)
+            .map_err(|_| SqlError::unsupported("a query that changes something"))?;
+        Ok(plan)
+    }
+}
+
+fn refuse_changes(query: &Query) -> Result<(), SqlError> {
+    let changes = |body: &SetExpr| matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_));
+    if changes(&query.body) {
+        return Err(SqlError::unsupported("WITH before INSERT, UPDATE or DELETE")
+            .with_hint("Write the common table expression as a subquery."));
+    }
+    for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+        if changes(&cte.query.body) {
+            return Err(SqlError::unsupported("INSERT, UPDATE or DELETE inside WITH"));
+        }
+    }
+    Ok(())
+}
+
+impl Prepared {
+    fn add_parameters(&mut self, plan: &LogicalPlan) -> Result<(), SqlError> {
+        let mut found = Vec::new();
+        for (name, kind) in plan.get_parameter_types()? {
+            let at: usize = name
+                .trim_start_matches('$')
+                .parse()
+                .ok()
+                .filter(|at| (1..=65_535).contains(at))
+                .ok_or_else(|| SqlError::statement("42P02", format!("there is no parameter {name}")))?;
+            found.resize(found.len().max(at), None);
+            found[at - 1] = kind;
+        }
+        self.merge_parameters(found);
+        Ok(())
+    }
+
+    fn merge_parameters(&mut self, found: Vec<Option<DataType>>) {
+        self.parameters.resize(self.parameters.len().max(found.len()), None);
+        for (known, found) in self.parameters.iter_mut().zip(found) {
+            *known = known.take().or(found);
+        }
     }
 }

@@ -1,17 +1,41 @@
-//! [`Session`]: one connection.
+//! [`Session`]: one connection, its transaction and what runs in it.
+//!
+//! ```text
+//!   Idle --BEGIN--> InTransaction --error--> Failed --ROLLBACK, or COMMIT, which then rolls back--> Idle
+//!                         ^                     |
+//!                         +---ROLLBACK TO-------+
+//! ```
+//!
+//! Isolation is snapshot isolation: what a transaction sees is fixed when it begins, and the first to commit a change of
+//! a row wins. REPEATABLE READ means that; READ COMMITTED and READ UNCOMMITTED are accepted, because drivers ask for
+//! them, and give the same, stronger isolation; `SHOW transaction_isolation` says `repeatable read`. SERIALIZABLE is
+//! refused: write skew is possible.
+//!
+//! A statement outside of BEGIN that changes rows is a transaction of its own. If another one was faster, it is run
+//! again, unseen, up to a limit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use datafusion::arrow::datatypes::DataType;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::Statement;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
+use parking_lot::Mutex;
 
-use super::{Answer, Canceller, Engine, Prepared};
+use super::block::Block;
+use super::names::Shared;
+use super::settings::Settings;
+use super::watch::Watched;
+use super::{Answer, Canceller, Engine, Prepared, context};
 use crate::SqlError;
+use crate::table::View;
+
+/// How often a statement of its own transaction is run again after a conflict, and the longest pause before.
+const AGAIN_MOST: u32 = 50;
+const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
 
 /// Where a session stands, as ReadyForQuery reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +50,35 @@ pub enum SessionState {
 
 /// One connection: its transaction, its settings. Dropping it rolls back.
 pub struct Session {
-    engine: Arc<Engine>,
-    user: String,
-    context: SessionContext,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) user: String,
+    pub(crate) number: u64,
+    pub(crate) context: SessionContext,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Settings,
+    pub(crate) block: Option<Block>,
+    /// Where a COPY gives the transaction back that it was lent.
+    pub(crate) lent: Arc<Mutex<Option<Block>>>,
+    failed: Arc<AtomicBool>,
     canceller: Canceller,
-    state: SessionState,
 }
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
-        let config = SessionConfig::new().with_target_partitions(engine.options.threads);
-        let context = SessionContext::new_with_config(config);
-        Session { engine, user: user.into(), context, canceller: Canceller::default(), state: SessionState::Idle }
+        let view = View::Snapshot(engine.store.snapshot());
+        let shared = Arc::new(Shared::new(view, engine.options.columns.clone()));
+        Session {
+            context: context::make(&engine, &shared),
+            number: engine.next_session(),
+            user: user.into(),
+            shared,
+            settings: Settings::new(user),
+            block: None,
+            lent: Arc::default(),
+            failed: Arc::default(),
+            canceller: Canceller::default(),
+            engine,
+        }
     }
 
     /// The user.
@@ -50,33 +91,58 @@ impl Session {
         &self.engine
     }
 
+    /// The settings, as SET changes them and SHOW shows them.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The same, for what a client sends when it connects.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
     /// DataFusion's context of this session: register functions and schemas such as `pg_catalog` here. Run statements
     /// through [`execute`](Session::execute) only.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
 
-    /// Parses a text of statements separated by semicolons and finds the types of parameters and results. `hints` are
-    /// the parameter types that the client declared, for those it did.
-    pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
-        let statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
-            .map_err(|error| SqlError::statement("42601", error.to_string()))?;
-        let mut prepared = Vec::new();
-        for statement in statements {
-            let (mut parameters, mut schema) = (hints.to_vec(), None);
-            if let Statement::Query(_) = &statement {
-                let plan = DfStatement::Statement(Box::new(statement.clone()));
-                let plan = self.context.state().statement_to_plan(plan).await?;
-                for (name, kind) in plan.get_parameter_types()? {
-                    let at: usize = name.trim_start_matches('$').parse().unwrap_or(1);
-                    parameters.resize(parameters.len().max(at), None);
-                    parameters[at - 1] = parameters[at - 1].take().or(kind);
-                }
-                schema = Some(plan.schema().inner().clone());
-            }
-            prepared.push(Prepared { statement: Some(statement), parameters, schema });
+    /// Where the session stands.
+    pub fn state(&self) -> SessionState {
+        let lent = self.lent.lock();
+        match self.block.as_ref().or(lent.as_ref()) {
+            Some(block) if !block.implicit && self.has_failed() => SessionState::Failed,
+            Some(block) if !block.implicit => SessionState::InTransaction,
+            _ => SessionState::Idle,
         }
-        Ok(prepared)
+    }
+
+    /// Ends this session's statements from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// Begins a transaction for several statements that a client sent as one text, if none is open: they all happen or
+    /// none. BEGIN among them makes it an ordinary one.
+    pub fn begin_implicit(&mut self) {
+        self.take_back();
+        if self.block.is_none() {
+            self.failed.store(false, Ordering::Release);
+            self.block = Some(Block::new(self.engine.clone(), self.number, true));
+        }
+    }
+
+    /// Ends what [`begin_implicit`](Session::begin_implicit) began, if it is still open: commits, or rolls back if a
+    /// statement failed.
+    pub async fn end_implicit(&mut self) -> Result<(), SqlError> {
+        self.take_back();
+        if self.block.as_ref().is_none_or(|block| !block.implicit) {
+            return Ok(());
+        }
+        match (self.block.take(), self.failed.load(Ordering::Acquire)) {
+            (Some(block), false) => block.commit().await,
+            _ => Ok(()),
+        }
     }
 
     /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
@@ -84,26 +150,179 @@ impl Session {
         let Some(statement) = &prepared.statement else {
             return Ok(Answer::Done { tag: String::new() });
         };
-        let Statement::Query(_) = statement else {
-            return Err(SqlError::unsupported(format!("\"{statement}\"")));
-        };
-        let plan = DfStatement::Statement(Box::new(statement.clone()));
-        let plan = self.context.state().statement_to_plan(plan).await?;
-        let plan = if parameters.is_empty() { plan } else { plan.with_param_values(parameters.to_vec())? };
+        self.take_back();
+        if self.block.is_none() {
+            self.failed.store(false, Ordering::Release);
+        } else if self.failed.load(Ordering::Acquire) && !ends_failure(statement) {
+            return Err(SqlError::transaction(
+                "25P02",
+                "current transaction is aborted, commands ignored until end of transaction block",
+            ));
+        }
         let running = self.canceller.begin();
-        let stream = self.context.execute_logical_plan(plan).await?.execute_stream().await;
-        self.canceller.end(running);
-        let stream = stream?;
+        let canceller = self.canceller.clone();
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.dispatch(statement, prepared, parameters) => outcome,
+            () = canceller.requested(running) => Err(SqlError::Cancelled),
+        };
+        let failed = self.failed.clone();
+        let watch = |stream| -> SendableRecordBatchStream {
+            Box::pin(Watched::new(stream, &canceller, running, failed.clone()))
+        };
+        match outcome {
+            Ok(Answer::Rows { schema, stream, tag }) => Ok(Answer::Rows { schema, stream: watch(stream), tag }),
+            Ok(Answer::CopyOut(mut copy)) => {
+                copy.stream = watch(copy.stream);
+                Ok(Answer::CopyOut(copy))
+            }
+            Ok(answer) => {
+                self.canceller.end(running);
+                Ok(answer)
+            }
+            Err(error) => {
+                self.canceller.end(running);
+                self.failed.store(true, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    async fn dispatch(
+        &mut self,
+        statement: &Statement,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Answer, SqlError> {
+        if let Some(answer) = self.control(statement).await? {
+            return Ok(answer);
+        }
+        match statement {
+            Statement::Query(_) | Statement::Explain { .. } => {
+                self.refresh()?;
+                self.query(statement, prepared, parameters).await
+            }
+            Statement::Copy { .. } => self.copy(statement).await,
+            _ if self.block.is_some() => {
+                self.refresh()?;
+                self.change(statement, parameters).await
+            }
+            _ => self.alone(statement, parameters).await,
+        }
+    }
+
+    /// A statement that changes something, as a transaction of its own.
+    async fn alone(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
+        let mut tries = 0;
+        loop {
+            self.block = Some(Block::new(self.engine.clone(), self.number, true));
+            let outcome = match self.refresh() {
+                Ok(()) => self.change(statement, parameters).await,
+                Err(error) => Err(error),
+            };
+            let Some(block) = self.block.take() else { return outcome };
+            let outcome = match outcome {
+                Ok(answer) => block.commit().await.map(|()| answer),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(SqlError::Again(_)) if tries < AGAIN_MOST => {
+                    tries += 1;
+                    let pause = Duration::from_micros(100 << tries.min(10)).min(AGAIN_PAUSE_MOST);
+                    tokio::time::sleep(pause).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Plans read what is there now, from here on.
+    pub(crate) fn refresh(&mut self) -> Result<(), SqlError> {
+        let (view, defines) = match &self.block {
+            Some(block) => (block.view(), block.defines),
+            None => (View::Snapshot(self.engine.store.snapshot()), false),
+        };
+        let catalog = match defines {
+            true => Arc::new(self.engine.load(&view)?),
+            false => {
+                let lsn = view.snapshot()?.lsn().0;
+                self.engine.definitions.at(lsn, &view, |view| self.engine.load(view))?
+            }
+        };
+        self.shared.set(view, catalog);
+        Ok(())
+    }
+
+    /// The open transaction of a statement that changes something. Errors: 25006 in one that only reads.
+    pub(crate) fn changing(&mut self, what: &str) -> Result<&mut Block, SqlError> {
+        match &mut self.block {
+            Some(block) if block.read_only => {
+                Err(SqlError::transaction("25006", format!("cannot execute {what} in a read-only transaction")))
+            }
+            Some(block) => Ok(block),
+            None => Err(SqlError::transaction("25P01", "there is no transaction in progress")),
+        }
+    }
+
+    async fn query(
+        &mut self,
+        statement: &Statement,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<Answer, SqlError> {
+        let plan = match prepared.plan(&self.shared.catalog()) {
+            Some(plan) => plan,
+            None => self.plan(statement).await?,
+        };
+        let stream = self.run(plan, parameters).await?;
         Ok(Answer::Rows { schema: stream.schema(), stream, tag: "SELECT" })
     }
 
-    /// Where the session stands.
-    pub fn state(&self) -> SessionState {
-        self.state
+    /// Runs a query's plan.
+    pub(crate) async fn run(
+        &self,
+        plan: LogicalPlan,
+        parameters: &[ScalarValue],
+    ) -> Result<SendableRecordBatchStream, SqlError> {
+        let plan = if parameters.is_empty() { plan } else { plan.with_param_values(parameters.to_vec())? };
+        Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?)
     }
 
-    /// Ends this session's statements from elsewhere.
-    pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
+    async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
+        match statement {
+            Statement::Insert(insert) => self.insert(insert, parameters).await,
+            Statement::Update(update) => self.update(update, parameters).await,
+            Statement::Delete(delete) => self.delete(delete, parameters).await,
+            _ => self.define(statement).await,
+        }
+    }
+}
+
+/// What is heard inside a transaction that failed.
+fn ends_failure(statement: &Statement) -> bool {
+    matches!(statement, Statement::Rollback { .. } | Statement::Commit { .. })
+}
+
+impl Session {
+    /// The block has failed, or not any more.
+    pub(crate) fn set_failed(&mut self, failed: bool) {
+        self.failed.store(failed, Ordering::Release);
+    }
+
+    /// The transaction that a COPY was lent and has given back.
+    fn take_back(&mut self) {
+        if let Some(block) = self.lent.lock().take() {
+            self.block = Some(block);
+        }
+    }
+
+    /// What says that the block failed, for those who run after the statement has been answered.
+    pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
+        self.failed.clone()
+    }
+
+    /// Whether a statement of the block failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 }

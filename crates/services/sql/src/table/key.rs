@@ -20,8 +20,8 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, PrimitiveArray, StringViewArray,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
 use super::types::SqlType;
@@ -84,13 +84,25 @@ impl<'a> KeyColumn<'a> {
             KeyColumn::Int64(a) => out.extend(flip64(a.value(row))),
             KeyColumn::Float32(a) => {
                 let value = a.value(row);
-                let bits = if value == 0.0 { 0 } else if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+                let bits = if value == 0.0 {
+                    0
+                } else if value.is_nan() {
+                    f32::NAN.to_bits()
+                } else {
+                    value.to_bits()
+                };
                 let bits = if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 };
                 out.extend(bits.to_be_bytes());
             }
             KeyColumn::Float64(a) => {
                 let value = a.value(row);
-                let bits = if value == 0.0 { 0 } else if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
+                let bits = if value == 0.0 {
+                    0
+                } else if value.is_nan() {
+                    f64::NAN.to_bits()
+                } else {
+                    value.to_bits()
+                };
                 let bits = if bits >> 63 == 1 { !bits } else { bits ^ 1 << 63 };
                 out.extend(bits.to_be_bytes());
             }

@@ -1,0 +1,206 @@
+//! Rows into the transaction: constraints, keys, and what RETURNING shows.
+//!
+//! NOT NULL and the primary key are checked against what the transaction sees; two transactions that insert the same key
+//! meet at commit, where the second is told to run again.
+
+use std::collections::HashSet;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use store::KEY_BYTES_MAX;
+
+use super::Engine;
+use super::block::Block;
+use crate::SqlError;
+use crate::table::key::{self, KeyColumn};
+use crate::table::row::RowEncoder;
+use crate::table::{COLUMN_TAG, ROW_TAG, Table};
+
+/// What happens to a row whose primary key is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// SQLSTATE 23505.
+    Refuse,
+    /// The row is left out.
+    Skip,
+}
+
+/// Refuses NULL where the columns do.
+pub(crate) fn check_nulls(table: &Table, columns: &[ArrayRef]) -> Result<(), SqlError> {
+    for (at, (column, array)) in table.columns.iter().zip(columns).enumerate() {
+        if array.null_count() > 0 && (column.not_null || table.key.contains(&at)) {
+            let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
+            let (name, relation) = (&column.name, &table.name);
+            let message =
+                format!("null value in column \"{name}\" of relation \"{relation}\" violates not-null constraint");
+            let cell =
+                |array: &ArrayRef| if array.is_null(row) { "null".into() } else { key::display(&[array.clone()], row) };
+            let values: Vec<String> = columns.iter().map(cell).collect();
+            return Err(
+                SqlError::value("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The encoded primary keys of rows.
+pub(crate) struct Keys<'a> {
+    columns: Vec<KeyColumn<'a>>,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(table: &Table, columns: &'a [ArrayRef]) -> Keys<'a> {
+        Keys { columns: table.key.iter().map(|at| KeyColumn::new(&columns[*at])).collect() }
+    }
+
+    /// The key of a row, empty for a table without one. Errors: 54000 where it is too long.
+    pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) -> Result<(), SqlError> {
+        out.clear();
+        for column in &self.columns {
+            column.encode(row, out);
+        }
+        if out.len() > KEY_BYTES_MAX {
+            return Err(SqlError::value("54000", format!("a primary key of {} bytes is too long", out.len()))
+                .with_hint(format!("Encoded, a primary key has at most {KEY_BYTES_MAX} bytes.")));
+        }
+        Ok(())
+    }
+}
+
+/// The error for a primary key that is there.
+pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlError {
+    let names: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
+    let values: Vec<ArrayRef> = table.key.iter().map(|at| columns[*at].clone()).collect();
+    SqlError::value("23505", format!("duplicate key value violates unique constraint \"{}\"", table.key_name))
+        .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), key::display(&values, row)))
+}
+
+impl Engine {
+    /// Inserts rows that have the table's types. Returns the positions of those that were.
+    pub(crate) fn insert_rows(
+        &self,
+        block: &Block,
+        table: &Table,
+        columns: &[ArrayRef],
+        existing: Existing,
+    ) -> Result<Vec<usize>, SqlError> {
+        check_nulls(table, columns)?;
+        let rows = columns.first().map_or(0, |column| column.len());
+        let (keys, encoder) = (Keys::new(table, columns), RowEncoder::new(table, columns));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut inserted = Vec::with_capacity(rows);
+        let first_id = if table.key.is_empty() { self.row_ids(table, rows as u64)? } else { 0 };
+        for row in 0..rows {
+            if table.key.is_empty() {
+                key.clear();
+                key.extend(key::row_id(first_id + row as u64));
+            } else {
+                keys.encode(row, &mut key)?;
+                if self.exists(block, table, &key)? {
+                    match existing {
+                        Existing::Refuse => return Err(duplicate(table, columns, row)),
+                        Existing::Skip => continue,
+                    }
+                }
+            }
+            value.clear();
+            encoder.encode(row, &mut value)?;
+            block.put(table.rows, &key, &value)?;
+            inserted.push(row);
+        }
+        Ok(inserted)
+    }
+
+    /// Whether a primary key is there, in either form.
+    fn exists(&self, block: &Block, table: &Table, key: &[u8]) -> Result<bool, SqlError> {
+        if block.get(table.rows, key)?.is_some() {
+            return Ok(true);
+        }
+        match &self.options.columns {
+            Some(form) => Ok(form.find(&block.own_view(), table, key)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Deletes the rows at addresses, each once. Returns the positions of those that were deleted.
+    pub(crate) fn delete_rows(
+        &self,
+        block: &Block,
+        table: &Table,
+        addresses: &ArrayRef,
+    ) -> Result<Vec<usize>, SqlError> {
+        let mut seen = HashSet::new();
+        let mut deleted = Vec::new();
+        for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
+            let address = address.unwrap_or_default();
+            if seen.insert(address) {
+                self.delete_row(block, table, address)?;
+                deleted.push(row);
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn delete_row(&self, block: &Block, table: &Table, address: &[u8]) -> Result<(), SqlError> {
+        match (address.split_first(), &self.options.columns) {
+            (Some((&ROW_TAG, key)), _) => block.with(|transaction| Ok(transaction.delete(table.rows, key)?)),
+            (Some((&COLUMN_TAG, _)), Some(form)) => block.with(|transaction| form.delete(transaction, table, address)),
+            _ => Err(store::StoreError::Corrupt("the address of a row cannot be read".into()).into()),
+        }
+    }
+
+    /// Gives rows new values; each address counts once. A row keeps its place unless its primary key changes or it is in
+    /// column form. All old keys are gone before new ones are checked, so that keys may be shifted. Returns the
+    /// positions of those that were changed.
+    pub(crate) fn update_rows(
+        &self,
+        block: &Block,
+        table: &Table,
+        addresses: &ArrayRef,
+        columns: &[ArrayRef],
+    ) -> Result<Vec<usize>, SqlError> {
+        check_nulls(table, columns)?;
+        let (keys, encoder) = (Keys::new(table, columns), RowEncoder::new(table, columns));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let (mut seen, mut changed, mut moved) = (HashSet::new(), Vec::new(), Vec::new());
+        for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
+            let address = address.unwrap_or_default();
+            if !seen.insert(address) {
+                continue;
+            }
+            changed.push(row);
+            keys.encode(row, &mut key)?;
+            let stays = match address.split_first() {
+                Some((&ROW_TAG, old)) if table.key.is_empty() || old == key => Some(old),
+                _ => None,
+            };
+            match stays {
+                Some(old) => {
+                    value.clear();
+                    encoder.encode(row, &mut value)?;
+                    block.put(table.rows, old, &value)?;
+                }
+                None => {
+                    self.delete_row(block, table, address)?;
+                    moved.push(row);
+                }
+            }
+        }
+        let first_id = if table.key.is_empty() { self.row_ids(table, moved.len() as u64)? } else { 0 };
+        for (nth, row) in moved.into_iter().enumerate() {
+            if table.key.is_empty() {
+                key.clear();
+                key.extend(key::row_id(first_id + nth as u64));
+            } else {
+                keys.encode(row, &mut key)?;
+                if self.exists(block, table, &key)? {
+                    return Err(duplicate(table, columns, row));
+                }
+            }
+            value.clear();
+            encoder.encode(row, &mut value)?;
+            block.put(table.rows, &key, &value)?;
+        }
+        Ok(changed)
+    }
+}

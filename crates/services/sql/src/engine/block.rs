@@ -1,0 +1,162 @@
+//! [`Block`]: the transaction of a session, from BEGIN or from the first change of a statement on its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use store::{Lsn, Savepoint, Transaction, TreeId};
+
+use super::Engine;
+use crate::SqlError;
+use crate::table::View;
+
+/// An open transaction.
+pub(crate) struct Block {
+    engine: Arc<Engine>,
+    owner: u64,
+    transaction: Arc<Mutex<Option<Transaction>>>,
+    savepoints: Vec<(String, Savepoint)>,
+    /// Tables it has locks of, and whether alone.
+    locks: Vec<(u64, bool)>,
+    /// Whether it changes the catalog.
+    pub(crate) defines: bool,
+    /// Changes are refused.
+    pub(crate) read_only: bool,
+    /// Begun by the engine and not by BEGIN.
+    pub(crate) implicit: bool,
+}
+
+impl Block {
+    pub(crate) fn new(engine: Arc<Engine>, owner: u64, implicit: bool) -> Block {
+        let transaction = Arc::new(Mutex::new(Some(engine.store.begin())));
+        Block {
+            engine,
+            owner,
+            transaction,
+            savepoints: Vec::new(),
+            locks: Vec::new(),
+            defines: false,
+            read_only: false,
+            implicit,
+        }
+    }
+
+    /// Its engine.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What its statements read.
+    pub(crate) fn view(&self) -> View {
+        let guard = self.transaction.lock();
+        match guard.as_ref() {
+            Some(transaction) if transaction.is_read_only() => View::Snapshot(transaction.snapshot().clone()),
+            _ => View::Transaction(self.transaction.clone()),
+        }
+    }
+
+    /// Runs something on the transaction.
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Transaction) -> Result<R, SqlError>) -> Result<R, SqlError> {
+        match self.transaction.lock().as_mut() {
+            Some(transaction) => run(transaction),
+            None => Err(SqlError::transaction("25000", "the transaction has ended")),
+        }
+    }
+
+    /// What it sees, its own changes included, whether there are any or not.
+    pub(crate) fn own_view(&self) -> View {
+        View::Transaction(self.transaction.clone())
+    }
+
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, SqlError> {
+        self.with(|transaction| Ok(transaction.get(tree, key)?))
+    }
+
+    pub(crate) fn put(&self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), SqlError> {
+        self.with(|transaction| Ok(transaction.put(tree, key, value)?))
+    }
+
+    /// Takes the lock of a table that is to be changed.
+    pub(crate) fn lock(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
+        if self.locks.iter().any(|(held, was_alone)| *held == table && *was_alone >= alone) {
+            return Ok(());
+        }
+        let seen = self.with(|transaction| Ok(transaction.snapshot().lsn()))?;
+        self.engine.locks.take(table, self.owner, alone, seen.0)?;
+        self.locks.push((table, alone));
+        Ok(())
+    }
+
+    /// SAVEPOINT.
+    pub(crate) fn savepoint(&mut self, name: &str) -> Result<(), SqlError> {
+        let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
+        self.savepoints.push((name.into(), savepoint));
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Result<usize, SqlError> {
+        self.savepoints
+            .iter()
+            .rposition(|(known, _)| known == name)
+            .ok_or_else(|| SqlError::transaction("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+
+    /// ROLLBACK TO SAVEPOINT: the savepoint stays, later ones are gone.
+    pub(crate) fn rollback_to(&mut self, name: &str) -> Result<(), SqlError> {
+        let at = self.find(name)?;
+        let savepoint = self.savepoints[at].1;
+        self.savepoints.truncate(at + 1);
+        self.with(|transaction| {
+            transaction.rollback_to(savepoint);
+            Ok(())
+        })
+    }
+
+    /// RELEASE SAVEPOINT: it and later ones are gone, their changes stay.
+    pub(crate) fn release(&mut self, name: &str) -> Result<(), SqlError> {
+        let at = self.find(name)?;
+        self.savepoints.truncate(at);
+        Ok(())
+    }
+
+    /// Commits. Returns when the changes are durable and visible.
+    pub(crate) async fn commit(mut self) -> Result<(), SqlError> {
+        let Some(transaction) = self.transaction.lock().take() else {
+            return Ok(());
+        };
+        if transaction.is_read_only() {
+            return Ok(());
+        }
+        if self.defines {
+            self.engine.definitions.begin();
+        }
+        let outcome = if self.engine.store.is_inline() {
+            transaction.commit()
+        } else {
+            // It waits for the journal, together with all others that commit now: not on a thread that serves.
+            match tokio::task::spawn_blocking(move || transaction.commit()).await {
+                Ok(outcome) => outcome,
+                Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+            }
+        };
+        if self.defines {
+            self.engine.definitions.end(outcome.as_ref().ok().map(|lsn| lsn.0));
+        }
+        self.give_back(outcome.as_ref().ok());
+        Ok(outcome.map(|_| ())?)
+    }
+
+    fn give_back(&mut self, committed: Option<&Lsn>) {
+        for (table, alone) in self.locks.drain(..) {
+            self.engine.locks.give_back(table, self.owner, committed.filter(|_| alone).map(|lsn| lsn.0));
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Without a commit before, this is the rollback: plans that still read it are told that it has ended.
+        self.transaction.lock().take();
+        self.give_back(None);
+    }
+}

@@ -1,0 +1,33 @@
+//! DataFusion's context of a session: our names, PostgreSQL's dialect, exact decimals, one memory limit for all.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+use super::Engine;
+use super::names::{DATABASE, Names, Shared};
+use crate::table::catalog::PUBLIC;
+
+pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(engine.options.threads)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(DATABASE, PUBLIC)
+        .with_information_schema(true);
+    let options = config.options_mut();
+    // As in PostgreSQL, 0.1 is a numeric and not a float.
+    options.sql_parser.parse_float_as_decimal = true;
+    options.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+    options.execution.time_zone = Some("+00:00".into());
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(engine.runtime.clone())
+        .with_default_features()
+        .build();
+    let context = SessionContext::new_with_state(state);
+    context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
+    // The context is new: nothing was set before.
+    let _ = shared.state.set(context.state_weak_ref());
+    context
+}

@@ -1,0 +1,186 @@
+//! Statements that are about the session: transactions, savepoints, settings.
+
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Value,
+};
+use futures::stream;
+use std::sync::Arc;
+
+use super::block::Block;
+use super::{Answer, Session};
+use crate::SqlError;
+
+fn done(tag: &str) -> Result<Option<Answer>, SqlError> {
+    Ok(Some(Answer::Done { tag: tag.into() }))
+}
+
+impl Session {
+    /// Runs a statement about the session; `None` if it is not one.
+    pub(crate) async fn control(&mut self, statement: &Statement) -> Result<Option<Answer>, SqlError> {
+        match statement {
+            Statement::StartTransaction { modes, statements, .. } if statements.is_empty() => self.begin(modes),
+            Statement::Commit { chain: false, modifier: None, .. } => self.commit().await,
+            Statement::Rollback { chain: false, savepoint: None } => {
+                self.block = None;
+                self.set_failed(false);
+                done("ROLLBACK")
+            }
+            Statement::Rollback { chain: false, savepoint: Some(name) } => {
+                self.in_block("ROLLBACK TO SAVEPOINT")?.rollback_to(&folded(name))?;
+                self.set_failed(false);
+                done("ROLLBACK")
+            }
+            Statement::Commit { chain: true, .. } | Statement::Rollback { chain: true, .. } => {
+                Err(SqlError::unsupported("AND CHAIN"))
+            }
+            Statement::Savepoint { name } => {
+                self.in_block("SAVEPOINT")?.savepoint(&folded(name))?;
+                done("SAVEPOINT")
+            }
+            Statement::ReleaseSavepoint { name } => {
+                self.in_block("RELEASE SAVEPOINT")?.release(&folded(name))?;
+                done("RELEASE")
+            }
+            Statement::Set(set) => self.set(set),
+            Statement::Reset(reset) => {
+                self.settings.reset(&reset.to_string())?;
+                done("RESET")
+            }
+            Statement::Discard { .. } => {
+                self.settings.reset("RESET ALL")?;
+                done("DISCARD ALL")
+            }
+            Statement::ShowVariable { variable } => self.show(variable).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn in_block(&mut self, what: &str) -> Result<&mut Block, SqlError> {
+        match &mut self.block {
+            Some(block) if !block.implicit => Ok(block),
+            _ => Err(SqlError::transaction("25P01", format!("{what} can only be used in transaction blocks"))),
+        }
+    }
+
+    fn begin(&mut self, modes: &[TransactionMode]) -> Result<Option<Answer>, SqlError> {
+        let read_only = read_modes(modes)?.unwrap_or_else(|| self.settings.is_on("default_transaction_read_only"));
+        match &mut self.block {
+            // PostgreSQL warns and goes on.
+            Some(block) => block.implicit = false,
+            None => {
+                self.set_failed(false);
+                self.block = Some(Block::new(self.engine.clone(), self.number, false));
+            }
+        }
+        if let Some(block) = &mut self.block {
+            block.read_only = read_only;
+        }
+        done("BEGIN")
+    }
+
+    async fn commit(&mut self) -> Result<Option<Answer>, SqlError> {
+        let failed = self.has_failed();
+        self.set_failed(false);
+        match self.block.take() {
+            Some(_) if failed => done("ROLLBACK"),
+            Some(block) => {
+                block.commit().await?;
+                done("COMMIT")
+            }
+            // PostgreSQL warns and goes on.
+            None => done("COMMIT"),
+        }
+    }
+
+    fn set(&mut self, set: &Set) -> Result<Option<Answer>, SqlError> {
+        match set {
+            Set::SetTransaction { modes, session, snapshot: None } => {
+                let read_only = read_modes(modes)?;
+                if let Some(read_only) = read_only {
+                    if *session {
+                        self.settings.set("default_transaction_read_only", if read_only { "on" } else { "off" })?;
+                    } else if let Some(block) = &mut self.block {
+                        block.read_only = read_only;
+                    }
+                }
+                done("SET")
+            }
+            Set::SingleAssignment { variable, values, .. } => {
+                let texts: Vec<String> = values.iter().map(setting_text).collect();
+                self.settings.set(&variable.to_string(), &texts.join(", "))?;
+                done("SET")
+            }
+            Set::SetTimeZone { value, .. } => {
+                self.settings.set("timezone", &setting_text(value))?;
+                done("SET")
+            }
+            Set::SetNames { charset_name, .. } => {
+                self.settings.set("client_encoding", &charset_name.value)?;
+                done("SET")
+            }
+            other => Err(SqlError::unsupported(format!("\"{other}\""))),
+        }
+    }
+
+    fn show(&mut self, variable: &[Ident]) -> Result<Answer, SqlError> {
+        let value = self.settings.get(&shown(variable))?;
+        let schema = show_schema(variable);
+        let column: ArrayRef = Arc::new(StringArray::from(vec![value]));
+        let batch = RecordBatch::try_new(schema.clone(), vec![column])?;
+        let stream: SendableRecordBatchStream =
+            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
+        Ok(Answer::Rows { schema, stream, tag: "SHOW" })
+    }
+}
+
+/// The setting that SHOW names.
+fn shown(variable: &[Ident]) -> String {
+    let names: Vec<String> = variable.iter().map(|ident| ident.value.to_lowercase()).collect();
+    match names.join(" ").as_str() {
+        "transaction isolation level" => "transaction_isolation".to_string(),
+        "time zone" => "timezone".to_string(),
+        other => other.replace(' ', "."),
+    }
+}
+
+/// The columns of SHOW.
+pub(crate) fn show_schema(variable: &[Ident]) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(shown(variable), DataType::Utf8, false)]))
+}
+
+/// An identifier as SQL folds it.
+pub(crate) fn folded(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn setting_text(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(ident) => ident.value.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the modes say read only, if they say. Errors: 0A000 for SERIALIZABLE.
+fn read_modes(modes: &[TransactionMode]) -> Result<Option<bool>, SqlError> {
+    let mut read_only = None;
+    for mode in modes {
+        match mode {
+            TransactionMode::AccessMode(mode) => read_only = Some(*mode == TransactionAccessMode::ReadOnly),
+            TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+                return Err(SqlError::unsupported("isolation level SERIALIZABLE")
+                    .with_hint("REPEATABLE READ gives snapshot isolation; write skew is possible."));
+            }
+            TransactionMode::IsolationLevel(_) => {}
+        }
+    }
+    Ok(read_only)
+}

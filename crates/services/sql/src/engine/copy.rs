@@ -1,0 +1,223 @@
+//! COPY: rows in and out in bulk. The formats are the wire's; here rows are batches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
+};
+use parking_lot::Mutex;
+
+use super::answer::{CopyFormat, CopyIn, CopyOut, CopySink};
+use super::apply::Existing;
+use super::assign::assign;
+use super::block::Block;
+use super::control::folded;
+use super::insert::column_position;
+use super::target;
+use super::{Answer, Session};
+use crate::SqlError;
+use crate::table::Table;
+
+fn positions(table: &Table, columns: &[Ident]) -> Result<Vec<usize>, SqlError> {
+    let mut positions = Vec::new();
+    for column in columns {
+        let at = column_position(table, &folded(column))?;
+        if positions.contains(&at) {
+            return Err(SqlError::statement("42701", format!("column \"{column}\" specified more than once")));
+        }
+        positions.push(at);
+    }
+    match positions.is_empty() {
+        true => Ok((0..table.columns.len()).collect()),
+        false => Ok(positions),
+    }
+}
+
+impl Session {
+    pub(crate) async fn copy(&mut self, statement: &Statement) -> Result<Answer, SqlError> {
+        let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
+            return Err(super::define::unsupported(statement));
+        };
+        let format = format(options, legacy_options)?;
+        match (to, target) {
+            (true, CopyTarget::Stdout) => self.copy_out(source, format).await,
+            (false, CopyTarget::Stdin) => self.copy_in(source, format).await,
+            _ => Err(SqlError::unsupported("COPY with files and programs of the server")
+                .with_hint("COPY .. FROM STDIN and TO STDOUT work; psql's \\copy uses them.")),
+        }
+    }
+
+    async fn copy_out(&mut self, source: &CopySource, format: CopyFormat) -> Result<Answer, SqlError> {
+        self.refresh()?;
+        let query = match source {
+            CopySource::Query(query) => Statement::Query(query.clone()),
+            CopySource::Table { table_name, columns } => {
+                let columns: Vec<String> = columns.iter().map(Ident::to_string).collect();
+                let columns = if columns.is_empty() { "*".to_string() } else { columns.join(", ") };
+                target::parse(&format!("SELECT {columns} FROM {table_name}"))?
+            }
+        };
+        let plan = self.plan(&query).await?;
+        let stream = self.run(plan, &[]).await?;
+        Ok(Answer::CopyOut(CopyOut { schema: stream.schema(), stream, format }))
+    }
+
+    async fn copy_in(&mut self, source: &CopySource, format: CopyFormat) -> Result<Answer, SqlError> {
+        let CopySource::Table { table_name, columns } = source else {
+            return Err(SqlError::statement("42601", "COPY FROM needs a table"));
+        };
+        self.refresh()?;
+        let table = target::table(&self.shared.catalog(), table_name)?;
+        let columns = positions(&table, columns)?;
+        let fields: Vec<_> =
+            columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let mut template = vec![None; table.columns.len()];
+        for (at, column) in table.columns.iter().enumerate() {
+            if !columns.contains(&at) && column.default.is_some() {
+                template[at] = Some(self.default_value(column).await?);
+            }
+        }
+        let mine = self.block.is_none();
+        let mut block = match self.block.take() {
+            Some(block) => block,
+            None => Block::new(self.engine.clone(), self.number, true),
+        };
+        let locked = match block.read_only {
+            true => Err(SqlError::transaction("25006", "cannot execute COPY FROM in a read-only transaction")),
+            false => block.lock(table.id, false),
+        };
+        if let Err(error) = locked {
+            self.block = (!mine).then_some(block);
+            return Err(error);
+        }
+        let back = (!mine).then(|| self.lent.clone());
+        let failed = self.failed_flag();
+        let rows = CopyRows { table, columns, template, block: Some(block), back, failed, count: 0 };
+        Ok(Answer::CopyIn(CopyIn { schema, format, sink: Box::new(rows) }))
+    }
+}
+
+/// The rows that one COPY brings, and the transaction they go into: its own, or one that the session lends it.
+struct CopyRows {
+    table: Arc<Table>,
+    /// For each column of a batch its position in the table.
+    columns: Vec<usize>,
+    /// The defaults of the others.
+    template: Vec<Option<ScalarValue>>,
+    block: Option<Block>,
+    /// Where a lent transaction is given back.
+    back: Option<Arc<Mutex<Option<Block>>>>,
+    failed: Arc<AtomicBool>,
+    count: u64,
+}
+
+#[async_trait]
+impl CopySink for CopyRows {
+    async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
+        let Some(block) = &self.block else {
+            return Err(SqlError::transaction("25000", "this COPY has ended"));
+        };
+        let mut values: Vec<Option<ArrayRef>> = vec![None; self.table.columns.len()];
+        for (array, at) in batch.columns().iter().zip(&self.columns) {
+            values[*at] = Some(assign(array, &self.table.columns[*at], true)?);
+        }
+        let mut whole = Vec::with_capacity(values.len());
+        for ((value, default), column) in values.into_iter().zip(&self.template).zip(&self.table.columns) {
+            whole.push(match (value, default) {
+                (Some(array), _) => array,
+                (None, Some(default)) => default.to_array_of_size(batch.num_rows())?,
+                (None, None) => new_null_array(&column.kind.arrow(), batch.num_rows()),
+            });
+        }
+        let rows = block.engine().clone().insert_rows(block, &self.table, &whole, Existing::Refuse)?;
+        self.count += rows.len() as u64;
+        Ok(())
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<u64, SqlError> {
+        match (self.block.take(), &self.back) {
+            (Some(block), Some(back)) => *back.lock() = Some(block),
+            (Some(block), None) => block.commit().await?,
+            (None, _) => {}
+        }
+        Ok(self.count)
+    }
+}
+
+impl Drop for CopyRows {
+    fn drop(&mut self) {
+        // Not finished: the statement failed. Its own transaction is rolled back by being dropped.
+        if let Some(block) = self.block.take() {
+            self.failed.store(true, Ordering::Release);
+            if let Some(back) = &self.back {
+                *back.lock() = Some(block);
+            }
+        }
+    }
+}
+
+/// The options, as PostgreSQL reads them in both of its spellings.
+fn format(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<CopyFormat, SqlError> {
+    let mut name = "text".to_string();
+    let (mut delimiter, mut null, mut header, mut quote, mut escape) = (None, None, false, None, None);
+    for option in options {
+        match option {
+            CopyOption::Format(format) => name = format.value.to_lowercase(),
+            CopyOption::Delimiter(c) => delimiter = Some(*c),
+            CopyOption::Null(text) => null = Some(text.clone()),
+            CopyOption::Header(is) => header = *is,
+            CopyOption::Quote(c) => quote = Some(*c),
+            CopyOption::Escape(c) => escape = Some(*c),
+            CopyOption::Freeze(false) => {}
+            CopyOption::Encoding(name) if matches!(name.to_lowercase().as_str(), "utf8" | "utf-8") => {}
+            other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+        }
+    }
+    for option in legacy {
+        match option {
+            CopyLegacyOption::Binary => name = "binary".into(),
+            CopyLegacyOption::Delimiter(c) => delimiter = Some(*c),
+            CopyLegacyOption::Null(text) => null = Some(text.clone()),
+            CopyLegacyOption::Header => header = true,
+            CopyLegacyOption::Csv(options) => {
+                name = "csv".into();
+                for option in options {
+                    match option {
+                        CopyLegacyCsvOption::Header => header = true,
+                        CopyLegacyCsvOption::Quote(c) => quote = Some(*c),
+                        CopyLegacyCsvOption::Escape(c) => escape = Some(*c),
+                        other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+                    }
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+        }
+    }
+    if !matches!(name.as_str(), "text" | "csv" | "binary") {
+        return Err(SqlError::statement("22023", format!("COPY format \"{name}\" not recognized")));
+    }
+    let csv = name == "csv";
+    let byte = |c: Option<char>, default: u8| match c {
+        None => Ok(default),
+        Some(c) if c.is_ascii() && !matches!(c, '\n' | '\r') => Ok(c as u8),
+        Some(_) => {
+            Err(SqlError::statement("22023", "COPY delimiter, quote and escape must be a single one-byte character"))
+        }
+    };
+    let quote = byte(quote, b'"')?;
+    Ok(CopyFormat {
+        delimiter: byte(delimiter, if csv { b',' } else { b'\t' })?,
+        null: null.unwrap_or_else(|| if csv { String::new() } else { "\\N".into() }),
+        header,
+        quote,
+        escape: byte(escape, quote)?,
+        name,
+    })
+}

@@ -1,0 +1,361 @@
+//! INSERT.
+//!
+//! VALUES of literals and parameters become columns here, without DataFusion. Everything else is a query that DataFusion
+//! runs to its end before the first row is written, so that a table can be inserted into itself.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, StringArray, new_null_array};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    ConflictTarget, Expr, Insert, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement,
+    TableObject, Value,
+};
+
+use super::apply::Existing;
+use super::assign::assign;
+use super::control::folded;
+use super::target::{self, Changed, Literal};
+use super::{Answer, Session};
+use crate::SqlError;
+use crate::table::{Column, SqlType, Table};
+
+/// An INSERT whose names are resolved.
+struct Into<'a> {
+    table: Arc<Table>,
+    alias: String,
+    /// For each value of a row, its column.
+    columns: Vec<usize>,
+    source: Option<&'a Query>,
+}
+
+/// The table that an INSERT names.
+fn name(insert: &Insert) -> Result<&datafusion::sql::sqlparser::ast::ObjectName, SqlError> {
+    let odd = insert.overwrite
+        || insert.or.is_some()
+        || insert.ignore
+        || insert.replace_into
+        || !insert.assignments.is_empty()
+        || insert.partitioned.is_some()
+        || insert.output.is_some();
+    match &insert.table {
+        TableObject::TableName(name) if !odd => Ok(name),
+        _ => Err(SqlError::unsupported(format!("\"{insert}\""))),
+    }
+}
+
+impl Session {
+    fn resolve_insert<'a>(&self, insert: &'a Insert) -> Result<Into<'a>, SqlError> {
+        let table = target::table(&self.shared.catalog(), name(insert)?)?;
+        let mut columns = Vec::new();
+        for name in &insert.columns {
+            let name = match name.0.as_slice() {
+                [part] => part.as_ident().map(folded).unwrap_or_default(),
+                _ => return Err(SqlError::unsupported(format!("the column name {name}"))),
+            };
+            let at = column_position(&table, &name)?;
+            if columns.contains(&at) {
+                return Err(SqlError::statement("42701", format!("column \"{name}\" specified more than once")));
+            }
+            columns.push(at);
+        }
+        if columns.is_empty() {
+            columns = (0..table.columns.len()).collect();
+        }
+        let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| folded(&alias.alias));
+        Ok(Into { table, alias, columns, source: insert.source.as_deref() })
+    }
+
+    pub(crate) async fn insert(&mut self, insert: &Insert, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
+        let into = self.resolve_insert(insert)?;
+        self.changing("INSERT")?.lock(into.table.id, false)?;
+        let existing = existing(&into.table, insert.on.as_ref())?;
+        let columns = self.source_columns(&into, parameters).await?;
+        let Some(block) = &self.block else {
+            return Err(SqlError::transaction("25P01", "there is no transaction in progress"));
+        };
+        let rows = self.engine.insert_rows(block, &into.table, &columns, existing)?;
+        let batch = match &insert.returning {
+            Some(_) => vec![target::picked(&into.table, &columns, &rows)?],
+            None => Vec::new(),
+        };
+        let change = Changed {
+            tag: "INSERT 0",
+            table: &into.table,
+            alias: &into.alias,
+            count: rows.len(),
+            rows: batch,
+            returning: insert.returning.as_ref(),
+        };
+        self.changed(change, parameters).await
+    }
+
+    /// The rows to insert: all columns of the table, in its types.
+    async fn source_columns(&self, into: &Into<'_>, parameters: &[ScalarValue]) -> Result<Vec<ArrayRef>, SqlError> {
+        let Some(source) = into.source else {
+            return self.complete(&into.table, &[], Vec::new(), 1).await;
+        };
+        if let Some(rows) = target::plain_values(source) {
+            let rows: Vec<&[Expr]> = rows.iter().map(|row| row.content.as_slice()).collect();
+            check_width(into, rows.iter().map(|row| row.len()).max().unwrap_or(0))?;
+            if let Some(values) = literals(into, &rows, parameters)? {
+                return self.complete(&into.table, &into.columns[..values.len()], values, rows.len()).await;
+            }
+        }
+        let query = Statement::Query(Box::new(with_defaults(into, source)?));
+        let (schema, batches) = self.collect(&query, parameters).await?;
+        check_width(into, schema.fields().len())?;
+        let batch = target::joined(&schema, &batches)?;
+        let open = open_columns(source, schema.fields().len());
+        let values = batch.columns().iter().zip(&into.columns).zip(open);
+        let values = values.map(|((array, at), open)| assign(array, &into.table.columns[*at], open));
+        let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+        self.complete(&into.table, &into.columns[..values.len()], values, batch.num_rows()).await
+    }
+
+    /// Adds the columns that are not given: defaults, or NULL.
+    pub(crate) async fn complete(
+        &self,
+        table: &Table,
+        given: &[usize],
+        values: Vec<ArrayRef>,
+        rows: usize,
+    ) -> Result<Vec<ArrayRef>, SqlError> {
+        let mut whole: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
+        for (at, array) in given.iter().zip(values) {
+            whole[*at] = Some(array);
+        }
+        let mut columns = Vec::with_capacity(whole.len());
+        for (column, array) in table.columns.iter().zip(whole) {
+            columns.push(match (array, &column.default) {
+                (Some(array), _) => array,
+                (None, None) => new_null_array(&column.kind.arrow(), rows),
+                (None, Some(_)) => self.default_value(column).await?.to_array_of_size(rows)?,
+            });
+        }
+        Ok(columns)
+    }
+
+    /// The value of a column's default, now.
+    pub(crate) async fn default_value(&self, column: &Column) -> Result<ScalarValue, SqlError> {
+        let expr = target::default_of(column)?;
+        let array = match target::literal(&expr, &[])? {
+            Some(literal) if fits(&literal, column.kind) => cells(&[literal], column)?,
+            _ => {
+                let query = target::select(vec![SelectItem::UnnamedExpr(expr.clone())], Vec::new(), None)?;
+                let (schema, batches) = self.collect(&query, &[]).await?;
+                assign(target::joined(&schema, &batches)?.column(0), column, target::is_open(&expr))?
+            }
+        };
+        Ok(ScalarValue::try_from_array(&array, 0)?)
+    }
+
+    /// Types of an INSERT's parameters, and the columns of RETURNING.
+    pub(crate) async fn describe_insert(
+        &self,
+        insert: &Insert,
+    ) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
+        let into = self.resolve_insert(insert)?;
+        let mut found = Vec::new();
+        if let Some(source) = into.source {
+            match target::plain_values(source) {
+                Some(rows) => {
+                    let mut others = false;
+                    for row in rows {
+                        check_width(&into, row.content.len())?;
+                        for (expr, at) in row.content.iter().zip(&into.columns) {
+                            match placeholder(expr) {
+                                Some(name) => note(&mut found, name, into.table.columns[*at].kind.arrow())?,
+                                None => others |= !target::is_default(expr) && target::literal(expr, &[])?.is_none(),
+                            }
+                        }
+                    }
+                    if others {
+                        self.parameters_of(&Statement::Query(Box::new(with_defaults(&into, source)?)), &mut found)
+                            .await?;
+                    }
+                }
+                None => self.parameters_of(&Statement::Query(Box::new(source.clone())), &mut found).await?,
+            }
+        }
+        let schema = self.describe_returning(&insert.returning, &into.table, &into.alias).await?;
+        Ok((found, schema))
+    }
+
+    /// Adds the types of parameters that a plan knows and that are not known yet.
+    pub(crate) async fn parameters_of(
+        &self,
+        statement: &Statement,
+        found: &mut Vec<Option<DataType>>,
+    ) -> Result<(), SqlError> {
+        for (name, kind) in self.plan(statement).await?.get_parameter_types()? {
+            let at = target::parameter_number(&name)?;
+            found.resize(found.len().max(at + 1), None);
+            found[at] = found[at].take().or(kind);
+        }
+        Ok(())
+    }
+}
+
+/// Notes the type of a parameter.
+pub(crate) fn note(found: &mut Vec<Option<DataType>>, name: &str, kind: DataType) -> Result<(), SqlError> {
+    let at = target::parameter_number(name)?;
+    found.resize(found.len().max(at + 1), None);
+    found[at].get_or_insert(kind);
+    Ok(())
+}
+
+/// The parameter that an expression is.
+pub(crate) fn placeholder(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some(name),
+            _ => None,
+        },
+        Expr::Nested(inner) => placeholder(inner),
+        _ => None,
+    }
+}
+
+/// Position of a column. Errors: 42703.
+pub(crate) fn column_position(table: &Table, name: &str) -> Result<usize, SqlError> {
+    table.position(name).ok_or_else(|| {
+        SqlError::statement("42703", format!("column \"{name}\" of relation \"{}\" does not exist", table.name))
+    })
+}
+
+fn check_width(into: &Into<'_>, values: usize) -> Result<(), SqlError> {
+    if values > into.columns.len() {
+        return Err(SqlError::statement("42601", "INSERT has more expressions than target columns"));
+    }
+    // A list of columns must be met; without one the last columns may be left out.
+    if values < into.columns.len() && into.columns.len() != into.table.columns.len() {
+        return Err(SqlError::statement("42601", "INSERT has more target columns than expressions"));
+    }
+    Ok(())
+}
+
+/// What ON CONFLICT says. Errors: 0A000, 42P10.
+fn existing(table: &Table, on: Option<&OnInsert>) -> Result<Existing, SqlError> {
+    let (target, action) = match on {
+        None => return Ok(Existing::Refuse),
+        Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) => (conflict_target, action),
+        Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
+    };
+    let matches = match target {
+        None => true,
+        Some(ConflictTarget::Columns(names)) => {
+            let mut columns: Vec<usize> = names.iter().filter_map(|name| table.position(&folded(name))).collect();
+            let mut key = table.key.clone();
+            columns.sort_unstable();
+            key.sort_unstable();
+            columns == key && names.len() == key.len() && !key.is_empty()
+        }
+        Some(ConflictTarget::OnConstraint(name)) => target::resolve(name)?.1 == table.key_name && !table.key.is_empty(),
+    };
+    if !matches {
+        return Err(SqlError::statement(
+            "42P10",
+            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+        ));
+    }
+    match action {
+        OnConflictAction::DoNothing => Ok(Existing::Skip),
+        OnConflictAction::DoUpdate(_) => Err(SqlError::unsupported("ON CONFLICT DO UPDATE")
+            .with_hint("UPDATE first, then INSERT .. ON CONFLICT DO NOTHING.")),
+    }
+}
+
+/// Which columns of a query are literals and parameters, whose type is open.
+fn open_columns(source: &Query, columns: usize) -> Vec<bool> {
+    match source.body.as_ref() {
+        SetExpr::Values(_) => vec![true; columns],
+        SetExpr::Select(select) => {
+            let open = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => target::is_open(expr),
+                _ => false,
+            };
+            // A star stands for several columns: then nothing can be said by position.
+            match select.projection.len() == columns {
+                true => select.projection.iter().map(open).collect(),
+                false => vec![false; columns],
+            }
+        }
+        _ => vec![false; columns],
+    }
+}
+
+/// The query with DEFAULT in VALUES replaced.
+fn with_defaults(into: &Into<'_>, source: &Query) -> Result<Query, SqlError> {
+    let mut query = source.clone();
+    if let SetExpr::Values(values) = query.body.as_mut() {
+        for row in &mut values.rows {
+            for (expr, at) in row.content.iter_mut().zip(&into.columns) {
+                if target::is_default(expr) {
+                    *expr = target::default_of(&into.table.columns[*at])?;
+                }
+            }
+        }
+    }
+    Ok(query)
+}
+
+/// Whether a literal can be read as a column's type here; others are for DataFusion.
+fn fits(literal: &Literal, kind: SqlType) -> bool {
+    match literal {
+        Literal::Null | Literal::Text(_) | Literal::Parameter(_) => true,
+        Literal::Boolean(_) => kind == SqlType::Boolean,
+        Literal::Number(text) => match kind {
+            SqlType::SmallInt | SqlType::Integer | SqlType::BigInt => text.parse::<i64>().is_ok(),
+            SqlType::Real | SqlType::Double | SqlType::Numeric(..) => true,
+            _ => false,
+        },
+    }
+}
+
+/// The columns of VALUES, if all are literals, parameters and literal defaults.
+fn literals(into: &Into<'_>, rows: &[&[Expr]], parameters: &[ScalarValue]) -> Result<Option<Vec<ArrayRef>>, SqlError> {
+    let width = rows.first().map_or(0, |row| row.len());
+    if rows.iter().any(|row| row.len() != width) {
+        return Err(SqlError::statement("42601", "VALUES lists must all be the same length"));
+    }
+    let mut columns = Vec::with_capacity(width);
+    for (nth, at) in into.columns.iter().enumerate().take(width) {
+        let column = &into.table.columns[*at];
+        let mut values = Vec::with_capacity(rows.len());
+        for row in rows {
+            let default = if target::is_default(&row[nth]) { Some(target::default_of(column)?) } else { None };
+            match target::literal(default.as_ref().unwrap_or(&row[nth]), parameters)? {
+                Some(literal) if fits(&literal, column.kind) => values.push(literal),
+                _ => return Ok(None),
+            }
+        }
+        columns.push(cells(&values, column)?);
+    }
+    Ok(Some(columns))
+}
+
+/// One column of literals, in the column's type.
+pub(crate) fn cells(literals: &[Literal], column: &Column) -> Result<ArrayRef, SqlError> {
+    if literals.iter().any(|literal| matches!(literal, Literal::Parameter(_))) {
+        let parts: Vec<ArrayRef> = literals.iter().map(|literal| cell(literal, column)).collect::<Result<_, _>>()?;
+        let parts: Vec<&dyn datafusion::arrow::array::Array> = parts.iter().map(|part| part.as_ref()).collect();
+        return Ok(concat(&parts)?);
+    }
+    let text = |literal: &Literal| match literal {
+        Literal::Text(text) | Literal::Number(text) => Some(text.clone()),
+        Literal::Boolean(value) => Some(value.to_string()),
+        Literal::Null | Literal::Parameter(_) => None,
+    };
+    let texts: ArrayRef = Arc::new(literals.iter().map(text).collect::<StringArray>());
+    assign(&texts, column, true)
+}
+
+fn cell(literal: &Literal, column: &Column) -> Result<ArrayRef, SqlError> {
+    match literal {
+        Literal::Parameter(value) => assign(&value.to_array()?, column, true),
+        other => cells(std::slice::from_ref(other), column),
+    }
+}

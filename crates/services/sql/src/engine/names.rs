@@ -1,0 +1,171 @@
+//! How DataFusion finds tables: [`Shared`] is what a session's statement reads at the moment, [`Names`] the catalog made
+//! of it.
+//!
+//! Two schemas are not for users: [`TARGET`] holds the tables once more with the column of row addresses, for the
+//! queries that changes of rows are planned as; [`MADE`] holds batches that the engine made itself, for RETURNING and
+//! ON CONFLICT.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, MemTable, SchemaProvider, TableProvider};
+use datafusion::datasource::ViewTable;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::SessionState as DfState;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use parking_lot::RwLock;
+
+use crate::SqlError;
+use crate::table::scan::{Reads, RelationTable, StoredTable};
+use crate::table::{Catalog, ColumnForm, Entry, View};
+
+/// The one database of a node.
+pub(crate) const DATABASE: &str = "terrace";
+/// The tables with their addresses, as schema `$target/` and the schema's own name.
+pub(crate) const TARGET: &str = "$target/";
+/// The engine's own batches.
+pub(crate) const MADE: &str = "$made";
+
+/// What a session's running statement reads.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    now: RwLock<(View, Arc<Catalog>)>,
+    made: RwLock<HashMap<String, Arc<MemTable>>>,
+    columns: Option<Arc<dyn ColumnForm>>,
+    pub(crate) state: OnceLock<Weak<parking_lot::RwLock<DfState>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(view: View, columns: Option<Arc<dyn ColumnForm>>) -> Shared {
+        let now = RwLock::new((view, Arc::new(Catalog::default())));
+        Shared { now, made: RwLock::default(), columns, state: OnceLock::new() }
+    }
+
+    /// From here on plans read this.
+    pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>) {
+        *self.now.write() = (view, catalog);
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.now.read().1.clone()
+    }
+
+    /// Shows a table of the engine's own in [`MADE`] until it is taken back.
+    pub(crate) fn make(&self, name: &str, table: Option<MemTable>) {
+        let mut made = self.made.write();
+        match table {
+            Some(table) => made.insert(name.into(), Arc::new(table)),
+            None => made.remove(name),
+        };
+    }
+}
+
+impl Reads for Shared {
+    fn view(&self) -> View {
+        self.now.read().0.clone()
+    }
+}
+
+/// The catalog of a session.
+#[derive(Debug)]
+pub(crate) struct Names {
+    shared: Arc<Shared>,
+    /// Schemas that others registered, such as `pg_catalog`.
+    others: RwLock<HashMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl Names {
+    pub(crate) fn new(shared: Arc<Shared>) -> Names {
+        Names { shared, others: RwLock::default() }
+    }
+}
+
+impl CatalogProvider for Names {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.shared.catalog().schemas.keys().cloned().collect();
+        names.extend(self.others.read().keys().cloned());
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if let Some(other) = self.others.read().get(name) {
+            return Some(other.clone());
+        }
+        let (schema, addressed) = match name.strip_prefix(TARGET) {
+            Some(schema) => (schema, true),
+            None => (name, false),
+        };
+        if name != MADE && !self.shared.catalog().schemas.contains_key(schema) {
+            return None;
+        }
+        Some(Arc::new(Namespace { shared: self.shared.clone(), schema: schema.into(), addressed }))
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> DfResult<Option<Arc<dyn SchemaProvider>>> {
+        Ok(self.others.write().insert(name.into(), schema))
+    }
+}
+
+/// One schema, as the statement sees it.
+#[derive(Debug)]
+struct Namespace {
+    shared: Arc<Shared>,
+    schema: String,
+    addressed: bool,
+}
+
+#[async_trait]
+impl SchemaProvider for Namespace {
+    fn table_names(&self) -> Vec<String> {
+        let catalog = self.shared.catalog();
+        catalog.schemas.get(&self.schema).map(|names| names.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        if self.schema == MADE {
+            let made = self.shared.made.read().get(name).cloned();
+            return Ok(made.map(|table| table as Arc<dyn TableProvider>));
+        }
+        let catalog = self.shared.catalog();
+        let reads: Arc<dyn Reads> = self.shared.clone();
+        Ok(match catalog.get(&self.schema, name) {
+            None => None,
+            Some(Entry::Relation(relation)) => Some(Arc::new(RelationTable { relation: relation.clone(), reads })),
+            Some(Entry::Table(table)) => Some(Arc::new(StoredTable {
+                table: table.clone(),
+                reads,
+                columns: self.shared.columns.clone(),
+                addressed: self.addressed,
+            })),
+            Some(Entry::View(sql)) => Some(Arc::new(self.view(sql).await?)),
+        })
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        match self.schema.as_str() {
+            MADE => self.shared.made.read().contains_key(name),
+            schema => self.shared.catalog().get(schema, name).is_some(),
+        }
+    }
+}
+
+impl Namespace {
+    async fn view(&self, sql: &str) -> DfResult<ViewTable> {
+        let state = self.shared.state.get().and_then(Weak::upgrade);
+        let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
+        let state = state.read().clone();
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).map_err(|error| {
+            DataFusionError::from(SqlError::statement("42601", format!("the view cannot be read: {error}")))
+        })?;
+        let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
+        let plan = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement)))).await?;
+        Ok(ViewTable::new(plan, Some(sql.into())))
+    }
+}

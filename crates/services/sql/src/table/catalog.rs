@@ -1,0 +1,174 @@
+//! [`Catalog`]: all schemas, tables and views of one moment.
+//!
+//! They are rows of the tree `sql.catalog`, in JSON, so that changing them is transactional like everything else:
+//!
+//! ```text
+//!   s / schema                 {}
+//!   t / schema / 00 / name     a table, or a view
+//! ```
+//!
+//! The schema `public` is always there and has no row.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use store::{Direction, StoreError, Transaction, TreeId};
+
+use super::definition::{Column, Table};
+use super::relation::Relation;
+use super::view::View;
+use crate::SqlError;
+
+/// Name of the tree.
+pub(crate) const CATALOG_TREE: &str = "sql.catalog";
+
+/// The schema of names without one.
+pub(crate) const PUBLIC: &str = "public";
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Stored {
+    Table { id: u64, storage: u64, rows: u32, columns: Vec<Column>, key: Vec<usize>, key_name: String },
+    View { sql: String },
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A table.
+    Table(Arc<Table>),
+    /// A view: the SQL text of its query.
+    View(Arc<str>),
+    /// A read-only table from outside.
+    Relation(Arc<dyn Relation>),
+}
+
+/// Schema, then name within it, to what it is.
+pub type Schemas = BTreeMap<String, BTreeMap<String, Entry>>;
+
+/// The names of one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// All schemas with all that is in them.
+    pub schemas: Schemas,
+}
+
+impl Catalog {
+    /// Reads the catalog through a view, and adds the relations.
+    pub(crate) fn load(
+        view: &View,
+        tree: TreeId,
+        relations: &[(String, Arc<dyn Relation>)],
+    ) -> Result<Catalog, SqlError> {
+        let mut schemas = Schemas::from([(PUBLIC.to_string(), BTreeMap::new())]);
+        let mut cursor = view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+        while let Some((key, value)) = cursor.next()? {
+            match read(&key, &value)? {
+                (schema, None) => _ = schemas.entry(schema).or_default(),
+                (schema, Some((name, entry))) => _ = schemas.entry(schema).or_default().insert(name, entry),
+            }
+        }
+        for (name, relation) in relations {
+            let (schema, name) = name.split_once('.').unwrap_or((PUBLIC, name));
+            schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Relation(relation.clone()));
+        }
+        Ok(Catalog { schemas })
+    }
+
+    /// What a name stands for.
+    pub fn get(&self, schema: &str, name: &str) -> Option<&Entry> {
+        self.schemas.get(schema)?.get(name)
+    }
+
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.schemas.values().flat_map(BTreeMap::values).filter_map(|entry| match entry {
+            Entry::Table(table) => Some(table),
+            _ => None,
+        })
+    }
+}
+
+fn damaged(why: impl std::fmt::Display) -> SqlError {
+    StoreError::Corrupt(format!("the catalog of tables cannot be read: {why}").into()).into()
+}
+
+fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), SqlError> {
+    let text = std::str::from_utf8(key).map_err(damaged)?;
+    let Some(rest) = text.strip_prefix('t') else {
+        return Ok((text.get(1..).unwrap_or_default().into(), None));
+    };
+    let (schema, name) = rest.split_once('\0').ok_or_else(|| damaged("a key without a name"))?;
+    let entry = match serde_json::from_slice(value).map_err(damaged)? {
+        Stored::View { sql } => Entry::View(sql.into()),
+        Stored::Table { id, storage, rows, columns, key, key_name } => {
+            if key.iter().any(|at| *at >= columns.len()) {
+                return Err(damaged("a primary key of columns that are not there"));
+            }
+            let (arrow, addressed) = Table::schemas(&columns, &key);
+            Entry::Table(Arc::new(Table {
+                schema_name: schema.into(),
+                name: name.into(),
+                id,
+                storage,
+                columns,
+                key,
+                key_name,
+                rows: TreeId(rows),
+                schema: arrow,
+                addressed,
+            }))
+        }
+    };
+    Ok((schema.into(), Some((name.into(), entry))))
+}
+
+fn key(schema: &str, name: &str) -> Vec<u8> {
+    format!("t{schema}\0{name}").into_bytes()
+}
+
+fn write(transaction: &mut Transaction, tree: TreeId, key: &[u8], stored: &Stored) -> Result<(), SqlError> {
+    let value = serde_json::to_vec(stored).map_err(damaged)?;
+    Ok(transaction.put(tree, key, &value)?)
+}
+
+/// Notes a table, in place of any with its name.
+pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Table) -> Result<(), SqlError> {
+    let stored = Stored::Table {
+        id: table.id,
+        storage: table.storage,
+        rows: table.rows.0,
+        columns: table.columns.clone(),
+        key: table.key.clone(),
+        key_name: table.key_name.clone(),
+    };
+    write(transaction, tree, &key(&table.schema_name, &table.name), &stored)
+}
+
+/// Notes a view, in place of any with its name.
+pub(crate) fn put_view(
+    transaction: &mut Transaction,
+    tree: TreeId,
+    schema: &str,
+    name: &str,
+    sql: &str,
+) -> Result<(), SqlError> {
+    write(transaction, tree, &key(schema, name), &Stored::View { sql: sql.into() })
+}
+
+/// Forgets a table or view.
+pub(crate) fn remove(transaction: &mut Transaction, tree: TreeId, schema: &str, name: &str) -> Result<(), SqlError> {
+    Ok(transaction.delete(tree, &key(schema, name))?)
+}
+
+/// Notes a schema.
+pub(crate) fn put_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
+    Ok(transaction.put(tree, format!("s{schema}").as_bytes(), b"{}")?)
+}
+
+/// Forgets a schema.
+pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
+    Ok(transaction.delete(tree, format!("s{schema}").as_bytes())?)
+}

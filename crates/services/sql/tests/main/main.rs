@@ -1,0 +1,4 @@
+//! The engine from outside, through the same calls that the wire makes.
+
+mod changes;
+mod support;

@@ -1,0 +1,68 @@
+//! A session on a store in memory, and answers as text.
+
+use std::sync::Arc;
+
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::scalar::ScalarValue;
+use futures::TryStreamExt;
+use sql::{Answer, Engine, EngineOptions, Session, SqlError};
+use store::{Options, Store};
+
+pub(crate) fn engine() -> Arc<Engine> {
+    let store = Store::in_memory(Options::default()).unwrap();
+    Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).unwrap()
+}
+
+pub(crate) fn session() -> Session {
+    engine().session("tester")
+}
+
+/// Runs one text; each statement's answer as lines `a|b`, or its tag. An error is `error CODE`.
+pub(crate) async fn run(session: &mut Session, sql: &str) -> String {
+    run_with(session, sql, &[]).await
+}
+
+pub(crate) async fn run_with(session: &mut Session, sql: &str, parameters: &[ScalarValue]) -> String {
+    match try_run(session, sql, parameters).await {
+        Ok(text) => text,
+        Err(error) => format!("error {}: {error}", error.code()),
+    }
+}
+
+pub(crate) async fn try_run(session: &mut Session, sql: &str, parameters: &[ScalarValue]) -> Result<String, SqlError> {
+    let mut lines = Vec::new();
+    for prepared in session.prepare(sql, &[]).await? {
+        match session.execute(&prepared, parameters).await? {
+            Answer::Done { tag } => lines.push(tag),
+            Answer::Rows { stream, .. } => {
+                let batches: Vec<_> = stream.try_collect().await?;
+                let options = FormatOptions::default().with_null("NULL");
+                for batch in batches {
+                    let columns: Vec<_> = batch
+                        .columns()
+                        .iter()
+                        .map(|c| ArrayFormatter::try_new(c.as_ref(), &options).unwrap())
+                        .collect();
+                    for row in 0..batch.num_rows() {
+                        let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+                        lines.push(cells.join("|"));
+                    }
+                }
+            }
+            other => lines.push(format!("{other:?}")),
+        }
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Runs each text and compares its answer; an expected `error 23505` needs only to be the beginning.
+pub(crate) async fn check(session: &mut Session, script: &[(&str, &str)]) {
+    for (sql, expected) in script {
+        let got = run(session, sql).await;
+        if expected.starts_with("error") {
+            assert!(got.starts_with(expected), "{sql}\n  gave {got}\n  not  {expected}");
+        } else {
+            assert_eq!(got, *expected, "{sql}");
+        }
+    }
+}
