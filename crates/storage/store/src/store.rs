@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
 use crate::cache::{Cache, CacheOptions};
-use crate::checkpoint::{Cycles, CyclesLock};
+use crate::checkpoint::{Cycles, CyclesLock, closed};
 use crate::commit::Order;
 use crate::commit::queue::{Entry, Queue, What};
 use crate::commit::room::Room;
@@ -92,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) keep_journal: AtomicU64,
     /// The journal is being applied at opening: none of it is given up.
     pub(crate) recovering: AtomicBool,
+    /// No updates any more.
+    pub(crate) closed: AtomicBool,
     /// The last record that was queued.
     pub(crate) last: AtomicU64,
     next_tree: AtomicU32,
@@ -200,6 +202,7 @@ impl Store {
     ///
     /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: the cycle has no room and is tried again.
     pub fn checkpoint(&self) -> Result<Written, StoreError> {
+        self.inner.check_frozen()?;
         self.wait_visible(self.appended())?;
         self.inner.run_cycle()
     }
@@ -227,6 +230,7 @@ impl Store {
             // If it panicked, that is found when what it left undone is applied.
             let _ = thread.join();
         }
+        self.inner.closed.store(true, Ordering::Release);
         settled?;
         self.inner.close_cycles()
     }
@@ -278,6 +282,7 @@ impl Inner {
             cut_at: AtomicU64::new(superblock.applied.0),
             keep_journal: AtomicU64::new(u64::MAX),
             recovering: AtomicBool::new(true),
+            closed: AtomicBool::new(false),
             last: AtomicU64::new(0),
             next_tree: AtomicU32::new(FIRST_TREE),
         };
@@ -393,8 +398,11 @@ impl Inner {
         self.freeze.cause().is_some()
     }
 
-    /// Errors: [`StoreError::Frozen`].
+    /// Errors: [`StoreError::Frozen`]; [`StoreError::Refused`] after closing.
     pub(crate) fn check_frozen(&self) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
         self.freeze.check()
     }
 

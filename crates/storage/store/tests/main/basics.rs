@@ -226,3 +226,24 @@ fn after_a_failed_flush_updates_are_frozen_and_reads_go_on() {
     assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
     assert!(matches!(store.append(1, &[b"x"]), Err(StoreError::Frozen { .. })));
 }
+
+#[test]
+fn a_full_journal_refuses_the_transaction_and_takes_it_once_there_is_room() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let places = store::Places { journal: shelf.clone(), ..memory() };
+    let (store, tree) = crate::support::open_with_tree(&places, &small());
+    shelf.inject(device::faulty::Rule::from(device::Operation::Create, 1, device::faulty::Fault::NoSpace));
+    let value = "v".repeat(10_000);
+    let commit = |number: u32| {
+        let mut transaction = store.begin();
+        transaction.put(tree, format!("k{number:03}").as_bytes(), value.as_bytes()).expect("fits");
+        transaction.commit()
+    };
+    let refused = (0..100).find_map(|number| commit(number).err().map(|error| (number, error)));
+    let Some((number, StoreError::Full(_))) = refused else { panic!("{refused:?}") };
+    assert!(store.frozen().is_none(), "full is not frozen");
+    assert_eq!(all(&store.snapshot(), tree).len(), number as usize);
+    shelf.heal();
+    commit(number).expect("there is room again");
+    assert_eq!(all(&store.snapshot(), tree).len(), number as usize + 1);
+}

@@ -7,3 +7,4 @@ mod pages;
 mod power;
 mod spill;
 mod support;
+mod threads;
