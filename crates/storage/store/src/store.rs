@@ -172,7 +172,7 @@ impl Store {
 
     /// Returns when the record at `lsn`, and every one before it, is durable and new snapshots see it.
     ///
-    /// Errors: [`StoreError::Frozen`].
+    /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: write cycles wait for room, and with them all changes.
     pub fn wait_visible(&self, lsn: Lsn) -> Result<(), StoreError> {
         let last = self.inner.last.load(Ordering::Acquire);
         self.inner.settle(lsn.0.min(last))

@@ -110,8 +110,7 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let mut sources = Vec::with_capacity(runs.len());
         for run in runs.iter().rev() {
-            let run = Run::of_commitment(&self.journal, run)?;
-            let mut cursor = RunCursor::all(run.into());
+            let mut cursor = RunCursor::all(Run::of_commitment(run).into());
             let ahead = cursor.next(&self.journal)?;
             sources.push((cursor, ahead));
         }

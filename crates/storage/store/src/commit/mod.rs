@@ -27,6 +27,7 @@ pub(crate) mod room;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use journal::{JournalError, Lsn};
@@ -44,6 +45,9 @@ use room::Role;
 
 /// Transactions entered before what nobody can conflict with is forgotten.
 const FORGET_EVERY: u32 = 256;
+
+/// How long a durable transaction waits before it looks again whether a write cycle has found room.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// What an entry of the queue takes beside its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
@@ -88,8 +92,14 @@ impl Inner {
         }
         // Its old versions are not needed any more.
         drop(snapshot);
-        self.settle(lsn.0)?;
-        Ok(lsn)
+        loop {
+            match self.settle(lsn.0) {
+                Ok(()) => return Ok(lsn),
+                // It is durable, and write cycles wait for room: so does it.
+                Err(StoreError::Full(_)) if self.options.background => std::thread::sleep(FULL_PAUSE),
+                Err(error) => return Err(self.freeze(error)),
+            }
+        }
     }
 
     fn prepare(&self, writes: &mut WriteSet) -> Prepared {
