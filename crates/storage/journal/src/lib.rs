@@ -143,6 +143,7 @@
 
 mod append;
 mod checksum;
+mod copy;
 pub mod error;
 pub mod format;
 mod inline;
@@ -160,6 +161,7 @@ mod upkeep;
 mod view;
 mod window;
 
+pub use copy::{Copied, copy};
 pub use error::{Corruption, Damage, JournalError, Proof};
 pub use inline::Committer;
 pub use inspect::{Inspect, Verified, inspect, verify};

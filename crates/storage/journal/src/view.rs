@@ -62,6 +62,11 @@ impl View {
         Ok(self.end())
     }
 
+    /// Which journal it is, see [`crate::Journal::identity`]; none for an empty log.
+    pub fn identity(&self) -> Option<u32> {
+        self.seen.lock().chain.front().map(|segment| segment.header.nonce.identity)
+    }
+
     /// The oldest position there is.
     pub fn first(&self) -> Lsn {
         self.seen.first()

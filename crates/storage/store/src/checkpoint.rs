@@ -88,7 +88,11 @@ impl Inner {
     /// Hands cycles over to a thread.
     pub(crate) fn start_cycles(self: &Arc<Inner>) -> Result<(), StoreError> {
         let mut cycles = self.cycles.lock();
-        let Cycles::Inline(inline) = std::mem::replace(&mut *cycles, Cycles::Closed) else { return Ok(()) };
+        let Cycles::Inline(mut inline) = std::mem::replace(&mut *cycles, Cycles::Closed) else { return Ok(()) };
+        if let Err(error) = inline.writer.reserve(self.cycle_options().dirty_bytes) {
+            // Tried again by the cycle that needs it.
+            tracing::warn!(%error, "no room was made ahead for write images");
+        }
         let subject = Arc::new(Watched(Arc::downgrade(self)));
         let cycler = Cycler::start(inline.writer, subject, self.cycle_options(), self.freeze.clone())?;
         *cycles = Cycles::Thread(Arc::new(cycler));
@@ -131,7 +135,7 @@ impl Inner {
     /// Gives up the journal before `applied`, as far as nobody needs it.
     fn truncate(&self, applied: Lsn) -> Result<(), StoreError> {
         let kept = self.keep_journal.load(Ordering::Acquire);
-        let needed = self.spills.needed(applied.0).min(kept);
+        let needed = self.spills.needed(applied.0).min(kept).min(self.upkeep.retention.before(applied).0);
         Ok(self.journal.truncate(Lsn(needed))?)
     }
 

@@ -55,15 +55,14 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod backup;
 pub mod cache;
 mod checkpoint;
 mod commit;
 mod cursor;
-#[allow(dead_code, reason = "backup and verification use the rest")]
 mod cycle;
 mod error;
 mod forest;
-#[allow(dead_code, reason = "backup and verification use the rest")]
 mod images;
 mod interpreter;
 mod metrics;
@@ -71,14 +70,17 @@ mod options;
 pub mod page;
 pub mod pages;
 mod record;
-#[allow(dead_code, reason = "backup and verification use the rest")]
 mod space;
 mod store;
 mod transaction;
 pub mod tree;
+mod upkeep;
+mod verify;
 mod versions;
 mod writes;
 
+pub use backup::restore::Restoration;
+pub use backup::{Copying, Manifest, Until};
 pub use cursor::Cursor;
 pub use cycle::cycler::CycleStats;
 pub use cycle::ground::Layout;
@@ -90,8 +92,11 @@ pub use journal::Lsn;
 pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use record::reads;
+pub use space::home::HomeStats;
 pub use store::Store;
 pub use transaction::{Direction, Savepoint, Snapshot, Transaction};
+pub use upkeep::{restore, verify_places};
+pub use verify::{Progress, Still, Verified};
 
 /// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

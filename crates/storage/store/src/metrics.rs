@@ -3,6 +3,7 @@
 use crate::Lsn;
 use crate::cache::{self, DirtyBytes};
 use crate::cycle::cycler::CycleStats;
+use crate::space::home::HomeStats;
 use crate::store::Inner;
 
 /// Figures of a store, since it was opened or as they are now.
@@ -14,6 +15,8 @@ pub struct Metrics {
     pub cache: cache::Metrics,
     /// What write cycles did.
     pub cycles: CycleStats,
+    /// Physical reads and writes of the data devices.
+    pub home: HomeStats,
     /// Changes in the cache that are not home.
     pub dirty: DirtyBytes,
     /// Pages in all data devices.
@@ -57,6 +60,7 @@ impl Inner {
             journal: self.journal.stats(),
             cache: self.forest.cache.metrics(),
             cycles: self.cycle_stats(),
+            home: self.upkeep.home.stats(),
             dirty: self.forest.cache.dirty_bytes(),
             pages: usage.pages,
             pages_used: usage.used,

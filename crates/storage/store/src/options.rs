@@ -50,6 +50,8 @@ pub struct Options {
     /// Size of each device of the write image journal, a multiple of 4 KiB, at least 64 KiB; counts when it is created.
     /// Default 64 MiB.
     pub images_device_bytes: u64,
+    /// Journal kept behind what recovery needs, in bytes: so far back a backup can be brought up to any moment. Default 0.
+    pub keep_journal_bytes: u64,
     /// When write cycles run. Default: [`CycleOptions::for_cache`].
     pub cycles: Option<CycleOptions>,
     /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
@@ -80,6 +82,7 @@ impl Default for Options {
             background: true,
             data_device_bytes: Layout::default().data_device_bytes,
             images_device_bytes: Layout::default().images_device_bytes,
+            keep_journal_bytes: 0,
             cycles: None,
             clock: Arc::new(system_time_us),
         }

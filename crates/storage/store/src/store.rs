@@ -11,6 +11,7 @@ use journal::{Journal, Lsn};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
+use crate::backup::retention::Retention;
 use crate::cache::{Cache, CacheOptions};
 use crate::checkpoint::{Cycles, CyclesLock, closed};
 use crate::commit::Order;
@@ -25,6 +26,7 @@ use crate::record;
 use crate::space::Space;
 use crate::space::freeze::Freeze;
 use crate::transaction::{Direction, Snapshot, Transaction};
+use crate::upkeep::Upkeep;
 use crate::versions::{Snapshots, Versions};
 use crate::writes::Spills;
 use crate::{StoreError, TreeId};
@@ -90,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) cut_at: AtomicU64,
     /// The journal is kept from here on, whatever cycles have done.
     pub(crate) keep_journal: AtomicU64,
+    /// For backups.
+    pub(crate) upkeep: Upkeep,
     /// The journal is being applied at opening: none of it is given up.
     pub(crate) recovering: AtomicBool,
     /// No updates any more.
@@ -258,6 +262,8 @@ impl Inner {
         let facts = JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end };
         let ground = Ground::open(places.data, places.images, layout, facts, false, &freeze)?;
         let Ground { home, space, writer, superblock, found } = ground;
+        let retention = Retention::new(options.keep_journal_bytes);
+        let upkeep = Upkeep { segments: places.journal, home: home.clone(), retention };
         let page_bytes = superblock.geometry.page_bytes as usize;
         let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..options.cache.clone() };
         let cache = Cache::new(&cache, home, space.clone())?;
@@ -281,6 +287,7 @@ impl Inner {
             applying: AtomicU64::new(u64::MAX),
             cut_at: AtomicU64::new(superblock.applied.0),
             keep_journal: AtomicU64::new(u64::MAX),
+            upkeep,
             recovering: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             last: AtomicU64::new(0),

@@ -2,6 +2,7 @@
 
 mod basics;
 mod committers;
+mod copies;
 mod crash;
 mod faults;
 mod flips;

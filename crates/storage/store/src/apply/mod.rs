@@ -171,6 +171,8 @@ impl Inner {
                     continue;
                 }
                 writer.set(&change.key, value, |old| {
+                    // A crash goes back to a state without it, whoever reads it until then.
+                    old.iter().for_each(|cell| self.forest.detach(cell, &self.space));
                     // Nothing was there and nothing is: no change.
                     if old.is_some() || value.is_some() {
                         pusher.push(&change.key, old);

@@ -175,8 +175,15 @@ impl Cycler {
     }
 
     /// Runs `work` while no cycle runs and none begins: what is at home is the state of the last one, and stays it.
-    pub(crate) fn between_cycles<T>(&self, work: impl FnOnce(&Writer) -> T) -> T {
-        work(&self.shared.writer.lock())
+    ///
+    /// Errors: [`StoreError::Frozen`]: a cycle ended half way, so that home is no state; those of `work`.
+    pub(crate) fn between_cycles<T>(
+        &self,
+        work: impl FnOnce(&Writer) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let writer = self.shared.writer.lock();
+        self.shared.freeze.check()?;
+        work(&writer)
     }
 
     fn stop(&mut self) {

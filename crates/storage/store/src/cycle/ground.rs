@@ -128,6 +128,7 @@ impl Ground {
             Verdict::Restore => {}
         }
         let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
+        batches.even()?;
         if let Headers::Batch(header, mark) = batches.headers() {
             if mark == Mark::Flagged {
                 let home = Devices::open(data.clone(), header.geometry, freeze.clone(), true)?;
@@ -146,7 +147,7 @@ impl Ground {
 }
 
 /// What the superblock says, without believing that it is there.
-fn look(data: &dyn Shelf) -> Result<Home, StoreError> {
+pub(crate) fn look(data: &dyn Shelf) -> Result<Home, StoreError> {
     let names = data.list()?;
     if !names.iter().any(|name| *name == device_name(0)) {
         // Others without the first are no store.

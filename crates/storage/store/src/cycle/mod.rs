@@ -26,4 +26,6 @@ pub(crate) mod ground;
 pub(crate) mod machine;
 pub(crate) mod pace;
 pub(crate) mod run;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod write;

@@ -109,6 +109,11 @@ impl Cycle {
         self.machine.progress()
     }
 
+    /// What is done next; none when the cycle is over.
+    pub(crate) fn next_step(&self) -> Option<Step> {
+        self.machine.step()
+    }
+
     fn frozen(&self) -> &dyn Frozen {
         &**self.frozen.as_ref().expect("it is kept until the cycle is over")
     }
@@ -137,6 +142,11 @@ impl Writer {
         freeze: Freeze,
     ) -> Writer {
         Writer { home, space, images, superblock, freeze }
+    }
+
+    /// The data devices.
+    pub(crate) fn home(&self) -> &Arc<Devices> {
+        &self.home
     }
 
     /// The superblock at home.
@@ -183,13 +193,13 @@ impl Writer {
     /// is frozen; what is persistent is known after reopening.
     pub(crate) fn step(&mut self, cycle: &mut Cycle) -> Result<Option<Written>, StoreError> {
         self.freeze.check()?;
-        let step = cycle.machine.step().expect("a cycle that is over is not stepped");
+        let step = cycle.next_step().expect("a cycle that is over is not stepped");
         match self.perform(cycle, step) {
             Ok(()) => cycle.machine.done(),
             Err(error @ (StoreError::Full(_) | StoreError::Frozen { .. })) => return Err(error),
             Err(error) => return Err(self.freeze.freeze(&error)),
         }
-        Ok(cycle.machine.step().is_none().then_some(cycle.written))
+        Ok(cycle.next_step().is_none().then_some(cycle.written))
     }
 
     fn perform(&mut self, cycle: &mut Cycle, step: Step) -> Result<(), StoreError> {
@@ -265,6 +275,7 @@ impl Writer {
     /// Runs a whole cycle without a pause.
     ///
     /// Errors: as for [`step`](Writer::step); after [`StoreError::Full`] the cycle can be gone on with.
+    #[cfg(test)]
     pub(crate) fn run(&mut self, cycle: &mut Cycle) -> Result<Written, StoreError> {
         loop {
             if let Some(written) = self.step(cycle)? {

@@ -20,11 +20,13 @@ use parking_lot::RwLock;
 
 use crate::cache::Cache;
 use crate::page::PageId;
+use crate::pages::Pages;
+use crate::space::Space;
 use crate::tree::{Cell, LeafBlock, NewValue, Stored, Tree, Writer};
 use crate::{Direction, Lsn, StoreError, TreeId};
 
 /// The tree of trees, which is in no other tree.
-const ROOTS: TreeId = TreeId(u32::MAX);
+pub(crate) const ROOTS: TreeId = TreeId(u32::MAX);
 
 /// Whether something of a value lies in pages of its own.
 pub(crate) fn has_pages(cell: &Cell) -> bool {
@@ -164,6 +166,14 @@ impl Forest {
     /// Nobody reads it any more.
     pub(crate) fn free(&self, cell: &Cell) {
         cell.free(&*self.cache);
+    }
+
+    /// The state no longer has it, though somebody may read it yet. The applier only.
+    pub(crate) fn detach(&self, cell: &Cell, space: &Space) {
+        if let Cell::Large(extents) = cell {
+            let page_bytes = self.cache.page_bytes();
+            extents.iter().for_each(|extent| space.detach(extent.first, extent.pages(page_bytes)));
+        }
     }
 
     /// Begins to change a tree. The applier only.

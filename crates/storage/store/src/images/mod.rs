@@ -21,7 +21,7 @@
 //! **Why the flag has a flush of its own.** With one flush for images and flag a flagged batch that does not verify could be a
 //! crash before that flush, or damage after it, when pages at home are half written. With its own, it is damage; a cycle of
 //! some seconds does not miss the millisecond. **Why the header has two copies**: a single changed bit must not turn a flagged
-//! batch into one that never happened. **Why clearing is flushed**: without it the header could come back as flagged over
+//! batch into one that never happened. Opening makes them equal ([`Images::even`]) where a crash left them different. **Why clearing is flushed**: without it the header could come back as flagged over
 //! images that the next batch has overwritten.
 //!
 //! Batches are streamed, a mebibyte at a time; the table is written last. Where the devices are too small for a batch, more are
@@ -31,6 +31,8 @@
 
 pub(crate) mod decide;
 pub(crate) mod format;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,6 +58,8 @@ pub(crate) struct Images {
     freeze: Freeze,
     /// What opening found.
     headers: Headers,
+    /// Whether both copies of the header say so.
+    is_even: bool,
 }
 
 /// A batch that is being written.
@@ -104,14 +108,15 @@ impl Images {
         let mut copies = AlignedBuffer::zeroed(TABLE as usize);
         first.read(0, &mut copies)?;
         let headers = Headers::decode(&copies);
-        Ok(Some(Images { shelf, devices, freeze, headers }))
+        let is_even = copies[..TABLE as usize / 2] == copies[TABLE as usize / 2..];
+        Ok(Some(Images { shelf, devices, freeze, headers, is_even }))
     }
 
     /// Makes an empty one, of devices of `device_bytes` each.
     ///
     /// Errors: [`StoreError::Full`], [`StoreError::Device`].
     pub(crate) fn create(shelf: Arc<dyn Shelf>, freeze: Freeze, device_bytes: u64) -> Result<Images, StoreError> {
-        let mut images = Images { shelf, devices: Vec::new(), freeze, headers: Headers::Zeros };
+        let mut images = Images { shelf, devices: Vec::new(), freeze, headers: Headers::Zeros, is_even: true };
         images.grow(device_bytes)?;
         Ok(images)
     }
@@ -232,6 +237,17 @@ impl Images {
         copies.extend_from_slice(&header.encode(mark));
         self.write(0, &copies)?;
         self.flush(TABLE)
+    }
+
+    /// Makes both copies of the header say what opening found, where a crash left them different: the next mark may tear one of
+    /// them, and the other must then not be that of an earlier batch.
+    ///
+    /// Errors: [`StoreError::Frozen`].
+    pub(crate) fn even(&self) -> Result<(), StoreError> {
+        match self.headers {
+            Headers::Batch(header, mark) if !self.is_even => self.mark(&header, mark),
+            _ => Ok(()),
+        }
     }
 
     /// The table of a batch, or none where it does not verify.

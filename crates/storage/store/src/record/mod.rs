@@ -184,7 +184,6 @@ impl Input {
 }
 
 /// The time of a record of any of the store's kinds, in microseconds since 1970. Errors: [`Damage`].
-#[cfg_attr(not(test), expect(dead_code, reason = "restoring to a point in time asks for it"))]
 pub(crate) fn time_us(payload: &[u8]) -> Result<u64, Damage> {
     let mut input = Input { left: Bytes::copy_from_slice(&payload[..payload.len().min(HEADER_BYTES)]) };
     Ok(input.header()?.1)

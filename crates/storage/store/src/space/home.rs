@@ -4,11 +4,12 @@
 //! [`flush`](Devices::flush) that is called once it has returned; a flush goes only to devices that were written since their last
 //! one. The first write or flush that fails freezes the store; reads go on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Device, DeviceError, Shelf};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::StoreError;
 use crate::page::PageId;
@@ -17,17 +18,17 @@ use crate::space::geometry::Geometry;
 
 /// Bytes read and written since opening, and flushes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HomeStats {
+pub struct HomeStats {
     /// Reads.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Bytes of them.
-    pub(crate) read_bytes: u64,
+    pub read_bytes: u64,
     /// Writes.
-    pub(crate) writes: u64,
+    pub writes: u64,
     /// Bytes of them.
-    pub(crate) written_bytes: u64,
+    pub written_bytes: u64,
     /// Flushes of one device.
-    pub(crate) flushes: u64,
+    pub flushes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +54,9 @@ pub(crate) struct Devices {
     slots: RwLock<Vec<Arc<Slot>>>,
     freeze: Freeze,
     counters: Counters,
+    is_watched: AtomicBool,
+    /// Pages written since somebody began to watch.
+    watched: Mutex<BTreeSet<PageId>>,
 }
 
 /// What a data device is called.
@@ -92,7 +96,15 @@ impl Devices {
             }
             slots.push(Arc::new(Slot { device, is_written: AtomicBool::new(false) }));
         }
-        Ok(Devices { shelf, geometry, slots: RwLock::new(slots), freeze, counters: Counters::default() })
+        Ok(Devices {
+            shelf,
+            geometry,
+            slots: RwLock::new(slots),
+            freeze,
+            counters: Counters::default(),
+            is_watched: AtomicBool::new(false),
+            watched: Mutex::default(),
+        })
     }
 
     /// Sizes.
@@ -168,10 +180,39 @@ impl Devices {
         let slot = self.slot(first, bytes.len())?;
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if self.is_watched.load(Ordering::Acquire) {
+            let pages = (bytes.len() / self.geometry.page_bytes as usize) as u32;
+            self.watched.lock().extend((first.0..first.0 + pages).map(PageId));
+        }
         slot.device.write(self.geometry.offset(first), bytes).map_err(|error| self.freeze.freeze(&error))?;
         // Not before: a flush in between must not take the mark with it.
         slot.is_written.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Begins to note which pages are written; false where somebody watches already. Writes that are on their way may be missed:
+    /// to be called while no cycle runs, or ahead of a moment between cycles.
+    pub(crate) fn watch(&self) -> bool {
+        let began = !self.is_watched.swap(true, Ordering::AcqRel);
+        if began {
+            self.watched.lock().clear();
+        }
+        began
+    }
+
+    /// Notes nothing any more.
+    pub(crate) fn unwatch(&self) {
+        self.is_watched.store(false, Ordering::Release);
+    }
+
+    /// The pages noted so far; they are forgotten.
+    pub(crate) fn take_watched(&self) -> BTreeSet<PageId> {
+        std::mem::take(&mut *self.watched.lock())
+    }
+
+    /// Notes pages again.
+    pub(crate) fn note_watched(&self, pages: BTreeSet<PageId>) {
+        self.watched.lock().extend(pages);
     }
 
     /// Makes every write that has returned persistent.

@@ -18,6 +18,9 @@
 //! state is that of the cut, nobody needs it and no snapshot lives. A page that came and went since the last cut waits for
 //! snapshots only.
 //!
+//! Whoever keeps what a freed run holds for its own old readers, in memory, calls [`detach`](Space::detach) when the state lets
+//! go of it and [`free`](Space::free) when the last reader has: the map does not count it in between.
+//!
 //! *Loose* runs are allocated for something that no applied record refers to yet. The map does not count them, so that a
 //! crash gives them back; [`attach`](Space::attach) puts them into the state.
 //!
@@ -89,6 +92,8 @@ struct State {
     freed: VecDeque<Freed>,
     /// Of the next cut.
     cycle: u64,
+    /// The last cycle that is over.
+    over: u64,
     /// The record that is being applied.
     applying: Lsn,
     /// What was freed at or before this is needed by no snapshot.
@@ -153,6 +158,7 @@ impl Space {
             changed: BTreeSet::new(),
             freed: VecDeque::new(),
             cycle: cycle + 1,
+            over: cycle,
             applying: Lsn::ZERO,
             horizon: Lsn::ZERO,
         };
@@ -164,11 +170,6 @@ impl Space {
             }
         }
         Ok(Space { home, geometry, state: Mutex::new(state), growing: Mutex::new(()) })
-    }
-
-    /// Sizes.
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
     }
 
     /// Takes a run of `pages` within one device, on a multiple of its class, into the state.
@@ -215,13 +216,30 @@ impl Space {
         state.touch(self.geometry, device, place, pages);
     }
 
-    /// Gives up a run, or a part of one, as of the record that is being applied. Loose runs are free at once.
+    /// Takes a run out of the state, as of the record that is being applied, and keeps it from being given out until it is
+    /// [freed](Space::free).
+    pub(crate) fn detach(&self, first: PageId, pages: u32) {
+        let (device, place) = self.geometry.place(first);
+        let mut state = self.state.lock();
+        state.devices[device as usize].map.give(place, pages);
+        state.touch(self.geometry, device, place, pages);
+    }
+
+    /// Gives up a run, or a part of one, as of the record that is being applied. Loose and detached runs wait for no snapshot.
     pub(crate) fn free(&self, first: PageId, pages: u32) {
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
+        let (next, over) = (state.cycle, state.over);
         let maps = &mut state.devices[device as usize];
         if maps.map.is_free(place, pages) {
-            return state.give(self.geometry, first, pages);
+            let is_in_cut = !maps.cut.is_free(place, pages);
+            // Out of the last cut, that cut may still be on its way, and what a crash goes back to is the one ahead of it.
+            let cycle = if is_in_cut { next } else { next - 1 };
+            match cycle > over {
+                true => state.freed.push_back(Freed { first, pages, lsn: Lsn::ZERO, cycle: Some(cycle) }),
+                false => state.give(self.geometry, first, pages),
+            }
+            return;
         }
         maps.map.give(place, pages);
         let is_in_cut = !maps.cut.is_free(place, pages);
@@ -241,7 +259,7 @@ impl Space {
         let mut state = self.state.lock();
         if horizon > state.horizon {
             state.horizon = horizon;
-            state.release(self.geometry, 0);
+            state.release(self.geometry);
         }
     }
 
@@ -262,10 +280,13 @@ impl Space {
 
     /// Says that a cycle is over: its state is the one at home, whatever happens.
     pub(crate) fn cleared(&self, cycle: u64) {
-        self.state.lock().release(self.geometry, cycle);
+        let mut state = self.state.lock();
+        state.over = cycle;
+        state.release(self.geometry);
     }
 
     /// Whether a run was in use at the last cut: it may be read by whoever reads that state at home.
+    #[cfg(test)]
     pub(crate) fn is_in_cut(&self, first: PageId, pages: u32) -> bool {
         let (device, place) = self.geometry.place(first);
         !self.state.lock().devices[device as usize].cut.is_free(place, pages)
@@ -280,6 +301,7 @@ impl Space {
     }
 
     /// The map of each device, as the state is now.
+    #[cfg(test)]
     pub(crate) fn maps(&self) -> Vec<Bitmap> {
         self.state.lock().devices.iter().map(|maps| maps.map.clone()).collect()
     }
@@ -345,10 +367,9 @@ impl State {
         self.changed.extend((nth(place)..=nth(place + pages - 1)).map(|nth| (device, nth)));
     }
 
-    /// Gives out again what waits for no cycle but those up to `over`, and for no snapshot. Entries lose their cycle once it
-    /// is over.
-    fn release(&mut self, geometry: Geometry, over: u64) {
-        let horizon = self.horizon;
+    /// Gives out again what waits for no cycle and for no snapshot. Entries lose their cycle once it is over.
+    fn release(&mut self, geometry: Geometry) {
+        let (horizon, over) = (self.horizon, self.over);
         let mut waiting = VecDeque::new();
         for mut freed in std::mem::take(&mut self.freed) {
             freed.cycle = freed.cycle.filter(|cycle| *cycle > over);

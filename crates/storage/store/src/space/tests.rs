@@ -24,6 +24,8 @@ fn make(shelf: Arc<dyn Shelf>) -> (Arc<Devices>, Space) {
 enum Held {
     InUse,
     Loose,
+    /// Out of the state as of a cycle, and not freed.
+    Detached,
     /// Freed as of a record, and the cycle that must be over.
     Freed(u64, Option<u64>),
 }
@@ -61,77 +63,131 @@ fn counted(maps: &[Bitmap]) -> Vec<u32> {
     pages.collect()
 }
 
+/// A space beside its model.
+struct Rig {
+    random: fastrand::Rng,
+    home: Arc<Devices>,
+    space: Space,
+    model: Model,
+    /// First page, pages, whether it is loose.
+    runs: Vec<(PageId, u32, bool)>,
+    /// First page, pages, the last cycle when it was detached.
+    detached: Vec<(PageId, u32, u64)>,
+    cycle: u64,
+    devices: u32,
+    /// A cycle that is cut and not over.
+    open: Option<u64>,
+}
+
+impl Rig {
+    fn allocate(&mut self) {
+        let most = [1, 2, 7, 32][self.random.usize(..4)];
+        let pages = self.random.u32(1..=most);
+        let is_loose = self.random.u8(..4) == 0;
+        let first = if is_loose { self.space.allocate_loose(pages) } else { self.space.allocate(pages) };
+        let first = first.expect("devices are made");
+        assert_eq!(first.0 % pages.next_power_of_two(), 0, "on a multiple of its class");
+        let held = if is_loose { Held::Loose } else { Held::InUse };
+        for page in first.0..first.0 + pages {
+            assert_eq!(self.model.held.insert(page, held), None, "page {page} was held");
+        }
+        self.runs.push((first, pages, is_loose));
+    }
+
+    fn hold(&mut self, first: PageId, pages: u32, held: Held) {
+        self.model.held.extend((first.0..first.0 + pages).map(|page| (page, held)));
+    }
+
+    fn free(&mut self, lsn: u64) {
+        let (first, pages, is_loose) = self.runs.swap_remove(self.random.usize(..self.runs.len()));
+        if is_loose && self.random.bool() {
+            self.space.attach(first, pages);
+            self.hold(first, pages, Held::InUse);
+            return self.runs.push((first, pages, false));
+        }
+        self.space.free(first, pages);
+        let mut all = first.0..first.0 + pages;
+        if is_loose {
+            return all.for_each(|page| assert_eq!(self.model.held.remove(&page), Some(Held::Loose)));
+        }
+        let is_in_cut = all.any(|page| self.model.cut.contains(&page));
+        self.hold(first, pages, Held::Freed(lsn, is_in_cut.then_some(self.cycle + 1)));
+    }
+
+    fn detach(&mut self) {
+        let (first, pages, is_loose) = self.runs.swap_remove(self.random.usize(..self.runs.len()));
+        if is_loose {
+            return self.runs.push((first, pages, true));
+        }
+        self.space.detach(first, pages);
+        self.hold(first, pages, Held::Detached);
+        self.detached.push((first, pages, self.cycle));
+    }
+
+    fn free_detached(&mut self) {
+        let (first, pages, then) = self.detached.swap_remove(self.random.usize(..self.detached.len()));
+        self.space.free(first, pages);
+        // In the last cut still: the next must be over. Out of it: that one must be.
+        let is_in_cut = then == self.cycle && (first.0..first.0 + pages).any(|page| self.model.cut.contains(&page));
+        self.hold(first, pages, Held::Freed(0, Some(self.cycle + u64::from(is_in_cut))));
+    }
+
+    fn cut(&mut self, lsn: u64) {
+        let cut = self.space.cut(Lsn(lsn));
+        self.cycle += 1;
+        assert_eq!(cut.cycle, self.cycle);
+        self.model.cut = self.model.in_use();
+        for (page, image) in &cut.pages {
+            self.home.write(*page, image).expect("memory takes it");
+        }
+        (self.devices, self.open) = (cut.devices, Some(self.cycle));
+        let found = Space::open(self.home.clone(), self.devices, self.cycle).expect("the map verifies");
+        assert_eq!(counted(&found.maps()), self.model.cut, "what is found is what was cut");
+    }
+
+    fn step(&mut self, lsn: u64) {
+        self.space.applying(Lsn(lsn));
+        match self.random.u8(..12) {
+            0..=5 => self.allocate(),
+            6..=8 if !self.runs.is_empty() => self.free(lsn),
+            9 if self.random.bool() && !self.runs.is_empty() => self.detach(),
+            10 if self.random.bool() && !self.detached.is_empty() => self.free_detached(),
+            9 if self.open.is_none() => self.cut(lsn),
+            10 => {
+                self.model.horizon = self.model.horizon.max(self.random.u64(..=lsn));
+                self.space.set_horizon(Lsn(self.model.horizon));
+            }
+            11 => {
+                if let Some(over) = self.open.take() {
+                    self.model.over = over;
+                    self.space.cleared(over);
+                }
+            }
+            _ => {}
+        }
+        self.model.settle();
+        assert_eq!(counted(&self.space.maps()), self.model.in_use());
+    }
+}
+
 #[test]
 fn no_page_is_given_out_that_the_state_a_crash_or_a_snapshot_may_need() {
     for seed in 0..60 {
-        let random = &mut fastrand::Rng::with_seed(seed);
-        let shelf = Arc::new(MemoryShelf::new());
-        let (home, space) = make(shelf.clone());
-        let mut model = Model::default();
-        let mut runs: Vec<(PageId, u32, bool)> = Vec::new();
-        let (mut cycle, mut devices, mut open) = (0, 0, None);
-        for lsn in 1..600 {
-            space.applying(Lsn(lsn));
-            match random.u8(..12) {
-                0..=5 => {
-                    let most = [1, 2, 7, 32][random.usize(..4)];
-                    let pages = random.u32(1..=most);
-                    let is_loose = random.u8(..4) == 0;
-                    let first = if is_loose { space.allocate_loose(pages) } else { space.allocate(pages) };
-                    let first = first.expect("devices are made");
-                    assert_eq!(first.0 % pages.next_power_of_two(), 0, "seed {seed}: on a multiple of its class");
-                    for page in first.0..first.0 + pages {
-                        let held = if is_loose { Held::Loose } else { Held::InUse };
-                        assert_eq!(model.held.insert(page, held), None, "seed {seed}: page {page} was held");
-                    }
-                    runs.push((first, pages, is_loose));
-                }
-                6..=8 if !runs.is_empty() => {
-                    let (first, pages, is_loose) = runs.swap_remove(random.usize(..runs.len()));
-                    let all: Vec<u32> = (first.0..first.0 + pages).collect();
-                    if is_loose && random.bool() {
-                        space.attach(first, pages);
-                        model.held.extend(all.iter().map(|page| (*page, Held::InUse)));
-                        runs.push((first, pages, false));
-                    } else {
-                        space.free(first, pages);
-                        let is_in_cut = all.iter().any(|page| model.cut.contains(page));
-                        for page in all {
-                            let freed = Held::Freed(lsn, is_in_cut.then_some(cycle + 1));
-                            if is_loose {
-                                model.held.remove(&page)
-                            } else {
-                                model.held.insert(page, freed)
-                            };
-                        }
-                    }
-                }
-                9 if open.is_none() => {
-                    let cut = space.cut(Lsn(lsn));
-                    cycle += 1;
-                    assert_eq!(cut.cycle, cycle);
-                    model.cut = model.in_use();
-                    for (page, image) in &cut.pages {
-                        home.write(*page, image).expect("memory takes it");
-                    }
-                    (devices, open) = (cut.devices, Some(cycle));
-                    let found = Space::open(home.clone(), devices, cycle).expect("the map verifies");
-                    assert_eq!(counted(&found.maps()), model.cut, "seed {seed}: what is found is what was cut");
-                }
-                10 => {
-                    model.horizon = model.horizon.max(random.u64(..=lsn));
-                    space.set_horizon(Lsn(model.horizon));
-                }
-                11 if open.is_some() => {
-                    model.over = open.take().expect("one is open");
-                    space.cleared(model.over);
-                }
-                _ => {}
-            }
-            model.settle();
-            assert_eq!(counted(&space.maps()), model.in_use(), "seed {seed}");
-        }
-        assert!(devices > 1, "seed {seed}: too few pages to mean anything");
+        println!("seed {seed}");
+        let (home, space) = make(Arc::new(MemoryShelf::new()));
+        let mut rig = Rig {
+            random: fastrand::Rng::with_seed(seed),
+            home,
+            space,
+            model: Model::default(),
+            runs: Vec::new(),
+            detached: Vec::new(),
+            cycle: 0,
+            devices: 0,
+            open: None,
+        };
+        (1..600).for_each(|lsn| rig.step(lsn));
+        assert!(rig.devices > 1, "too few pages to mean anything");
     }
 }
 

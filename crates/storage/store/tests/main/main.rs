@@ -1,6 +1,7 @@
 //! The store's tests through its public interface, in one binary.
 
 mod basics;
+mod crash;
 mod histories;
 mod kill;
 mod pages;
@@ -8,3 +9,4 @@ mod power;
 mod spill;
 mod support;
 mod threads;
+mod upkeep;

@@ -1,0 +1,99 @@
+//! [`copy`]: part of a log, byte for byte, on another shelf: for backups, and for going back to a moment.
+//!
+//! ```text
+//!   from              until
+//!    |                 |
+//!   [ segment ][ segment ][ segment ]      |batch|batch|batch ...
+//!   [ segment ][ ======| 0 ]                           ^ the copy ends with the last batch that ends at or before `until`
+//! ```
+//!
+//! Positions stay what they are. A batch is taken whole or not at all, for only whole ones verify: going back to a moment is as
+//! exact as group commits are. What is copied is checked first; the copy opens as any journal does. It has the identity of its
+//! source, so that the two go different ways from `end` on: never put segments of both on one shelf.
+//!
+//! A segment gets its name once its bytes are persistent. A copy that ends early is to be thrown away.
+
+use std::sync::Arc;
+
+use device::{AlignedBuffer, DeviceError, Shelf};
+
+use crate::error::JournalError;
+use crate::lsn::Lsn;
+use crate::segment::Segment;
+use crate::view::View;
+
+/// A segment that is being copied.
+const UNFINISHED: &str = "copying-segment";
+
+/// Bytes copied at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The oldest position of the copy, at or before `from`.
+    pub first: Lsn,
+    /// Its end, at or before `until`.
+    pub end: Lsn,
+    /// Segments.
+    pub segments: usize,
+}
+
+/// Copies the segments that hold the log from `from` on, up to the last batch that ends at or before `until`, to a shelf without
+/// segments. The log may be written meanwhile; `until` is then to be durable.
+///
+/// Errors: [`JournalError::Truncated`] where `from` is older than the log, [`JournalError::BeyondEnd`] where it ends before
+/// `from`, [`JournalError::Corrupt`], [`JournalError::Full`] on the other shelf, [`JournalError::Device`].
+pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied, JournalError> {
+    if from < view.first() {
+        return Err(JournalError::Truncated { lsn: from, first: view.first() });
+    }
+    let mut end = view.first();
+    let ending = view.walk(&mut |segment, header, _| {
+        let next = header.next(segment.header.unit);
+        if next <= until {
+            end = end.max(next);
+        }
+    })?;
+    if let Some(corruption) = ending.corruption.filter(|corruption| corruption.lsn < until) {
+        return Err(corruption.into());
+    }
+    if end < from {
+        return Err(JournalError::BeyondEnd { lsn: from, durable: end });
+    }
+    let mut copied = Copied { first: from, end, segments: 0 };
+    for segment in view.segments() {
+        if segment.end() <= from || (segment.header.base >= end && copied.segments > 0) {
+            continue;
+        }
+        copy_segment(&segment, to, end)?;
+        copied.first = copied.first.min(segment.header.base);
+        copied.segments += 1;
+    }
+    Ok(copied)
+}
+
+/// Copies what lies before `end`; zeros follow.
+fn copy_segment(segment: &Arc<Segment>, to: &dyn Shelf, end: Lsn) -> Result<(), JournalError> {
+    let source = segment.device()?;
+    match to.remove(UNFINISHED) {
+        Ok(()) | Err(DeviceError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let target = to.create(UNFINISHED, source.len()).map_err(|error| match error {
+        DeviceError::Full { bytes, .. } => JournalError::Full { bytes },
+        other => other.into(),
+    })?;
+    let bytes = end.min(segment.end()).0.max(segment.start().0) - segment.header.base.0;
+    let mut at = 0;
+    while at < bytes {
+        let wanted = (bytes - at).min(CHUNK_BYTES);
+        let mut chunk = AlignedBuffer::zeroed(wanted.next_multiple_of(4096) as usize);
+        source.read(at, &mut chunk)?;
+        chunk[wanted as usize..].fill(0);
+        target.write(at, &chunk)?;
+        at += wanted;
+    }
+    target.flush()?;
+    Ok(to.rename(UNFINISHED, &segment.name())?)
+}

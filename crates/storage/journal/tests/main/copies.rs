@@ -1,0 +1,65 @@
+//! Copies of parts of a log: the same records at the same places, up to the last whole batch, on every medium, while the log is
+//! being written.
+
+use std::sync::Arc;
+
+use device::{MemoryShelf, Shelf};
+use journal::{Journal, JournalError, Lsn, Record, View, copy};
+
+use crate::support::{MEDIA, all, payload, recover, seed, small};
+
+/// A journal of several segments, and where each commit ended.
+fn write(shelf: Arc<dyn Shelf>) -> (Journal, Vec<Lsn>) {
+    let (journal, _) = Journal::open(shelf, small()).expect("opens");
+    let mut ends = vec![journal.durable()];
+    for number in 0..40_u64 {
+        for part in 0..=number % 3 {
+            journal.append(part as u8, &[&payload(number * 3 + part, 100 * number as usize)]).expect("appends");
+        }
+        journal.commit(journal.appended()).expect("commits");
+        ends.push(journal.durable());
+    }
+    (journal, ends)
+}
+
+#[test]
+fn a_copy_up_to_any_commit_opens_with_exactly_the_records_before_it_at_their_places() {
+    for medium in MEDIA {
+        let source = medium.shelf(seed(31));
+        let (journal, ends) = write(source.clone());
+        let records = all(&journal).expect("reads");
+        for (number, until) in ends.iter().enumerate().step_by(3) {
+            // Not at a batch's end but one byte short of the next: the batch ahead counts.
+            let short = ends.get(number + 1).map_or(*until, |next| Lsn(next.0 - 1));
+            for until in [*until, short] {
+                let to = medium.shelf(seed(32));
+                let view = View::open(source.clone()).expect("opens");
+                let copied = copy(&view, &*to, journal.first(), until).expect("copies");
+                assert_eq!(copied.end, ends[number], "{medium:?}");
+                let (_, found) = recover(to).expect("opens");
+                let expected: Vec<Record> = records.iter().filter(|r| r.lsn < ends[number]).cloned().collect();
+                assert_eq!(found, expected, "{medium:?} up to {until}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_from_a_later_place_begins_with_its_segment_and_one_from_an_earlier_place_is_refused() {
+    let source = Arc::new(MemoryShelf::new());
+    let (journal, ends) = write(source.clone());
+    let records = all(&journal).expect("reads");
+    let to = Arc::new(MemoryShelf::new());
+    let view = View::open(source.clone()).expect("opens");
+    let copied = copy(&view, &*to, ends[30], Lsn(u64::MAX)).expect("copies");
+    assert!(copied.first > Lsn::ZERO && copied.first <= ends[30] && copied.segments > 1, "{copied:?}");
+    let (restored, _) = Journal::open(to, small()).expect("opens");
+    let found: Vec<Record> = restored.read(ends[30]).collect::<Result<_, _>>().expect("reads");
+    assert_eq!(found, records.iter().filter(|record| record.lsn >= ends[30]).cloned().collect::<Vec<_>>());
+    journal.truncate(ends[30]).expect("truncates");
+    let view = View::open(source).expect("opens");
+    let none = Arc::new(MemoryShelf::new());
+    assert!(matches!(copy(&view, &*none, ends[1], ends[39]), Err(JournalError::Truncated { .. })));
+    assert!(matches!(copy(&view, &*none, ends[39], ends[30]), Err(JournalError::BeyondEnd { .. })));
+    assert!(none.list().expect("lists").is_empty(), "nothing was made");
+}

@@ -1,0 +1,91 @@
+//! [`Manifest`]: says that a backup is complete, and what it holds. One block on a device of its own, written last.
+//!
+//! ```text
+//!   offset  bytes  field
+//!        0      8  magic "TERRBAK" and a zero
+//!        8      4  version, 1
+//!       12      4  checksum of bytes 0..12 and 16..4096
+//!       16      8  identity of the store
+//!       24      8  X: the pages are the state behind every record before this LSN
+//!       32      8  end of the journal that is copied with them
+//!       40      8  microseconds since 1970 at the cut of the pages
+//!       48      4  identity of the journal
+//! ```
+
+use crc_fast::{CrcAlgorithm, Digest};
+use device::{AlignedBuffer, DeviceError, Shelf};
+use journal::Lsn;
+
+use crate::StoreError;
+use crate::page::{u32_at, u64_at};
+
+const MAGIC: &[u8; 8] = b"TERRBAK\0";
+const VERSION: u32 = 1;
+const BYTES: usize = 4096;
+
+/// The device it lies on.
+pub(crate) const NAME: &str = "backup";
+
+/// What a backup holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// Of the store.
+    pub identity: u64,
+    /// Of its journal.
+    pub journal: u32,
+    /// The pages are the state behind every record before this. The earliest moment that it can be restored to.
+    pub applied: Lsn,
+    /// The journal in the backup ends here: the latest moment that it can be restored to by itself.
+    pub end: Lsn,
+    /// When the pages' state was, microseconds since 1970.
+    pub micros: u64,
+}
+
+fn sum(block: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&block[..12]);
+    digest.update(&block[16..]);
+    // 32 bits, given as 64.
+    digest.finalize() as u32
+}
+
+impl Manifest {
+    /// Writes it, persistently. Errors: [`StoreError::Full`], [`StoreError::Device`].
+    pub(crate) fn write(&self, shelf: &dyn Shelf) -> Result<(), StoreError> {
+        let mut block = AlignedBuffer::zeroed(BYTES);
+        block[..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let fields = [self.identity, self.applied.0, self.end.0, self.micros];
+        for (place, field) in block[16..48].as_chunks_mut::<8>().0.iter_mut().zip(fields) {
+            *place = field.to_le_bytes();
+        }
+        block[48..52].copy_from_slice(&self.journal.to_le_bytes());
+        let sum = sum(&block);
+        block[12..16].copy_from_slice(&sum.to_le_bytes());
+        let device = super::create(shelf, NAME, BYTES as u64)?;
+        device.write(0, &block)?;
+        Ok(device.flush()?)
+    }
+
+    /// Reads that of a backup. Errors: [`StoreError::Corrupt`] where there is none, or a damaged one; [`StoreError::Device`].
+    pub(crate) fn read(shelf: &dyn Shelf) -> Result<Manifest, StoreError> {
+        let device = match shelf.open_read_only(NAME) {
+            Err(DeviceError::NotFound { .. }) => {
+                return Err(StoreError::Corrupt("this is no backup, or one that was not finished".into()));
+            }
+            other => other?,
+        };
+        let mut block = AlignedBuffer::zeroed(BYTES);
+        device.read(0, &mut block)?;
+        let word = |at| u64_at(&block, at).unwrap_or_default();
+        let half = |at| u32_at(&block, at).unwrap_or_default();
+        if block[..8] != *MAGIC || half(12) != sum(&block) {
+            return Err(StoreError::Corrupt("this backup was not finished, or its manifest is damaged".into()));
+        }
+        if half(8) != VERSION {
+            return Err(StoreError::Corrupt(format!("this backup has version {} of its format", half(8)).into()));
+        }
+        let (applied, end) = (Lsn(word(24)), Lsn(word(32)));
+        Ok(Manifest { identity: word(16), journal: half(48), applied, end, micros: word(40) })
+    }
+}

@@ -1,0 +1,284 @@
+//! Backups of a store that is being used, and restoring them, up to a moment if that is wanted.
+//!
+//! ```text
+//!   cycles          ---- X1 ------------ X2 ------------- X3 ----->        go on, but for the end
+//!   first pass      all pages in use, as they come                         meanwhile it is noted which ones are written home
+//!   more passes     those that were                                        fewer each time
+//!   the end         between two cycles: those that are left, map,          the copy is the state at X3
+//!                   superblock
+//!   journal         from X3 to what is durable by then
+//!   manifest        last: without it there is no backup
+//! ```
+//!
+//! A page that is copied while it is written home may be torn in the copy; it has been noted ahead of its first byte, and is
+//! copied again. Between two cycles nothing that the state names is written, so that the last pass sees it whole. That pass
+//! is short: what one cycle writes, at most.
+//!
+//! A backup is a shelf with data devices and journal segments as a store has them, but for the write image journal, which a
+//! store at rest does not need: its superblock says that it is whole. So [`crate::verify`] can check it as it lies there.
+//!
+//! *Restoring* copies both onto empty shelves. *Going back to a moment* takes the journal, from the backup or kept
+//! ([`retention::Retention`]), up to a position: opening redoes it. It is as exact as group commits are: of those that were made
+//! persistent together all are kept or none.
+//!
+//! What it does not do: increments. Each backup is whole; devices are copied with their length, pages that are not in use
+//! as zeros.
+
+pub(crate) mod manifest;
+pub(crate) mod restore;
+pub(crate) mod retention;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use device::{AlignedBuffer, Device, DeviceError, Shelf};
+use journal::{Journal, Lsn, View};
+
+use crate::StoreError;
+use crate::cycle::write::Writer;
+use crate::page::PageId;
+use crate::space::bitmap::Bitmap;
+use crate::space::geometry::Geometry;
+use crate::space::home::{Devices, device_name};
+use crate::space::map;
+use crate::space::superblock::{self, Superblock};
+pub use manifest::Manifest;
+use retention::Retention;
+
+/// Copied at a time, in bytes.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Passes over what was written meanwhile, ahead of the last one.
+const PASSES: usize = 4;
+
+/// So few pages that another pass gains nothing.
+const FEW: usize = 256;
+
+/// How far a backup has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copying {
+    /// Pages copied, those copied again included.
+    pub done: u64,
+    /// Pages in use when it began, and those written since.
+    pub total: u64,
+}
+
+/// Makes a device. Errors: [`StoreError::Full`], [`StoreError::Device`].
+pub(crate) fn create(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, StoreError> {
+    shelf.create(name, bytes).map_err(|error| match error {
+        DeviceError::Full { .. } => StoreError::Full(error.to_string().into()),
+        other => other.into(),
+    })
+}
+
+/// Errors: [`StoreError::Refused`] where something of a store lies on a shelf that should be empty.
+pub(crate) fn check_empty(shelf: &dyn Shelf) -> Result<(), StoreError> {
+    let ours = |name: &&String| ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start));
+    match shelf.list()?.iter().find(ours) {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Refused(format!("{name} is there already: choose an empty place").into())),
+    }
+}
+
+/// What a backup is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    /// The data devices.
+    pub(crate) home: &'a Devices,
+    /// The journal.
+    pub(crate) journal: &'a Journal,
+    /// Where the journal lies.
+    pub(crate) segments: &'a Arc<dyn Shelf>,
+    /// What the journal is kept by.
+    pub(crate) retention: &'a Retention,
+}
+
+/// What is done between two cycles.
+pub(crate) type Work<'a> = &'a mut dyn FnMut(&Writer) -> Result<(), StoreError>;
+
+/// Ends noting what is written.
+struct Watch<'a>(&'a Devices);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.unwatch();
+    }
+}
+
+/// Backs up onto an empty shelf. `between_cycles` runs what it is given while no cycle runs and none begins.
+///
+/// Errors: [`StoreError::Refused`] where the shelf is not empty or another backup runs, [`StoreError::Full`] on the shelf,
+/// [`StoreError::Frozen`], [`StoreError::Device`]. After an error there is no manifest: empty the shelf.
+pub(crate) fn backup(
+    source: Source<'_>,
+    between_cycles: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    to: &Arc<dyn Shelf>,
+    progress: &mut dyn FnMut(Copying),
+) -> Result<Manifest, StoreError> {
+    check_empty(&**to)?;
+    if !source.home.watch() {
+        return Err(StoreError::Refused("another backup is being made".into()));
+    }
+    let _watch = Watch(source.home);
+    let mut copy = Copy::new(source.home, to.clone());
+    let mut hold = None;
+    between_cycles(&mut |writer| {
+        // What this cycle has left is held; later ones leave later positions.
+        hold = Some(source.retention.hold(source.retention.before(writer.superblock().applied)));
+        copy.read_maps(writer.superblock())
+    })?;
+    copy.first_pass(progress)?;
+    for _ in 0..PASSES {
+        let written = source.home.take_watched();
+        if written.len() < FEW {
+            source.home.note_watched(written);
+            break;
+        }
+        copy.again(&written, progress)?;
+    }
+    let mut superblock = None;
+    between_cycles(&mut |writer| {
+        superblock = Some(*writer.superblock());
+        copy.last_pass(writer.superblock(), &source.home.take_watched(), progress)
+    })?;
+    let superblock = superblock.ok_or_else(|| StoreError::Refused("no moment between cycles came".into()))?;
+    copy.flush()?;
+    let view = View::open(source.segments.clone())?;
+    let copied = journal::copy(&view, &**to, superblock.applied, source.journal.durable())?;
+    drop(hold);
+    let Superblock { identity, journal, applied, micros, .. } = superblock;
+    let manifest = Manifest { identity, journal, applied, end: copied.end, micros };
+    manifest.write(&**to)?;
+    Ok(manifest)
+}
+
+/// Pages on their way to another shelf.
+struct Copy<'a> {
+    home: &'a Devices,
+    geometry: Geometry,
+    to: Arc<dyn Shelf>,
+    targets: Vec<Arc<dyn Device>>,
+    used: Vec<Bitmap>,
+    copied: Vec<Bitmap>,
+    told: Copying,
+}
+
+impl<'a> Copy<'a> {
+    fn new(home: &'a Devices, to: Arc<dyn Shelf>) -> Copy<'a> {
+        let (targets, used, copied) = (Vec::new(), Vec::new(), Vec::new());
+        Copy { home, geometry: home.geometry(), to, targets, used, copied, told: Copying { done: 0, total: 0 } }
+    }
+
+    /// Which pages the state at home uses; to be called between cycles.
+    fn read_maps(&mut self, superblock: &Superblock) -> Result<(), StoreError> {
+        self.used.clear();
+        let mut page = AlignedBuffer::zeroed(self.geometry.page_bytes as usize);
+        for device in 0..superblock.devices {
+            let mut bitmap = Bitmap::new(self.geometry.device_pages);
+            for nth in 0..self.geometry.maps() {
+                let id = self.geometry.map_page(device, nth);
+                self.home.read(id, &mut page)?;
+                if !map::decode(self.geometry, device, nth, &page, &mut bitmap) {
+                    let place = crate::cache::Home::place(self.home, id);
+                    return Err(StoreError::Corrupt(format!("{place} is no page of the allocation map").into()));
+                }
+            }
+            self.used.push(bitmap);
+        }
+        self.told.total = self.used.iter().map(|map| u64::from(map.used())).sum();
+        Ok(())
+    }
+
+    fn first_pass(&mut self, progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+        let all: Vec<PageId> = self.missing();
+        self.copy(&all, progress)
+    }
+
+    /// Pages in use that have not been copied.
+    fn missing(&self) -> Vec<PageId> {
+        let mut pages = Vec::new();
+        for (device, used) in (0..).zip(&self.used) {
+            let copied = self.copied.get(device as usize);
+            let is_missing = |place: &u32| used.is_used(*place, 1) && copied.is_none_or(|map| map.is_free(*place, 1));
+            pages.extend((0..used.pages()).filter(is_missing).map(|place| self.geometry.page(device, place)));
+        }
+        pages
+    }
+
+    fn again(&mut self, written: &BTreeSet<PageId>, progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+        self.told.total += written.len() as u64;
+        self.copy(&written.iter().copied().collect::<Vec<_>>(), progress)
+    }
+
+    /// Makes the copy the state of a superblock; to be called between cycles.
+    fn last_pass(
+        &mut self,
+        superblock: &Superblock,
+        written: &BTreeSet<PageId>,
+        progress: &mut dyn FnMut(Copying),
+    ) -> Result<(), StoreError> {
+        self.read_maps(superblock)?;
+        let mut pages: BTreeSet<PageId> = self.missing().into_iter().collect();
+        let is_used = |page: &&PageId| {
+            let (device, place) = self.geometry.place(**page);
+            self.used.get(device as usize).is_some_and(|map| map.is_used(place, 1))
+        };
+        pages.extend(written.iter().filter(is_used));
+        self.told.total = self.told.done + pages.len() as u64;
+        self.copy(&pages.into_iter().collect::<Vec<_>>(), progress)?;
+        // Whole, and without a batch that could be half at home.
+        let image = Superblock { is_clean: true, ..*superblock }.encode();
+        let mut page = AlignedBuffer::new();
+        page.extend_from_slice(&image);
+        Ok(self.target(0)?.write(self.geometry.offset(superblock::PAGE), &page)?)
+    }
+
+    fn target(&mut self, device: u32) -> Result<Arc<dyn Device>, StoreError> {
+        while self.targets.len() <= device as usize {
+            let name = device_name(self.targets.len() as u32);
+            self.targets.push(create(&*self.to, &name, self.geometry.device_bytes())?);
+            self.copied.push(Bitmap::new(self.geometry.device_pages));
+        }
+        Ok(self.targets[device as usize].clone())
+    }
+
+    /// Copies pages in the order of their numbers, neighbours at once.
+    fn copy(&mut self, pages: &[PageId], progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+        let page_bytes = self.geometry.page_bytes as usize;
+        let most = CHUNK_BYTES / page_bytes;
+        let is_next = |a: &PageId, b: &PageId| b.0 == a.0 + 1 && self.geometry.place(*b).1 != 0;
+        let runs: Vec<&[PageId]> = pages.chunk_by(is_next).flat_map(|run| run.chunks(most)).collect();
+        for run in runs {
+            let mut buffer = AlignedBuffer::zeroed(run.len() * page_bytes);
+            self.home.read(run[0], &mut buffer)?;
+            let (device, place) = self.geometry.place(run[0]);
+            self.target(device)?.write(self.geometry.offset(run[0]), &buffer)?;
+            let copied = &mut self.copied[device as usize];
+            for place in place..place + run.len() as u32 {
+                if copied.is_free(place, 1) {
+                    copied.take(place, 1);
+                }
+            }
+            self.told.done += run.len() as u64;
+            progress(self.told);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.targets.iter().try_for_each(|target| Ok(target.flush()?))
+    }
+}
+
+/// A moment to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// As far as the journal goes.
+    End,
+    /// Before the record at this position; others that were made persistent together with it are left out as well.
+    Lsn(Lsn),
+    /// Before the first transaction committed later than this, microseconds since 1970.
+    Micros(u64),
+}

@@ -1,0 +1,118 @@
+//! Restoring a backup onto empty shelves. What is opened there afterwards redoes the journal that was restored with it.
+//!
+//! ```text
+//!   journal first, then pages-0001 ..., pages-0000 last, under another name until it is persistent: as long as that is missing,
+//!   nothing opens
+//! ```
+
+use std::sync::Arc;
+
+use device::{AlignedBuffer, DeviceError, Shelf};
+use journal::{Lsn, Record, View};
+
+use super::{Manifest, Until, check_empty, create};
+use crate::StoreError;
+use crate::options::Places;
+use crate::space::home::{device_name, device_number};
+
+/// Copied at a time, in bytes.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A device that is being restored.
+const UNFINISHED: &str = "making-pages";
+
+/// What was restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restoration {
+    /// What the backup holds.
+    pub manifest: Manifest,
+    /// Where the journal ends now: opening redoes it from [`Manifest::applied`] up to here.
+    pub end: Lsn,
+}
+
+/// When a record was committed, microseconds since 1970; none for one that does not say.
+pub(crate) type TimeOf<'a> = &'a dyn Fn(&Record) -> Option<u64>;
+
+/// Restores `backup` to empty places, up to a moment. `kept` is a shelf with a journal that goes on behind the backup's; without
+/// it the backup's own is taken.
+///
+/// Errors: [`StoreError::Refused`] where the places are not empty or the moment lies before the backup, [`StoreError::Corrupt`]
+/// where the backup is incomplete or the journal is another's, or was truncated behind the backup; [`StoreError::Full`],
+/// [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
+pub(crate) fn restore(
+    backup: &Arc<dyn Shelf>,
+    kept: Option<&Arc<dyn Shelf>>,
+    places: &Places,
+    until: Until,
+    time_of: TimeOf<'_>,
+) -> Result<Restoration, StoreError> {
+    let manifest = Manifest::read(&**backup)?;
+    [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
+    let view = View::open(kept.unwrap_or(backup).clone())?;
+    if view.identity().is_some_and(|identity| identity != manifest.journal) {
+        return Err(StoreError::Corrupt("the kept journal is another store's".into()));
+    }
+    if view.first() > manifest.applied {
+        let why = format!(
+            "the kept journal begins at {}, the backup ends at {}: records in between are missing",
+            view.first(),
+            manifest.applied
+        );
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    let until = position(&view, &manifest, until, time_of)?;
+    if until < manifest.applied {
+        let why = format!("the moment lies before the backup, which is the state at {}", manifest.applied);
+        return Err(StoreError::Refused(why.into()));
+    }
+    let copied = journal::copy(&view, &*places.journal, manifest.applied, until)?;
+    if copied.end < manifest.applied {
+        let why = format!("the journal ends at {}, before the backup's state at {}", copied.end, manifest.applied);
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    let mut numbers: Vec<u32> = backup.list()?.iter().filter_map(|name| device_number(name)).collect();
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers.into_iter().try_for_each(|number| copy_device(&**backup, &*places.data, number))?;
+    Ok(Restoration { manifest, end: copied.end })
+}
+
+/// Where a moment is in the journal.
+fn position(view: &View, manifest: &Manifest, until: Until, time_of: TimeOf<'_>) -> Result<Lsn, StoreError> {
+    let micros = match until {
+        Until::End => return Ok(Lsn(u64::MAX)),
+        Until::Lsn(lsn) => return Ok(lsn),
+        Until::Micros(micros) => micros,
+    };
+    if micros < manifest.micros {
+        return Ok(Lsn::ZERO);
+    }
+    for record in view.read(manifest.applied) {
+        let record = record?;
+        if time_of(&record).is_some_and(|time| time > micros) {
+            return Ok(record.lsn);
+        }
+    }
+    Ok(Lsn(u64::MAX))
+}
+
+fn copy_device(from: &dyn Shelf, to: &dyn Shelf, number: u32) -> Result<(), StoreError> {
+    let name = device_name(number);
+    let source = from.open_read_only(&name)?;
+    match to.remove(UNFINISHED) {
+        Ok(()) | Err(DeviceError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let target = create(to, UNFINISHED, source.len())?;
+    let mut at = 0;
+    while at < source.len() {
+        let mut chunk = AlignedBuffer::zeroed((source.len() - at).min(CHUNK_BYTES as u64) as usize);
+        source.read(at, &mut chunk)?;
+        // A new device is zeros already.
+        if chunk.iter().any(|byte| *byte != 0) {
+            target.write(at, &chunk)?;
+        }
+        at += chunk.len() as u64;
+    }
+    target.flush()?;
+    Ok(to.rename(UNFINISHED, &name)?)
+}

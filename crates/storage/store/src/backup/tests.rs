@@ -1,0 +1,143 @@
+//! Backups taken while everything changes: what they hold is one state, whole, and it can be restored to every moment behind it.
+
+use std::sync::Arc;
+
+use device::{MemoryShelf, Shelf};
+use journal::{Lsn, View};
+
+use super::restore::restore;
+use super::*;
+use crate::cycle::tests::toy::{Op, Toy, Values};
+use crate::options::Places;
+
+struct Node {
+    logs: Arc<dyn Shelf>,
+    data: Arc<dyn Shelf>,
+}
+
+impl Node {
+    fn new() -> Node {
+        Node { logs: Arc::new(MemoryShelf::new()), data: Arc::new(MemoryShelf::new()) }
+    }
+
+    fn open(&self) -> Toy {
+        Toy::open_on(self.logs.clone(), self.data.clone()).expect("opens")
+    }
+
+    fn places(&self) -> Places {
+        Places { journal: self.logs.clone(), images: self.logs.clone(), data: self.data.clone() }
+    }
+}
+
+fn op(random: &mut fastrand::Rng) -> Op {
+    Op { slot: random.u8(..6), what: [0, 1, 1, 2][random.usize(..4)], pages: random.u8(1..4) }
+}
+
+/// Makes a backup of a toy while the toy goes on in between every two chunks.
+fn back_up(
+    toy: &std::cell::RefCell<Toy>,
+    node: &Node,
+    to: &Arc<dyn Shelf>,
+    meanwhile: &mut dyn FnMut(&mut Toy),
+) -> Manifest {
+    let (home, retention) = (toy.borrow().home.clone(), Retention::new(0));
+    // The toy truncates by itself; the journal is looked at through a view.
+    let view = View::open(node.logs.clone()).expect("opens");
+    let between = |work: &mut dyn FnMut(&Writer) -> Result<(), StoreError>| work(toy.borrow_mut().writer());
+    check_empty(&**to).expect("is empty");
+    assert!(home.watch() && !home.watch(), "one at a time");
+    let watch = Watch(&home);
+    let mut copy = Copy::new(&home, to.clone());
+    let _hold = retention.hold(view.first());
+    let mut go_on = |_: Copying| meanwhile(&mut toy.borrow_mut());
+    between(&mut |writer| copy.read_maps(writer.superblock())).expect("reads");
+    copy.first_pass(&mut go_on).expect("copies");
+    let written = home.take_watched();
+    copy.again(&written, &mut go_on).expect("copies");
+    let mut superblock = None;
+    between(&mut |writer| {
+        superblock = Some(*writer.superblock());
+        copy.last_pass(writer.superblock(), &home.take_watched(), &mut |_| ())
+    })
+    .expect("copies");
+    drop(watch);
+    let Superblock { identity, journal, applied, micros, .. } = superblock.expect("it ran");
+    view.refresh().expect("reads");
+    let view = View::open(node.logs.clone()).expect("opens");
+    let copied = journal::copy(&view, &**to, applied, toy.borrow().journal.durable()).expect("copies");
+    let manifest = Manifest { identity, journal, applied, end: copied.end, micros };
+    manifest.write(&**to).expect("writes");
+    manifest
+}
+
+#[test]
+fn a_backup_taken_while_pages_change_can_be_restored_to_every_moment_behind_it() {
+    for seed in 0..20 {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let node = Node::new();
+        let toy = std::cell::RefCell::new(node.open());
+        for _ in 0..30 {
+            toy.borrow_mut().change(op(random)).expect("works");
+        }
+        toy.borrow_mut().cycle().expect("works");
+        let mut moments: Vec<(Lsn, Values)> = Vec::new();
+        let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        let manifest = back_up(&toy, &node, &to, &mut |toy| {
+            for _ in 0..random.usize(..4) {
+                toy.change(op(random)).expect("works");
+                moments.push((toy.applied, toy.values()));
+            }
+            match random.u8(..3) {
+                0 => toy.steal().expect("works"),
+                1 => toy.cycle().expect("works"),
+                _ => {}
+            }
+        });
+        let mut toy = toy.into_inner();
+        for _ in 0..10 {
+            toy.change(op(random)).expect("works");
+            moments.push((toy.applied, toy.values()));
+        }
+        moments.retain(|(lsn, _)| *lsn >= manifest.applied);
+        assert!(moments.len() >= 10);
+        for (number, (until, values)) in moments.iter().enumerate() {
+            let new = Node::new();
+            let by_itself = *until <= manifest.end && number % 2 == 0;
+            let kept = (!by_itself).then_some(&node.logs);
+            let restored = restore(&to, kept, &new.places(), Until::Lsn(*until), &|_| None);
+            let restored = restored.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(restored.end, *until, "seed {seed}");
+            // Opening checks every page and the map.
+            let mut opened = new.open();
+            assert_eq!(opened.values(), *values, "seed {seed}, up to {until}");
+            opened.change(op(random)).expect("it goes on");
+            opened.cycle().expect("it goes on");
+            let values = opened.values();
+            drop(opened);
+            assert_eq!(new.open().values(), values, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_restored_is_refused_with_the_reason() {
+    let node = Node::new();
+    let toy = std::cell::RefCell::new(node.open());
+    let random = &mut fastrand::Rng::with_seed(1);
+    (0..9).for_each(|_| toy.borrow_mut().change(op(random)).expect("works"));
+    toy.borrow_mut().cycle().expect("works");
+    let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    back_up(&toy, &node, &to, &mut |_| ());
+    let why = |backup: &Arc<dyn Shelf>, kept: Option<&Arc<dyn Shelf>>, until, new: &Node| {
+        restore(backup, kept, &new.places(), until, &|_| Some(5)).expect_err("is refused").to_string()
+    };
+    let text = why(&to, None, Until::Lsn(Lsn(1)), &Node::new());
+    assert!(text.contains("before the backup"), "{text}");
+    let text = why(&to, None, Until::Micros(0), &Node::new());
+    assert!(text.contains("before the backup"), "{text}");
+    let text = why(&to, None, Until::End, &node);
+    assert!(text.contains("choose an empty place"), "{text}");
+    to.remove(manifest::NAME).expect("is there");
+    let text = why(&to, None, Until::End, &Node::new());
+    assert!(text.contains("not finished"), "{text}");
+}

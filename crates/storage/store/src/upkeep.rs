@@ -1,0 +1,165 @@
+//! Looking after a store: checking it, backing it up, restoring it; while it is open, or as it lies in its places.
+//!
+//! ```text
+//!   Store::verify   Store::backup      while it is used: between write cycles, the pages at home are one state
+//!   verify_places   restore            nobody has it open
+//! ```
+
+use std::sync::Arc;
+
+use device::Shelf;
+use journal::Record;
+
+use crate::backup::restore::Restoration;
+use crate::backup::retention::Retention;
+use crate::backup::{Copying, Manifest, Source, Until, Work};
+use crate::checkpoint::{Cycles, closed};
+use crate::forest::{ROOTS, Span};
+use crate::options::Places;
+use crate::page::PageId;
+use crate::record::{self, KIND_COMMITMENT, KIND_TRANSACTION};
+use crate::space::home::Devices;
+use crate::store::{CATALOG, Inner};
+use crate::tree::Tree;
+use crate::verify::{self, Progress, Still, Verified};
+use crate::{Direction, Store, StoreError, TreeId};
+
+/// What is kept of the places, and of the journal.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    /// Where the journal lies.
+    pub(crate) segments: Arc<dyn Shelf>,
+    /// The data devices.
+    pub(crate) home: Arc<Devices>,
+    /// How much of the journal is kept.
+    pub(crate) retention: Retention,
+}
+
+impl Store {
+    /// Checks the state of the last write cycle: every page and extent, each tree, and which pages are in use. Readers and
+    /// writers go on; no cycle begins meanwhile, so that updates wait once as much is dirty as the cache takes. `progress` is
+    /// called every few hundred pages. What changed since that cycle is in memory and in the journal: run
+    /// [`checkpoint`](Store::checkpoint) first to have it checked as well.
+    ///
+    /// Errors: [`StoreError::Frozen`] (then check it closed, with [`verify_places`]), [`StoreError::Device`]. Damage is no
+    /// error but a finding.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+        let mut found = None;
+        self.inner.between_cycles(&mut |writer| {
+            found = Some(verify::online(writer.home(), writer.superblock(), &trees_of, progress)?);
+            Ok(())
+        })?;
+        found.ok_or_else(closed)
+    }
+
+    /// Makes a backup on an empty shelf while the store is used: the state of a write cycle that ends while it runs, and the
+    /// journal from there on. [`restore`] takes it. `progress` is called for each mebibyte.
+    ///
+    /// Errors: [`StoreError::Refused`] where the shelf is not empty, or another backup is being made; [`StoreError::Full`] where
+    /// the shelf is; [`StoreError::Frozen`], [`StoreError::Journal`], [`StoreError::Device`]. After an error what is on the
+    /// shelf is no backup and can be removed.
+    pub fn backup(&self, to: Arc<dyn Shelf>, progress: &mut dyn FnMut(Copying)) -> Result<Manifest, StoreError> {
+        let inner = &*self.inner;
+        let Upkeep { segments, home, retention } = &inner.upkeep;
+        let source = Source { home, journal: &inner.journal, segments, retention };
+        crate::backup::backup(source, &|work| inner.between_cycles(work), &to, progress)
+    }
+}
+
+impl Inner {
+    /// Runs `work` while no cycle runs and none begins: home is the state of the last one.
+    fn between_cycles(&self, work: Work<'_>) -> Result<(), StoreError> {
+        let cycles = self.cycles.lock();
+        match &*cycles {
+            Cycles::Thread(cycler) => {
+                let cycler = cycler.clone();
+                drop(cycles);
+                cycler.between_cycles(work)
+            }
+            Cycles::Inline(inline) => {
+                self.freeze.check()?;
+                // One that found no room has written nothing.
+                work(&inline.writer)
+            }
+            Cycles::Closed => Err(closed()),
+        }
+    }
+}
+
+/// Checks the store in places that nobody has open for writing; changes nothing.
+///
+/// Errors: [`StoreError::Refused`] where there is no store, [`StoreError::Corrupt`] where it could not be opened either,
+/// [`StoreError::Device`]. Other damage is no error but a finding. The journal is not looked at: [`journal::verify`].
+pub fn verify_places(places: &Places, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+    verify::offline(places.data.clone(), places.images.clone(), &trees_of, progress)
+}
+
+/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a journal
+/// that goes on behind the one in the backup: that of the store, if it still can be read. `foreign` tells when a record of a
+/// service was appended, in microseconds since 1970, where it says so; transactions do.
+///
+/// Going back is as exact as group commits are: of those that were made persistent together all are kept or none.
+///
+/// Errors: [`StoreError::Refused`] where the places are not empty, or the moment lies before the backup; [`StoreError::Corrupt`]
+/// where the backup is not complete or the journal does not belong to it; [`StoreError::Full`], [`StoreError::Journal`],
+/// [`StoreError::Device`]. After an error the places are to be emptied.
+pub fn restore(
+    backup: &Arc<dyn Shelf>,
+    kept: Option<&Arc<dyn Shelf>>,
+    places: &Places,
+    until: Until,
+    foreign: &dyn Fn(&Record) -> Option<u64>,
+) -> Result<Restoration, StoreError> {
+    let time_of = |record: &Record| match record.kind {
+        KIND_TRANSACTION | KIND_COMMITMENT => record::time_us(&record.payload).ok(),
+        kind if kind < crate::Foreign::KINDS => foreign(record),
+        _ => None,
+    };
+    crate::backup::restore::restore(backup, kept, places, until, &time_of)
+}
+
+/// The trees of a store, by name, from the root of its roots.
+fn trees_of(still: &Still<'_>, roots: PageId) -> Result<Vec<(String, Tree)>, StoreError> {
+    let roots = Tree { root: roots, id: ROOTS };
+    let mut trees = Vec::new();
+    each(still, roots, &mut |key, value| {
+        let damaged = || StoreError::Corrupt("the tree of trees holds something else".into());
+        let id = TreeId(u32::from_be_bytes(key.try_into().map_err(|_| damaged())?));
+        let root = PageId(u32::from_le_bytes(value.try_into().map_err(|_| damaged())?));
+        trees.push(Tree { root, id });
+        Ok(())
+    })?;
+    let mut names = std::collections::HashMap::new();
+    if let Some(catalog) = trees.iter().find(|tree| tree.id == CATALOG) {
+        each(still, *catalog, &mut |key, value| {
+            if let Ok(id) = value.try_into()
+                && key.first() != Some(&0)
+            {
+                names.insert(u32::from_le_bytes(id), String::from_utf8_lossy(key).into_owned());
+            }
+            Ok(())
+        })?;
+    }
+    let name = |tree: &Tree| match tree.id {
+        CATALOG => "(catalog)".to_owned(),
+        // Dropped, and given up at the next opening at the latest.
+        id => names.get(&id.0).cloned().unwrap_or_else(|| format!("(dropped {})", id.0)),
+    };
+    let mut named: Vec<(String, Tree)> = trees.iter().map(|tree| (name(tree), *tree)).collect();
+    named.push(("(roots)".to_owned(), roots));
+    Ok(named)
+}
+
+/// What a catalog's rows are handed to.
+type Row<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError>;
+
+/// Calls `row` with each key and value of a tree without long values.
+fn each(still: &Still<'_>, tree: Tree, row: Row<'_>) -> Result<(), StoreError> {
+    let mut left = Some(Span::all());
+    while let Some(span) = left {
+        let block = tree.leaf_block(still, &span.from, &span.to, Direction::Forward)?;
+        (0..block.len()).try_for_each(|at| row(block.key(at), block.stored(at).bytes()))?;
+        left = span.split(&block.low, &block.high, Direction::Forward).1;
+    }
+    Ok(())
+}

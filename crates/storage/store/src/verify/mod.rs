@@ -1,0 +1,340 @@
+//! Checking a whole store: every page and extent that its trees reach verifies, is in use by the map, and is reached once; and
+//! the map counts nothing else.
+//!
+//! ```text
+//!   superblock -> map pages                      what is said to be in use
+//!        |
+//!        +-----> catalog -> trees -> pages, extents        what is reached, each checked
+//!
+//!   reached twice      two owners of a page: the next change of one damages the other
+//!   reached, not used  will be given out again: the same, later
+//!   used, not reached  lost space; no harm to what is stored
+//! ```
+//!
+//! *Offline* ([`offline`]) it reads a store that nobody has open, a flagged batch over home, and changes nothing. *Online*
+//! ([`online`]) it reads the state of the last write cycle while no other begins; readers and writers go on, and the applier
+//! waits only where so much becomes dirty meanwhile that it would have to anyway.
+//!
+//! Damage is a finding, not an error. Below a damaged page nothing is reached, so that what is not reached is counted as lost only
+//! where nothing is damaged. The journal is not looked at: [`journal::verify`] does that.
+
+pub(crate) mod still;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use device::{AlignedBuffer, Shelf};
+use journal::Lsn;
+
+use crate::StoreError;
+use crate::cycle::ground::{look, superblock_of};
+use crate::images::Images;
+use crate::images::decide::{Refusal, Verdict, decide};
+use crate::images::format::{Headers, Mark, sum};
+use crate::page::{Extent, PageId};
+use crate::pages::Pages;
+use crate::space::bitmap::Bitmap;
+use crate::space::freeze::Freeze;
+use crate::space::geometry::Geometry;
+use crate::space::home::Devices;
+use crate::space::map;
+use crate::space::superblock::{self, Superblock};
+use crate::tree::{Report, Tree, Visited};
+pub use still::Still;
+
+/// So many findings are described; more are only counted.
+const TOLD_MAX: usize = 100;
+
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Pages looked at.
+    pub done: u64,
+    /// Pages in use.
+    pub total: u64,
+}
+
+/// Finds the trees of a store, by name, from the root of its catalog, which counts as one of them.
+pub(crate) type Trees<'a> = &'a dyn Fn(&Still<'_>, PageId) -> Result<Vec<(String, Tree)>, StoreError>;
+
+/// What a check found. Displays as the report of `terrace verify`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Drawn when the store was made.
+    pub identity: u64,
+    /// Size of a page, bytes.
+    pub page_bytes: u32,
+    /// Data devices.
+    pub devices: u32,
+    /// Everything before this is in the pages.
+    pub applied: Lsn,
+    /// The write cycle whose state it is.
+    pub cycle: u64,
+    /// Images of a flagged batch that opening will write home.
+    pub images: u32,
+    /// Pages of all devices.
+    pub pages: u64,
+    /// Pages in use, the store's own included.
+    pub used: u64,
+    /// What each tree consists of, by name.
+    pub trees: Vec<(String, Report)>,
+    /// Pages that are in use and that nothing reaches: lost space. None where damage hides what is reached.
+    pub leaked: Option<u64>,
+    /// Pages and extents that do not verify, are reached twice, or are reached and not in use; faults of trees.
+    pub faults: u64,
+    /// What they are, the first hundred.
+    pub messages: Vec<String>,
+}
+
+impl Verified {
+    /// Whether nothing is wrong; lost space is wrong, too.
+    pub fn is_sound(&self) -> bool {
+        self.faults == 0 && self.leaked == Some(0)
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verified { identity, page_bytes, devices, applied, cycle, images, pages, used, .. } = self;
+        writeln!(f, "store {identity:016x}: {devices} devices, pages of {page_bytes} bytes")?;
+        writeln!(f, "state of write cycle {cycle}: every record before lsn {applied}")?;
+        if *images > 0 {
+            writeln!(f, "{images} pages of it are in the write image journal and go home at the next opening")?;
+        }
+        writeln!(f, "{used} of {pages} pages in use ({:.1} %)", 100.0 * *used as f64 / (*pages).max(1) as f64)?;
+        let wide = self.trees.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(4);
+        writeln!(
+            f,
+            "{:wide$} {:>12} {:>10} {:>10} {:>8} {:>14}",
+            "tree", "keys", "pages", "extents", "height", "bytes"
+        )?;
+        for (name, report) in &self.trees {
+            let (nodes, bytes) = (report.inners + report.leaves, report.inline_bytes + report.extent_bytes);
+            let Report { cells, extents, height, .. } = report;
+            writeln!(f, "{name:wide$} {cells:>12} {nodes:>10} {extents:>10} {height:>8} {bytes:>14}")?;
+        }
+        self.messages.iter().try_for_each(|message| writeln!(f, "{message}"))?;
+        if self.faults > self.messages.len() as u64 {
+            writeln!(f, "{} more", self.faults - self.messages.len() as u64)?;
+        }
+        match self.leaked {
+            Some(leaked) if leaked > 0 => writeln!(f, "{leaked} pages are in use and nothing reaches them")?,
+            None => writeln!(f, "pages that nothing reaches were not counted: damage hides what is reached")?,
+            Some(_) => {}
+        }
+        match (self.is_sound(), self.faults) {
+            (true, _) => writeln!(f, "sound"),
+            (false, 0) => writeln!(f, "sound, but for lost space"),
+            (false, _) => writeln!(f, "damaged: restore a backup"),
+        }
+    }
+}
+
+/// Checks the store on two shelves that nobody has open for writing. `progress` is called every few hundred pages.
+///
+/// Errors: [`StoreError::Corrupt`] where the store could not be opened either, and [`StoreError::Device`].
+pub(crate) fn offline(
+    data: Arc<dyn Shelf>,
+    images: Arc<dyn Shelf>,
+    trees: Trees<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Verified, StoreError> {
+    let freeze = Freeze::default();
+    let batches = Images::open(images, freeze.clone(), false)?;
+    let mut overlay = HashMap::new();
+    let mut damaged = Vec::new();
+    let mut geometry = None;
+    match decide(look(&*data)?, batches.as_ref().map(Images::headers)) {
+        Verdict::Refuse(refusal) => return Err(StoreError::Corrupt(refusal.text().into())),
+        Verdict::Create => return Err(StoreError::Refused("there is no store in these places".into())),
+        Verdict::Begin | Verdict::Nothing => {}
+        Verdict::Restore => {
+            let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
+            let Headers::Batch(header, Mark::Flagged) = batches.headers() else {
+                return Err(StoreError::Corrupt(Refusal::ImagesMissing.text().into()));
+            };
+            geometry = Some(header.geometry);
+            let has_table = batches.visit(&header, |page, expected, image| {
+                if sum(image) == expected {
+                    overlay.insert(page, image.to_vec());
+                } else {
+                    damaged.push(format!("page {page}: its image in the write image journal is damaged"));
+                }
+                Ok(())
+            })?;
+            if !has_table {
+                damaged.push("the table of the write image journal is damaged".into());
+            }
+        }
+    }
+    let at_home = superblock_of(&*data)?;
+    let superblock = match overlay.get(&superblock::PAGE) {
+        Some(image) => Superblock::decode(image),
+        None => at_home,
+    };
+    let superblock = superblock.map_err(|_| StoreError::Corrupt(Refusal::Damaged.text().into()))?;
+    let home = Devices::open(data, geometry.unwrap_or(superblock.geometry), freeze, false)?;
+    let mut walk = Walk::new(Still::new(&home, overlay), superblock);
+    damaged.into_iter().for_each(|what| walk.fault(what));
+    walk.run(trees, progress)
+}
+
+/// Checks the state of the last write cycle of a store that is open; to be called between cycles, while none may begin.
+///
+/// Errors: [`StoreError::Device`], and those of `trees` that are not damage.
+pub(crate) fn online(
+    home: &Devices,
+    superblock: &Superblock,
+    trees: Trees<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Verified, StoreError> {
+    Walk::new(Still::new(home, HashMap::new()), *superblock).run(trees, progress)
+}
+
+/// A check on its way.
+struct Walk<'a> {
+    still: Still<'a>,
+    superblock: Superblock,
+    geometry: Geometry,
+    used: Vec<Bitmap>,
+    reached: Vec<Bitmap>,
+    found: Verified,
+}
+
+impl<'a> Walk<'a> {
+    fn new(still: Still<'a>, superblock: Superblock) -> Walk<'a> {
+        let geometry = superblock.geometry;
+        let empty = || (0..superblock.devices).map(|_| Bitmap::new(geometry.device_pages)).collect();
+        let found = Verified {
+            identity: superblock.identity,
+            page_bytes: geometry.page_bytes,
+            devices: superblock.devices,
+            applied: superblock.applied,
+            cycle: superblock.cycle,
+            images: still.images() as u32,
+            pages: u64::from(superblock.devices) * u64::from(geometry.device_pages),
+            used: 0,
+            trees: Vec::new(),
+            leaked: None,
+            faults: 0,
+            messages: Vec::new(),
+        };
+        Walk { still, superblock, geometry, used: empty(), reached: empty(), found }
+    }
+
+    fn fault(&mut self, what: String) {
+        self.found.faults += 1;
+        if self.found.messages.len() < TOLD_MAX {
+            self.found.messages.push(what);
+        }
+    }
+
+    fn run(mut self, trees: Trees<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+        if self.superblock.devices > self.still.home().count() {
+            let (there, said) = (self.still.home().count(), self.superblock.devices);
+            self.fault(format!("{there} data devices are there, the superblock counts {said}"));
+            return Ok(self.found);
+        }
+        self.read_maps()?;
+        self.found.used = self.used.iter().map(|map| u64::from(map.used())).sum();
+        if self.superblock.catalog.0 != 0 {
+            match trees(&self.still, self.superblock.catalog) {
+                Ok(trees) => trees.into_iter().try_for_each(|(name, tree)| self.tree(name, tree, progress))?,
+                Err(StoreError::Corrupt(why)) => self.fault(format!("the catalog: {why}")),
+                Err(other) => return Err(other),
+            }
+        }
+        self.compare();
+        Ok(self.found)
+    }
+
+    fn read_maps(&mut self) -> Result<(), StoreError> {
+        let mut page = AlignedBuffer::zeroed(self.geometry.page_bytes as usize);
+        for device in 0..self.superblock.devices {
+            for nth in 0..self.geometry.maps() {
+                let id = self.geometry.map_page(device, nth);
+                self.still.raw(id, &mut page)?;
+                if !map::decode(self.geometry, device, nth, &page, &mut self.used[device as usize]) {
+                    let place = crate::cache::Home::place(self.still.home(), id);
+                    self.fault(format!("{place} is no page of the allocation map"));
+                }
+            }
+            self.reached[device as usize].take(0, self.geometry.reserved(device));
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self, name: String, tree: Tree, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
+        // What the walk visits is gathered ahead of looking at it: the walk has the pages.
+        let mut visited = Vec::new();
+        let report = tree.check(&self.still, |found| visited.push(found))?;
+        for message in &report.messages {
+            self.fault(format!("tree {name}: {message}"));
+        }
+        self.found.faults += report.faults - report.messages.len() as u64;
+        for (number, found) in visited.into_iter().enumerate() {
+            match found {
+                Visited::Inner(page) | Visited::Leaf(page) => self.reach(&name, page, 1),
+                Visited::Extent(extent) => self.extent(&name, extent)?,
+            }
+            if number % 256 == 0 {
+                self.tell(progress);
+            }
+        }
+        self.found.trees.push((name, report));
+        self.tell(progress);
+        Ok(())
+    }
+
+    fn tell(&self, progress: &mut dyn FnMut(Progress)) {
+        let done = self.reached.iter().map(|map| u64::from(map.used())).sum();
+        progress(Progress { done, total: self.found.used });
+    }
+
+    fn extent(&mut self, name: &str, extent: Extent) -> Result<(), StoreError> {
+        match self.still.read_extent(extent) {
+            Ok(_) => {}
+            Err(StoreError::Corrupt(why)) => self.fault(format!("tree {name}: {why}")),
+            Err(other) => return Err(other),
+        }
+        self.reach(name, extent.first, extent.pages(self.still.page_bytes()));
+        Ok(())
+    }
+
+    fn reach(&mut self, name: &str, first: PageId, pages: u32) {
+        let (device, place) = self.geometry.place(first);
+        if device >= self.superblock.devices || place + pages > self.geometry.device_pages {
+            return self.fault(format!("tree {name}: page {first} lies outside"));
+        }
+        for page in place..place + pages {
+            let id = self.geometry.page(device, page);
+            if !self.used[device as usize].is_used(page, 1) {
+                self.fault(format!("tree {name}: page {id} is not in use by the allocation map"));
+            }
+            if self.reached[device as usize].is_used(page, 1) {
+                self.fault(format!("tree {name}: page {id} has another owner, too"));
+            } else {
+                self.reached[device as usize].take(page, 1);
+            }
+        }
+    }
+
+    fn compare(&mut self) {
+        let not_used: Vec<PageId> = (0..self.superblock.devices)
+            .filter(|device| !self.used[*device as usize].is_used(0, self.geometry.reserved(*device)))
+            .map(|device| self.geometry.page(device, 0))
+            .collect();
+        for page in not_used {
+            self.fault(format!("page {page} begins what is the store's own, and the allocation map has it free"));
+        }
+        if self.found.faults > 0 {
+            return;
+        }
+        let mut leaked = 0;
+        for (used, reached) in self.used.iter().zip(&self.reached) {
+            leaked += (0..used.pages()).filter(|page| used.is_used(*page, 1) && !reached.is_used(*page, 1)).count();
+        }
+        self.found.leaked = Some(leaked as u64);
+    }
+}

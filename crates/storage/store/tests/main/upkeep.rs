@@ -1,0 +1,203 @@
+//! Checking, backing up and restoring a store through its public interface.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::{AlignedBuffer, MemoryShelf, Shelf};
+use store::{Lsn, Options, Places, Store, StoreError, Until, restore, verify_places};
+
+use crate::support::{all, get, memory, put, small};
+
+fn filled(places: &Places, keys: usize) -> Store {
+    let options = Options { page_bytes: 4096, data_device_bytes: 256 * 4096, cache_bytes: 4 << 20, ..small() };
+    let (store, _) = Store::open(places.clone(), options).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    for key in 0..keys {
+        let value = vec![key as u8; [20, 300, 5000][key % 3]];
+        transaction.put(tree, format!("{key:05}").as_bytes(), &value).expect("fits");
+    }
+    transaction.commit().expect("commits");
+    store
+}
+
+#[test]
+fn a_store_verifies_while_it_is_open_and_as_it_lies_and_the_report_says_what_is_in_it() {
+    let places = memory();
+    let store = filled(&places, 200);
+    store.checkpoint().expect("writes home");
+    let mut told = Vec::new();
+    let online = store.verify(&mut |progress| told.push(progress)).expect("reads");
+    assert!(online.is_sound(), "{online}");
+    let last = told.last().expect("progress is told");
+    assert_eq!((last.done, last.total), (online.used, online.used), "at the end everything was looked at");
+    let (_, report) = online.trees.iter().find(|(name, _)| name == "t").expect("is listed");
+    assert_eq!(report.cells, 200);
+    assert!(report.extents >= 66);
+    assert!(online.to_string().ends_with("sound\n"), "{online}");
+    store.close().expect("closes");
+    let offline = verify_places(&places, &mut |_| ()).expect("reads");
+    assert!(offline.is_sound(), "{offline}");
+    assert_eq!((offline.identity, &offline.trees), (online.identity, &online.trees));
+}
+
+#[test]
+fn an_empty_place_is_no_store() {
+    assert!(matches!(verify_places(&memory(), &mut |_| ()), Err(StoreError::Refused(_))));
+}
+
+/// What the store holds, or why that cannot be told.
+fn everything(places: &Places) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, StoreError> {
+    let options = Options { page_bytes: 4096, cache_bytes: 4 << 20, ..small() };
+    let (store, _) = Store::open(places.clone(), options)?;
+    let snapshot = store.snapshot();
+    let Some(tree) = snapshot.tree("t")? else { return Err(StoreError::Corrupt("there is no tree".into())) };
+    let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    let mut cursor = snapshot.scan(tree, all.0, all.1, store::Direction::Forward);
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = cursor.next()? {
+        found.insert(key.to_vec(), value.to_vec());
+    }
+    Ok(found)
+}
+
+fn flip(shelf: &dyn Shelf, offset: u64) {
+    let device = shelf.open("pages-0000").expect("is there");
+    let mut block = AlignedBuffer::zeroed(4096);
+    device.read(offset / 4096 * 4096, &mut block).expect("reads");
+    block[(offset % 4096) as usize] ^= 0x20;
+    device.write(offset / 4096 * 4096, &block).expect("writes");
+}
+
+#[test]
+fn a_changed_bit_is_named_or_lies_where_nothing_is_and_nothing_wrong_is_ever_read() {
+    let places = memory();
+    filled(&places, 60).close().expect("closes");
+    let expected = everything(&places).expect("reads");
+    let sound = verify_places(&places, &mut |_| ()).expect("reads");
+    let random = &mut fastrand::Rng::with_seed(3);
+    let (mut named, mut harmless) = (0, 0);
+    for page in 0..sound.used + 4 {
+        let offset = page * 4096 + random.u64(..4096);
+        flip(&*places.data, offset);
+        match verify_places(&places, &mut |_| ()) {
+            Ok(report) if report.is_sound() => {
+                assert_eq!(everything(&places).expect("reads"), expected, "byte {offset}");
+                harmless += 1;
+            }
+            Ok(report) => {
+                let text = report.to_string();
+                assert!(text.contains("page") && text.contains("damaged: restore a backup"), "byte {offset}: {text}");
+                named += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, StoreError::Corrupt(_)), "byte {offset}: {error}");
+                assert!(page == 0, "only the superblock is needed to begin");
+                named += 1;
+            }
+        }
+        flip(&*places.data, offset);
+    }
+    assert!(named > 25 && harmless > 0, "{named} named, {harmless} harmless");
+    assert!(verify_places(&places, &mut |_| ()).expect("reads").is_sound());
+}
+
+#[test]
+fn values_that_a_snapshot_still_reads_are_no_lost_space_and_come_back_once_it_is_over() {
+    let places = memory();
+    let store = filled(&places, 60);
+    store.checkpoint().expect("writes home");
+    let reader = store.snapshot();
+    let tree = reader.tree("t").expect("reads").expect("is there");
+    for round in 0..3 {
+        for key in 0..60 {
+            put(&store, tree, &format!("{key:05}"), &"x".repeat(3000 + round));
+        }
+        store.checkpoint().expect("writes home");
+        let report = store.verify(&mut |_| ()).expect("reads");
+        assert!(report.is_sound(), "{report}");
+        assert_eq!(reader.get(tree, b"00002").expect("reads").map(|value| value.len()), Some(5000));
+    }
+    let waiting = store.metrics().pages_waiting;
+    drop(reader);
+    put(&store, tree, "another", "one");
+    store.checkpoint().expect("writes home");
+    store.checkpoint().expect("writes home");
+    let after = store.metrics();
+    assert!(after.pages_waiting < waiting.max(10), "{} pages wait, {waiting} did", after.pages_waiting);
+}
+
+/// A clock that counts.
+fn ticking() -> (Arc<AtomicU64>, Arc<dyn Fn() -> u64 + Send + Sync>) {
+    let now = Arc::new(AtomicU64::new(1000));
+    let clock = now.clone();
+    (now, Arc::new(move || clock.load(Ordering::SeqCst)))
+}
+
+#[test]
+fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time() {
+    let (now, clock) = ticking();
+    let source = memory();
+    let options = Options { background: true, clock, keep_journal_bytes: 1 << 30, ..small() };
+    let (store, _) = Store::open(source.clone(), options.clone()).expect("opens");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    transaction.commit().expect("commits");
+    let count = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let mut commits: BTreeMap<u64, (Lsn, u64)> = BTreeMap::new();
+    let (manifest, before) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut commits = BTreeMap::new();
+            while !stop.load(Ordering::SeqCst) || commits.len() < 50 {
+                let number = count.load(Ordering::SeqCst);
+                let time = now.fetch_add(10, Ordering::SeqCst) + 10;
+                put(&store, tree, &format!("{number:06}"), &"v".repeat(1 + number as usize % 4000));
+                commits.insert(number, (store.durable(), time));
+                count.store(number + 1, Ordering::SeqCst);
+            }
+            commits
+        });
+        while count.load(Ordering::SeqCst) < 20 {
+            std::thread::yield_now();
+        }
+        store.checkpoint().expect("writes home");
+        let before = count.load(Ordering::SeqCst);
+        let manifest = store.backup(backup.clone(), &mut |_| ()).expect("backs up");
+        stop.store(true, Ordering::SeqCst);
+        commits = writer.join().expect("works");
+        (manifest, before)
+    });
+    store.checkpoint().expect("writes home");
+    let again = store.backup(backup.clone(), &mut |_| ()).expect_err("the shelf is taken");
+    assert!(again.to_string().contains("choose an empty place"), "{again}");
+    drop(store);
+    let open = |kept: Option<&Arc<dyn Shelf>>, until| {
+        let places = memory();
+        restore(&backup, kept, &places, until, &|_| None).expect("restores");
+        let report = verify_places(&places, &mut |_| ()).expect("reads");
+        assert!(report.is_sound(), "{report}");
+        let (store, _) = Store::open(places, options.clone()).expect("opens");
+        store
+    };
+    let keys = |store: &Store| all(&store.snapshot(), tree).len() as u64;
+    let by_itself = keys(&open(None, Until::End));
+    assert!(by_itself >= before, "{by_itself} of {before} that were there when it began");
+    assert_eq!(
+        keys(&open(Some(&source.journal), Until::End)),
+        commits.len() as u64,
+        "with the journal nothing is lost"
+    );
+    for (number, (end, time)) in commits.iter().filter(|(_, (end, _))| *end >= manifest.applied).step_by(7) {
+        let store = open(Some(&source.journal), Until::Lsn(*end));
+        assert_eq!(keys(&store), number + 1, "up to {end}");
+        assert!(get(&store.snapshot(), tree, &format!("{number:06}")).is_some());
+        if *time > manifest.micros {
+            assert_eq!(keys(&open(Some(&source.journal), Until::Micros(*time))), number + 1, "up to {time}");
+        }
+        put(&store, tree, "new", "life");
+        store.close().expect("closes");
+    }
+}
