@@ -43,6 +43,17 @@ struct Scene {
     stop: AtomicBool,
 }
 
+/// A thread that fails stops the others, so that the test ends.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 fn mix(value: u64) -> u64 {
     (value ^ value >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
@@ -121,6 +132,7 @@ impl Scene {
     }
 
     fn reader(&self, seed: u64) {
+        let _stop = StopOnPanic(&self.stop);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut leases = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
@@ -166,10 +178,11 @@ impl Scene {
     }
 
     fn writer(&self, seed: u64) {
+        let _stop = StopOnPanic(&self.stop);
         let mut random = fastrand::Rng::with_seed(seed);
         for version in 1..=STEPS {
             self.write(&mut random, version);
-            while self.cache.pressure() == Pressure::Wait {
+            while self.cache.pressure() == Pressure::Wait && !self.stop.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
         }
@@ -178,6 +191,7 @@ impl Scene {
 
     /// Makes extents beside the writer, as transactions do.
     fn spiller(&self, seed: u64) {
+        let _stop = StopOnPanic(&self.stop);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut version = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -202,6 +216,7 @@ impl Scene {
 
     /// Write cycles, one after the other. What goes home is what was there at the cut.
     fn cycles(&self) {
+        let _stop = StopOnPanic(&self.stop);
         while !self.stop.load(Ordering::Relaxed) {
             let standing = self.applier.lock();
             let cut = self.cache.cut();
