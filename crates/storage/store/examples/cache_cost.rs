@@ -87,7 +87,9 @@ fn main() -> Result<(), StoreError> {
     let cache = Cache::new(&options, memory.clone(), memory.clone())?;
     let inner: Vec<PageId> = (0..INNER).map(|_| cache.create_inner(&image(Kind::Inner))).collect::<Result<_, _>>()?;
     let extents: Vec<Extent> = (0..8).map(|_| cache.create_extent(&vec![1; 200_000])).collect::<Result<_, _>>()?;
-    // Set down the errors here: a row has nobody to tell.
+    // Leases keep the extents in memory: this home would not know them again.
+    let _leases: Vec<_> = extents.iter().map(|extent| cache.read_extent(*extent)).collect::<Result<_, _>>()?;
+    // Errors end the run: a row has nobody to tell.
     let leaf = |page: u32, hint| black_box(cache.read_with(PageId(1 + page), hint).expect("reads")[100]);
     let words =
         |words: &[std::sync::atomic::AtomicU64]| words.iter().step_by(128).map(|w| w.load(Ordering::Relaxed)).sum();
