@@ -95,7 +95,7 @@ pub use record::reads;
 pub use space::home::HomeStats;
 pub use store::Store;
 pub use transaction::{Direction, Savepoint, Snapshot, Transaction};
-pub use upkeep::{restore, verify_places};
+pub use upkeep::{inspect_places, restore, verify_places};
 pub use verify::{Progress, Still, Verified};
 
 /// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.

@@ -94,6 +94,16 @@ pub fn verify_places(places: &Places, progress: &mut dyn FnMut(Progress)) -> Res
     verify::offline(places.data.clone(), places.images.clone(), &trees_of, progress)
 }
 
+/// What lies in the places, in text for people who look for a fault: superblock, write images, devices. Nobody needs to have
+/// it closed; damage is told, not refused. Changes nothing.
+///
+/// Errors: [`StoreError::Corrupt`] where devices are missing, [`StoreError::Device`].
+pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
+    let mut out = String::new();
+    verify::inspect::inspect(places.data.clone(), places.images.clone(), &mut out)?;
+    Ok(out)
+}
+
 /// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a journal
 /// that goes on behind the one in the backup: that of the store, if it still can be read. `foreign` tells when a record of a
 /// service was appended, in microseconds since 1970, where it says so; transactions do.

@@ -18,6 +18,7 @@
 //! Damage is a finding, not an error. Below a damaged page nothing is reached, so that what is not reached is counted as lost only
 //! where nothing is damaged. The journal is not looked at: [`journal::verify`] does that.
 
+pub(crate) mod inspect;
 pub(crate) mod still;
 
 use std::collections::HashMap;

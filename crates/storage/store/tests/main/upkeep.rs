@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{AlignedBuffer, MemoryShelf, Shelf};
-use store::{Lsn, Options, Places, Store, StoreError, Until, restore, verify_places};
+use store::{Lsn, Options, Places, Store, StoreError, Until, inspect_places, restore, verify_places};
 
 use crate::support::{all, get, memory, put, small};
 
@@ -40,6 +40,24 @@ fn a_store_verifies_while_it_is_open_and_as_it_lies_and_the_report_says_what_is_
     let offline = verify_places(&places, &mut |_| ()).expect("reads");
     assert!(offline.is_sound(), "{offline}");
     assert_eq!((offline.identity, &offline.trees), (online.identity, &online.trees));
+}
+
+#[test]
+fn what_lies_in_the_places_is_printed_also_where_there_is_nothing_or_damage() {
+    let places = memory();
+    assert_eq!(inspect_places(&places).expect("reads"), "no write image journal\nno data devices\n");
+    let store = filled(&places, 60);
+    store.checkpoint().expect("writes home");
+    let text = inspect_places(&places).expect("reads");
+    for part in
+        ["write cycle 1 cut at", "cleared: all of it is home", "all images verify", "pages-0000: ", "closed: false"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    store.close().expect("closes");
+    assert!(inspect_places(&places).expect("reads").contains("closed: true"));
+    flip(&*places.data, 100);
+    assert!(inspect_places(&places).expect("reads").contains("superblock: damaged"));
 }
 
 #[test]
