@@ -7,8 +7,9 @@
 //! Each thread puts 1 KiB under a key of its own choosing, in a transaction, and waits until it is durable and visible;
 //! keys are drawn from a million. *journal* appends the same bytes and commits. The two take turns, so that a slow minute of
 //! the disk hits both. CPU is that of the whole process. The last lines are services' records of ten rows each, appended and
-//! committed by four threads, and what applying them costs.
+//! committed by four threads, and what applying them costs; then rows loaded by one transaction, which spills, and read again.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,7 @@ use std::time::Instant;
 use device::Shelf;
 use device::file::{FileOptions, FileShelf};
 use journal::Journal;
-use store::{Changes, Foreign, Interpreter, Options, Places, Store, StoreError, TreeId};
+use store::{Changes, Direction, Foreign, Interpreter, Options, Places, Store, StoreError, TreeId};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -50,6 +51,7 @@ fn main() -> Result<(), Error> {
         println!("{:>8} {threads:>8} {:>10.2} store / journal, median of {ROUNDS}", "ratio", ratios[ROUNDS / 2]);
     }
     run_records(root, seconds)?;
+    run_bulk(root)?;
     std::fs::remove_dir_all(root)?;
     Ok(())
 }
@@ -206,6 +208,42 @@ fn apply_alone(root: &Path) -> Result<(), Error> {
         cpu += cpu_seconds_of_thread() - before;
     }
     println!("{:>8} applying alone: {:.1} us CPU a record of {ROWS} rows", "", cpu * 1e6 / count as f64);
+    store.close()?;
+    Ok(())
+}
+
+/// Rows loaded by one transaction and read again.
+fn run_bulk(root: &Path) -> Result<(), Error> {
+    const LOADED: u64 = 1_000_000;
+    let store = open(root, Options::default())?;
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("loaded")?;
+    transaction.commit()?;
+    let began = Instant::now();
+    let mut transaction = store.begin();
+    for number in 0..LOADED {
+        transaction.put(tree, &number.to_be_bytes(), &[number as u8; 100])?;
+    }
+    let gathered = began.elapsed().as_secs_f64();
+    transaction.commit()?;
+    let all = began.elapsed().as_secs_f64();
+    println!(
+        "{:>8} {LOADED} rows of 100 bytes in one transaction: {all:.1} s, {gathered:.1} s of it before commit",
+        ""
+    );
+    let snapshot = store.snapshot();
+    let (began, mut rows) = (Instant::now(), 0_u64);
+    let mut cursor = snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while cursor.next()?.is_some() {
+        rows += 1;
+    }
+    println!("{:>8} scanned at {:.1} million rows/s", "", rows as f64 / began.elapsed().as_secs_f64() / 1e6);
+    let (began, mut random) = (Instant::now(), fastrand::Rng::with_seed(1));
+    for _ in 0..200_000 {
+        snapshot.get(tree, &random.u64(..LOADED).to_be_bytes())?.ok_or("a row is missing")?;
+    }
+    println!("{:>8} {:.2} us a random get", "", began.elapsed().as_secs_f64() * 1e6 / 200_000.0);
+    drop((cursor, snapshot));
     store.close()?;
     Ok(())
 }

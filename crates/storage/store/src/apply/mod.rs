@@ -108,6 +108,7 @@ impl Inner {
         runs: &[record::Run],
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
+        replaced.copy_keys();
         let mut sources = Vec::with_capacity(runs.len());
         for run in runs.iter().rev() {
             let mut cursor = RunCursor::all(Run::of_commitment(run).into());

@@ -181,6 +181,8 @@ pub(crate) struct Replaced {
     versions: u64,
     /// Trees dropped by it: their pages are versions too.
     dropped: Vec<TreeId>,
+    /// Keys are pieces of something larger, which is not to be kept for their sake.
+    copies_keys: bool,
     bytes: u64,
 }
 
@@ -188,6 +190,11 @@ impl Replaced {
     /// Of a batch that ends with that record.
     pub(crate) fn at(lsn: u64) -> Replaced {
         Replaced { lsn, ..Replaced::default() }
+    }
+
+    /// Copies keys from here on.
+    pub(crate) fn copy_keys(&mut self) {
+        self.copies_keys = true;
     }
 
     /// A tree is dropped.
@@ -325,6 +332,7 @@ impl Pusher<'_> {
     pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) {
         self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
         self.replaced.versions += 1;
-        self.tree.state.write().push(key.clone(), old);
+        let key = if self.replaced.copies_keys { Bytes::copy_from_slice(key) } else { key.clone() };
+        self.tree.state.write().push(key, old);
     }
 }
