@@ -25,6 +25,7 @@ mod insert;
 mod locks;
 mod names;
 mod prepared;
+mod quick;
 mod session;
 mod settings;
 mod target;

@@ -121,6 +121,9 @@ impl Session {
         let planned = self.plan_update(update)?;
         let table = planned.table.clone();
         self.changing("UPDATE")?.lock(table.id, false)?;
+        if let Some(answer) = self.quick_update(&table, &planned.alias, update, parameters)? {
+            return Ok(answer);
+        }
         let (schema, batches) = self.collect(&planned.query, parameters).await?;
         let batch = target::joined(&schema, &batches)?;
         let values = batch.columns()[1..].iter().zip(&table.columns).zip(&planned.open);
@@ -136,6 +139,12 @@ impl Session {
         let planned = self.plan_delete(delete)?;
         let table = planned.table.clone();
         self.changing("DELETE")?.lock(table.id, false)?;
+        if delete.using.is_none() && delete.returning.is_none() {
+            let condition = delete.selection.as_ref();
+            if let Some(answer) = self.quick_delete(&table, &planned.alias, condition, parameters)? {
+                return Ok(answer);
+            }
+        }
         let (schema, batches) = self.collect(&planned.query, parameters).await?;
         let batch = target::joined(&schema, &batches)?;
         let block = self.changing("DELETE")?;

@@ -27,6 +27,7 @@ pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
         .build();
     let context = SessionContext::new_with_state(state);
     context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
+    context.register_udf(crate::hl7::function());
     // The context is new: nothing was set before.
     let _ = shared.state.set(context.state_weak_ref());
     context

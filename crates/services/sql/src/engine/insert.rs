@@ -177,7 +177,10 @@ impl Session {
                             .await?;
                     }
                 }
-                None => self.parameters_of(&Statement::Query(Box::new(source.clone())), &mut found).await?,
+                None => {
+                    let query = Statement::Query(Box::new(with_defaults(&into, source)?));
+                    self.parameters_of(&query, &mut found).await?;
+                }
             }
         }
         let schema = self.describe_returning(&insert.returning, &into.table, &into.alias).await?;
@@ -299,11 +302,21 @@ fn with_defaults(into: &Into<'_>, source: &Query) -> Result<Query, SqlError> {
             }
         }
     }
+    // Only the order of the source's columns counts, and DataFusion wants their names to differ.
+    if query.order_by.is_none()
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        for (nth, item) in select.projection.iter_mut().enumerate() {
+            if let SelectItem::UnnamedExpr(expr) = item {
+                *item = target::named(expr.clone(), &format!("${nth}"));
+            }
+        }
+    }
     Ok(query)
 }
 
 /// Whether a literal can be read as a column's type here; others are for DataFusion.
-fn fits(literal: &Literal, kind: SqlType) -> bool {
+pub(crate) fn fits(literal: &Literal, kind: SqlType) -> bool {
     match literal {
         Literal::Null | Literal::Text(_) | Literal::Parameter(_) => true,
         Literal::Boolean(_) => kind == SqlType::Boolean,

@@ -270,6 +270,9 @@ impl Session {
         prepared: &Prepared,
         parameters: &[ScalarValue],
     ) -> Result<Answer, SqlError> {
+        if let Some(answer) = self.quick_query(statement, parameters)? {
+            return Ok(answer);
+        }
         let plan = match prepared.plan(&self.shared.catalog()) {
             Some(plan) => plan,
             None => self.plan(statement).await?,

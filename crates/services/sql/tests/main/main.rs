@@ -1,4 +1,5 @@
 //! The engine from outside, through the same calls that the wire makes.
 
 mod changes;
+mod queries;
 mod support;

@@ -1,0 +1,111 @@
+//! The function `hl7(body, path)`: a field of an HL7 v2 message, as text.
+//!
+//! `hl7(body, 'PID-5.1')` is the first repetition's value, unescaped and decoded by the message's character set. It is
+//! NULL where the message does not have the place and where the body is no HL7 message; an empty place gives an empty
+//! text, and the explicit null of HL7 its two quotes. A path that is none is an error. A literal path is parsed once for
+//! each batch.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ::hl7::{Message, Path, Value};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::scalar::ScalarValue;
+
+use crate::SqlError;
+
+/// The function, to be registered with a context.
+pub(crate) fn function() -> ScalarUDF {
+    ScalarUDF::from(Field { signature: Signature::any(2, Volatility::Immutable) })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Field {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Field {
+    fn name(&self) -> &str {
+        "hl7"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> DfResult<DataType> {
+        let is_body = |kind: &DataType| kind.is_string() || kind.is_binary() || *kind == DataType::Null;
+        let is_path = |kind: &DataType| kind.is_string() || *kind == DataType::Null;
+        match arguments {
+            [body, path] if is_body(body) && is_path(path) => Ok(DataType::Utf8View),
+            _ => Err(SqlError::statement("42883", "hl7(body, path) takes text or bytea, and a path as text").into()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let [body, path] = arguments.args.as_slice() else {
+            return Err(SqlError::statement("42883", "hl7(body, path) takes two arguments").into());
+        };
+        let alone = matches!((body, path), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
+        let rows = if alone { 1 } else { arguments.number_rows };
+        let bodies = bodies(&body.to_array(rows)?)?;
+        let mut texts = StringViewBuilder::with_capacity(rows);
+        match path {
+            ColumnarValue::Scalar(path) => {
+                let path = match path.try_as_str().flatten() {
+                    Some(path) => Some(parse(path)?),
+                    None => None,
+                };
+                for row in 0..rows {
+                    texts.append_option(path.as_ref().and_then(|path| field(&bodies, row, path)));
+                }
+            }
+            ColumnarValue::Array(paths) => {
+                let paths = cast(paths, &DataType::Utf8View)?;
+                for (row, path) in paths.as_string_view().iter().enumerate() {
+                    texts.append_option(match path {
+                        Some(path) => field(&bodies, row, &parse(path)?),
+                        None => None,
+                    });
+                }
+            }
+        }
+        let texts: ArrayRef = Arc::new(texts.finish());
+        match alone {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?)),
+            false => Ok(ColumnarValue::Array(texts)),
+        }
+    }
+}
+
+/// Bodies as views of bytes, not copied where they are views already.
+fn bodies(array: &ArrayRef) -> DfResult<ArrayRef> {
+    let bytes = match array.data_type() {
+        DataType::Utf8 => cast(array, &DataType::Binary)?,
+        DataType::LargeUtf8 => cast(array, &DataType::LargeBinary)?,
+        _ => array.clone(),
+    };
+    Ok(cast(&bytes, &DataType::BinaryView)?)
+}
+
+fn parse(path: &str) -> Result<Path, SqlError> {
+    Path::from_str(path).map_err(|error| {
+        SqlError::value("22023", format!("\"{path}\" is no path of HL7: {error}"))
+            .with_hint("Write a place as in PID-5.1 or OBX[2]-5.")
+    })
+}
+
+fn field(bodies: &ArrayRef, row: usize, path: &Path) -> Option<String> {
+    if bodies.is_null(row) {
+        return None;
+    }
+    let message = Message::parse(bodies.as_binary_view().value(row)).ok()?;
+    match message.get(path) {
+        Value::Absent => None,
+        _ => Some(message.text(path).into_owned()),
+    }
+}

@@ -1,0 +1,114 @@
+//! What queries answer: the short way and the long way the same, key ranges, types, messages.
+
+use datafusion::scalar::ScalarValue;
+
+use crate::support::{check, run, run_with, session};
+
+#[tokio::test]
+async fn a_row_by_its_key_is_the_same_the_short_way_and_the_long_way() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (a int, b text, c numeric(6,2), d varchar(3), PRIMARY KEY (b, a))").await;
+    run(&mut s, "INSERT INTO t SELECT i % 5, 'k' || (i / 5), i, NULL FROM generate_series(0, 24) AS g(i)").await;
+    let conditions = [
+        "a = 3 AND b = 'k2'",
+        "'k2' = b AND (3 = a)",
+        "a = 3 AND b = 'k9'",
+        "a = 3.5 AND b = 'k2'",
+        "a = 3 AND b = 'k2' AND c > 100",
+        "a = NULL AND b = 'k2'",
+        "a = 99999999999 AND b = 'k2'",
+        "a = 3 AND a = 4 AND b = 'k2'",
+    ];
+    for condition in conditions {
+        let short = run(&mut s, &format!("SELECT c, b, a FROM t WHERE {condition}")).await;
+        let long = run(&mut s, &format!("SELECT c, b, a FROM t WHERE ({condition}) AND c + 1 > 0")).await;
+        assert_eq!(short, long, "{condition}");
+    }
+    let parameters = [ScalarValue::Int64(Some(3)), ScalarValue::Utf8(Some("k2".into()))];
+    assert_eq!(run_with(&mut s, "SELECT * FROM t WHERE a = $1 AND b = $2", &parameters).await, "3|k2|13.00|NULL");
+    check(
+        &mut s,
+        &[
+            ("UPDATE t SET c = '7.456', d = 'xyz' WHERE a = 3 AND b = 'k2'", "UPDATE 1"),
+            ("SELECT c, d FROM t WHERE a = 3 AND b = 'k2'", "7.46|xyz"),
+            ("UPDATE t SET d = 'wxyz' WHERE a = 3 AND b = 'k2'", "error 22001"),
+            ("UPDATE t SET a = NULL WHERE a = 3 AND b = 'k2'", "error 23502"),
+            ("UPDATE t SET a = 4 WHERE a = 3 AND b = 'k2'", "error 23505"),
+            ("UPDATE t SET a = 77 WHERE a = 3 AND b = 'k2'", "UPDATE 1"),
+            ("SELECT a, c FROM t WHERE b = 'k2' AND a > 3 ORDER BY a", "4|14.00\n77|7.46"),
+            ("UPDATE t SET c = 1 WHERE a = 3 AND b = 'k2'", "UPDATE 0"),
+            ("BEGIN", "BEGIN"),
+            ("DELETE FROM t WHERE a = 77 AND b = 'k2'", "DELETE 1"),
+            ("DELETE FROM t WHERE a = 77 AND b = 'k2'", "DELETE 0"),
+            ("SELECT a FROM t WHERE a = 77 AND b = 'k2'", ""),
+            ("ROLLBACK", "ROLLBACK"),
+            ("SELECT count(*) FROM t", "25"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn ranges_of_keys_are_those_of_a_table_without_a_key() {
+    let seed = 4_u64;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut s = session();
+    run(&mut s, "CREATE TABLE k (a int, b text, v int, PRIMARY KEY (a, b)); CREATE TABLE p (a int, b text, v int)")
+        .await;
+    let rows: Vec<String> = (0..400).map(|i| format!("({}, '{}', {i})", rng.i32(-9..9), "x".repeat(i % 23))).collect();
+    run(&mut s, &format!("INSERT INTO k VALUES {} ON CONFLICT DO NOTHING", rows.join(", "))).await;
+    run(&mut s, "INSERT INTO p SELECT * FROM k").await;
+    for _ in 0..60 {
+        let ops = ["=", "<", "<=", ">", ">="];
+        let (one, two) = (ops[rng.usize(0..5)], ops[rng.usize(0..5)]);
+        let (a, b) = (rng.i32(-10..10), "x".repeat(rng.usize(0..24)));
+        let condition = match rng.u8(0..4) {
+            0 => format!("a {one} {a}"),
+            1 => format!("a {one} {a} AND b {two} '{b}'"),
+            2 => format!("a = {a} AND b {two} '{b}'"),
+            _ => format!("a {one} {a} AND a {two} {}", rng.i32(-10..10)),
+        };
+        let keyed = run(&mut s, &format!("SELECT a, b, v FROM k WHERE {condition} ORDER BY v")).await;
+        let plain = run(&mut s, &format!("SELECT a, b, v FROM p WHERE {condition} ORDER BY v")).await;
+        assert_eq!(keyed, plain, "seed {seed}: {condition}");
+    }
+}
+
+#[tokio::test]
+async fn values_of_each_type_come_back_as_they_went_in() {
+    let mut s = session();
+    let columns = "b boolean, s smallint, i int, l bigint, r real, d double precision, n numeric(20,3), t text, \
+                   v varchar(5), c char(5), y bytea, da date, ti time, ts timestamp, tz timestamptz, j json, iv interval";
+    run(&mut s, &format!("CREATE TABLE t (id int PRIMARY KEY, {columns})")).await;
+    let row = "true, -3, 70000, -9000000000, 1.5, -2.25, 12345678901234567.891, 'tä|x', 'abc', 'ab', '\\x00ff', \
+               '2026-02-28', '12:34:56.789', '2026-01-02 03:04:05.006', '2026-01-02 03:04:05+02', '{\"a\": 1}', '1 day'";
+    assert_eq!(run(&mut s, &format!("INSERT INTO t VALUES (1, {row})")).await, "INSERT 0 1");
+    let expected = "true|-3|70000|-9000000000|1.5|-2.25|12345678901234567.891|tä|x|abc|ab|00ff|2026-02-28|\
+                    12:34:56.789|2026-01-02T03:04:05.006|2026-01-02T01:04:05Z|{\"a\": 1}|1 days";
+    let all = "b, s, i, l, r, d, n, t, v, c, y, da, ti, ts, tz, j, iv";
+    assert_eq!(run(&mut s, &format!("SELECT {all} FROM t")).await, expected);
+    assert_eq!(run(&mut s, "INSERT INTO t (id) VALUES (2)").await, "INSERT 0 1");
+    assert_eq!(run(&mut s, &format!("SELECT {all} FROM t WHERE id = 2")).await, ["NULL"; 17].join("|"));
+}
+
+#[tokio::test]
+async fn fields_of_messages_are_columns() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE m (id int PRIMARY KEY, body bytea, tbody text)").await;
+    let body = "MSH|^~\\&|LAB|NORTH|||20260101||ORU^R01|42|P|2.5.1\rPID|1||123^^^NORTH^MR||DOE^JA\\T\\NE\r";
+    let bytes = ScalarValue::Binary(Some(body.as_bytes().to_vec()));
+    let text = ScalarValue::Utf8(Some(body.into()));
+    assert_eq!(run_with(&mut s, "INSERT INTO m VALUES (1, $1, $2)", &[bytes, text]).await, "INSERT 0 1");
+    check(
+        &mut s,
+        &[
+            ("INSERT INTO m VALUES (2, 'no message', NULL)", "INSERT 0 1"),
+            ("SELECT hl7(body, 'PID-5.1'), hl7(tbody, 'PID-5.2') FROM m ORDER BY id", "DOE|JA&NE\nNULL|NULL"),
+            ("SELECT count(*) FROM m WHERE hl7(body, 'MSH-10') = '42'", "1"),
+            ("SELECT hl7(body, 'PID-40') FROM m WHERE id + 0 = 1", "NULL"),
+            ("SELECT hl7(body, 'nonsense') FROM m", "error 22023"),
+            ("SELECT hl7(id, 'PID-5') FROM m", "error 42883"),
+        ],
+    )
+    .await;
+}
