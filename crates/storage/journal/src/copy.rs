@@ -62,11 +62,15 @@ pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied
         return Err(JournalError::BeyondEnd { lsn: from, durable: end });
     }
     let mut copied = Copied { first: from, end, segments: 0 };
-    for segment in view.segments() {
-        if segment.end() <= from || (segment.header.base >= end && copied.segments > 0) {
+    let segments = view.segments();
+    for (number, segment) in segments.iter().enumerate() {
+        // The last one is taken also where it ends at `from`: without a segment a log would begin anew.
+        let is_older = segment.end() <= from && number + 1 < segments.len();
+        let is_newer = segment.header.base >= end && copied.segments > 0;
+        if is_older || is_newer {
             continue;
         }
-        copy_segment(&segment, to, end)?;
+        copy_segment(segment, to, end)?;
         copied.first = copied.first.min(segment.header.base);
         copied.segments += 1;
     }

@@ -63,3 +63,28 @@ fn a_copy_from_a_later_place_begins_with_its_segment_and_one_from_an_earlier_pla
     assert!(matches!(copy(&view, &*none, ends[39], ends[30]), Err(JournalError::BeyondEnd { .. })));
     assert!(none.list().expect("lists").is_empty(), "nothing was made");
 }
+
+#[test]
+fn a_copy_from_the_very_end_goes_on_there_also_where_a_segment_ends() {
+    let source = Arc::new(MemoryShelf::new());
+    let (journal, _) = Journal::open(source.clone(), small()).expect("opens");
+    let mut boundaries = 0;
+    for number in 0..40 {
+        let end = journal.durable();
+        boundaries += u32::from(end.0.is_multiple_of(small().segment_bytes));
+        let to = Arc::new(MemoryShelf::new());
+        let view = View::open(source.clone()).expect("opens");
+        let copied = copy(&view, &*to, end, end).expect("copies");
+        assert_eq!((copied.end, copied.segments), (end, 1));
+        let again = Arc::new(MemoryShelf::new());
+        let view = View::open(to).expect("opens");
+        copy(&view, &*again, end, Lsn(u64::MAX)).expect("copies a copy");
+        let (restored, recovered) = Journal::open(again, small()).expect("opens");
+        assert!(recovered.first <= end && recovered.end > end, "it goes on behind {end}");
+        assert!(restored.read(end).next().is_none(), "nothing was there");
+        let lsn = restored.append_commit(1, &[b"next"]).expect("works");
+        assert!(lsn >= end);
+        journal.append_commit(number, &[b"one block"]).expect("works");
+    }
+    assert!(boundaries >= 3, "{boundaries} of the ends were those of segments");
+}
