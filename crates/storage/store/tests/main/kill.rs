@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::file::{FileOptions, FileShelf};
-use store::{CycleOptions, Direction, Options, Places, Store, StoreError};
+use store::{CycleOptions, Direction, Options, Places, Store, StoreError, verify_places};
 
 use crate::support::{replay, seed, small};
 
@@ -120,6 +120,12 @@ fn a_killed_process_leaves_every_transaction_that_it_acknowledged_and_no_half_of
     for round in 0..ROUNDS {
         let acknowledged = run_and_kill(folder.path(), Duration::from_millis(random.u64(100..500)));
         let told = format!("round {round}; {}", replay(seed, TEST));
+        match verify_places(&places(folder.path()), &mut |_| ()) {
+            Ok(verified) => assert!(verified.is_sound(), "{verified}; {told}"),
+            // Killed before it was made.
+            Err(StoreError::Refused(_)) if round == 0 => {}
+            Err(error) => panic!("{error}; {told}"),
+        }
         let (store, _) = Store::open(places(folder.path()), options()).expect("opens");
         let snapshot = store.snapshot();
         let Some(tree) = snapshot.tree("t").expect("reads") else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::pmem::{Absent, PmemOptions, PmemShelf};
-use store::{CycleOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId};
+use store::{CycleOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId, verify_places};
 
 use crate::support::{memory, open_with_tree, replay, seed, small};
 
@@ -90,6 +90,8 @@ fn stress(places: &Places, options: &Options, seed: u64, steps: u32) {
     let rows = check(&store.snapshot(), tree).expect("reads");
     assert!(store.metrics().cycles.cycles > 0, "no cycle ran: {:?}", store.metrics());
     store.close().expect("closes");
+    let verified = verify_places(places, &mut |_| ()).expect("reads");
+    assert!(verified.is_sound(), "{verified}");
     let (store, opened) = Store::open(places.clone(), options.clone()).expect("opens");
     assert_eq!(opened.records, 0);
     assert_eq!(check(&store.snapshot(), tree).expect("reads"), rows);
