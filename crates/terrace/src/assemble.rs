@@ -6,19 +6,22 @@
 //!                            v
 //!   claim the journal's place (DATA/placement.json) -> open its tier -> slow it down, if a model is set -> Node
 //!
+//!   journal, images, pages: their seats, or DATA/journal, DATA/images, DATA/pages; the cache: near memory, and a modelled tier
+//!   as far memory
+//!
 //!   a tier's shelf:   file    FileShelf                                 one budget of bandwidth for each modelled tier,
 //!                     pmem    PmemShelf        [ + ModelShelf ]         shared by every structure on it
 //!                     memory  MemoryShelf
 //! ```
 //!
-//! Invariants: what the settings ask for and this release does not use is logged as reserved, never dropped; a modelled
-//! tier says so in the log, in the status and in every report.
+//! Invariants: what the settings ask for is used or refused, never dropped; a modelled tier says so in the log, in the status and in every report.
 //!
 //! What it deliberately does not do: decide where anything lies. `catalogue::placement` does, without touching the machine.
 
+mod cache;
 mod pages;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,13 +31,14 @@ use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
 use interop::InteropError;
-use interop::location::Location;
-use interop::node::{JournalMedium, Node, Options};
+use interop::location::{Location, Locations};
+use interop::node::{Media, MediumInUse, Node, Options};
 use interop::production::Files;
 use pages::in_pages;
+use store::Places;
 
-/// Journal segments beyond its retention: the one that is written, the one prepared behind it, and the one that still holds
-/// the retention's first byte.
+/// Journal segments beyond what may wait to be written to the pages: the one that is written, the one prepared behind it, and
+/// the one that still holds the first byte of that.
 const SEGMENTS_BEYOND: u64 = 3;
 
 /// How much is measured at the start of a node on a modelled tier: enough for a median, in a fraction of a second.
@@ -82,7 +86,7 @@ impl Plan {
         }
         let needs = Needs {
             home: options.data.clone(),
-            journal_bytes: options.retention.0.saturating_add(SEGMENTS_BEYOND * options.journal.segment_bytes),
+            journal_bytes: journal_limit(&options).saturating_add(SEGMENTS_BEYOND * options.journal.segment_bytes),
         };
         let facts = |name: &str| Medium::find_in(&known, name).map(|m| facts_of(&m)).map_err(|e| e.to_string());
         let placement = Placement::of(settings, &needs, &facts)?;
@@ -92,6 +96,10 @@ impl Plan {
                 let medium = Medium::find_in(&known, &wanted.medium)?;
                 modelled.insert(tier.name.clone(), Modelled::of(medium, wanted.modules)?);
             }
+        }
+        options.store.cache = cache::of(&placement, &modelled)?;
+        if let Some(bytes) = placement.seat(Structure::Cache).and_then(|seat| seat.bytes) {
+            options.store.cache_bytes = bytes;
         }
         options.files = Files {
             all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
@@ -108,11 +116,10 @@ impl Plan {
     /// Starts the node.
     pub async fn start(self) -> anyhow::Result<Assembled> {
         let Plan { options, placement, modelled } = self;
-        let seat = placement.journal();
-        let tier = tier_of(&placement, seat);
-        let location = location(seat, tier);
-        let open = || open(tier, seat, modelled.get(&tier.name));
-        let node = Node::start_at(&location, open, options).await?;
+        let seats = Seats::of(&placement)?;
+        let locations = seats.locations(&placement);
+        let open = || seats.open(&placement, &options.data, &modelled);
+        let node = Node::start_at(&locations, open, options.clone()).await?;
         tell(&placement, &node);
         Ok(Assembled { node, modelled })
     }
@@ -139,6 +146,11 @@ impl Assembled {
     }
 }
 
+/// What may lie in the journal before the store waits for its pages to be written.
+fn journal_limit(options: &Options) -> u64 {
+    options.store.cycles.unwrap_or_default().journal_bytes_max
+}
+
 fn tier_of<'a>(placement: &'a Placement, seat: &Seat) -> &'a Tier {
     placement.tiers.get(&seat.tier).expect("a seat's tier is one of the placement's")
 }
@@ -155,10 +167,80 @@ fn facts_of(medium: &Medium) -> MediumFacts {
     MediumFacts { acts_as, capacity: (bytes > 0).then_some(bytes), modules: medium.modules }
 }
 
-/// How the data directory notes where the journal lies.
-fn location(seat: &Seat, tier: &Tier) -> Location {
+/// Where the three structures of the store lie: their seats, or below the data directory.
+struct Seats<'p> {
+    journal: &'p Seat,
+    images: Option<&'p Seat>,
+    data: Option<&'p Seat>,
+}
+
+impl<'p> Seats<'p> {
+    fn of(placement: &'p Placement) -> anyhow::Result<Seats<'p>> {
+        let journal = placement.journal();
+        let volatile = |seat: &Seat| tier_of(placement, seat).is_volatile();
+        let of = |structure| match placement.seat(structure) {
+            Some(seat) => Some(seat),
+            // Pages that outlive their journal would be of no use: they go with it.
+            None if volatile(journal) => Some(journal),
+            None => None,
+        };
+        let (images, data) = (of(Structure::WriteImageJournal), of(Structure::Data));
+        for (name, seat) in [("write_image_journal", images), ("data", data)] {
+            let kept = seat.is_none_or(|seat| !volatile(seat));
+            anyhow::ensure!(
+                kept == !volatile(journal),
+                "placement.journal and placement.{name} must both lie on memory, or neither: after a crash one would not fit the other"
+            );
+        }
+        Ok(Seats { journal, images, data })
+    }
+
+    fn locations(&self, placement: &Placement) -> Locations {
+        let of = |seat: Option<&Seat>, home: Location| match seat {
+            Some(seat) => location(seat, tier_of(placement, seat), home),
+            None => home,
+        };
+        let home = Locations::home();
+        Locations {
+            journal: of(Some(self.journal), home.journal),
+            images: of(self.images, home.images),
+            data: of(self.data, home.data),
+        }
+    }
+
+    /// Opens all three; a modelled tier is measured once.
+    fn open(
+        &self,
+        placement: &Placement,
+        data: &Path,
+        modelled: &BTreeMap<String, Modelled>,
+    ) -> Result<(Places, Media), InteropError> {
+        let mut measured = BTreeSet::new();
+        let mut of = |seat: Option<&Seat>, home: Location| match seat {
+            Some(seat) => {
+                let modelled = modelled.get(&seat.tier);
+                let first = measured.insert(seat.tier.clone());
+                open(tier_of(placement, seat), seat, modelled, first)
+            }
+            None => {
+                let folder = home.folder_in(data).expect("home is a folder");
+                let (shelf, device, durability) = open_file(&folder)?;
+                Ok((shelf, MediumInUse { tier: home.tier, device, durability, real: true }))
+            }
+        };
+        let home = Locations::home();
+        let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
+        let (images, images_medium) = of(self.images, home.images)?;
+        let (data, data_medium) = of(self.data, home.data)?;
+        let media = Media { journal: journal_medium, images: images_medium, data: data_medium };
+        Ok((Places { journal, images, data }, media))
+    }
+}
+
+/// How the data directory notes where a structure lies; `home` where it lies there.
+fn location(seat: &Seat, tier: &Tier, home: Location) -> Location {
     if tier.name == catalogue::placement::HOME {
-        return Location::home();
+        return home;
     }
     let folder = seat.folder.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()));
     Location { tier: tier.name.clone(), kind: tier.kind.name().to_owned(), folder }
@@ -169,19 +251,22 @@ fn open(
     tier: &Tier,
     seat: &Seat,
     modelled: Option<&Modelled>,
-) -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError> {
+    first: bool,
+) -> Result<(Arc<dyn Shelf>, MediumInUse), InteropError> {
     let (shelf, device, durability) = open_real(tier, seat.folder.as_deref())?;
     let name = tier.name.clone();
     let Some(modelled) = modelled else {
-        return Ok((shelf, JournalMedium { tier: name, device, durability, real: true }));
+        return Ok((shelf, MediumInUse { tier: name, device, durability, real: true }));
     };
-    measure(tier, modelled)?;
+    if first {
+        measure(tier, modelled)?;
+    }
     let model = &modelled.model;
     let device = format!("modelled {} x {} on {device}", model.modules(), model.name());
     // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
     // What a model stands for would survive; memory would not, however slow.
     let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
-    Ok((Arc::new(modelled.slow_down(shelf)), JournalMedium { tier: name, device, durability, real: false }))
+    Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
 }
 
 /// Measures what the model's operations take here, from a page on, and says so; refuses a model that the host is too slow for.
@@ -226,11 +311,7 @@ fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
 fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
     let folder = || folder.expect("what lies on a file or pmem tier has a folder");
     Ok(match &tier.kind {
-        Kind::File { .. } => {
-            let shelf = FileShelf::open(folder(), FileOptions::default())?;
-            let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
-            (Arc::new(shelf), device, durability)
-        }
+        Kind::File { .. } => open_file(folder())?,
         Kind::Pmem { absent, .. } => {
             let absent = match absent {
                 catalogue::placement::Absent::Refuse => pmem::Absent::Refuse,
@@ -249,6 +330,12 @@ fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, Stri
     })
 }
 
+fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
+    let shelf = FileShelf::open(folder, FileOptions::default())?;
+    let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
+    Ok((Arc::new(shelf), device, durability))
+}
+
 /// Says in the log where everything lies and what it is worth.
 fn tell(placement: &Placement, node: &Node) {
     if let Some(mode) = placement.mode {
@@ -264,14 +351,14 @@ fn tell(placement: &Placement, node: &Node) {
             Because::Mode => "mode",
             Because::Default => "default",
         };
-        let (structure, tier, state) = (seat.structure, &seat.tier, seat.state());
+        let (structure, tier) = (seat.structure, &seat.tier);
         if structure == Structure::Journal {
             let journal = node.status().journal;
             let (durability, device) = (&journal.durability, &journal.device);
             let medium = if journal.real { "real" } else { "modelled" };
-            tracing::info!(%structure, tier, at, because, state, durability, medium, device, "placed");
+            tracing::info!(%structure, tier, at, because, durability, medium, device, "placed");
         } else {
-            tracing::info!(%structure, tier, at, because, state, "placed");
+            tracing::info!(%structure, tier, at, because, "placed");
         }
     }
 }

@@ -10,14 +10,18 @@ use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use interop::engine::Bodies;
 use interop::node::{Options, Origin};
-use interop::production::units::Bytes;
+use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
+use store::CycleOptions;
 
 use crate::assemble::Plan;
 use crate::cli;
 
 /// The file that is read where none is named.
 const FILE: &str = "terrace.toml";
+
+/// Least that may wait to be written to the pages: a few messages of the largest size.
+const MIN_LIMIT: u64 = 16 << 20;
 
 /// Settings of a node. Unknown keys are errors.
 #[derive(Debug, Deserialize)]
@@ -33,6 +37,12 @@ pub struct Config {
     bodies: Bodies,
     /// The journal.
     journal: JournalConfig,
+    /// How long messages are kept.
+    messages: MessagesConfig,
+    /// Memory of the page cache. Default 256 MiB, or `placement.cache_bytes`.
+    cache: Option<Bytes>,
+    /// The pages.
+    pages: PagesConfig,
     /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
     /// own, and peers on the same machine want some. T4 at full size on 2 quiet cores, 2026-11-21, two runs each: one
     /// thread 12,133 and 13,007 messages/s at 76 and 69 us of processor time, two threads 12,807 and 12,545 at 79 and
@@ -56,13 +66,48 @@ pub struct Config {
 struct JournalConfig {
     /// Size of a segment file. Default 64 MiB.
     segment: Bytes,
-    /// How much is kept beyond what waits to be delivered. Default 16 GiB.
-    retention: Bytes,
+    /// How much of it may wait to be written to the pages; a quarter of that begins a write cycle. Default 1 GiB.
+    limit: Bytes,
+    /// Where it stood before there were pages. The same as `retention` below `[messages]`.
+    retention: Option<Bytes>,
+}
+
+/// `[messages]`: what is kept beyond what waits to be delivered.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct MessagesConfig {
+    /// Messages and outputs, as their records count them. Default 16 GiB.
+    retention: Option<Bytes>,
+    /// Since they came in. Default: however old.
+    age: Option<Span>,
+}
+
+/// `[pages]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PagesConfig {
+    /// Size of a page, a power of two, 4 to 64 KiB; counts when the store is made. Default 8 KiB.
+    size: Bytes,
+    /// Size of a file of pages; counts when the store is made. Default 256 MiB.
+    device: Bytes,
+    /// Size of a file of the write image journal; counts when it is made. Default 64 MiB.
+    images: Bytes,
+}
+
+impl Default for PagesConfig {
+    fn default() -> Self {
+        let store::Options { page_bytes, data_device_bytes, images_device_bytes, .. } = store::Options::default();
+        Self { size: Bytes(page_bytes.into()), device: Bytes(data_device_bytes), images: Bytes(images_device_bytes) }
+    }
 }
 
 impl Default for JournalConfig {
     fn default() -> Self {
-        Self { segment: Bytes(journal::Options::default().segment_bytes), retention: Bytes(16 << 30) }
+        Self {
+            segment: Bytes(journal::Options::default().segment_bytes),
+            limit: Bytes(CycleOptions::default().journal_bytes_max),
+            retention: None,
+        }
     }
 }
 
@@ -74,6 +119,9 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 2575)),
             bodies: Bodies::default(),
             journal: JournalConfig::default(),
+            messages: MessagesConfig::default(),
+            cache: None,
+            pages: PagesConfig::default(),
             threads: None,
             mode: None,
             tiers: BTreeMap::new(),
@@ -121,7 +169,23 @@ impl Config {
             Some(cli::Bodies::Full) => Bodies::Full,
             None => self.bodies,
         };
-        options.retention = self.journal.retention;
+        if let Some(bytes) = self.messages.retention.or(self.journal.retention) {
+            options.retention.bytes = bytes.0;
+        }
+        options.retention.age = self.messages.age.map(|age| age.0);
+        if let Some(cache) = self.cache {
+            options.store.cache_bytes = cache.0;
+        }
+        let limit = self.journal.limit.0;
+        anyhow::ensure!(limit >= MIN_LIMIT, "journal.limit is at least 16 MiB");
+        options.store.cycles = Some(CycleOptions {
+            journal_bytes: limit / 4,
+            journal_bytes_max: limit,
+            ..CycleOptions::for_cache(options.store.cache_bytes)
+        });
+        options.store.page_bytes = u32::try_from(self.pages.size.0).context("pages.size is 64 KiB at most")?;
+        options.store.data_device_bytes = self.pages.device.0;
+        options.store.images_device_bytes = self.pages.images.0;
         options.journal.segment_bytes = self.journal.segment.0;
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
         Plan::of(options, &settings, self.media.as_deref())

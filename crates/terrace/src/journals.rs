@@ -40,8 +40,9 @@ pub fn inspect(command: InspectCommand) -> anyhow::Result<ExitCode> {
     Ok(if view.corruption().is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Reads and checks everything: every checksum of the journal and every byte that should be zero, then whether each
-/// record is one that this release reads.
+/// Reads and checks everything: every checksum of the journal and every byte that should be zero, every page
+/// and tree, then every row of every
+/// message and every index entry, of a running node as it is now.
 pub fn verify(place: &Place) -> anyhow::Result<ExitCode> {
     let found = journal::verify(&view(&place.data)?)?;
     let mut table = Table::new(&["journal", ""]);
@@ -61,16 +62,26 @@ pub fn verify(place: &Place) -> anyhow::Result<ExitCode> {
         println!("damaged: {corruption}");
         return Ok(ExitCode::from(1));
     }
-    match History::open(&place.data)?.count() {
-        Ok(counts) => {
-            let messages = counts.inbound + counts.resent;
-            println!("{} messages and {} outputs: every record reads", count(messages), count(counts.outputs));
-        }
-        Err(error) => {
-            println!("damaged: {error}");
-            return Ok(ExitCode::from(1));
-        }
+    let history = History::open(&place.data)?;
+    let pages = history.verify()?;
+    println!("{}", pages.text);
+    if !pages.sound {
+        return Ok(ExitCode::from(1));
     }
+    let rows = history.check()?;
+    println!(
+        "{} messages, {} outputs of which {} wait, {} index entries",
+        count(rows.messages),
+        count(rows.outputs),
+        count(rows.waiting),
+        count(rows.entries)
+    );
+    if rows.wrong > 0 {
+        rows.problems.iter().for_each(|problem| println!("damaged: {problem}"));
+        println!("damaged: {} rows or entries", count(rows.wrong));
+        return Ok(ExitCode::from(1));
+    }
+    println!("every row reads, and is found by each of its entries");
     if !found.is_sound() {
         println!("damaged: padding has changed; nothing reads it, but the medium cannot be trusted");
         return Ok(ExitCode::from(1));

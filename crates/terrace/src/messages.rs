@@ -39,8 +39,8 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
 fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
     let wanted = args.wanted.iter().map(|text| {
         let (path, value) = text.split_once('=').with_context(|| format!("`{text}` is not PATH=VALUE"))?;
-        let path = path.parse().with_context(|| format!("`{path}` is not a path"))?;
-        Ok((path, value.to_owned()))
+        path.parse::<hl7::Path>().with_context(|| format!("`{path}` is not a path"))?;
+        Ok((path.to_owned(), value.to_owned()))
     });
     Ok(Filter {
         service: args.service.clone(),
@@ -56,15 +56,19 @@ fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
             OutputName::Delivered => OutputState::Delivered,
             OutputName::Failed => OutputState::Failed,
         }),
-        control_id: args.control_id.clone(),
+        control_id: args.control.clone(),
+        mrn: args.mrn.clone(),
+        kind: args.kind.clone(),
+        interface: args.interface.clone(),
         wanted: wanted.collect::<anyhow::Result<_>>()?,
-        since_us: args.since.as_deref().map(since).transpose()?,
+        since_us: args.since.as_deref().map(moment).transpose()?,
+        until_us: args.until.as_deref().map(moment).transpose()?,
         last: args.last,
     })
 }
 
 /// A time of day, or an age.
-fn since(text: &str) -> anyhow::Result<i64> {
+fn moment(text: &str) -> anyhow::Result<i64> {
     if let Ok(age) = text.parse::<Span>() {
         let age = i64::try_from(age.0.as_micros()).context("that is too long ago")?;
         return Ok(interop::clock::Clock::system().now_us().saturating_sub(age));

@@ -66,6 +66,11 @@ pub fn record(input: &[u8]) {
     let _ = record::decode_switch(&payload);
 }
 
+/// Decodes the bytes as every kind of row and key of the engine's trees.
+pub fn row(input: &[u8]) {
+    interop::fuzzing::row(input);
+}
+
 fn options() -> Options {
     Options {
         segment_bytes: 32 << 10,

@@ -228,6 +228,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "generated", run: interop::lang::fuzzing::generated, seeds: seeds::CHOICES, ..BINARY },
     Target { name: "record", run: stored::record, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "row", run: stored::row, seeds: seeds::RECORDS, ..BINARY },
     Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },
 ];
 

@@ -25,6 +25,7 @@
 //! * [`near`]: near memory as a cache in front of far memory
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
+//! * [`overlay`]: a layer of memory over a shelf that is only read
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
@@ -54,6 +55,7 @@ pub mod file;
 pub mod memory;
 pub mod near;
 pub mod os;
+pub mod overlay;
 pub mod pmem;
 mod poison;
 pub mod wrapped;
@@ -67,5 +69,6 @@ pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;
+pub use overlay::OverlayShelf;
 pub use pmem::{PmemOptions, PmemShelf};
 pub use wrapped::WrappedShelf;

@@ -2,16 +2,17 @@
 //! since senders do reuse control ids for other messages.
 //!
 //! Invariants: at most `capacity` messages are remembered, the oldest forgotten first; a message that was refused is
-//! forgotten, so that its resend is not taken for a duplicate. Hashes are keyed at random for each start: a sender
-//! cannot choose ids that collide. Nothing of this is stored: recovery fills the window again from the journal.
+//! forgotten, so that its resend is not taken for a duplicate. Identities are checksums ([`search::identity`],
+//! [`search::content`]) that the rows of the store hold too, and recovery fills the window again from the newest of those. A
+//! sender who makes identities collide has another's message flagged; to have it dropped it would have to know the content.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-use foldhash::quality::RandomState;
 use hl7::{Message, Path, Value};
+
+use crate::rows::search;
 
 /// Messages remembered by default: at 100 messages a second, about 40 minutes; 40 bytes each.
 pub const CAPACITY: usize = 1 << 18;
@@ -42,24 +43,21 @@ struct Remembered {
     submitted: bool,
 }
 
-/// Makes the identities of messages. A copy can be used without the window, whose lock every message takes.
-#[derive(Debug, Clone)]
-pub struct Hasher(RandomState);
-
-impl Hasher {
+impl Key {
     /// The identity of a message that came in through `service`.
-    pub fn key(&self, service: &str, message: &Message<'_>) -> Key {
-        static SENDER: LazyLock<[Path; 3]> =
-            LazyLock::new(|| ["MSH-3", "MSH-4", "MSH-10"].map(|path| path.parse().expect("a constant path")));
-        let [application, facility, control] = [0, 1, 2].map(|n| message.get(&SENDER[n]).bytes());
-        Key { id: self.0.hash_one((service, application, facility, control)), content: self.0.hash_one(message.raw()) }
+    pub fn of(service: &str, message: &Message<'_>) -> Key {
+        Key { id: search::identity(service, message), content: search::content(message.raw()) }
+    }
+
+    /// The same as a row holds it.
+    pub fn stored(id: u64, content: u64) -> Key {
+        Key { id, content }
     }
 }
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Window {
-    hasher: Hasher,
     seen: HashMap<u64, Remembered, foldhash::fast::RandomState>,
     order: VecDeque<u64>,
     capacity: usize,
@@ -69,12 +67,7 @@ impl Window {
     /// An empty window of `capacity` messages.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a window of no messages sees nothing");
-        Self { hasher: Hasher(RandomState::default()), seen: HashMap::default(), order: VecDeque::new(), capacity }
-    }
-
-    /// What makes the identities of this window.
-    pub fn hasher(&self) -> Hasher {
-        self.hasher.clone()
+        Self { seen: HashMap::default(), order: VecDeque::new(), capacity }
     }
 
     /// Whether the message was seen; if not, it is from now on, as one on its way in.
@@ -135,17 +128,17 @@ pub fn control_id(message: &Message<'_>) -> String {
 mod tests {
     use super::*;
 
-    fn key(window: &Window, text: &str) -> Key {
-        window.hasher().key("in", &Message::parse(text.as_bytes()).unwrap())
+    fn key(text: &str) -> Key {
+        Key::of("in", &Message::parse(text.as_bytes()).unwrap())
     }
 
     #[test]
     fn the_window_tells_resent_from_reused_ids_and_forgets_the_oldest() {
         let mut window = Window::new(2);
-        let first = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|1\r");
-        let reused = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|2\r");
-        let second = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\r");
-        let third = key(&window, "MSH|^~\\&|A|C|||2026||ADT^A01|2|P|2.5\r");
+        let first = key("MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|1\r");
+        let reused = key("MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|2\r");
+        let second = key("MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\r");
+        let third = key("MSH|^~\\&|A|C|||2026||ADT^A01|2|P|2.5\r");
         assert_eq!(window.see(first), Seen::New);
         assert_eq!(window.see(first), Seen::Pending, "nothing says yet that it is stored");
         window.submitted(first);
@@ -159,7 +152,7 @@ mod tests {
     #[test]
     fn a_refused_message_is_not_a_duplicate_when_resent() {
         let mut window = Window::new(2);
-        let key = key(&window, "MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\r");
+        let key = key("MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\r");
         assert_eq!(window.see(key), Seen::New);
         window.forget(key);
         assert_eq!(window.see(key), Seen::New);

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use hl7::{Message, ack};
-use journal::Lsn;
+use store::Lsn;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::clock::{Clock, Stamp};
-use crate::duplicates::{Hasher, Key, Seen, Window};
+use crate::duplicates::{Key, Seen, Window};
 use crate::intake::{self, Answers, Inbound, Work};
 use crate::ledger::{Destination, Ledger, Refusal};
 use crate::production::settings::Duplicates;
@@ -107,9 +107,8 @@ pub struct Engine {
     plan: RwLock<Arc<Plan>>,
     window: Mutex<Window>,
     stamp: Mutex<Stamp>,
-    /// Rung when the medium was found full: old segments may be given back.
+    /// Rung when the medium was found full: messages that are done may be given up.
     pub pressed: Notify,
-    hasher: Hasher,
     /// Rung when the fate of a message in the window is known.
     settled: Notify,
     /// Makes the control ids of our own acknowledgements unique across starts: microseconds at the start, counted up.
@@ -127,7 +126,6 @@ impl Engine {
             connections: watch::Sender::new(0),
             bodies,
             plan: RwLock::new(Arc::new(plan)),
-            hasher: window.hasher(),
             window: Mutex::new(window),
             stamp: Mutex::default(),
             settled: Notify::new(),
@@ -248,7 +246,7 @@ impl Engine {
         let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
             return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
         };
-        let key = self.hasher.key(&inbound.service.name, message);
+        let key = Key::of(&inbound.service.name, message);
         loop {
             let settled = self.settled.notified();
             let seen = self.window().see(key);

@@ -45,6 +45,9 @@ pub enum InteropError {
     /// The journal failed. After `Poisoned` the node has to be started again.
     #[error("journal: {0}")]
     Journal(#[from] journal::JournalError),
+    /// The store failed. After `Frozen` the node has to be started again.
+    #[error("store: {0}")]
+    Store(#[from] store::StoreError),
     /// The device below the journal failed.
     #[error("device: {0}")]
     Device(#[from] device::DeviceError),
@@ -60,46 +63,51 @@ pub enum InteropError {
         /// The directory asked for.
         path: PathBuf,
     },
-    /// The settings point away from the journal that there is: point them back, or move its files.
+    /// The settings point away from what there is: point them back, or move its files.
     #[error(
-        "this node's journal lies in {noted}, and the settings now place it in {wanted}. Put the old place back into the \
+        "this node's {what} lies in {noted}, and the settings now place it in {wanted}. Put the old place back into the \
          settings; or, with the node stopped, move all files of the old place to the new one (not `lock`), and start again"
     )]
-    JournalElsewhere {
+    Elsewhere {
+        /// The journal, the write image journal or the pages.
+        what: &'static str,
         /// Where it lies.
         noted: String,
         /// Where the settings want it.
         wanted: String,
     },
-    /// A journal was made and is not there: mount its medium.
+    /// Something was made and is not there: mount its medium.
     #[error(
-        "this node's journal was in {noted} and is not there. Is its medium mounted? If it is lost for good, remove \
-         {note}, and the node begins with an empty journal", note = .note.display()
+        "this node's {what} was in {noted} and is not there. Is its medium mounted? If it is lost for good, bring back a \
+         backup of all the node's data; to begin with nothing, remove {note} and what is left of the journal, the images and \
+         the pages", note = .note.display()
     )]
-    JournalMissing {
+    Missing {
+        /// The journal, the write image journal or the pages.
+        what: &'static str,
         /// Where it was.
         noted: String,
         /// The file that says so.
         note: PathBuf,
     },
-    /// The journal lies in the memory of its node's process: ask the node (`terrace status`) instead.
+    /// The journal or the pages lie in the memory of the node's process: ask the node (`terrace status`) instead.
     #[error(
-        "this node's journal lies in memory (tier {tier}), which nobody but the node can read, and which ends with it"
+        "this node's data lies in memory (tier {tier}), which nobody but the node can read, and which ends with it"
     )]
     InMemory {
         /// The tier.
         tier: String,
     },
-    /// The note of where the journal lies cannot be read: restore it.
-    #[error("{path} cannot be read ({problem}): it says where the journal lies; restore it, or write it anew", path = .path.display())]
+    /// The note of where everything lies cannot be read: restore it.
+    #[error("{path} cannot be read ({problem}): it says where the journal and the pages lie; restore it, or write it anew", path = .path.display())]
     Note {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// The medium that the settings name for the journal cannot be used: change the settings or the medium.
-    #[error("the journal's medium: {0}")]
+    /// A medium that the settings name cannot be used: change the settings or the medium.
+    #[error("a medium of the settings: {0}")]
     Medium(String),
     /// No message has this id (or it is older than what is kept).
     #[error("no message {id} is stored here; `terrace message list` shows what is")]

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 
 use crate::record;
+use crate::rows::read::{Summary, decode_output};
+use crate::rows::{object_of, text_entry, time_of};
 
 /// Decodes the bytes as every kind of record. What is read is as long as it says, and no output is longer than the
 /// record it comes from.
@@ -20,4 +22,39 @@ pub fn record(input: &[u8]) {
     if let Ok(switch) = record::decode_switch(&payload) {
         assert!(record::encode_switch(&switch).len() <= payload.len(), "texts are cut, nothing is added");
     }
+}
+
+/// Decodes the bytes as every kind of row and key; what a record's rows are made of reads as the record does.
+pub fn row(input: &[u8]) {
+    let row = Bytes::copy_from_slice(input);
+    if let Some((stored, _)) = record::decode_inbound(&row) {
+        assert!(stored.raw.len() <= row.len(), "a message longer than its row");
+    }
+    let raw = row.slice(..row.len() / 2);
+    if let Some(output) = decode_output(&row, &raw) {
+        assert!(output.body.len() <= row.len() + raw.len(), "an output longer than what it is made of");
+    }
+    let _ = record::decode_fate(1, 0, input);
+    let _ = (object_of(input), time_of(input), text_entry(input, &[]));
+    if let Some(summary) = Summary::decode(input) {
+        let _ = summary.decided();
+    }
+    let whole = record::decode_message(&row).ok();
+    let cut = record::sections(&row);
+    assert_eq!(whole.is_some(), cut.is_some(), "a record is read whole and cut alike");
+    if let (Some(whole), Some(cut)) = (whole, cut) {
+        assert_eq!((&whole.raw[..], whole.outputs.len()), (cut.raw, cut.outputs.len()));
+        for (made, (operation, section)) in whole.outputs.iter().zip(&cut.outputs) {
+            let read = record::decode_output(&row.slice_ref(section), &whole.raw);
+            assert_eq!(read.as_ref(), Some(made), "an output's row");
+            assert_eq!(made.operation, *operation);
+        }
+    }
+    let mut count = 0;
+    let cut = record::each_delivery(input, |_, _, bytes| {
+        assert!(record::decode_fate(1, 0, bytes).is_some(), "a fate's row");
+        count += 1;
+    });
+    let whole = record::decode_deliveries(&row).ok();
+    assert_eq!(whole.map(|all| all.len()), cut.map(|()| count), "deliveries are read whole and cut alike");
 }

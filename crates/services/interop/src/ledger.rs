@@ -1,7 +1,7 @@
-//! The ledger: the one place where the engine writes its journal, and where "durable" becomes "acknowledged".
+//! The ledger: the one place where the engine writes its records, and where "durable" becomes "acknowledged".
 //!
 //! ```text
-//! connections --submit--> [journal buffer] --commit (two threads, group commit)--> durable
+//! connections --submit--> [journal buffer] --commit (two threads, group commit)--> durable --> applied: rows, by the store
 //!                                |                     |
 //!                                +-- on persistent memory: commit at once, on this thread
 //!                                                      |
@@ -18,6 +18,8 @@
 //!    shorter there than waking a thread for it. The committing threads then write only fates that nobody took along.
 //! 4. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
 //!
+//! 5. Nobody waits for rows: what is durable becomes visible to readers a little later ([`store::Store::wait_visible`]).
+//!
 //! It does not decide what is stored, and it does not read.
 
 use std::collections::VecDeque;
@@ -26,7 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use journal::{Journal, JournalError, Lsn};
+use journal::JournalError;
+use store::{Lsn, Store, StoreError};
 use tokio::sync::{oneshot, watch};
 
 use crate::queue::{Entry, Queue};
@@ -93,23 +96,27 @@ struct State {
     woken: bool,
     /// A committer sleeps no longer than a fate may wait: it needs no waking for one.
     dozing: bool,
+    /// The newest message, and the bytes of all since the start.
+    taken: (u64, u64),
 }
 
 /// See the module's text.
 pub struct Ledger {
-    journal: Journal,
+    store: Store,
     state: Mutex<State>,
     work: Condvar,
     /// Held while durable entries go to the queues, so that two committers cannot overtake each other.
     hand_over: Mutex<()>,
     /// Every durable entry before this has gone to its queue.
     handed_over: AtomicU64,
+    /// The newest record known to be durable; 0 = none since the start.
+    committed: AtomicU64,
     failed: watch::Sender<Option<String>>,
 }
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ledger").field("durable", &self.journal.durable()).finish_non_exhaustive()
+        f.debug_struct("Ledger").field("durable", &self.store.durable()).finish_non_exhaustive()
     }
 }
 
@@ -127,15 +134,16 @@ impl Drop for PanicGuard<'_> {
 }
 
 impl Ledger {
-    /// A ledger over an open journal; `start` makes it commit.
-    pub fn new(journal: Journal) -> Arc<Self> {
-        let handed_over = journal.durable().0;
+    /// A ledger over an open store; `start` makes it commit.
+    pub fn new(store: Store) -> Arc<Self> {
+        let handed_over = store.durable().0;
         Arc::new(Self {
-            journal,
+            store,
             state: Mutex::default(),
             work: Condvar::new(),
             hand_over: Mutex::new(()),
             handed_over: AtomicU64::new(handed_over),
+            committed: AtomicU64::new(0),
             failed: watch::Sender::new(None),
         })
     }
@@ -153,14 +161,30 @@ impl Ledger {
             .collect()
     }
 
-    /// The journal, for reading.
-    pub fn journal(&self) -> &Journal {
-        &self.journal
+    /// The store, for reading.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The id of the newest message submitted, and the bytes of all records of messages since the start.
+    pub fn taken(&self) -> (u64, u64) {
+        self.lock().taken
     }
 
     /// Every entry of a record before this has gone to its queue: what is not in a queue before it is done.
     pub fn handed_over(&self) -> Lsn {
         Lsn(self.handed_over.load(Ordering::Acquire))
+    }
+
+    /// Returns when readers see all that is durable by now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn wait_visible(&self) -> Result<(), StoreError> {
+        match self.committed.load(Ordering::Acquire) {
+            0 => Ok(()),
+            newest => self.store.wait_visible(Lsn(newest)),
+        }
     }
 
     /// Tells when and why the journal failed.
@@ -186,6 +210,8 @@ impl Ledger {
         };
         match appended {
             Ok(lsn) => {
+                let bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
+                state.taken = (lsn.0, state.taken.1 + bytes);
                 state.waiting.push_back(Waiting { lsn, destinations, durable });
                 self.appended(state, lsn);
                 Ok(receiver)
@@ -218,7 +244,7 @@ impl Ledger {
         let mut state = self.lock();
         state.notes.push(delivery);
         // Where submissions commit themselves, waking a committer for each would cost more than the commit.
-        if state.notes.len() == 1 && !(self.journal.is_inline() && state.dozing) {
+        if state.notes.len() == 1 && !(self.store.is_inline() && state.dozing) {
             self.wake(state);
         }
     }
@@ -241,7 +267,7 @@ impl Ledger {
 
     /// Sees to it that what was appended becomes durable: here and now, or soon.
     fn appended(&self, state: MutexGuard<'_, State>, lsn: Lsn) {
-        if !self.journal.is_inline() {
+        if !self.store.is_inline() {
             return self.wake(state);
         }
         let _guard = PanicGuard(self);
@@ -262,16 +288,19 @@ impl Ledger {
     }
 
     fn append(&self, kind: u8, payload: &[&[u8]]) -> Result<Lsn, Refusal> {
-        self.journal.append(kind, payload).map_err(|error| match error {
-            JournalError::Full { .. } => Refusal::Full,
-            JournalError::TooLarge { .. } => Refusal::TooLarge,
-            JournalError::Device(error) => {
-                tracing::error!(%error, "the journal cannot grow");
-                Refusal::Unavailable
-            }
-            other => {
-                self.fail(&other);
-                Refusal::Closed
+        self.store.append(kind, payload).map_err(|error| {
+            let journal = if let StoreError::Journal(journal) = &error { Some(&**journal) } else { None };
+            match (&error, journal) {
+                (StoreError::Full(_), _) | (_, Some(JournalError::Full { .. })) => Refusal::Full,
+                (StoreError::Refused(_), _) | (_, Some(JournalError::TooLarge { .. })) => Refusal::TooLarge,
+                (_, Some(JournalError::Device(error))) => {
+                    tracing::error!(%error, "the journal cannot grow");
+                    Refusal::Unavailable
+                }
+                _ => {
+                    self.fail(&error);
+                    Refusal::Closed
+                }
             }
         })
     }
@@ -303,7 +332,7 @@ impl Ledger {
 
     /// Makes everything up to a record durable and sends it on its way; `false` where the journal has failed.
     fn commit(&self, last: Lsn) -> bool {
-        if let Err(error) = self.journal.commit(last) {
+        if let Err(error) = self.store.commit(last) {
             tracing::error!(%error, "the journal failed; nothing more is acknowledged");
             self.fail(&error);
             // Dropping the senders tells the waiting connections.
@@ -311,6 +340,7 @@ impl Ledger {
             self.work.notify_all();
             return false;
         }
+        self.committed.fetch_max(last.0, Ordering::AcqRel);
         self.hand_over();
         true
     }
@@ -377,7 +407,7 @@ impl Ledger {
     /// Sends what has become durable on its way, in LSN order.
     fn hand_over(&self) {
         let _order = self.hand_over.lock().unwrap_or_else(PoisonError::into_inner);
-        let durable = self.journal.durable();
+        let durable = self.store.durable();
         let ready: Vec<Waiting> = {
             let mut state = self.lock();
             let count = state.waiting.partition_point(|w| w.lsn < durable);

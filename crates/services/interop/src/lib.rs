@@ -14,8 +14,7 @@
 //! output is delivered, in order, until the receiver acknowledges it or the reply table gives it up visibly; nothing is
 //! delivered twice but for what was in flight at a crash; nothing is lost.
 //!
-//! What it deliberately does not do: know message structures, keep an index over what is stored (the page store will),
-//! or run scripts.
+//! What it deliberately does not do: know message structures, or run scripts.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +35,7 @@ pub mod production;
 pub mod queue;
 pub mod record;
 pub mod recovery;
+pub mod rows;
 pub mod service;
 
 pub use error::InteropError;

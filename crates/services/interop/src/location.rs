@@ -1,31 +1,34 @@
-//! Where a node's journal lies, and the note of it in the data directory that keeps a changed setting from losing it.
+//! Where a node's journal, images and pages lie, and the note of it in the data directory that keeps a changed setting from
+//! losing them.
 //!
 //! ```text
-//! DATA/placement.json   {"version": 1, "journal": {"tier": "pmem", "kind": "pmem", "folder": "/mnt/pmem0/node/journal"}, "made": true}
-//! DATA/journal/         where the journal lies when there is no such file
+//! DATA/placement.json   {"version": 2, "journal": {"tier": "pmem", "kind": "pmem", "folder": "/mnt/pmem0/node/journal", "made": true},
+//!                        "images": {...}, "data": {...}}
+//! DATA/journal/  DATA/images/  DATA/pages/      where they lie when there is no such file
 //! ```
 //!
-//! The note is written, durably, before the journal is made, and says `made` once it is. Whoever reads a data directory
-//! (`message list`, `verify`, a bench that counts) follows it. Before a node opens its journal, the note, the settings and
-//! what lies on the media are compared:
+//! The note is written, durably, before anything is made, and says `made` of each structure once it is. Whoever reads a data
+//! directory (`message list`, `verify`, a bench that counts) follows it. Before a node opens its store, the note, the
+//! settings and what lies on the media are compared, for each of the three:
 //!
 //! | noted | settings say | at the noted place | at the wanted place | then |
 //! |---|---|---|---|---|
 //! | P, not made | P | anything | | open |
-//! | P, made | P | a journal | | open |
-//! | P, made | P | nothing | | refuse: the medium is not mounted, or the journal is lost |
-//! | P | Q | a journal | anything | refuse: two places, and messages at the old one |
-//! | P, made | Q | nothing | a journal | open: somebody moved it |
+//! | P, made | P | devices | | open |
+//! | P, made | P | nothing | | refuse: the medium is not mounted, or they are lost |
+//! | P | Q | devices | anything | refuse: two places, and messages at the old one |
+//! | P, made | Q | nothing | devices | open: somebody moved them |
 //! | P, made | Q | nothing | nothing | refuse, as above |
 //! | P, not made | Q | nothing | anything | open |
 //!
-//! Without a note P is `DATA/journal`, made if one lies there. A journal in memory is never "made": it is gone with its
-//! node, and there is nothing to protect.
+//! Without a note P is the place below the data directory, made if something lies there. What lies in memory is never
+//! "made": it is gone with its node, and there is nothing to protect. A note of version 1, or none, is that of a release that
+//! had no pages: its journal holds all of it, and the store makes its pages from that.
 //!
 //! All of it happens under a lock of the data directory ([`Hold`]), which the node keeps: the lock of the journal is no
 //! help against a second node that would have its journal elsewhere.
 //!
-//! It deliberately does not move a journal: that is copying files while the node is stopped, which the errors say.
+//! It deliberately does not move anything: that is copying files while the node is stopped, which the errors say.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -39,30 +42,62 @@ use crate::error::InteropError;
 /// Folder of the journal below the node's data directory, where nothing else is said.
 pub const JOURNAL: &str = "journal";
 
+/// Folder of the write image journal, likewise.
+pub const IMAGES: &str = "images";
+
+/// Folder of the pages, likewise.
+pub const PAGES: &str = "pages";
+
 /// The note's file name, below the data directory.
 pub const NOTE: &str = "placement.json";
 
 /// The lock's file name, below the data directory. It holds the process number of the node that runs there.
 const LOCK: &str = "node.lock";
 
-/// Version of the note that this release writes and reads.
-const VERSION: u32 = 1;
+/// Version of the note that this release writes.
+const VERSION: u32 = 2;
 
-/// Where a journal lies.
+/// Where one of them lies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// The tier's name.
     pub tier: String,
     /// The tier's kind: `file`, `pmem` or `memory`.
     pub kind: String,
-    /// The folder that holds the journal's devices, relative to the data directory or absolute. None: in the memory of
-    /// the node's process, where nobody else can read it.
+    /// The folder that holds its devices, relative to the data directory or absolute. None: in the memory of the node's
+    /// process, where nobody else can read it.
     pub folder: Option<PathBuf>,
+}
+
+/// Where all of them lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locations {
+    /// The journal.
+    pub journal: Location,
+    /// The write image journal.
+    pub images: Location,
+    /// The pages.
+    pub data: Location,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Noted {
+    #[serde(flatten)]
+    location: Location,
+    made: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     version: u32,
+    journal: Noted,
+    images: Noted,
+    data: Noted,
+}
+
+/// The note of the release before.
+#[derive(Deserialize)]
+struct Note1 {
     journal: Location,
     made: bool,
 }
@@ -100,9 +135,9 @@ impl Hold {
 }
 
 impl Location {
-    /// `DATA/journal` on files, in the tier that every node has: its data directory.
-    pub fn home() -> Location {
-        Location { tier: "home".into(), kind: "file".into(), folder: Some(PathBuf::from(JOURNAL)) }
+    /// A folder of the tier that every node has: its data directory.
+    fn home(folder: &str) -> Location {
+        Location { tier: "home".into(), kind: "file".into(), folder: Some(PathBuf::from(folder)) }
     }
 
     /// The folder as one path, for the data directory `data`.
@@ -129,7 +164,7 @@ impl Location {
         plain(self) == plain(other)
     }
 
-    fn holds_journal(&self, data: &Path) -> Result<bool, InteropError> {
+    fn holds_devices(&self, data: &Path) -> Result<bool, InteropError> {
         let Some(folder) = self.folder_in(data) else { return Ok(false) };
         match FileShelf::open_read_only(&folder).and_then(|shelf| shelf.list()) {
             Ok(devices) => Ok(!devices.is_empty()),
@@ -139,58 +174,125 @@ impl Location {
     }
 }
 
-/// The folder of the journal of the node whose data directory is `data`: noted, or `DATA/journal`.
+/// One of the three, with its name for people.
+type Named<'a> = (&'static str, &'a Location);
+
+impl Locations {
+    /// All below the data directory.
+    pub fn home() -> Locations {
+        Locations { journal: Location::home(JOURNAL), images: Location::home(IMAGES), data: Location::home(PAGES) }
+    }
+
+    fn named(&self) -> [Named<'_>; 3] {
+        [("journal", &self.journal), ("write image journal", &self.images), ("pages", &self.data)]
+    }
+}
+
+impl Note {
+    fn noted(&self) -> [&Noted; 3] {
+        [&self.journal, &self.images, &self.data]
+    }
+
+    fn locations(&self) -> Locations {
+        let of = |noted: &Noted| noted.location.clone();
+        Locations { journal: of(&self.journal), images: of(&self.images), data: of(&self.data) }
+    }
+
+    fn of(locations: &Locations, made: [bool; 3]) -> Note {
+        let noted = |location: &Location, made: bool| Noted {
+            location: location.clone(),
+            // What lies in memory is gone with its node.
+            made: made && location.folder.is_some(),
+        };
+        Note {
+            version: VERSION,
+            journal: noted(&locations.journal, made[0]),
+            images: noted(&locations.images, made[1]),
+            data: noted(&locations.data, made[2]),
+        }
+    }
+}
+
+/// Where everything of the node lies whose data directory is `data`: as noted, or below it.
 ///
 /// # Errors
-/// `NoData` where no node has kept data, `JournalMissing` where the noted folder is not there, `InMemory` where the journal
-/// lies in its node's memory, `Note` where the note cannot be read.
-pub fn journal_folder(data: &Path) -> Result<PathBuf, InteropError> {
+/// `NoData` where no node has kept data, `Missing` where the journal's folder is not there, `InMemory` where the journal or
+/// the pages lie in their node's memory, `Note` where the note cannot be read.
+pub fn locations(data: &Path) -> Result<Locations, InteropError> {
     let note = read(data)?;
-    let location = note.as_ref().map_or_else(Location::home, |note| note.journal.clone());
-    match location.folder_in(data) {
-        None => Err(InteropError::InMemory { tier: location.tier }),
-        Some(folder) if folder.is_dir() => Ok(folder),
-        Some(_) if note.is_some() => {
-            Err(InteropError::JournalMissing { noted: location.describe(data), note: data.join(NOTE) })
+    let locations = note.as_ref().map_or_else(Locations::home, Note::locations);
+    for (_, location) in locations.named() {
+        if location.folder.is_none() {
+            return Err(InteropError::InMemory { tier: location.tier.clone() });
         }
-        Some(_) => Err(InteropError::NoData { path: data.to_owned() }),
     }
+    match locations.journal.folder_in(data) {
+        Some(folder) if folder.is_dir() => Ok(locations),
+        _ if note.is_some() => Err(InteropError::Missing {
+            what: "journal",
+            noted: locations.journal.describe(data),
+            note: data.join(NOTE),
+        }),
+        _ => Err(InteropError::NoData { path: data.to_owned() }),
+    }
+}
+
+/// The folder of the journal of the node whose data directory is `data`.
+///
+/// # Errors
+/// As [`locations`].
+pub fn journal_folder(data: &Path) -> Result<PathBuf, InteropError> {
+    let location = read(data)?.map_or_else(Locations::home, |note| note.locations()).journal;
+    if location.folder.is_none() {
+        return Err(InteropError::InMemory { tier: location.tier });
+    }
+    Ok(locations(data)?.journal.folder_in(data).unwrap_or_else(|| data.join(JOURNAL)))
 }
 
 /// Decides whether a node may use `wanted`, and notes it before anything is made there. The caller holds the data directory.
 ///
 /// # Errors
-/// `JournalElsewhere`, `JournalMissing`; `Note` and `File` where the note cannot be read or written.
-pub fn claim(data: &Path, wanted: &Location) -> Result<(), InteropError> {
+/// `Elsewhere`, `Missing`; `Note` and `File` where the note cannot be read or written.
+pub fn claim(data: &Path, wanted: &Locations) -> Result<(), InteropError> {
     let note = read(data)?;
-    let home = Location::home();
-    let noted = note.as_ref().map_or(&home, |note| &note.journal);
-    let there = noted.holds_journal(data)?;
-    let facts = Facts {
-        same: noted.is_same_place(wanted, data),
-        made: note.as_ref().map_or(there, |note| note.made),
-        there,
-        here: wanted.holds_journal(data)?,
-    };
-    match facts.decide() {
-        Decision::Open if note.is_none() && facts.same => Ok(()),
-        Decision::Open => write(data, wanted, facts.here || (facts.same && facts.made)),
-        Decision::Elsewhere => {
-            Err(InteropError::JournalElsewhere { noted: noted.describe(data), wanted: wanted.describe(data) })
+    let before = note.as_ref().map_or_else(Locations::home, Note::locations);
+    let mut made = [false; 3];
+    let mut same = true;
+    for (at, ((what, noted), (_, wanted))) in before.named().into_iter().zip(wanted.named()).enumerate() {
+        let there = noted.holds_devices(data)?;
+        let facts = Facts {
+            same: noted.is_same_place(wanted, data),
+            made: note.as_ref().map_or(there, |note| note.noted()[at].made),
+            there,
+            here: wanted.holds_devices(data)?,
+        };
+        match facts.decide() {
+            Decision::Open => {}
+            Decision::Elsewhere => {
+                let (noted, wanted) = (noted.describe(data), wanted.describe(data));
+                return Err(InteropError::Elsewhere { what, noted, wanted });
+            }
+            Decision::Missing => {
+                return Err(InteropError::Missing { what, noted: noted.describe(data), note: data.join(NOTE) });
+            }
         }
-        Decision::Missing => Err(InteropError::JournalMissing { noted: noted.describe(data), note: data.join(NOTE) }),
+        same &= facts.same;
+        made[at] = facts.here || (facts.same && facts.made);
     }
+    if note.is_none() && same { Ok(()) } else { write(data, &Note::of(wanted, made)) }
 }
 
-/// Notes that the journal is made; a journal that is not there later is then known to be missing.
+/// Notes what is made by now; what is not there later is then known to be missing.
 ///
 /// # Errors
 /// `Note`, `File`.
-pub fn made(data: &Path, location: &Location) -> Result<(), InteropError> {
-    match read(data)? {
-        Some(note) if !note.made && location.folder.is_some() => write(data, location, true),
-        _ => Ok(()),
+pub fn made(data: &Path, locations: &Locations) -> Result<(), InteropError> {
+    let Some(note) = read(data)? else { return Ok(()) };
+    let mut made = note.noted().map(|noted| noted.made);
+    for (made, (_, location)) in made.iter_mut().zip(locations.named()) {
+        *made |= location.holds_devices(data)?;
     }
+    write(data, &Note::of(locations, made))
 }
 
 /// What is compared; the module's table without the places' names.
@@ -198,11 +300,11 @@ pub fn made(data: &Path, location: &Location) -> Result<(), InteropError> {
 struct Facts {
     /// Note and settings mean one place.
     same: bool,
-    /// A journal was made at the noted place.
+    /// Something was made at the noted place.
     made: bool,
-    /// One lies there.
+    /// Something lies there.
     there: bool,
-    /// One lies at the wanted place.
+    /// Something lies at the wanted place.
     here: bool,
 }
 
@@ -231,24 +333,34 @@ fn read(data: &Path) -> Result<Option<Note>, InteropError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(InteropError::File { action: "read", path, source }),
     };
-    match serde_json::from_str::<Note>(&text) {
-        Ok(note) if note.version == VERSION => Ok(Some(note)),
-        Ok(note) => Err(InteropError::Note { path, problem: format!("version {} is not {VERSION}", note.version) }),
-        Err(error) => Err(InteropError::Note { path, problem: error.to_string() }),
+    parse(&text).map(Some).map_err(|problem| InteropError::Note { path, problem })
+}
+
+fn parse(text: &str) -> Result<Note, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let number = value.get("version").and_then(serde_json::Value::as_u64);
+    match number {
+        Some(1) => {
+            let old: Note1 = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            let home = Locations::home();
+            Ok(Note::of(&Locations { journal: old.journal, ..home }, [old.made, false, false]))
+        }
+        Some(2) => serde_json::from_value(value).map_err(|error| error.to_string()),
+        Some(other) => Err(format!("version {other} is not {VERSION}")),
+        None => Err("it has no version".to_owned()),
     }
 }
 
 /// Whole and durable, or as it was; nothing where it says the same already.
-fn write(data: &Path, journal: &Location, made: bool) -> Result<(), InteropError> {
+fn write(data: &Path, note: &Note) -> Result<(), InteropError> {
     let path = data.join(NOTE);
     let part = data.join(".placement.json.part");
-    let note = Note { version: VERSION, journal: journal.clone(), made: made && journal.folder.is_some() };
-    if read(data)?.as_ref() == Some(&note) {
+    if read(data)?.as_ref() == Some(note) {
         // It says so already, and there may be no room to say it again. A process that was killed may have left its name
         // not durable.
         return File::open(data).and_then(|data| data.sync_all()).map_err(InteropError::file("sync", data));
     }
-    let text = serde_json::to_string_pretty(&note).expect("plain data becomes JSON");
+    let text = serde_json::to_string_pretty(note).expect("plain data becomes JSON");
     let written = || {
         let mut file = File::create(&part)?;
         file.write_all(text.as_bytes())?;
@@ -263,8 +375,10 @@ fn write(data: &Path, journal: &Location, made: bool) -> Result<(), InteropError
 mod tests {
     use super::*;
 
-    fn at(folder: &Path) -> Location {
-        Location { tier: "pmem".into(), kind: "pmem".into(), folder: Some(folder.to_owned()) }
+    /// The journal there, the rest at home.
+    fn at(folder: &Path) -> Locations {
+        let journal = Location { tier: "pmem".into(), kind: "pmem".into(), folder: Some(folder.to_owned()) };
+        Locations { journal, ..Locations::home() }
     }
 
     fn make_journal(folder: &Path) {
@@ -299,10 +413,10 @@ mod tests {
     #[test]
     fn a_journal_at_its_usual_place_leaves_no_note_and_is_found() {
         let data = tempfile::tempdir().expect("a folder");
-        claim(data.path(), &Location::home()).expect("nothing is there yet");
+        claim(data.path(), &Locations::home()).expect("nothing is there yet");
         make_journal(&data.path().join(JOURNAL));
-        claim(data.path(), &Location::home()).expect("it is where it was");
-        made(data.path(), &Location::home()).expect("nothing to note");
+        claim(data.path(), &Locations::home()).expect("it is where it was");
+        made(data.path(), &Locations::home()).expect("nothing to note");
         assert!(!data.path().join(NOTE).exists());
         assert_eq!(journal_folder(data.path()).expect("found"), data.path().join(JOURNAL));
     }
@@ -323,13 +437,13 @@ mod tests {
         make_journal(&data.path().join(JOURNAL));
         let there = at(&medium.path().join("journal"));
         let refused = claim(data.path(), &there).expect_err("the journal lies at home");
-        assert!(matches!(refused, InteropError::JournalElsewhere { .. }), "{refused}");
+        assert!(matches!(refused, InteropError::Elsewhere { .. }), "{refused}");
         assert!(refused.to_string().contains("move"), "{refused}");
         fs::rename(data.path().join(JOURNAL), medium.path().join("journal")).expect("moved");
         claim(data.path(), &there).expect("it was moved");
         assert_eq!(journal_folder(data.path()).expect("found"), medium.path().join("journal"));
-        let refused = claim(data.path(), &Location::home()).expect_err("and back needs a move as well");
-        assert!(matches!(refused, InteropError::JournalElsewhere { .. }), "{refused}");
+        let refused = claim(data.path(), &Locations::home()).expect_err("and back needs a move as well");
+        assert!(matches!(refused, InteropError::Elsewhere { .. }), "{refused}");
     }
 
     #[test]
@@ -342,9 +456,9 @@ mod tests {
         made(data.path(), &there).expect("noted");
         claim(data.path(), &there).expect("it is there");
         fs::remove_dir_all(medium.path().join("journal")).expect("unmounted");
-        for wanted in [there, Location::home()] {
+        for wanted in [there, Locations::home()] {
             let refused = claim(data.path(), &wanted).expect_err("it was made and is not there");
-            assert!(matches!(refused, InteropError::JournalMissing { .. }), "{refused}");
+            assert!(matches!(refused, InteropError::Missing { .. }), "{refused}");
             assert!(refused.to_string().contains("mounted"), "{refused}");
         }
     }
@@ -367,12 +481,13 @@ mod tests {
     fn a_journal_in_memory_is_noted_cannot_be_read_from_outside_and_hinders_nothing_later() {
         let data = tempfile::tempdir().expect("a folder");
         let memory = Location { tier: "dram".into(), kind: "memory".into(), folder: None };
+        let memory = Locations { journal: memory.clone(), images: memory.clone(), data: memory };
         claim(data.path(), &memory).expect("nothing is there yet");
         made(data.path(), &memory).expect("nothing to note");
         let refused = journal_folder(data.path()).expect_err("it is in another process");
         assert!(matches!(refused, InteropError::InMemory { .. }), "{refused}");
         claim(data.path(), &memory).expect("again");
-        claim(data.path(), &Location::home()).expect("what was in memory is gone");
+        claim(data.path(), &Locations::home()).expect("what was in memory is gone");
     }
 
     #[test]
@@ -397,11 +512,44 @@ mod tests {
             "",
             "{",
             "{\"version\": 9, \"journal\": {\"tier\": \"x\", \"kind\": \"file\", \"folder\": null}, \"made\": true}",
+            "{\"version\": 2, \"journal\": {\"tier\": \"x\", \"kind\": \"file\", \"folder\": null, \"made\": true}}",
         ] {
             fs::write(data.path().join(NOTE), text).expect("a file");
-            let refused = claim(data.path(), &Location::home()).expect_err("it is no note");
+            let refused = claim(data.path(), &Locations::home()).expect_err("it is no note");
             assert!(matches!(refused, InteropError::Note { .. }), "{refused}");
             assert!(journal_folder(data.path()).is_err());
         }
+    }
+
+    #[test]
+    fn each_structure_has_a_place_of_its_own_and_is_missed_by_name() {
+        let (data, medium) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let on =
+            |name: &str| Location { tier: "disk".into(), kind: "file".into(), folder: Some(medium.path().join(name)) };
+        let there = Locations { images: on("images"), data: on("pages"), ..Locations::home() };
+        claim(data.path(), &there).expect("nothing is anywhere yet");
+        make_journal(&data.path().join(JOURNAL));
+        make_journal(&medium.path().join("images"));
+        make_journal(&medium.path().join("pages"));
+        made(data.path(), &there).expect("noted");
+        assert_eq!(locations(data.path()).expect("found"), there);
+        let refused = claim(data.path(), &Locations::home()).expect_err("the pages lie elsewhere");
+        assert!(matches!(refused, InteropError::Elsewhere { what: "write image journal", .. }), "{refused}");
+        fs::remove_dir_all(medium.path().join("pages")).expect("unmounted");
+        let refused = claim(data.path(), &there).expect_err("the pages are not there");
+        assert!(matches!(refused, InteropError::Missing { what: "pages", .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_note_of_the_release_without_pages_is_taken_over() {
+        let (data, medium) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let folder = medium.path().join("journal");
+        make_journal(&folder);
+        let location = at(&folder).journal;
+        let old = serde_json::json!({ "version": 1, "journal": location, "made": true });
+        fs::write(data.path().join(NOTE), old.to_string()).expect("a file");
+        claim(data.path(), &at(&folder)).expect("the journal is where it was, pages there were none");
+        let note = read(data.path()).expect("it reads").expect("it is there");
+        assert_eq!((note.version, note.noted().map(|noted| noted.made)), (VERSION, [true, false, false]));
     }
 }

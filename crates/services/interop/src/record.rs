@@ -29,10 +29,14 @@
 //! refused, so that an output is never longer than its record.
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
+mod cut;
+
 use bytes::Bytes;
 use hl7::Piece;
 
 use crate::error::InteropError;
+use cut::{Cut, Part, pieces};
+pub(crate) use cut::{Sections, decode_fate, each_delivery, sections};
 
 /// Journal record kind of a message.
 pub const KIND_MESSAGE: u8 = 1;
@@ -48,7 +52,7 @@ const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
 
 /// What the node decided about a message when it came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// At least one output was made.
@@ -64,7 +68,7 @@ pub enum Status {
 }
 
 /// What became of one output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
     /// The receiver took it.
@@ -290,6 +294,28 @@ pub fn decode_message(payload: &Bytes) -> Result<Stored, InteropError> {
     message(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_MESSAGE })
 }
 
+/// The inbound part of a message record, as its row holds it, and how many outputs follow.
+pub(crate) fn decode_inbound(row: &Bytes) -> Option<(Stored, u16)> {
+    let mut r = Reader { payload: row, at: 0 };
+    let found = inbound(&mut r)?;
+    r.end()?;
+    Some(found)
+}
+
+/// One output of a message record, as its row holds it behind the version; `raw` is the message as received.
+pub(crate) fn decode_output(section: &Bytes, raw: &Bytes) -> Option<Output> {
+    let mut r = Reader { payload: section, at: 0 };
+    let made = output(&mut r, raw)?;
+    r.end()?;
+    Some(made)
+}
+
+/// The status and the flags of a stored message: duplicate, resent.
+pub(crate) fn decode_flags(status: u8, flags: u8) -> Option<(Status, bool, bool)> {
+    let status = status_of(status)?;
+    (flags <= (FLAG_DUPLICATE | FLAG_RESEND)).then_some((status, flags & FLAG_DUPLICATE != 0, flags & FLAG_RESEND != 0))
+}
+
 /// Reads a group of deliveries.
 ///
 /// # Errors
@@ -346,11 +372,21 @@ impl Reader<'_> {
 }
 
 fn message(r: &mut Reader<'_>) -> Option<Stored> {
+    let (mut stored, count) = inbound(r)?;
+    for _ in 0..count {
+        stored.outputs.push(output(r, &stored.raw)?);
+    }
+    r.end()?;
+    Some(stored)
+}
+
+/// The record up to its outputs, and their count.
+fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let [version, status, flags, zero] = r.array()?;
-    if version != VERSION || zero != 0 || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
+    if version != VERSION || zero != 0 {
         return None;
     }
-    let status = status_of(status)?;
+    let (status, duplicate, resent) = decode_flags(status, flags)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let origin = r.array().map(u64::from_le_bytes)?;
     let service = r.text()?;
@@ -358,55 +394,24 @@ fn message(r: &mut Reader<'_>) -> Option<Stored> {
     let len = r.len()?;
     let raw = r.take(len)?;
     let count = r.u16()?;
-    let mut outputs = Vec::new();
-    for _ in 0..count {
-        outputs.push(output(r, &raw)?);
-    }
-    r.end()?;
-    Some(Stored {
-        status,
-        duplicate: flags & FLAG_DUPLICATE != 0,
-        resent_from: (flags & FLAG_RESEND != 0).then_some(origin),
-        received_us,
-        service,
-        reason,
-        raw,
-        outputs,
-    })
+    let resent_from = resent.then_some(origin);
+    Some((Stored { status, duplicate, resent_from, received_us, service, reason, raw, outputs: Vec::new() }, count))
 }
 
 fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
     let operation = r.text()?;
     let transform = r.text()?;
-    let total = r.len()?;
-    let pieces = r.u16()?;
+    let mut cut = Cut { payload: r.payload, at: r.at };
     let mut parts: Vec<Bytes> = Vec::new();
     let mut new_bytes = 0;
-    let mut behind = 0;
-    for _ in 0..pieces {
-        match r.u8()? {
-            PIECE_ORIGINAL => {
-                let (start, len) = (r.len()?, r.len()?);
-                let end = start.checked_add(len)?;
-                if start < behind || end > raw.len() {
-                    return None;
-                }
-                behind = end;
-                parts.push(raw.slice(start..end));
-            }
-            PIECE_NEW => {
-                let len = r.len()?;
-                new_bytes += len;
-                parts.push(r.take(len)?);
-            }
-            _ => return None,
+    pieces(&mut cut, raw.len(), |part| match part {
+        Part::Original(range) => parts.push(raw.slice(range)),
+        Part::New(bytes) => {
+            new_bytes += bytes.len();
+            parts.push(r.payload.slice_ref(bytes));
         }
-    }
-    // Summed before it is allocated: a forged length cannot ask for more than the pieces hold, which is no more than
-    // the record has.
-    if parts.iter().map(Bytes::len).sum::<usize>() != total {
-        return None;
-    }
+    })?;
+    r.at = cut.at;
     let body = if let [only] = parts.as_slice() { only.clone() } else { parts.concat().into() };
     Some(Output { operation, transform, body, new_bytes })
 }

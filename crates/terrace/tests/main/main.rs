@@ -68,7 +68,6 @@ fn a_journal_on_modelled_persistent_memory_is_told_as_such_and_survives_a_kill()
     for said in [
         "structure=journal tier=\"pm\"",
         "structure=cache tier=\"dram\"",
-        "reserved for the page store",
         "medium=\"modelled\"",
         "calibrated tier=\"pm\"",
     ] {
@@ -83,7 +82,7 @@ fn a_journal_on_modelled_persistent_memory_is_told_as_such_and_survives_a_kill()
     node.send("M2");
     node.kill();
     assert_eq!(bed.stored(), ["M1", "M2"], "what was acknowledged is there after a kill");
-    bed.run(&["verify", "--data"]).succeeds("every record reads");
+    bed.run(&["verify", "--data"]).succeeds("every row reads");
     bed.run(&["inspect", "journal"]).succeeds("records");
 
     let node = bed.start();

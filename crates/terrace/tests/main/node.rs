@@ -56,7 +56,7 @@ impl Bed {
             None => (placement, ""),
         };
         let text = format!(
-            "data = \"data\"\nlisten = \"127.0.0.1:0\"\n{keys}[journal]\nsegment = \"4MiB\"\nretention = \"16MiB\"\n{tables}"
+            "data = \"data\"\nlisten = \"127.0.0.1:0\"\n{keys}[journal]\nsegment = \"4MiB\"\n[messages]\nretention = \"16MiB\"\n[pages]\ndevice = \"16MiB\"\nimages = \"4MiB\"\n{tables}"
         );
         fs::write(self.path("terrace.toml"), text).expect("a file");
     }

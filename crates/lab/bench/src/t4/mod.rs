@@ -299,12 +299,15 @@ pub(crate) struct Sample {
     journal_tier: String,
     durability: String,
     real: bool,
+    cache_mode: String,
 }
 
 impl Sample {
     fn of(node: &Node) -> anyhow::Result<Sample> {
-        let journal = node.status()?.journal;
+        let status = node.status()?;
+        let journal = status.journal;
         Ok(Sample {
+            cache_mode: status.store.cache_mode,
             usage: node.usage()?,
             journal_writes: journal.writes,
             journal_bytes: journal.bytes,

@@ -91,8 +91,9 @@ pub struct Run {
     pub journal_tier: String,
     /// What the journal lies on and how it is written, in the node's words.
     pub journal_device: String,
-    /// The mode of the page cache; `none`: this release has no page store, so a node has no cache in any mode.
-    pub cache_mode: &'static str,
+    /// What the page cache is of, as the node says: `dram`, `memory-mode` (near memory direct-mapped before far memory) or
+    /// `two-tier` (managed).
+    pub cache_mode: String,
     /// The best published figure.
     pub published_inbound_per_s: f64,
     /// Whether everything sent was acknowledged and delivered before the load gave up waiting.
@@ -145,7 +146,7 @@ impl Report {
             server_cpu_us_per_inbound: per_inbound(usage.cpu_us),
             journal_tier: after.journal_tier.clone(),
             journal_device: after.journal_device.clone(),
-            cache_mode: "none",
+            cache_mode: after.cache_mode.clone(),
             published_inbound_per_s: published::BEST.inbound_per_s,
             complete: outcome.complete,
             out_of_order: counts.out_of_order,

@@ -1,7 +1,7 @@
 //! Whether it all fits: a tier's bytes among the structures on it, and far memory behind near memory.
 //!
 //! ```text
-//! a Dual tier of 128 GiB:  |<- journal: retention + segments ->|<- write image journal ->|<------ far memory: the rest ------>|
+//! a Dual tier of 128 GiB:  |<- journal: its limit + segments ->|<- write image journal ->|<------ far memory: the rest ------>|
 //! ```
 //!
 //! Sizes that nobody gave are not invented: a tier without `bytes` is not checked, unless the mode depends on it.
@@ -63,7 +63,7 @@ fn check_tier(tier: &Tier, seats: &mut Seats) -> Result<(), PlacementError> {
             None => format!("{s} (the rest)"),
         };
         let lower = |s: &Structure| match s {
-            Structure::Journal => "journal.retention".to_owned(),
+            Structure::Journal => "journal.limit".to_owned(),
             other => format!("placement.{}_bytes", other.key()),
         };
         let sized = here.iter().filter(|s| seats[*s].bytes.is_some());

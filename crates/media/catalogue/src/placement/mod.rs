@@ -28,13 +28,12 @@
 //!
 //! # What this release uses
 //!
-//! The journal and the files of services are used. Cache, far memory, write image journal and data belong to the page
-//! store, which comes later: they are checked like the others, so that a wrong plan is found today, and every listing says
-//! "reserved for the page store".
+//! All of it. Far memory has to be memory of a node or a modelled tier: persistent memory as it is cannot be mapped as far
+//! memory yet.
 //!
 //! # Invariants
 //!
-//! 1. A setting is obeyed, reserved visibly, or refused; never ignored.
+//! 1. A setting is obeyed or refused; never ignored.
 //! 2. A tier is one budget of bandwidth: all that lies on it shares it (Dual: far memory slows the journal, as the maintainers
 //!    of ipmctl warn in its issue 216).
 //! 3. What has to survive a crash is not placed on memory unless that is asked for by name.
@@ -137,17 +136,12 @@ impl Structure {
         }
     }
 
-    /// Whether this release uses it; else its place is reserved for the page store.
-    pub fn is_used(self) -> bool {
-        matches!(self, Structure::Journal | Structure::Files)
-    }
-
     /// The folder below the tier's.
     fn folder(self) -> Option<&'static str> {
         match self {
             Structure::Cache | Structure::Far => None,
             Structure::Journal => Some("journal"),
-            Structure::WriteImageJournal => Some("write-image-journal"),
+            Structure::WriteImageJournal => Some("images"),
             Structure::Data => Some("pages"),
             Structure::Files => Some("files"),
         }
@@ -171,15 +165,15 @@ impl fmt::Display for Structure {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSettings {
-    /// The page cache. Reserved for the page store.
+    /// The page cache. Default: memory wherever the system finds it.
     pub cache: Option<String>,
-    /// Far memory behind the cache. Reserved for the page store.
+    /// Far memory behind the cache. Default: none, or what the mode says.
     pub far: Option<String>,
     /// The journal. Default: home, or what the mode says.
     pub journal: Option<String>,
-    /// The write image journal. Reserved for the page store.
+    /// The write image journal. Default: in the data directory, or what the mode says.
     pub write_image_journal: Option<String>,
-    /// The pages at rest. Reserved for the page store.
+    /// The pages at rest. Default: in the data directory, or what the mode says.
     pub data: Option<String>,
     /// Relative folders of file services and file operations lie in `PATH/files`. Default: in the production folder.
     pub files: Option<String>,
@@ -227,7 +221,7 @@ pub struct Settings {
 pub struct Needs {
     /// The data directory.
     pub home: PathBuf,
-    /// Bytes that the journal fills: its retention and the segments it prepares.
+    /// Bytes that the journal fills: what may wait to be written to the pages, and the segments it prepares.
     pub journal_bytes: u64,
 }
 
@@ -255,13 +249,6 @@ pub struct Seat {
     pub bytes: Option<u64>,
     /// Who decided.
     pub because: Because,
-}
-
-impl Seat {
-    /// `used`, or what it waits for.
-    pub fn state(&self) -> &'static str {
-        if self.structure.is_used() { "used" } else { "reserved for the page store" }
-    }
 }
 
 /// A checked placement.

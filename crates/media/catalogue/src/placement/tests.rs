@@ -10,7 +10,7 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// Journal of 16 GiB retention and four segments of 64 MiB, as by default.
+/// Journal of a limit of 16 GiB and four segments of 64 MiB, as by default.
 fn needs() -> Needs {
     Needs { home: PathBuf::from("/data/node"), journal_bytes: 16 * GIB + (256 << 20) }
 }
@@ -118,9 +118,6 @@ fn seats_know_their_folders_sizes_reasons_and_what_waits_for_the_page_store() {
     assert_eq!(placement.files_of()["lab"], Path::new("/mnt/pmem0/files"));
     let shared: Vec<Structure> = placement.on_tier("pm").collect();
     assert_eq!(shared, [Structure::Far, Structure::Journal, Structure::WriteImageJournal], "one budget");
-    let used: Vec<Structure> = placement.seats().filter(|s| s.state() == "used").map(|s| s.structure).collect();
-    assert_eq!(used, [Structure::Journal]);
-    assert_eq!(seat(Structure::Far).state(), "reserved for the page store");
     let home = place("").expect("nothing is asked for");
     assert_eq!(home.journal().folder.as_deref(), Some(Path::new("/data/node/journal")));
     assert_eq!(home.journal().because, Because::Default);
@@ -183,8 +180,8 @@ fn every_wrong_placement_is_refused_with_what_to_change() {
         ("memory", &[DRAM, open], "", "tier pm needs `bytes`: the near:far ratio"),
         ("dual", &[DRAM, open], "", "tier pm needs `bytes`: far memory shares it"),
         ("dual", &[DRAM, small], "", "tier pm has 16 GiB, and far memory (the rest) and journal 16.2 GiB do not fit"),
-        ("dual", all, "far_bytes = \"120 GiB\"", "lower placement.far_bytes or journal.retention"),
-        ("app-direct", &[small], "", "do not fit: give the tier more `bytes`, or lower journal.retention"),
+        ("dual", all, "far_bytes = \"120 GiB\"", "lower placement.far_bytes or journal.limit"),
+        ("app-direct", &[small], "", "do not fit: give the tier more `bytes`, or lower journal.limit"),
         ("dram", all, "cache_bytes = \"17 GiB\"", "tier dram has 16 GiB, and cache 17 GiB do not fit"),
         ("memory", all, "cache_bytes = \"0 B\"", "placement.cache_bytes is 0 bytes"),
         ("memory", all, "ratio_limit = 0", "is 1 to 64; it is 0"),
@@ -224,7 +221,7 @@ fn near_memory_below_an_eighth_is_refused_with_the_reason_and_the_ways_out() {
 #[test]
 fn a_journal_in_memory_is_taken_where_it_is_asked_for_by_name() {
     let placement = place(&with("", &[DRAM], "journal = \"dram\"\nallow_volatile = true"));
-    // 16 GiB of retention do not fit a tier of 16 GiB.
+    // 16 GiB and the segments do not fit a tier of 16 GiB.
     assert!(matches!(placement, Err(PlacementError::DoesNotFit { .. })), "{placement:?}");
     let placement = place(&with("", &[], "journal = \"dram\"\nallow_volatile = true")).expect("asked for");
     assert_eq!(placement.journal().folder, None);

@@ -9,6 +9,10 @@
 //! | `reload` | what changed |
 //! | `resend ID [OPERATION ...]` | the id of the new message |
 //! | `suspend OPERATION`, `resume OPERATION` | |
+//! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
+//! | `message ID` | the message with its outputs and fates |
+//! | `count` | how much is stored |
+//! | `check`, `verify` | whether all rows fit together; whether the store below them is sound |
 //! | `stop` | ; the node ends |
 
 use std::io::{BufRead, BufReader, Write};
@@ -23,17 +27,19 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::Node;
 use crate::error::InteropError;
+use crate::history;
 use crate::intake;
 use crate::ledger::Destination;
 use crate::queue::Entry;
-use crate::record::{self, Head, Status, Switch, Writer};
+use crate::record::{Head, Status, Switch, Writer};
+use crate::rows::Reader;
 use hl7::{Message, Piece};
 
 /// Longest request taken; the longest real one names every operation of a large production.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 
-/// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client waits for an answer. A check reads all that is stored: at 100 MB/s, this much is 360 GB.
+const PATIENCE: Duration = Duration::from_secs(3_600);
 
 fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
@@ -93,7 +99,17 @@ impl Node {
                 self.stop.send_replace(true);
                 Ok(Value::Null)
             }
-            _ => Err(InteropError::Refused(format!("`{line}` is not a request"))),
+            _ => {
+                let ledger = Arc::clone(&self.engine.ledger);
+                let request = line.to_owned();
+                // What was acknowledged before the question is in the answer.
+                let look = move || {
+                    ledger.wait_visible().map_err(InteropError::from)?;
+                    history::answer(&Reader::new(ledger.store()), &request).transpose()
+                };
+                let answer = tokio::task::spawn_blocking(look).await.unwrap_or(Err(InteropError::Stopping))?;
+                answer.ok_or_else(|| InteropError::Refused(format!("`{line}` is not a request")))
+            }
         }
     }
 
@@ -102,12 +118,12 @@ impl Node {
     /// # Errors
     /// No such message, output or operation; the journal refuses.
     pub async fn resend(&self, id: u64, operations: &[&str]) -> Result<u64, InteropError> {
-        let record =
-            self.engine.ledger.journal().read_at(journal::Lsn(id)).map_err(|_| InteropError::NoMessage { id })?;
-        if record.kind != record::KIND_MESSAGE {
-            return Err(InteropError::NoMessage { id });
-        }
-        let stored = record::decode_message(&record.payload.into())?;
+        let ledger = Arc::clone(&self.engine.ledger);
+        let read = move || {
+            ledger.wait_visible()?;
+            Reader::new(ledger.store()).message(id)
+        };
+        let stored = tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))?;
         let names: Vec<&str> = stored.outputs.iter().map(|o| o.operation.as_str()).collect();
         if let Some(wrong) = operations.iter().find(|wanted| !names.contains(wanted)) {
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -148,7 +164,7 @@ impl Node {
 
     /// Suspends or resumes an operation; it stays so across restarts.
     async fn switch(&self, operation: &str, suspended: bool) -> Result<Value, InteropError> {
-        // Upkeep writes suspensions anew: not between the record and the change that it stands for.
+        // A reload moves queues: not while one is looked for.
         let _still = self.reloading.lock().await;
         let queues = self.queues();
         let queue = queues.iter().find(|queue| queue.name == operation).ok_or_else(|| InteropError::NoSuch {
@@ -164,6 +180,11 @@ impl Node {
         queue.order(|orders| orders.suspended = suspended);
         Ok(Value::Null)
     }
+}
+
+/// Whether a node answers for the data directory `data`.
+pub fn answers(data: &Path) -> bool {
+    Blocking::connect(socket_path(data)).is_ok()
 }
 
 /// Asks the node whose data directory is `data`.

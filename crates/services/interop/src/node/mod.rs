@@ -1,7 +1,7 @@
-//! A node: one journal, one production, running. This is where the parts are put together.
+//! A node: one store, one production, running. This is where the parts are put together.
 //!
 //! ```text
-//! start:  lock the data directory -> open the journal (recover) -> queues, and what waits in them
+//! start:  lock the data directory -> open the store (recover) -> queues, and what waits in them
 //!         -> listen everywhere -> lanes -> node.json says "ready"
 //! stop:   no new connections or messages -> lanes end after the message they are at -> last commit -> node.json gone
 //! ```
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use device::{Durability, FileOptions, FileShelf, Shelf};
-use journal::{Journal, Lsn, Recovered};
+use store::{Opened, Places, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -30,19 +30,19 @@ use crate::duplicates::{self, Window};
 use crate::engine::{Bodies, Engine, Plan};
 use crate::error::InteropError;
 use crate::ledger::Ledger;
-use crate::location::{self, Hold, Location};
+use crate::location::{self, Hold, Locations};
 use crate::operation::{self, Surroundings};
-use crate::production::units::Bytes;
 use crate::production::{Files, Production};
 use crate::queue::Queue;
-use crate::record::Switch;
 use crate::recovery::{self, Found};
+use crate::rows::prune::{Pruned, Pruner, Retention};
+use crate::rows::{Reader, Rows};
 use crate::service::{file::Watching, mllp::Listening};
 
-pub use control::ask;
+pub use control::{answers, ask};
 pub use status::{Status, read_ready};
 
-/// How often the journal is looked at for segments that need not be kept.
+/// How often messages are looked at that need not be kept.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
@@ -67,19 +67,21 @@ pub struct Options {
     pub origin: Origin,
     /// How outputs are stored.
     pub bodies: Bodies,
-    /// Journal kept at least, beyond what waits to be delivered. Default 16 GiB.
-    pub retention: Bytes,
+    /// How much is kept beyond what waits to be delivered. Default 16 GiB of messages, however old.
+    pub retention: Retention,
     /// Options of the journal.
     pub journal: journal::Options,
+    /// Options of the store; its journal's are those above, and its interpreter is the engine's.
+    pub store: store::Options,
     /// The time of day.
     pub clock: Clock,
     /// Where relative folders of file services and file operations lie. Default: in the production folder.
     pub files: Files,
 }
 
-/// What the journal lies on, for status, logs and reports.
+/// What a structure of the store lies on, for status, logs and reports.
 #[derive(Debug, Clone)]
-pub struct JournalMedium {
+pub struct MediumInUse {
     /// Name of its tier.
     pub tier: String,
     /// The medium and how it is used, in words.
@@ -90,6 +92,24 @@ pub struct JournalMedium {
     pub real: bool,
 }
 
+/// What the store's structures lie on.
+#[derive(Debug, Clone)]
+pub struct Media {
+    /// The journal.
+    pub journal: MediumInUse,
+    /// The write image journal.
+    pub images: MediumInUse,
+    /// The pages.
+    pub data: MediumInUse,
+}
+
+impl Media {
+    /// All on one.
+    pub fn all(medium: &MediumInUse) -> Media {
+        Media { journal: medium.clone(), images: medium.clone(), data: medium.clone() }
+    }
+}
+
 impl Options {
     /// Defaults for a data directory and a production.
     pub fn new(data: impl Into<PathBuf>, origin: Origin) -> Self {
@@ -97,14 +117,15 @@ impl Options {
             data: data.into(),
             origin,
             bodies: Bodies::default(),
-            retention: Bytes(16 << 30),
+            retention: Retention { bytes: 16 << 30, age: None },
             // A message of the largest size with a few outputs, each stored whole, is one record.
-            // Recovery reads and checks every record itself, so that opening need not do so before.
+            // The store reads and checks what it applies, so that opening need not do so before.
             journal: journal::Options {
                 max_record_bytes: journal::RECORD_BYTES_LIMIT,
                 check: journal::Check::Tail,
                 ..journal::Options::default()
             },
+            store: store::Options::default(),
             clock: Clock::system(),
             files: Files::default(),
         }
@@ -133,8 +154,10 @@ pub struct Node {
     stop: watch::Sender<bool>,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
-    recovered: Recovered,
-    medium: JournalMedium,
+    opened: Opened,
+    media: Media,
+    /// None while a pass is under way.
+    pruner: Mutex<Option<Pruner>>,
     /// None where the node was given its shelf, and its data directory is not noted.
     _hold: Option<Hold>,
 }
@@ -148,75 +171,84 @@ impl Node {
     /// Starts a node on files below its data directory.
     ///
     /// # Errors
-    /// The production is wrong, an address is taken, the data directory is in use, the journal is damaged or elsewhere.
+    /// The production is wrong, an address is taken, the data directory is in use, what is stored is damaged or elsewhere.
     pub async fn start(options: Options) -> Result<Arc<Self>, InteropError> {
-        let home = Location::home();
-        let folder = home.folder_in(&options.data).expect("home is a folder");
-        let open = move || {
+        let home = Locations::home();
+        let open = |location: &location::Location| {
+            let folder = location.folder_in(&options.data).expect("home is a folder");
             let shelf = FileShelf::open(&folder, FileOptions::default())?;
             let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
-            let medium = JournalMedium { tier: "home".to_owned(), device, durability, real: true };
-            Ok((Arc::new(shelf) as Arc<dyn Shelf>, medium))
+            let medium = MediumInUse { tier: "home".to_owned(), device, durability, real: true };
+            Ok::<_, InteropError>((Arc::new(shelf) as Arc<dyn Shelf>, medium))
         };
-        Self::start_at(&home, open, options).await
+        let open = || {
+            let ((journal, a), (images, b), (data, c)) = (open(&home.journal)?, open(&home.images)?, open(&home.data)?);
+            Ok((Places { journal, images, data }, Media { journal: a, images: b, data: c }))
+        };
+        Self::start_at(&home, open, options.clone()).await
     }
 
-    /// Starts a node whose journal lies at `location`, which `open` opens. Nothing is opened or made before the production
-    /// is checked and the location noted in the data directory.
+    /// Starts a node whose store lies at `locations`, which `open` opens. Nothing is opened or made before the production is
+    /// checked and the locations noted in the data directory.
     ///
     /// # Errors
     /// As `start`, and what `open` answers.
     pub async fn start_at(
-        location: &Location,
-        open: impl FnOnce() -> Result<(Arc<dyn Shelf>, JournalMedium), InteropError>,
+        locations: &Locations,
+        open: impl FnOnce() -> Result<(Places, Media), InteropError>,
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
         let hold = Hold::take(&options.data)?;
         // The production is checked before what the node keeps is touched.
         let production = load(&options)?;
-        location::claim(&options.data, location)?;
-        let (shelf, medium) = open()?;
-        let opened = Journal::open(shelf, options.journal.clone())?;
-        location::made(&options.data, location)?;
-        Self::run(opened, medium, production, options, Some(hold)).await
+        location::claim(&options.data, locations)?;
+        let (places, media) = open()?;
+        let opened = open_store(places, &options)?;
+        location::made(&options.data, locations)?;
+        Self::run(opened, media, production, options, Some(hold)).await
     }
 
-    /// Starts a node whose journal lies on `shelf`, which `medium` describes; where that is is not noted, and nothing keeps a
+    /// Starts a node whose store lies on `shelf`, which `medium` describes; where that is is not noted, and nothing keeps a
     /// second node from its data directory.
     ///
     /// # Errors
     /// As `start`.
     pub async fn start_on(
         shelf: Arc<dyn Shelf>,
-        medium: JournalMedium,
+        medium: MediumInUse,
         production: Production,
         options: Options,
     ) -> Result<Arc<Self>, InteropError> {
-        let opened = Journal::open(shelf, options.journal.clone())?;
-        Self::run(opened, medium, production, options, None).await
+        let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
+        let opened = open_store(places, &options)?;
+        Self::run(opened, Media::all(&medium), production, options, None).await
     }
 
     async fn run(
-        (journal, recovered): (Journal, Recovered),
-        medium: JournalMedium,
+        (store, opened): (Store, Opened),
+        media: Media,
         production: Production,
         options: Options,
         hold: Option<Hold>,
     ) -> Result<Arc<Self>, InteropError> {
+        let reader = Reader::new(&store);
         let mut window = Window::new(duplicates::CAPACITY);
-        let mut found = recovery::read(&journal, recovered.first, &mut window)?;
+        let mut found = recovery::read(&reader, &mut window, duplicates::CAPACITY)?;
         let queues: Vec<Arc<Queue>> = production
             .operations
             .iter()
             .map(|o| Arc::new(Queue::new(Arc::clone(o), found.suspended.contains(&o.name))))
             .collect();
         let plan = Plan { production: Arc::new(production), queues };
-        let queued = recovery::requeue(&journal, &plan, &mut found)?;
-        tracing::info!(messages = found.messages, queued, torn_bytes = recovered.torn_bytes, "journal read");
+        let queued = recovery::requeue(&reader, &plan, &mut found)?;
+        drop(reader);
+        let (torn_bytes, records) = (opened.journal.torn_bytes, opened.records);
+        tracing::info!(records, remembered = found.remembered, queued, torn_bytes, "store opened");
         for (operation, waiting) in &found.homeless {
             tracing::warn!(operation, waiting, "messages wait for an operation that the production does not have");
         }
-        let ledger = Ledger::new(journal);
+        let pruner = Pruner::new(&store, options.retention)?;
+        let ledger = Ledger::new(store);
         let bodies = options.bodies;
         let engine = Engine::new(Arc::clone(&ledger), options.clock.clone(), plan, bodies, window);
         let listeners = reload::bind_all(&engine.plan().production).await?;
@@ -230,8 +262,9 @@ impl Node {
             committers: Mutex::new(ledger.start()),
             stop: watch::Sender::new(false),
             reloading: tokio::sync::Mutex::default(),
-            recovered,
-            medium,
+            opened,
+            media,
+            pruner: Mutex::new(Some(pruner)),
             _hold: hold,
         });
         node.start_lanes(&node.engine.plan().queues);
@@ -252,7 +285,7 @@ impl Node {
         &self.options.data
     }
 
-    /// Tells when and why the journal failed; the process should end then.
+    /// Tells when and why the store failed; the process should end then.
     pub fn failed(&self) -> watch::Receiver<Option<String>> {
         self.engine.ledger.failed()
     }
@@ -286,7 +319,7 @@ impl Node {
         queues
     }
 
-    /// Gives back journal segments that need not be kept: now and then, and at once where the medium is full.
+    /// Removes messages that need not be kept: now and then, and at once where the medium is full.
     async fn upkeep(self: Arc<Self>) {
         let mut stop = self.stop.subscribe();
         loop {
@@ -295,57 +328,45 @@ impl Node {
                 () = self.engine.pressed.notified() => true,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
-            // A reload moves queues and what waits in them: not while they are looked through.
-            let _still = self.reloading.lock().await;
-            let node = Arc::clone(&self);
-            let done = tokio::task::spawn_blocking(move || node.truncate(pressed)).await;
-            if let Ok(Err(error)) = done {
-                tracing::error!(%error, "old journal segments could not be given back");
+            if let Err(error) = self.prune(pressed).await {
+                tracing::error!(%error, "messages beyond the retention could not be removed");
             }
         }
     }
 
-    /// Gives back what lies before the retention and before all that waits; with `pressed`, retention does not count.
-    fn truncate(&self, pressed: bool) -> Result<(), InteropError> {
-        // Read first: whatever comes to the queues later lies behind it.
-        let end = self.engine.ledger.handed_over();
-        let waiting = self.queues().iter().filter_map(|queue| queue.oldest()).min();
-        let homeless = lock(&self.homeless).oldest();
-        let keep = end.0.saturating_sub(if pressed { 0 } else { self.options.retention.0 });
-        let before = [Some(keep), waiting, homeless].into_iter().flatten().min().unwrap_or(0);
-        let journal = self.engine.ledger.journal();
-        if before < journal.first().0 + self.options.journal.segment_bytes {
-            return Ok(());
+    /// Removes the messages that the retention lets go and that are done; with `pressed`, all that are done. Nothing where
+    /// that is under way already.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn prune(self: &Arc<Self>, pressed: bool) -> Result<Pruned, InteropError> {
+        let node = Arc::clone(self);
+        let pass = move || {
+            let Some(mut pruner) = lock(&node.pruner).take() else { return Ok(Pruned::default()) };
+            if pressed {
+                tracing::warn!("there is no room: messages that are done are given up before their retention ends");
+                node.make_room();
+            }
+            let taken = node.engine.ledger.taken();
+            let pruned = pruner.pass(taken, node.engine.clock.now_us(), pressed, &|| *node.stop.borrow());
+            *lock(&node.pruner) = Some(pruner);
+            if pressed {
+                node.make_room();
+            }
+            pruned
+        };
+        let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or(Err(InteropError::Stopping))?;
+        if pruned.messages > 0 {
+            tracing::info!(messages = pruned.messages, held = pruned.held, "messages beyond the retention removed");
         }
-        if pressed {
-            tracing::warn!("the disk is full: messages that are done are given up before their retention ends");
-        }
-        let kept = self.write_suspensions();
-        journal.truncate(Lsn(before))?;
-        if !kept && !self.write_suspensions() {
-            tracing::warn!("suspensions could not be kept; a restart ends those whose record was given back");
-        }
-        Ok(())
+        Ok(pruned)
     }
 
-    /// Writes anew which operations are suspended, before the records that say so are given back; on a full disk that
-    /// is `false`, and there is room for it only after.
-    fn write_suspensions(&self) -> bool {
-        let mut kept = true;
-        for queue in self.queues() {
-            if !queue.orders().borrow().suspended {
-                continue;
-            }
-            let at_us = self.engine.clock.now_us();
-            let reason = "still suspended".to_owned();
-            let switch = Switch { operation: queue.name.clone(), suspended: true, at_us, reason };
-            match self.engine.ledger.switch(&switch) {
-                // Lost only if the journal fails, and then nothing is given back either.
-                Ok(durable) => drop(durable.blocking_recv()),
-                Err(_) => kept = false,
-            }
+    /// Has the store write its pages, so that the journal behind them can be given back, and freed pages be used.
+    fn make_room(&self) {
+        if let Err(error) = self.engine.ledger.store().checkpoint() {
+            tracing::warn!(%error, "no room could be made");
         }
-        kept
     }
 
     /// Stops: no new connections or messages, what is on its way is acknowledged, lanes end, last commit.
@@ -371,9 +392,17 @@ impl Node {
         }
         self.engine.ledger.close();
         let committers = std::mem::take(&mut *lock(&self.committers));
-        let joined = tokio::task::spawn_blocking(move || committers.into_iter().for_each(|c| drop(c.join()))).await;
-        if joined.is_err() {
-            tracing::error!("a committing thread panicked");
+        let store = self.engine.ledger.store().clone();
+        let end = move || {
+            committers.into_iter().for_each(|c| drop(c.join()));
+            store.close()
+        };
+        match tokio::task::spawn_blocking(end).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "not everything is in the pages; the next start applies the journal")
+            }
+            Err(_) => tracing::error!("a thread panicked at the end"),
         }
         status::remove_ready(&self.options.data);
     }
@@ -386,6 +415,12 @@ impl Running {
             Self::File(watching) => watching.stop(),
         }
     }
+}
+
+fn open_store(places: Places, options: &Options) -> Result<(Store, Opened), InteropError> {
+    let options =
+        store::Options { journal: options.journal.clone(), interpreter: Some(Arc::new(Rows)), ..options.store.clone() };
+    Ok(Store::open(places, options)?)
 }
 
 fn load(options: &Options) -> Result<Production, InteropError> {

@@ -182,7 +182,8 @@ impl Node {
     fn adopt_homeless(&self, plan: &Plan) -> Result<(), InteropError> {
         let mut found = lock(&self.homeless);
         found.homeless.clear();
-        let queued = crate::recovery::requeue(self.engine.ledger.journal(), plan, &mut found)?;
+        let reader = crate::rows::Reader::new(self.engine.ledger.store());
+        let queued = crate::recovery::requeue(&reader, plan, &mut found)?;
         if queued > 0 {
             tracing::info!(queued, "messages that waited for an operation go out now");
         }

@@ -73,6 +73,72 @@ pub struct JournalStatus {
     pub torn_bytes: u64,
 }
 
+/// What the pages, or the images of pages that are being written, lie on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlaceStatus {
+    /// Name of the tier.
+    pub tier: String,
+    /// The medium and how it is used, in words.
+    pub device: String,
+    /// What a flush is worth there: `power-fail-safe`, `emulated` or `none`.
+    pub durability: String,
+    /// False where a timing model stands in for the medium.
+    pub real: bool,
+}
+
+/// The store, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// What the page cache is of: `dram`; `memory-mode`: near memory direct-mapped before far memory; `two-tier`: near and
+    /// far memory, managed.
+    pub cache_mode: String,
+    /// Near memory of the cache, bytes.
+    pub near_bytes: u64,
+    /// Far memory of the cache, bytes.
+    pub far_bytes: u64,
+    /// Pages in all data devices.
+    pub pages: u64,
+    /// Of those, in use.
+    pub pages_used: u64,
+    /// Changed and not written to the pages yet, bytes.
+    pub dirty_bytes: u64,
+    /// Records durable and not visible to readers yet, bytes.
+    pub behind_bytes: u64,
+    /// Changes of keys since the start.
+    pub changes: u64,
+    /// Why updates are frozen, if they are.
+    pub frozen: Option<String>,
+}
+
+impl StoreStatus {
+    fn of(store: &store::Store, options: &store::Options) -> StoreStatus {
+        let metrics = store.metrics();
+        let cache_mode = match (options.cache.far_bytes, options.cache.policy) {
+            (0, _) => "dram",
+            (_, store::cache::Policy::DirectMapped) => "memory-mode",
+            (_, store::cache::Policy::Managed { .. }) => "two-tier",
+        };
+        StoreStatus {
+            cache_mode: cache_mode.to_owned(),
+            near_bytes: options.cache_bytes,
+            far_bytes: options.cache.far_bytes,
+            pages: metrics.pages,
+            pages_used: metrics.pages_used,
+            dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.cut,
+            behind_bytes: metrics.queue_bytes,
+            changes: metrics.changes_applied,
+            frozen: store.frozen().map(|cause| cause.to_string()),
+        }
+    }
+}
+
+impl PlaceStatus {
+    fn of(medium: &super::MediumInUse) -> PlaceStatus {
+        let super::MediumInUse { tier, device, durability, real } = medium;
+        PlaceStatus { tier: tier.clone(), device: device.clone(), durability: durability.to_string(), real: *real }
+    }
+}
+
 /// Everything about a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
@@ -90,6 +156,12 @@ pub struct Status {
     pub homeless: std::collections::BTreeMap<String, u64>,
     /// The journal.
     pub journal: JournalStatus,
+    /// The store.
+    pub store: StoreStatus,
+    /// The write image journal.
+    pub images: PlaceStatus,
+    /// The pages.
+    pub data_pages: PlaceStatus,
     /// Messages stored since the start.
     pub stored: u64,
     /// Outputs made since the start.
@@ -116,7 +188,8 @@ impl Node {
     /// The node as it stands.
     pub fn status(&self) -> Status {
         let plan = self.engine.plan();
-        let journal = self.engine.ledger.journal();
+        let store = self.engine.ledger.store();
+        let journal = store.journal();
         let stats = journal.stats();
         let counters = &self.engine.counters;
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -128,17 +201,20 @@ impl Node {
             operations: self.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),
             homeless: lock(&self.homeless).homeless.clone(),
             journal: JournalStatus {
-                tier: self.medium.tier.clone(),
-                device: self.medium.device.clone(),
-                durability: self.medium.durability.to_string(),
-                real: self.medium.real,
+                tier: self.media.journal.tier.clone(),
+                device: self.media.journal.device.clone(),
+                durability: self.media.journal.durability.to_string(),
+                real: self.media.journal.real,
                 first: journal.first().0,
                 durable: journal.durable().0,
                 writes: stats.batches,
                 bytes: stats.written_bytes,
                 records: stats.records,
-                torn_bytes: self.recovered.torn_bytes,
+                torn_bytes: self.opened.journal.torn_bytes,
             },
+            store: StoreStatus::of(store, &self.options.store),
+            images: PlaceStatus::of(&self.media.images),
+            data_pages: PlaceStatus::of(&self.media.data),
             stored: read(&counters.stored),
             outputs: read(&counters.outputs),
             refused: read(&counters.refused),

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use journal::{Journal, Lsn, Reader};
+use store::{Lsn, Store};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -33,7 +33,8 @@ use crate::error::InteropError;
 use crate::intake;
 use crate::ledger::Ledger;
 use crate::queue::{Entry, Orders, Queue};
-use crate::record::{self, Delivery, Fate, Switch};
+use crate::record::{Delivery, Fate, Switch};
+use crate::rows::Reader;
 use attempt::Sender;
 use reply::{Next, Tries};
 
@@ -119,8 +120,8 @@ impl Lane {
         let frame = match self.frame(&entry).await {
             Ok(frame) => frame,
             Err(error) => {
-                // The journal cannot give the body back: nothing later is sent over its head.
-                self.suspend(&entry, &format!("the message cannot be read from the journal: {error}"));
+                // The store cannot give the body back: nothing later is sent over its head.
+                self.suspend(&entry, &format!("the message cannot be read again: {error}"));
                 return;
             }
         };
@@ -209,7 +210,7 @@ impl Lane {
         }
     }
 
-    /// The frame to send: from memory, or from the journal, together with those behind it.
+    /// The frame to send: from memory, or from the store, together with those behind it.
     async fn frame(&self, entry: &Entry) -> Result<Bytes, InteropError> {
         if let Some(frame) = &entry.frame {
             return Ok(frame.clone());
@@ -217,7 +218,7 @@ impl Lane {
         let ledger = Arc::clone(&self.around.ledger);
         let wanted = self.queue.lanes()[self.lane].unread();
         let bytes = self.queue.refill_bytes();
-        let read = tokio::task::spawn_blocking(move || read_frames(ledger.journal(), &wanted, bytes));
+        let read = tokio::task::spawn_blocking(move || read_frames(ledger.store(), &wanted, bytes));
         let frames = read.await.unwrap_or(Err(InteropError::Stopping))?;
         let first = frames.first().cloned().ok_or(InteropError::NoMessage { id: entry.id })?;
         self.queue.refill(self.lane, frames);
@@ -225,42 +226,31 @@ impl Lane {
     }
 }
 
-/// Bytes of journal that are read over rather than jumped over to the next record wanted.
-const READ_OVER: u64 = 1 << 20;
-
-/// The frames of outputs in order of their records: all wanted, or as many as make up `bytes`, or those before one that
-/// cannot be read (it will be told when it is the head).
-fn read_frames(journal: &Journal, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
+/// The frames of outputs, in their order: all wanted, or as many as make up `bytes`, or those before one that cannot be read
+/// (it will be told when it is the head).
+fn read_frames(store: &Store, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
     let mut frames = Vec::new();
-    match gather(journal, wanted, bytes, &mut frames) {
+    match gather(store, wanted, bytes, &mut frames) {
         Err(error) if frames.is_empty() => Err(error),
         _ => Ok(frames),
     }
 }
 
-fn gather(journal: &Journal, wanted: &[(u64, u16)], bytes: usize, frames: &mut Vec<Bytes>) -> Result<(), InteropError> {
+fn gather(store: &Store, wanted: &[(u64, u16)], bytes: usize, frames: &mut Vec<Bytes>) -> Result<(), InteropError> {
+    // They are durable, or they would not be in a queue; their rows may be a moment behind.
+    if let Some((newest, _)) = wanted.last() {
+        store.wait_visible(Lsn(*newest))?;
+    }
+    let reader = Reader::new(store);
     let mut held = 0;
-    let mut reader = None;
     for (id, output) in wanted {
         if held >= bytes {
             break;
         }
-        let near = |reader: &Reader| *id >= reader.position().0 && *id - reader.position().0 < READ_OVER;
-        let mut ahead = match reader.take() {
-            Some(reader) if near(&reader) => reader,
-            _ => journal.read(Lsn(*id)),
-        };
-        let record = ahead.find(|record| record.as_ref().map_or(true, |record| record.lsn.0 >= *id));
-        let record = record.ok_or(InteropError::NoMessage { id: *id })??;
-        if record.lsn.0 != *id || record.kind != record::KIND_MESSAGE {
-            return Err(InteropError::NoMessage { id: *id });
-        }
-        let stored = record::decode_message(&record.payload.into())?;
-        let made = stored.outputs.get(usize::from(*output)).ok_or(InteropError::NoMessage { id: *id })?;
-        let frame = intake::frame(&made.body);
+        let (stored, _) = reader.inbound(*id)?.ok_or(InteropError::NoMessage { id: *id })?;
+        let frame = intake::frame(&reader.output(*id, *output, &stored.raw)?.body);
         held += frame.len();
         frames.push(frame);
-        reader = Some(ahead);
     }
     Ok(())
 }

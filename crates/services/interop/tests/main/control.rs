@@ -5,8 +5,9 @@ use std::sync::Arc;
 use device::{DeviceError, Durability, MemoryShelf, Shelf};
 use interop::InteropError;
 use interop::history::Filter;
-use interop::location::Location;
-use interop::node::{self, JournalMedium, Node};
+use interop::location::{Location, Locations};
+use interop::node::{self, Media, MediumInUse, Node};
+use store::Places;
 
 use crate::receiver::{Accepting, Receiver};
 use crate::rig::{Rig, Running, adt, until};
@@ -138,13 +139,15 @@ async fn a_second_node_on_a_data_directory_is_refused_wherever_its_journal_lies(
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
     let memory = Location { tier: "dram".into(), kind: "memory".into(), folder: None };
+    let memory = Locations { journal: memory.clone(), images: memory.clone(), data: memory };
     let open = || {
         let (tier, device) = ("dram".to_owned(), "memory".to_owned());
-        let medium = JournalMedium { tier, device, durability: Durability::None, real: true };
-        Ok((Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>, medium))
+        let medium = MediumInUse { tier, device, durability: Durability::None, real: true };
+        let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        Ok((Places { journal: shelf.clone(), images: shelf.clone(), data: shelf }, Media::all(&medium)))
     };
     let first = Node::start_at(&memory, open, rig.options.clone()).await.expect("nobody runs there");
-    for location in [&memory, &Location::home()] {
+    for location in [&memory, &Locations::home()] {
         let refused = Node::start_at(location, open, rig.options.clone()).await.expect_err("one runs there");
         assert!(matches!(refused, InteropError::Device(DeviceError::Busy { .. })), "{refused}");
     }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use device::crash::Image;
 use device::faulty::{Fault, Rule};
 use device::{CrashShelf, FaultyShelf, Operation, Shelf};
-use interop::record::{self, Fate};
-use journal::{Journal, Preparation};
+use interop::record::Fate;
+use interop::rows::{Reader, Rows, check};
+use journal::Preparation;
+use store::{Direction, Options, Places, Store, StoreError};
 
 use crate::receiver::{Accepting, Down, id_of};
 use crate::rig::{Rig, Running, adt};
@@ -79,34 +81,55 @@ async fn run(recording: &CrashShelf, shelf: Arc<dyn Shelf>) -> Before {
     Before { seed: recording.seed(), acknowledged, taken }
 }
 
-fn options() -> journal::Options {
-    journal::Options {
+/// The store of an image, recovered.
+fn open(image: &Image) -> Result<Reader, StoreError> {
+    let journal = journal::Options {
         segment_bytes: 32 << 10,
         buffer_bytes: 8 << 10,
         preparation: Preparation::Inline,
         ..journal::Options::default()
+    };
+    let options = Options {
+        cache_bytes: 8 << 20,
+        data_device_bytes: 512 << 10,
+        images_device_bytes: 64 << 10,
+        journal,
+        interpreter: Some(Arc::new(Rows)),
+        background: false,
+        ..Options::default()
+    };
+    let shelf: Arc<dyn Shelf> = Arc::new(image.shelf());
+    let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
+    Store::open(places, options).map(|(store, _)| Reader::new(&store))
+}
+
+/// Ids of the messages that a store holds, in order.
+fn ids_in(reader: &Reader) -> Vec<u64> {
+    let mut cursor = reader.by_time(None, None, Direction::Forward);
+    let mut ids = Vec::new();
+    while let Some((_, id, _)) = cursor.next().expect("it reads") {
+        ids.push(id);
     }
+    ids.sort_unstable();
+    ids
 }
 
 /// What an image holds: control ids in order, and which outputs are known to be delivered.
 fn contents(image: &Image) -> (Vec<String>, BTreeSet<(u64, u16)>, Vec<u64>) {
-    let (journal, _) = Journal::open(Arc::new(image.shelf()), options()).unwrap_or_else(|e| panic!("{image}: {e}"));
-    let (mut ids, mut lsns, mut delivered) = (Vec::new(), Vec::new(), BTreeSet::new());
-    for record in journal.read(journal.first()) {
-        let record = record.unwrap_or_else(|e| panic!("{image}: {e}"));
-        let (kind, lsn, payload) = (record.kind, record.lsn.0, record.payload.into());
-        if kind == record::KIND_MESSAGE {
-            let stored = record::decode_message(&payload).expect("a record of ours");
-            let id = id_of(&stored.raw);
-            assert_eq!(stored.raw, adt(&id).as_bytes(), "{image}: a message is whole");
-            assert_eq!(stored.outputs.len(), 2, "{image}: with all of its outputs");
-            ids.push(id);
-            lsns.push(lsn);
-        } else {
-            for fate in record::decode_deliveries(&payload).expect("a record of ours") {
-                assert_eq!(fate.fate, Fate::Delivered);
-                delivered.insert((fate.id, fate.output));
-            }
+    let reader = open(image).unwrap_or_else(|e| panic!("{image}: {e}"));
+    let report = check::check(&reader).unwrap_or_else(|e| panic!("{image}: {e}"));
+    assert_eq!(report.wrong, 0, "{image}: {report:?}");
+    let (mut ids, mut delivered) = (Vec::new(), BTreeSet::new());
+    let lsns = ids_in(&reader);
+    for lsn in &lsns {
+        let stored = reader.message(*lsn).expect("a message of ours");
+        let id = id_of(&stored.raw);
+        assert_eq!(stored.raw, adt(&id).as_bytes(), "{image}: a message is whole");
+        assert_eq!(stored.outputs.len(), 2, "{image}: with all of its outputs");
+        ids.push(id);
+        for fate in reader.fates(*lsn).expect("fates of ours") {
+            assert_eq!(fate.fate, Fate::Delivered);
+            delivered.insert((fate.id, fate.output));
         }
     }
     (ids, delivered, lsns)
@@ -247,9 +270,8 @@ async fn a_device_that_lies_about_its_flushes_is_caught_by_the_crash_images() {
     let before = run(&recording, lying).await;
     let caught = recording.points().any(|point| {
         let image = recording.image(point, 0).expect("every point has an image");
-        let Ok((journal, _)) = Journal::open(Arc::new(image.shelf()), options()) else { return true };
-        let messages = journal.read(journal.first()).map_while(Result::ok);
-        messages.filter(|record| record.kind == record::KIND_MESSAGE).count() < before.acknowledged_at(point)
+        let Ok(reader) = open(&image) else { return true };
+        ids_in(&reader).len() < before.acknowledged_at(point)
     });
     assert!(caught);
 }

@@ -143,7 +143,7 @@ async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_
             break;
         }
     }
-    assert!(running.node.engine().ledger.journal().first().0 > 0, "some of the journal was given up");
+    assert!(running.node.engine().ledger.store().journal().first().0 > 0, "some of the journal was given up");
     running.stop().await;
     let running = rig.start().await;
     assert!(running.is_suspended("rare"), "the record that said so was given up");

@@ -19,7 +19,21 @@ mod records;
 mod refusals;
 mod reload;
 mod rig;
+mod rows;
 mod sender;
 mod settings;
 mod shelves;
 mod tls;
+
+/// Every file of the store below a data directory, with its content.
+fn files_below(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for name in ["journal", "images", "pages"] {
+        for entry in std::fs::read_dir(folder.join(name)).into_iter().flatten() {
+            let path = entry.expect("it lists").path();
+            all.push((path.clone(), std::fs::read(path).expect("it reads")));
+        }
+    }
+    all.sort();
+    all
+}

@@ -9,7 +9,7 @@ use interop::ledger::{Destination, Ledger, Refusal};
 use interop::production::{self, settings};
 use interop::queue::{Entry, Queue};
 use interop::record::{self, Delivery, Fate};
-use journal::{Journal, Options};
+use store::{Options, Places, Store};
 
 fn queue(settings: &str) -> Arc<Queue> {
     let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{settings}");
@@ -82,8 +82,10 @@ fn a_key_has_one_lane_whatever_else_there_is() {
 }
 
 fn ledger(shelf: Arc<dyn Shelf>) -> (Arc<Ledger>, Vec<std::thread::JoinHandle<()>>) {
-    let (journal, _) = Journal::open(shelf, Options { segment_bytes: 1 << 20, ..Options::default() }).expect("opens");
-    let ledger = Ledger::new(journal);
+    let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
+    let journal = journal::Options { segment_bytes: 1 << 20, ..journal::Options::default() };
+    let (store, _) = Store::open(places, Options { journal, ..Options::default() }).expect("opens");
+    let ledger = Ledger::new(store);
     let threads = ledger.start();
     (ledger, threads)
 }
@@ -109,7 +111,7 @@ async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits()
                 for _ in 0..250 {
                     let durable = ledger.submit(&[b"a record"], destination(&queue)).expect("there is room");
                     let lsn = durable.blocking_recv().expect("it becomes durable");
-                    assert!(ledger.journal().durable() > lsn);
+                    assert!(ledger.store().durable() > lsn);
                 }
             })
         })
@@ -134,7 +136,7 @@ fn fates_are_written_by_themselves_and_before_the_ledger_closes() {
         ledger.note(Delivery { id: 8, output, fate: Fate::Delivered, at_us: 0, note: String::new() });
     }
     end(&ledger, threads);
-    let journal = ledger.journal();
+    let journal = ledger.store().journal();
     let outputs: Vec<u16> = journal
         .read(journal.first())
         .map(|record| record.expect("it reads"))

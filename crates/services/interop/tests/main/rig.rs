@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
-use interop::node::{self, JournalMedium, Node, Options, Origin, Status};
+use interop::node::{self, MediumInUse, Node, Options, Origin, Status};
 use interop::production::Production;
-use interop::record::{self, Delivery, Stored};
+use interop::record::{Delivery, Stored};
+use interop::rows::Reader;
 use interop::{InteropError, history};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -68,6 +69,10 @@ impl Rig {
         let mut options = Options::new(dir.path().join("data"), Origin::Folder(dir.path().join("production")));
         options.journal.segment_bytes = 1 << 20;
         options.journal.buffer_bytes = 64 << 10;
+        // As small as a store can be: crash tests copy all of it for each image.
+        options.store.cache_bytes = 8 << 20;
+        options.store.data_device_bytes = 512 << 10;
+        options.store.images_device_bytes = 64 << 10;
         Rig { dir, shelf, options }
     }
 
@@ -132,7 +137,7 @@ impl Rig {
         // One of them goes with the node.
         let free = Arc::strong_count(&held) - 1;
         let (tier, device) = ("test".to_owned(), "a test's".to_owned());
-        let medium = JournalMedium { tier, device, durability: Durability::None, real: true };
+        let medium = MediumInUse { tier, device, durability: Durability::None, real: true };
         let node = Node::start_on(shelf, medium, production, self.options.clone()).await?;
         Ok(Running { node, shelf: Some((held, free)) })
     }
@@ -142,9 +147,9 @@ impl Rig {
         Running { node: Node::start(self.options.clone()).await.expect("the node starts"), shelf: None }
     }
 
-    /// What the files hold, with or without a node running on them.
+    /// What is stored, with or without a node running on the files.
     pub(crate) fn history(&self) -> history::History {
-        history::History::open(self.data()).expect("the journal can be read")
+        history::History::open(self.data()).expect("it can be read")
     }
 }
 
@@ -186,30 +191,45 @@ impl Running {
         until("the operation has nothing more to do", || (self.waiting(operation) == 0).then_some(())).await;
     }
 
-    /// The messages in the journal.
+    /// What is stored and visible now, all that was acknowledged included.
+    pub(crate) fn reader(&self) -> Reader {
+        let ledger = &self.node.engine().ledger;
+        ledger.wait_visible().expect("the store goes on");
+        Reader::new(ledger.store())
+    }
+
+    /// Ids of the messages stored, oldest first.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        let reader = self.reader();
+        let mut cursor = reader.by_time(None, None, store::Direction::Forward);
+        let mut ids = Vec::new();
+        while let Some((_, id, _)) = cursor.next().expect("it reads") {
+            ids.push(id);
+        }
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The messages stored, oldest first.
     pub(crate) fn stored(&self) -> Vec<(u64, Stored)> {
-        let decode = |record: journal::Record| {
-            let stored = record::decode_message(&record.payload.into()).expect("a record of ours");
-            (record.lsn.0, stored)
-        };
-        self.records(record::KIND_MESSAGE).into_iter().map(decode).collect()
+        let ids = self.ids();
+        let reader = self.reader();
+        ids.into_iter().map(|id| (id, reader.message(id).expect("a message of ours"))).collect()
     }
 
-    /// The fates in the journal, in the order in which they were written.
+    /// The fates known, in order of time.
     pub(crate) fn fates(&self) -> Vec<Delivery> {
-        let decode = |r: journal::Record| record::decode_deliveries(&r.payload.into()).expect("a record of ours");
-        self.records(record::KIND_DELIVERIES).into_iter().flat_map(decode).collect()
+        let ids = self.ids();
+        let reader = self.reader();
+        let mut fates: Vec<Delivery> =
+            ids.into_iter().flat_map(|id| reader.fates(id).expect("fates of ours")).collect();
+        fates.sort_by_key(|fate| fate.at_us);
+        fates
     }
 
-    /// Waits until so many fates are in the journal.
+    /// Waits until so many fates are known.
     pub(crate) async fn fated(&self, count: usize) -> Vec<Delivery> {
         until("so many fates are known", || Some(self.fates()).filter(|fates| fates.len() >= count)).await
-    }
-
-    fn records(&self, kind: u8) -> Vec<journal::Record> {
-        let journal = self.node.engine().ledger.journal();
-        let all = journal.read(journal.first()).map(|record| record.expect("the journal is whole"));
-        all.filter(|record| record.kind == kind).collect()
     }
 
     /// Asks over the control socket.

@@ -27,7 +27,7 @@ use super::{Folder, Session, T4Options};
 use crate::interrupt;
 use crate::machine::{FileSystem, Machine};
 use report::Measured;
-use rows::{Modelled, ROWS, Row, What};
+use rows::{ROWS, Row, What};
 
 /// Where memory is a file system, on most Linux machines.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -69,7 +69,7 @@ pub fn run(options: &MatrixOptions) -> anyhow::Result<MatrixReport> {
     let mut measured: Vec<Measured> = ROWS.iter().map(|row| Measured::new(*row)).collect();
     let load_average = crate::machine::load_average();
     for round in 0..options.rounds {
-        let mut order: Vec<usize> = (0..ROWS.len()).filter(|at| ROWS[*at].what != What::PageStore).collect();
+        let mut order: Vec<usize> = (0..ROWS.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
@@ -112,11 +112,11 @@ enum Outcome {
 
 /// Runs one row once, in a folder of its own that is gone afterwards.
 fn one(row: &Row, t4: &T4Options, places: Places<'_>) -> anyhow::Result<Outcome> {
-    let (folder, settings) = match row.what {
-        What::Here => (places.disk.join("node"), None),
-        What::Model(modelled) => settings_in(places.modelled, modelled),
-        What::PageStore => anyhow::bail!("the page store is not there yet"),
+    let folder = match row.what {
+        What::Here => places.disk.join("node"),
+        _ => places.modelled.join("row"),
     };
+    let settings = row.what.settings(&folder);
     let options = T4Options { data: Some(folder.clone()), settings, ..t4.clone() };
     let outcome = match Session::start(&options) {
         Ok(mut session) => {
@@ -129,12 +129,6 @@ fn one(row: &Row, t4: &T4Options, places: Places<'_>) -> anyhow::Result<Outcome>
     };
     std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     Ok(outcome)
-}
-
-fn settings_in(parent: &Path, modelled: Modelled) -> (PathBuf, Option<String>) {
-    let folder = parent.join(modelled.tier);
-    let settings = modelled.settings(&folder.join("tier"));
-    (folder, Some(settings))
 }
 
 /// The line of a node's log that says that its host is too slow for a model, if that is why it ended.

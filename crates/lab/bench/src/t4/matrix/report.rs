@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::Outcome;
-use super::rows::{BASE, Row, What};
+use super::rows::{BASE, Row};
 use crate::machine::{FileSystem, Machine};
 use crate::t4::published::{Published, TESTS};
 use crate::t4::{Quantiles, Report, Run};
@@ -65,8 +65,6 @@ pub struct MatrixRow {
     pub name: &'static str,
     /// The modelled medium and how many of it.
     pub model: Option<String>,
-    /// Whether it waits for the page store.
-    pub needs_page_store: bool,
     /// Why it was refused, where it was.
     pub refused: Option<String>,
     /// Rounds that ran.
@@ -152,11 +150,9 @@ impl Measured {
         let best = published.last().map(|test| test.inbound_per_s);
         MatrixRow {
             name: self.row.name,
-            model: match self.row.what {
-                What::Model(modelled) => Some(format!("{} x {}", modelled.modules, modelled.medium)),
-                What::Here | What::PageStore => None,
-            },
-            needs_page_store: self.row.what == What::PageStore,
+            model: Some(self.row.what.modelled())
+                .filter(|all| !all.is_empty())
+                .map(|all| all.iter().map(|m| format!("{} x {}", m.modules, m.medium)).collect::<Vec<_>>().join(", ")),
             refused: self.refused.clone(),
             rounds: self.reports.len(),
             inbound_per_s: of(|run| run.inbound_per_s),
@@ -297,7 +293,6 @@ impl MatrixReport {
         for row in &self.rows {
             let published: Vec<String> = row.published.iter().map(|test| grouped(test.inbound_per_s)).collect();
             let state = match (&row.durability, row.real) {
-                _ if row.needs_page_store => "with the page store".to_owned(),
                 (None, _) => "refused: see below".to_owned(),
                 (Some(durability), Some(true)) => format!("{durability}, real"),
                 (Some(durability), _) => format!("{durability}, modelled"),

@@ -24,10 +24,14 @@ pub(super) struct Modelled {
 pub(super) enum What {
     /// The node's data folder, on a disk of this machine.
     Here,
-    /// A modelled medium.
+    /// The journal on a modelled medium.
     Model(Modelled),
-    /// Cannot run yet: structures that belong to the page store would be placed.
-    PageStore,
+    /// Journal and write image journal on modelled persistent memory.
+    JournalAndImages,
+    /// Memory Mode: near memory in front of modelled far memory, the journal on a modelled Optane SSD.
+    MemoryMode,
+    /// Far memory, journal and write image journal on the same modelled persistent memory.
+    Dual,
 }
 
 /// One row.
@@ -44,7 +48,7 @@ pub(super) struct Row {
 /// The row that ours are put in proportion to: the medium of published tests 1 and 3.
 pub(super) const BASE: &str = "journal on Optane SSD";
 
-/// All rows. The SATA and NVMe drives have figures in the catalogue; the publication has neither. Persistent memory as
+/// All rows. What they do not place, pages and mostly the write image journal, lies in the node's data folder. The SATA and NVMe drives have figures in the catalogue; the publication has neither. Persistent memory as
 /// published: 12 modules of 128 GB, 1.5 TiB.
 pub(super) const ROWS: [Row; 8] = [
     Row { name: "journal on this disk", what: What::Here, tests: &[] },
@@ -52,11 +56,12 @@ pub(super) const ROWS: [Row; 8] = [
     Row { name: "journal on NVMe", what: model("nvme", "file", "nvme-p4510", 1), tests: &[] },
     Row { name: BASE, what: model("optane", "file", "optane-p4800x", 1), tests: &[1, 3] },
     Row { name: "journal on App Direct", what: model("pmem", "pmem", "dcpmm100-128g", 12), tests: &[4] },
-    Row { name: "journal + WIJ on App Direct", what: What::PageStore, tests: &[] },
-    Row { name: "Memory Mode", what: What::PageStore, tests: &[2] },
-    Row { name: "Dual", what: What::PageStore, tests: &[] },
+    Row { name: "journal + WIJ on App Direct", what: What::JournalAndImages, tests: &[] },
+    Row { name: "Memory Mode", what: What::MemoryMode, tests: &[2] },
+    Row { name: "Dual", what: What::Dual, tests: &[] },
 ];
 
+/// A row whose journal alone is modelled.
 const fn model(tier: &'static str, kind: &'static str, medium: &'static str, modules: u32) -> What {
     What::Model(Modelled { tier, kind, medium, modules })
 }
@@ -68,16 +73,67 @@ impl Row {
     }
 }
 
+/// Persistent memory as published.
+const PMEM: Modelled = Modelled { tier: "pmem", kind: "pmem", medium: "dcpmm100-128g", modules: 12 };
+
+/// The drive of published tests 1 to 3.
+const OPTANE: Modelled = Modelled { tier: "optane", kind: "file", medium: "optane-p4800x", modules: 1 };
+
+/// Near and far memory of the rows that have both: 1:4, with far memory as large as the page cache of the other rows.
+const NEAR: &str = "64 MiB";
+const FAR: &str = "256 MiB";
+
+impl What {
+    /// What is modelled of it, the journal's medium first.
+    pub(super) fn modelled(&self) -> Vec<Modelled> {
+        match self {
+            What::Here => Vec::new(),
+            What::Model(modelled) => vec![*modelled],
+            What::JournalAndImages | What::Dual => vec![PMEM],
+            What::MemoryMode => vec![OPTANE, PMEM],
+        }
+    }
+
+    /// Settings of a node of this row, its tiers below `folder`; none where it is the node's data folder alone. What a row
+    /// does not name lies in the data folder.
+    pub(super) fn settings(&self, folder: &Path) -> Option<String> {
+        let near = format!("[tiers.dram]\nkind = \"memory\"\nbytes = \"{NEAR}\"\n\n");
+        let far = format!("far_bytes = \"{FAR}\"\ndata = \"home\"\n");
+        Some(match self {
+            What::Here => return None,
+            What::Model(modelled) => modelled.settings(&folder.join("tier")),
+            What::JournalAndImages => {
+                format!("{}write_image_journal = \"pmem\"\n", PMEM.settings(&folder.join("tier")))
+            }
+            What::MemoryMode => {
+                let (optane, pmem) = (OPTANE.tier(&folder.join("tier")), PMEM.tier(&folder.join("far")));
+                format!(
+                    "mode = \"memory\"\n\n{near}{optane}\n{pmem}\n[placement]\njournal = \"optane\"\n\
+                     write_image_journal = \"home\"\n{far}"
+                )
+            }
+            What::Dual => {
+                let pmem = PMEM.tier(&folder.join("tier"));
+                format!("mode = \"dual\"\n\n{near}{pmem}bytes = \"4 GiB\"\n\n[placement]\n{far}")
+            }
+        })
+    }
+}
+
 impl Modelled {
     /// Settings of a node whose journal lies on this medium, in `folder`.
     pub(super) fn settings(&self, folder: &Path) -> String {
+        format!("{}\n[placement]\njournal = \"{}\"\n", self.tier(folder), self.tier)
+    }
+
+    /// The tier alone.
+    fn tier(&self, folder: &Path) -> String {
         let Modelled { tier, kind, medium, modules } = self;
         let absent = if *kind == "pmem" { "absent = \"emulate\"\n" } else { "" };
         // A TOML literal: a path with a backslash or a quotation mark in it stays what it is.
         let path = folder.display();
         format!(
-            "[tiers.{tier}]\nkind = \"{kind}\"\npath = '{path}'\nmodel = \"{medium}\"\nmodules = {modules}\n{absent}\n\
-             [placement]\njournal = \"{tier}\"\n"
+            "[tiers.{tier}]\nkind = \"{kind}\"\npath = '{path}'\nmodel = \"{medium}\"\nmodules = {modules}\n{absent}"
         )
     }
 }
@@ -98,7 +154,7 @@ mod tests {
     #[test]
     fn every_modelled_medium_is_in_the_catalogue_with_all_that_its_model_needs() {
         for row in ROWS {
-            if let What::Model(modelled) = row.what {
+            for modelled in row.what.modelled() {
                 let medium = catalogue::Medium::find(modelled.medium).expect(row.name);
                 catalogue::Model::of(&medium, modelled.modules).expect(row.name);
             }
@@ -111,5 +167,7 @@ mod tests {
         let wanted = "[tiers.pmem]\nkind = \"pmem\"\npath = '/dev/shm/x'\nmodel = \"dcpmm100-128g\"\nmodules = 12\n\
                       absent = \"emulate\"\n\n[placement]\njournal = \"pmem\"\n";
         assert_eq!(pmem.settings(Path::new("/dev/shm/x")), wanted);
+        let both = What::JournalAndImages.settings(Path::new("/dev/shm/x")).expect("it is modelled");
+        assert!(both.ends_with("journal = \"pmem\"\nwrite_image_journal = \"pmem\"\n"), "{both}");
     }
 }

@@ -1,0 +1,142 @@
+//! What a running node answers to those who look at its messages, and how they read it.
+//!
+//! Bodies are bytes of any charset, and JSON holds characters: byte b goes as character U+00b, and back.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Filter, Trace, filter};
+use crate::error::InteropError;
+use crate::record::{Delivery, Fate, Output, Status, Stored};
+use crate::rows::{Reader, check};
+
+/// The answer to a request about messages; none where it is no such request.
+pub(crate) fn answer(reader: &Reader, request: &str) -> Option<Result<Value, InteropError>> {
+    let (word, rest) = request.trim().split_once(' ').unwrap_or((request.trim(), ""));
+    let answer = match (word, rest.trim()) {
+        ("messages", text) => {
+            let wanted: Result<Filter, _> = serde_json::from_str(text);
+            match wanted {
+                Ok(wanted) => filter::list(reader, &wanted).map(|lines| json(&lines)),
+                Err(error) => Err(InteropError::Refused(format!("`{text}` is no filter: {error}"))),
+            }
+        }
+        ("message", id) => match id.parse() {
+            Ok(id) => super::trace(reader, id).map(|trace| json(&Wire::of(&trace))),
+            Err(_) => Err(InteropError::Refused(format!("`{id}` is not a message id"))),
+        },
+        ("count", "") => filter::count(reader).map(|counts| json(&counts)),
+        ("verify", "") => super::verify(reader.snapshot().store()).map(|report| json(&report)),
+        ("check", "") => check::check(reader).map(|report| json(&report)),
+        _ => return None,
+    };
+    Some(answer)
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("plain data becomes JSON")
+}
+
+/// A message as a running node answered it.
+pub(super) fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
+    let wire: Wire = super::read(answer)?;
+    wire.read(id)
+        .ok_or_else(|| InteropError::Refused("a body that cannot be read; is it of the same release?".to_owned()))
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    status: Status,
+    duplicate: bool,
+    resent_from: Option<u64>,
+    received_us: i64,
+    service: String,
+    reason: String,
+    raw: String,
+    outputs: Vec<WireOutput>,
+    fates: Vec<WireFate>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireOutput {
+    operation: String,
+    transform: String,
+    body: String,
+    new_bytes: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireFate {
+    output: u16,
+    fate: Fate,
+    at_us: i64,
+    note: String,
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(*byte)).collect()
+}
+
+fn bytes_of(text: &str) -> Option<Bytes> {
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    bytes.map(Bytes::from)
+}
+
+impl Wire {
+    fn of(trace: &Trace) -> Wire {
+        let stored = &trace.stored;
+        let output = |output: &Output| WireOutput {
+            operation: output.operation.clone(),
+            transform: output.transform.clone(),
+            body: text_of(&output.body),
+            new_bytes: output.new_bytes,
+        };
+        let fate = |d: &Delivery| WireFate { output: d.output, fate: d.fate, at_us: d.at_us, note: d.note.clone() };
+        Wire {
+            status: stored.status,
+            duplicate: stored.duplicate,
+            resent_from: stored.resent_from,
+            received_us: stored.received_us,
+            service: stored.service.clone(),
+            reason: stored.reason.clone(),
+            raw: text_of(&stored.raw),
+            outputs: stored.outputs.iter().map(output).collect(),
+            fates: trace.deliveries.iter().map(fate).collect(),
+        }
+    }
+
+    fn read(self, id: u64) -> Option<Trace> {
+        let mut outputs = Vec::new();
+        for output in self.outputs {
+            let WireOutput { operation, transform, body, new_bytes } = output;
+            outputs.push(Output { operation, transform, body: bytes_of(&body)?, new_bytes });
+        }
+        let stored = Stored {
+            status: self.status,
+            duplicate: self.duplicate,
+            resent_from: self.resent_from,
+            received_us: self.received_us,
+            service: self.service,
+            reason: self.reason,
+            raw: bytes_of(&self.raw)?,
+            outputs,
+        };
+        let fates = self.fates.into_iter();
+        let deliveries =
+            fates.map(|f| Delivery { id, output: f.output, fate: f.fate, at_us: f.at_us, note: f.note }).collect();
+        Some(Trace { id, stored, deliveries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_byte_goes_over_and_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(bytes_of(&text_of(&all)).as_deref(), Some(&all[..]));
+        assert_eq!(bytes_of("\u{100}"), None);
+    }
+}

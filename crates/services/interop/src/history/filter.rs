@@ -1,0 +1,180 @@
+//! Which messages match, and the shortest way to them.
+
+use hl7::{Message, Path};
+use store::Direction;
+
+use super::{Counts, Filter, Line, OutputState};
+use crate::error::InteropError;
+use crate::intake;
+use crate::record::{Fate, Stored};
+use crate::rows::read::{ByText, ByTime};
+use crate::rows::search::{self, Index};
+use crate::rows::{Reader, TEXT_BYTES_MAX};
+
+/// Messages that match, oldest first.
+pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, InteropError> {
+    let wanted = filter
+        .wanted
+        .iter()
+        .map(|(path, text)| {
+            let path: Path = path.parse().map_err(|_| InteropError::Refused(format!("`{path}` is not a path")))?;
+            Ok((path, text.as_str()))
+        })
+        .collect::<Result<Vec<_>, InteropError>>()?;
+    // The newest so many: from behind, until there are enough.
+    let direction = if filter.last > 0 { Direction::Backward } else { Direction::Forward };
+    let mut candidates = Candidates::of(reader, filter, direction);
+    let mut lines = Vec::new();
+    while filter.last == 0 || lines.len() < filter.last {
+        let Some(id) = candidates.next()? else { break };
+        // An entry whose message is gone would be damage, which `check` tells; a list shows what there is.
+        let Some((stored, _)) = reader.inbound(id)? else { continue };
+        if let Some(line) = filter.line(reader, id, &stored, &wanted)? {
+            lines.push(line);
+        }
+    }
+    lines.sort_unstable_by_key(|line| line.id);
+    Ok(lines)
+}
+
+/// Counts what is stored: by the index by time, and by fate.
+pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
+    let mut counts = Counts::default();
+    let mut cursor = reader.by_time(None, None, Direction::Forward);
+    while let Some((_, _, summary)) = cursor.next()? {
+        let (_, _, resent) = summary.decided();
+        counts.inbound += u64::from(!resent);
+        counts.resent += u64::from(resent);
+        counts.outputs += u64::from(summary.outputs);
+    }
+    let mut fates = reader.all(reader.trees().fates, Direction::Forward);
+    while let Some((_, row)) = fates.next()? {
+        match row.first() {
+            Some(0) => counts.delivered += 1,
+            _ => counts.failed += 1,
+        }
+    }
+    counts.objects = counts.inbound + counts.resent + counts.outputs;
+    Ok(counts)
+}
+
+/// Ids in the order of the index that narrows most.
+enum Candidates {
+    Text(ByText),
+    Time(ByTime),
+}
+
+impl Candidates {
+    fn of(reader: &Reader, filter: &Filter, direction: Direction) -> Candidates {
+        let trees = reader.trees();
+        let kind = filter.kind.as_ref().filter(|kind| kind.contains('^'));
+        let interface = filter.interface.as_ref().or(filter.service.as_ref());
+        let text = [
+            (trees.by_control, filter.control_id.as_ref()),
+            (trees.by_mrn, filter.mrn.as_ref()),
+            (trees.by_interface, interface),
+            (trees.by_type, kind),
+        ];
+        match text.into_iter().find_map(|(tree, text)| Some((tree, text?))) {
+            Some((tree, text)) => Candidates::Text(reader.by_text(tree, text, direction)),
+            None => Candidates::Time(reader.by_time(filter.since_us, filter.until_us, direction)),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<u64>, InteropError> {
+        match self {
+            Candidates::Text(cursor) => cursor.next(),
+            Candidates::Time(cursor) => Ok(cursor.next()?.map(|(_, id, _)| id)),
+        }
+    }
+}
+
+impl Filter {
+    /// The line of a message that matches.
+    fn line(
+        &self,
+        reader: &Reader,
+        id: u64,
+        stored: &Stored,
+        wanted: &[(Path, &str)],
+    ) -> Result<Option<Line>, InteropError> {
+        if self.service.as_ref().is_some_and(|service| *service != stored.service)
+            || self.status.is_some_and(|status| status != stored.status)
+            || self.since_us.is_some_and(|since| stored.received_us < since)
+            || self.until_us.is_some_and(|until| stored.received_us >= until)
+        {
+            return Ok(None);
+        }
+        let message = Message::parse(&stored.raw).ok();
+        if !self.found_by(message.as_ref()) {
+            return Ok(None);
+        }
+        let holds = |(path, wanted): &(Path, &str)| message.as_ref().is_some_and(|m| intake::text(m, path) == **wanted);
+        if !wanted.iter().all(holds) {
+            return Ok(None);
+        }
+        let outputs = outputs(reader, id)?;
+        let goes_to = |name: &String| *name == stored.service || outputs.iter().any(|(operation, _)| operation == name);
+        if self.output.is_some_and(|wanted| outputs.iter().all(|(_, state)| *state != wanted))
+            || !self.interface.as_ref().is_none_or(goes_to)
+        {
+            return Ok(None);
+        }
+        let text = |path: &str| {
+            let path: Path = path.parse().expect("a constant path");
+            message.as_ref().map(|m| intake::text(m, &path)).unwrap_or_default()
+        };
+        Ok(Some(Line {
+            id,
+            received_us: stored.received_us,
+            service: stored.service.clone(),
+            kind: text("MSH-9"),
+            control_id: text("MSH-10"),
+            status: stored.status,
+            duplicate: stored.duplicate,
+            resent_from: stored.resent_from,
+            bytes: stored.raw.len(),
+            outputs,
+        }))
+    }
+
+    /// Whether the message's own search keys are those asked for: an index may have cut them.
+    fn found_by(&self, message: Option<&Message<'_>>) -> bool {
+        if self.control_id.is_none() && self.mrn.is_none() && self.kind.is_none() {
+            return true;
+        }
+        let Some(message) = message else { return false };
+        let (mut control, mut mrn, mut kind) = (self.control_id.is_none(), self.mrn.is_none(), self.kind.is_none());
+        search::texts(message, |index, text| match index {
+            Index::Control => control |= is_cut(self.control_id.as_deref(), text),
+            Index::Mrn => mrn |= is_cut(self.mrn.as_deref(), text),
+            Index::Type => kind |= self.kind.as_deref().is_some_and(|wanted| is_kind(wanted, text)),
+        });
+        control && mrn && kind
+    }
+}
+
+/// Search keys are cut; so is what they are compared with.
+fn is_cut(wanted: Option<&str>, text: &str) -> bool {
+    wanted.is_some_and(|wanted| wanted == text || (text.len() + 4 > TEXT_BYTES_MAX && wanted.starts_with(text)))
+}
+
+/// `ADT` is any event, `ADT^A01` that one.
+fn is_kind(wanted: &str, text: &str) -> bool {
+    wanted == text || (!wanted.contains('^') && text.split('^').next() == Some(wanted))
+}
+
+/// Operation and state of each output.
+fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputState)>, InteropError> {
+    let names = reader.operations_of(id)?;
+    let mut outputs: Vec<_> = names.into_iter().map(|name| (name, OutputState::Waiting)).collect();
+    for delivery in reader.fates(id)? {
+        if let Some((_, state)) = outputs.get_mut(usize::from(delivery.output)) {
+            *state = match delivery.fate {
+                Fate::Delivered => OutputState::Delivered,
+                Fate::Failed => OutputState::Failed,
+            };
+        }
+    }
+    Ok(outputs)
+}

@@ -1,0 +1,241 @@
+//! What is stored, for people: list, show, trace, count, check. Changes nothing.
+//!
+//! ```text
+//! a node runs on the data directory      its control socket answers        what is visible there now
+//! none does                              the store is opened over an       recovery happens in memory: nothing on the
+//!                                        overlay, the directory is held    medium changes
+//! ```
+//!
+//! A list uses the index that narrows most: MSH-10, then PID-3.1, then service or operation, then the type with its event,
+//! else the time; the newest so many are found by walking backwards. All other conditions are looked at in the messages.
+
+mod answer;
+mod filter;
+mod open;
+
+use std::path::{Path as FilePath, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::Store;
+
+use crate::error::InteropError;
+use crate::location::Hold;
+use crate::node;
+use crate::record::{Delivery, Status, Stored};
+use crate::rows::{Reader, check};
+
+pub use crate::location::JOURNAL;
+pub(crate) use answer::answer;
+pub use open::open_stopped;
+
+/// What `list` is asked for; everything that is given must hold.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Filter {
+    /// Only from this service.
+    pub service: Option<String>,
+    /// Only from this service or with an output to this operation.
+    pub interface: Option<String>,
+    /// Only with this status.
+    pub status: Option<Status>,
+    /// Only with an output that waits, failed or was delivered.
+    pub output: Option<OutputState>,
+    /// Only with this MSH-10.
+    pub control_id: Option<String>,
+    /// Only with this PID-3.1, in any repetition of the first PID.
+    pub mrn: Option<String>,
+    /// Only of this type: `ADT`, or with its event `ADT^A01`.
+    pub kind: Option<String>,
+    /// Only where the value at a path equals a text.
+    pub wanted: Vec<(String, String)>,
+    /// Only received at or after, microseconds since 1970.
+    pub since_us: Option<i64>,
+    /// Only received before, microseconds since 1970.
+    pub until_us: Option<i64>,
+    /// The newest so many; 0 = all.
+    pub last: usize,
+}
+
+/// State of one output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputState {
+    /// Not delivered yet.
+    Waiting,
+    /// The receiver took it.
+    Delivered,
+    /// Given up on.
+    Failed,
+}
+
+/// One line of a list.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    /// The id.
+    pub id: u64,
+    /// When it came in, microseconds since 1970.
+    pub received_us: i64,
+    /// The service.
+    pub service: String,
+    /// MSH-9 as received.
+    pub kind: String,
+    /// MSH-10.
+    pub control_id: String,
+    /// What was decided.
+    pub status: Status,
+    /// Seen before.
+    pub duplicate: bool,
+    /// The message this one resends.
+    pub resent_from: Option<u64>,
+    /// Bytes received.
+    pub bytes: usize,
+    /// Operation and state of each output.
+    pub outputs: Vec<(String, OutputState)>,
+}
+
+/// Everything about one message.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// The id.
+    pub id: u64,
+    /// As stored.
+    pub stored: Stored,
+    /// What became of its outputs, in their order.
+    pub deliveries: Vec<Delivery>,
+}
+
+/// How much is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Messages received (resends not counted).
+    pub inbound: u64,
+    /// Messages resent.
+    pub resent: u64,
+    /// Outputs made.
+    pub outputs: u64,
+    /// Outputs delivered.
+    pub delivered: u64,
+    /// Outputs given up on.
+    pub failed: u64,
+    /// Message objects: inbound, resent and outputs.
+    pub objects: u64,
+}
+
+/// What a check of the store below the rows found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// For people.
+    pub text: String,
+    /// Whether nothing is wrong.
+    pub sound: bool,
+}
+
+/// Checks every page, tree and extent of the state that the last write cycle left.
+pub(crate) fn verify(store: &Store) -> Result<StoreReport, InteropError> {
+    let found = store.verify(&mut |_| ())?;
+    Ok(StoreReport { text: found.to_string(), sound: found.is_sound() })
+}
+
+/// A look at what a node has stored.
+#[derive(Debug)]
+pub struct History {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// A node runs on this data directory.
+    Node(PathBuf),
+    /// None does, and the directory is held meanwhile.
+    Stopped { reader: Reader, _hold: Option<Hold> },
+}
+
+impl History {
+    /// Looks at the node whose data directory is `data`, whether it runs or not.
+    ///
+    /// # Errors
+    /// There is none, it lies in memory, or it cannot be read; `Device` with `Busy` while a node starts or stops there.
+    pub fn open(data: &FilePath) -> Result<Self, InteropError> {
+        if node::answers(data) {
+            return Ok(Self { source: Source::Node(data.to_owned()) });
+        }
+        let (store, hold) = open_stopped(data)?;
+        Ok(Self { source: Source::Stopped { reader: Reader::new(&store), _hold: hold } })
+    }
+
+    /// Messages that match, oldest first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn list(&self, filter: &Filter) -> Result<Vec<Line>, InteropError> {
+        match &self.source {
+            Source::Node(data) => {
+                let filter = serde_json::to_string(filter).expect("plain data becomes JSON");
+                read(node::ask(data, &format!("messages {filter}"))?)
+            }
+            Source::Stopped { reader, .. } => filter::list(reader, filter),
+        }
+    }
+
+    /// One message as stored.
+    ///
+    /// # Errors
+    /// `NoMessage`, or the store cannot be read.
+    pub fn show(&self, id: u64) -> Result<Stored, InteropError> {
+        Ok(self.trace(id)?.stored)
+    }
+
+    /// One message with what became of its outputs.
+    ///
+    /// # Errors
+    /// `NoMessage`, or the store cannot be read.
+    pub fn trace(&self, id: u64) -> Result<Trace, InteropError> {
+        match &self.source {
+            Source::Node(data) => answer::trace_of(id, node::ask(data, &format!("message {id}"))?),
+            Source::Stopped { reader, .. } => trace(reader, id),
+        }
+    }
+
+    /// Counts what is stored.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn count(&self) -> Result<Counts, InteropError> {
+        match &self.source {
+            Source::Node(data) => read(node::ask(data, "count")?),
+            Source::Stopped { reader, .. } => filter::count(reader),
+        }
+    }
+
+    /// Whether every page and tree of the store is sound.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn verify(&self) -> Result<StoreReport, InteropError> {
+        match &self.source {
+            Source::Node(data) => read(node::ask(data, "verify")?),
+            Source::Stopped { reader, .. } => verify(reader.snapshot().store()),
+        }
+    }
+
+    /// Whether every row of every message is there and fits.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn check(&self) -> Result<check::Report, InteropError> {
+        match &self.source {
+            Source::Node(data) => read(node::ask(data, "check")?),
+            Source::Stopped { reader, .. } => check::check(reader),
+        }
+    }
+}
+
+fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {
+    Ok(Trace { id, stored: reader.message(id)?, deliveries: reader.fates(id)? })
+}
+
+fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, InteropError> {
+    serde_json::from_value(answer)
+        .map_err(|_| InteropError::Refused("what this release cannot read; is it of the same release?".to_owned()))
+}

@@ -1,0 +1,57 @@
+//! Opening what a stopped node has left, without changing it: recovery writes to a layer of memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use device::{DeviceError, FileShelf, MemoryShelf, OverlayShelf, Shelf};
+use journal::{Check, Preparation, RECORD_BYTES_LIMIT};
+use store::{Options, Places, Store};
+
+use crate::error::InteropError;
+use crate::location::{self, Hold, Location};
+use crate::rows::Rows;
+
+/// Page cache of a look: enough for the inner pages of many gigabytes, and no burden beside another node.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Opens the store of the node whose data directory is `data`, while none runs there. What recovery and later work write
+/// stays in memory; the directory is held as long as the answer lives, unless it may only be read.
+///
+/// # Errors
+/// There is none, it lies in memory, or it cannot be read; `Device` with `Busy` where somebody has it.
+pub fn open_stopped(data: &Path) -> Result<(Store, Option<Hold>), InteropError> {
+    let places = location::locations(data)?;
+    let hold = match Hold::take(data) {
+        Ok(hold) => Some(hold),
+        Err(InteropError::File { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let shelf = |location: &Location| -> Result<Arc<dyn Shelf>, InteropError> {
+        let Some(folder) = location.folder_in(data) else { return Ok(Arc::new(MemoryShelf::new())) };
+        // Devices of a persistent-memory tier are files, and are read as such.
+        let below: Arc<dyn Shelf> = match FileShelf::open_read_only(&folder) {
+            Ok(shelf) => Arc::new(shelf),
+            // A node of a release without pages has none; the journal makes them.
+            Err(DeviceError::NotFound { .. }) => Arc::new(MemoryShelf::new()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Arc::new(OverlayShelf::new(below)?))
+    };
+    let places =
+        Places { journal: shelf(&places.journal)?, images: shelf(&places.images)?, data: shelf(&places.data)? };
+    let journal = journal::Options {
+        max_record_bytes: RECORD_BYTES_LIMIT,
+        check: Check::Tail,
+        preparation: Preparation::Inline,
+        ..journal::Options::default()
+    };
+    let options = Options {
+        cache_bytes: CACHE_BYTES,
+        journal,
+        interpreter: Some(Arc::new(Rows)),
+        // Nothing is written that need not be.
+        background: false,
+        ..Options::default()
+    };
+    Ok((Store::open(places, options)?.0, hold))
+}

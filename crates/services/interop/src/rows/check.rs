@@ -1,0 +1,188 @@
+//! Whether the rows fit together: every message whole, found by each of its index entries, and no entry without its message.
+//!
+//! Every output either waits or has a fate, and not both. Problems name ids and trees, never what a message holds.
+
+use hl7::Message;
+use serde::{Deserialize, Serialize};
+use store::{Direction, TreeId};
+
+use super::read::{Reader, Summary, decode_output};
+use super::search::{self, Index};
+use super::{TREES, object_key, object_of, text_prefix, time_key};
+use crate::error::InteropError;
+use crate::record::{self, Stored};
+
+/// Problems told; more are counted.
+const TOLD_MAX: usize = 20;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Messages, resends included.
+    pub messages: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Outputs that wait.
+    pub waiting: u64,
+    /// Index entries.
+    pub entries: u64,
+    /// What is wrong, the first of it in words.
+    pub problems: Vec<String>,
+    /// How much is wrong.
+    pub wrong: u64,
+}
+
+impl Report {
+    fn problem(&mut self, text: impl FnOnce() -> String) {
+        self.wrong += 1;
+        if self.problems.len() < TOLD_MAX {
+            self.problems.push(text());
+        }
+    }
+}
+
+/// Reads every row and every entry.
+///
+/// # Errors
+/// The store's, where something cannot be read at all.
+pub fn check(reader: &Reader) -> Result<Report, InteropError> {
+    let mut report = Report::default();
+    let trees = reader.trees();
+    let mut cursor = reader.all(trees.messages, Direction::Forward);
+    // The message being read, and how many of its outputs came by.
+    let mut current: Option<(u64, Stored, u16, u16)> = None;
+    while let Some((key, row)) = cursor.next()? {
+        let Some((id, object)) = object_of(&key) else {
+            report.problem(|| format!("hl7.messages has a key of {} bytes", key.len()));
+            continue;
+        };
+        if object == 0 {
+            finish(&mut report, current.take());
+            match record::decode_inbound(&row) {
+                Some((stored, outputs)) => {
+                    entries(reader, &mut report, id, &stored, outputs)?;
+                    current = Some((id, stored, outputs, 0));
+                }
+                None => report.problem(|| format!("message {id} cannot be read")),
+            }
+            continue;
+        }
+        match &mut current {
+            Some((of, stored, _, seen)) if *of == id && object == *seen + 1 => {
+                *seen += 1;
+                match decode_output(&row, &stored.raw) {
+                    Some(made) => {
+                        expect(reader, &mut report, trees.by_interface, &entry(&made.operation, id), id)?;
+                    }
+                    None => report.problem(|| format!("output {object} of message {id} cannot be read")),
+                }
+                fate(reader, &mut report, id, object)?;
+            }
+            _ => report.problem(|| format!("object {object} of message {id} stands without what comes before it")),
+        }
+    }
+    finish(&mut report, current);
+    strays(reader, &mut report)?;
+    Ok(report)
+}
+
+fn finish(report: &mut Report, message: Option<(u64, Stored, u16, u16)>) {
+    let Some((id, _, outputs, seen)) = message else { return };
+    report.messages += 1;
+    report.outputs += u64::from(seen);
+    if outputs != seen {
+        report.problem(|| format!("message {id} has {seen} of its {outputs} outputs"));
+    }
+}
+
+fn entry(text: &str, id: u64) -> Vec<u8> {
+    let mut key = text_prefix(text);
+    key.extend_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// The entries of a message itself; those of its outputs are looked for with them.
+fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outputs: u16) -> Result<(), InteropError> {
+    let trees = reader.trees();
+    let parsed = Message::parse(&stored.raw).ok();
+    let wanted = (
+        (stored.status, stored.duplicate, stored.resent_from.is_some()),
+        outputs,
+        parsed.as_ref().map_or(0, |message| search::identity(&stored.service, message)),
+        search::content(&stored.raw),
+    );
+    let row = reader.snapshot().get(trees.by_time, &time_key(stored.received_us, id))?;
+    let found = row.as_deref().and_then(Summary::decode);
+    if found.map(|found| (found.decided(), found.outputs, found.identity, found.content)) != Some(wanted) {
+        report.problem(|| format!("message {id} is not what hl7.by_time says"));
+    }
+    expect(reader, report, trees.by_interface, &entry(&stored.service, id), id)?;
+    let mut keys = Vec::new();
+    if let Some(message) = &parsed {
+        search::texts(message, |index, text| {
+            let tree = match index {
+                Index::Control => trees.by_control,
+                Index::Mrn => trees.by_mrn,
+                Index::Type => trees.by_type,
+            };
+            keys.push((tree, entry(text, id)));
+        });
+    }
+    keys.iter().try_for_each(|(tree, key)| expect(reader, report, *tree, key, id))
+}
+
+fn expect(reader: &Reader, report: &mut Report, tree: TreeId, key: &[u8], id: u64) -> Result<(), InteropError> {
+    if reader.snapshot().get(tree, key)?.is_none() {
+        report.problem(|| format!("message {id} is not in {}", name(reader, tree)));
+    }
+    Ok(())
+}
+
+fn name(reader: &Reader, tree: TreeId) -> &'static str {
+    let ids = reader.snapshot().store().interpreted();
+    ids.iter().position(|id| *id == tree).map_or("a tree", |at| TREES[at])
+}
+
+fn fate(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<(), InteropError> {
+    let key = object_key(id, object);
+    let waits = reader.snapshot().get(reader.trees().pending, &key)?.is_some();
+    let fate = reader.snapshot().get(reader.trees().fates, &key)?;
+    report.waiting += u64::from(waits);
+    match (waits, &fate) {
+        (true, None) => {}
+        (false, Some(row)) if record::decode_fate(id, object - 1, row).is_some() => {}
+        _ => report.problem(|| format!("whether output {object} of message {id} waits cannot be told")),
+    }
+    Ok(())
+}
+
+/// Entries whose message is not there.
+fn strays(reader: &Reader, report: &mut Report) -> Result<(), InteropError> {
+    let trees = reader.trees();
+    for tree in [trees.by_time, trees.by_control, trees.by_mrn, trees.by_type, trees.by_interface] {
+        let mut cursor = reader.all(tree, Direction::Forward);
+        while let Some((key, _)) = cursor.next()? {
+            report.entries += 1;
+            let id = key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id));
+            stray(reader, report, tree, id.map(|id| (id, 0)))?;
+        }
+    }
+    for tree in [trees.pending, trees.fates] {
+        let mut cursor = reader.all(tree, Direction::Forward);
+        while let Some((key, _)) = cursor.next()? {
+            stray(reader, report, tree, object_of(&key))?;
+        }
+    }
+    Ok(())
+}
+
+fn stray(reader: &Reader, report: &mut Report, tree: TreeId, object: Option<(u64, u16)>) -> Result<(), InteropError> {
+    let there = match object {
+        Some((id, n)) => reader.snapshot().get(reader.trees().messages, &object_key(id, n))?.is_some(),
+        None => false,
+    };
+    if !there {
+        report.problem(|| format!("{} has an entry for what is not there", name(reader, tree)));
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! [`Rows`]: from a record of the journal to changes of trees.
+//!
+//! Everything a record becomes is written into one buffer, and keys and values are slices of that: one allocation a record
+//! instead of two an entry.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use hl7::Message;
+use store::{Changes, Foreign, Interpreter, StoreError, TreeId};
+
+use super::read::Summary;
+use super::search::{self, Index};
+use super::{TREES, Trees, object_key, time_key};
+use crate::record::{self, Sections};
+
+/// Version byte of an output's row.
+pub(super) const VERSION: u8 = 1;
+
+/// The interpreter of the engine's records. See the module's text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rows;
+
+impl Interpreter for Rows {
+    fn trees(&self) -> Vec<String> {
+        TREES.map(str::to_owned).to_vec()
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        let trees = Trees::of(trees);
+        let mut batch = Batch::default();
+        let read = match record.kind {
+            record::KIND_MESSAGE => {
+                record::sections(record.payload).map(|found| message(&mut batch, &trees, record.lsn.0, &found))
+            }
+            record::KIND_DELIVERIES => deliveries(&mut batch, &trees, record.payload),
+            record::KIND_OPERATION => operation(&mut batch, &trees, record.payload),
+            _ => None,
+        };
+        read.ok_or_else(|| {
+            let (kind, lsn) = (record.kind, record.lsn);
+            let text = format!("the record of kind {kind} at {lsn} is not of a version this release reads");
+            StoreError::Corrupt(text.into())
+        })?;
+        batch.finish(changes);
+        Ok(())
+    }
+}
+
+fn message(batch: &mut Batch, trees: &Trees, id: u64, sections: &Sections<'_>) {
+    let tail = id.to_be_bytes();
+    batch.bytes.reserve(sections.inbound.len() + sections.outputs.iter().map(|o| o.1.len() + 128).sum::<usize>() + 512);
+    batch.put(trees.messages, &[&object_key(id, 0)], &[sections.inbound]);
+    for (n, (_, bytes)) in sections.outputs.iter().enumerate() {
+        let key = object_key(id, object(n));
+        batch.put(trees.messages, &[&key], &[&[VERSION], bytes]);
+        batch.put(trees.pending, &[&key], &[]);
+    }
+    let parsed = Message::parse(sections.raw).ok();
+    let summary = Summary {
+        status: sections.status,
+        flags: sections.flags,
+        outputs: sections.outputs.len() as u16,
+        identity: parsed.as_ref().map_or(0, |message| search::identity(sections.service, message)),
+        content: search::content(sections.raw),
+    };
+    batch.put(trees.by_time, &[&time_key(sections.received_us, id)], &[&summary.encode()]);
+    let mut interface = |name: &str| {
+        let name = &name[..name.floor_char_boundary(super::TEXT_BYTES_MAX)];
+        batch.put(trees.by_interface, &[name.as_bytes(), &[0], &tail], &[]);
+    };
+    interface(sections.service);
+    for (n, (operation, _)) in sections.outputs.iter().enumerate() {
+        if !sections.outputs[..n].iter().any(|(before, _)| before == operation) {
+            interface(operation);
+        }
+    }
+    if let Some(message) = &parsed {
+        search::texts(message, |index, text| {
+            let tree = match index {
+                Index::Control => trees.by_control,
+                Index::Mrn => trees.by_mrn,
+                Index::Type => trees.by_type,
+            };
+            batch.put(tree, &[text.as_bytes(), &[0], &tail], &[]);
+        });
+    }
+}
+
+fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
+    record::each_delivery(payload, |id, output, bytes| {
+        let key = object_key(id, object(usize::from(output)));
+        batch.put(trees.fates, &[&key], &[bytes]);
+        batch.delete(trees.pending, &key);
+    })
+}
+
+fn operation(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
+    let switch = record::decode_switch(&Bytes::copy_from_slice(payload)).ok()?;
+    // A name of no bytes cannot be a key, and no operation has one.
+    if !switch.operation.is_empty() {
+        batch.put(trees.operations, &[switch.operation.as_bytes()], &[payload]);
+    }
+    Some(())
+}
+
+/// The object number of an output. A record counts its outputs in 16 bits, and the engine makes 1,000 at most.
+pub(super) fn object(output: usize) -> u16 {
+    u16::try_from(output + 1).unwrap_or(u16::MAX)
+}
+
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<(TreeId, Range<usize>, Option<Range<usize>>)>,
+}
+
+impl Batch {
+    fn put(&mut self, tree: TreeId, key: &[&[u8]], value: &[&[u8]]) {
+        let (key, value) = (self.write(key), self.write(value));
+        self.entries.push((tree, key, Some(value)));
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) {
+        let key = self.write(&[key]);
+        self.entries.push((tree, key, None));
+    }
+
+    fn write(&mut self, parts: &[&[u8]]) -> Range<usize> {
+        let start = self.bytes.len();
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        start..self.bytes.len()
+    }
+
+    fn finish(self, changes: &mut Changes) {
+        let bytes = Bytes::from(self.bytes);
+        for (tree, key, value) in self.entries {
+            match value {
+                Some(value) => changes.put(tree, bytes.slice(key), bytes.slice(value)),
+                None => changes.delete(tree, bytes.slice(key)),
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! HL7 messages as rows of the store: what the trees are called, how keys and values are laid out, and who writes them.
+//!
+//! ```text
+//!  record in the journal (record.rs)          rows, one transaction a record
+//!  MESSAGE  head + raw | output | output      hl7.messages      id, 0            head and message as received
+//!                                             hl7.messages      id, n            output n: its operation, transform, body
+//!                                             hl7.pending       id, n            -                  until a fate is known
+//!                                             hl7.by_time       time, id         Summary
+//!                                             hl7.by_control    MSH-10, 0, id    -
+//!                                             hl7.by_mrn        PID-3.1, 0, id   -                  one a repetition
+//!                                             hl7.by_type       ADT^A01, 0, id   -
+//!                                             hl7.by_interface  name, 0, id      -                  service, operations
+//!  DELIVERIES                                 hl7.fates         id, n            fate, time, note
+//!                                             hl7.pending       id, n            removed
+//!  OPERATION                                  hl7.operations    name             the record
+//!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
+//! ```
+//!
+//! Numbers in keys are big endian, so that keys sort as their numbers: id 8 bytes, n 2 bytes, time 8 bytes with its sign bit
+//! turned. Texts in keys are UTF-8, decoded and unescaped as people type them, cut at [`TEXT_BYTES_MAX`]; behind the text
+//! come a zero and the id. A text may itself hold a zero: an entry belongs to a text only if it is as long as that.
+//!
+//! Values are the record's own bytes, little endian:
+//!
+//! ```text
+//! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, time, origin, service,
+//!                       reason, the message as received
+//! hl7.messages id, n    u8 version = 1, then the record's bytes of output n - 1: operation, transform, length, pieces
+//! hl7.fates             u8 fate, u64 time, u16 length + note
+//! hl7.by_time           u8 status, u8 flags, u16 outputs, u64 identity, u64 content      (Summary)
+//! hl7.marks             u64 bytes
+//! ```
+//!
+//! Invariants:
+//! 1. Rows are a pure function of the record, so that recovery makes what was there before.
+//! 2. A message's rows, its index entries and what waits of it appear at once, and go at once ([`prune`]).
+//! 3. Reading any bytes as a row never panics (fuzzed); a row that cannot be read is damage, and told as such.
+//!
+//! It deliberately does not index more than that: the paths of a message are for SQL to look at.
+
+pub mod check;
+mod interpret;
+pub mod prune;
+pub mod read;
+pub mod search;
+
+use store::{Snapshot, StoreError, TreeId};
+
+pub use interpret::Rows;
+pub use read::{Reader, Summary};
+
+/// Longest text in a key, in bytes; more is cut on a character boundary. Names and numbers of HL7 are far shorter.
+pub const TEXT_BYTES_MAX: usize = 200;
+
+/// Names of the trees, in the order in which the store numbers them.
+pub const TREES: [&str; 10] = [
+    "hl7.messages",
+    "hl7.pending",
+    "hl7.fates",
+    "hl7.operations",
+    "hl7.by_time",
+    "hl7.by_control",
+    "hl7.by_mrn",
+    "hl7.by_type",
+    "hl7.by_interface",
+    "hl7.marks",
+];
+
+/// The trees of the engine in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trees {
+    /// Messages and outputs.
+    pub messages: TreeId,
+    /// Outputs without a fate.
+    pub pending: TreeId,
+    /// What became of outputs.
+    pub fates: TreeId,
+    /// Operations suspended and resumed.
+    pub operations: TreeId,
+    /// By the time it came in, with a summary.
+    pub by_time: TreeId,
+    /// By MSH-10.
+    pub by_control: TreeId,
+    /// By each PID-3.1 of the first PID.
+    pub by_mrn: TreeId,
+    /// By MSH-9.1 and MSH-9.2.
+    pub by_type: TreeId,
+    /// By service and by operation.
+    pub by_interface: TreeId,
+    /// How many bytes of messages there were up to an id.
+    pub marks: TreeId,
+}
+
+impl Trees {
+    /// The interpreter's trees, as the store numbers them.
+    ///
+    /// # Panics
+    /// They are not those of [`TREES`]: a programmer's error.
+    pub fn of(ids: &[TreeId]) -> Trees {
+        let [messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks] = *ids
+        else {
+            panic!("the store gives each tree of the interpreter a number")
+        };
+        Trees { messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks }
+    }
+
+    /// The same by name, for readers that are not the engine. None where the store holds no messages.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn find(snapshot: &Snapshot) -> Result<Option<Trees>, StoreError> {
+        let mut ids = Vec::with_capacity(TREES.len());
+        for name in TREES {
+            let Some(id) = snapshot.tree(name)? else { return Ok(None) };
+            ids.push(id);
+        }
+        Ok(Some(Trees::of(&ids)))
+    }
+}
+
+/// Key of an object of a message: 0 is the message as received, n its output n - 1.
+pub fn object_key(id: u64, object: u16) -> [u8; 10] {
+    let mut key = [0; 10];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    key[8..].copy_from_slice(&object.to_be_bytes());
+    key
+}
+
+/// The object that a key names.
+pub fn object_of(key: &[u8]) -> Option<(u64, u16)> {
+    let (id, object) = key.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*id), u16::from_be_bytes(object.try_into().ok()?)))
+}
+
+/// Key of a moment: microseconds since 1970, and an id.
+pub fn time_key(at_us: i64, id: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&sortable(at_us).to_be_bytes());
+    key[8..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// The moment and the id that a key names.
+pub fn time_of(key: &[u8]) -> Option<(i64, u64)> {
+    let (at, id) = key.split_first_chunk::<8>()?;
+    let at = (u64::from_be_bytes(*at) ^ SIGN) as i64;
+    Some((at, u64::from_be_bytes(id.try_into().ok()?)))
+}
+
+const SIGN: u64 = 1 << 63;
+
+fn sortable(at_us: i64) -> u64 {
+    (at_us as u64) ^ SIGN
+}
+
+/// What an index entry of a text begins with: the text, cut, and the zero behind it.
+pub fn text_prefix(text: &str) -> Vec<u8> {
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    let mut prefix = Vec::with_capacity(text.len() + 9);
+    prefix.extend_from_slice(text.as_bytes());
+    prefix.push(0);
+    prefix
+}
+
+/// The id of an index entry, if it is one of the text that `prefix` stands for.
+pub fn text_entry(key: &[u8], prefix: &[u8]) -> Option<u64> {
+    key.strip_prefix(prefix)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_their_numbers_and_read_back() {
+        let objects = [(0, 0), (0, 1), (255, 0), (256, 7), (u64::MAX, u16::MAX)];
+        assert!(objects.map(|(id, n)| object_key(id, n)).is_sorted());
+        assert!(objects.iter().all(|(id, n)| object_of(&object_key(*id, *n)) == Some((*id, *n))));
+        let times = [(i64::MIN, 9), (-1, 0), (0, 0), (0, 1), (1, 0), (i64::MAX, 0)];
+        assert!(times.map(|(at, id)| time_key(at, id)).is_sorted());
+        assert!(times.iter().all(|(at, id)| time_of(&time_key(*at, *id)) == Some((*at, *id))));
+        assert_eq!((object_of(b"short"), time_of(b"short")), (None, None));
+    }
+
+    #[test]
+    fn an_entry_belongs_to_its_text_and_to_no_other_that_begins_like_it() {
+        let entry = |text: &str, id: u64| [text_prefix(text), id.to_be_bytes().to_vec()].concat();
+        let prefix = text_prefix("a");
+        assert_eq!(text_entry(&entry("a", 7), &prefix), Some(7));
+        for other in ["ab", "a\0b", "", "a\0\0\0\0\0\0\0\0"] {
+            assert_eq!(text_entry(&entry(other, 7), &prefix), None, "{other:?}");
+        }
+        let long = "\u{e4}".repeat(TEXT_BYTES_MAX);
+        assert_eq!(text_prefix(&long).len(), TEXT_BYTES_MAX + 1);
+    }
+}

@@ -1,0 +1,256 @@
+//! Retention: messages that are older than it, or more than it holds, go with all their rows and index entries.
+//!
+//! ```text
+//! hl7.marks    id 4096: 10 MiB    id 9000: 20 MiB    id 15000: 30 MiB       bytes of messages taken up to that id, ever
+//!                  |                                     |
+//!                  +--------- more than the retention ---+  now: 31 MiB     messages up to id 4096 may go
+//!
+//! position --> | waits: kept | done: removed | done: removed | young enough: stop |
+//! ```
+//!
+//! What a message takes is counted when it is taken, and the sum is noted in a tree now and then; so nobody has to read
+//! what is stored to know how much it is. The unit of retention by bytes is the distance of two marks, a 32nd of it.
+//!
+//! Invariants:
+//! 1. A message with an output that waits is never removed; it is looked at again later.
+//! 2. One transaction removes whole messages: a reader sees a message with all its entries, or none of it.
+//! 3. A transaction is bounded ([`KEYS_PER_TRANSACTION`]), whatever there is to remove.
+//!
+//! It deliberately does not give space back itself: freed pages are the store's to use again, and its cycles truncate the
+//! journal.
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use hl7::Message;
+use store::{Direction, Store, StoreError, Transaction};
+
+use super::read::Reader;
+use super::search::{self, Index};
+use super::{Trees, object_key, object_of, text_prefix, time_key};
+use crate::error::InteropError;
+use crate::record::{self, Stored};
+
+/// Keys that one transaction removes before it commits; one message may go beyond. 4,096 keys of some 30 bytes make a record
+/// of about 120 KB, far below what the smallest journal takes.
+const KEYS_PER_TRANSACTION: usize = 4_096;
+
+/// Passes over the front after which messages that waited are looked at again.
+const PASSES_BETWEEN_LOOKS: u32 = 60;
+
+/// How much is kept, beyond what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Bytes of messages and outputs, as their records count them; indexes and pages take more.
+    pub bytes: u64,
+    /// Since they came in; none: however old.
+    pub age: Option<Duration>,
+}
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Messages removed.
+    pub messages: u64,
+    /// Messages that would have gone and have an output that waits.
+    pub held: u64,
+}
+
+/// Removes what need not be kept, pass by pass.
+#[derive(Debug)]
+pub struct Pruner {
+    store: Store,
+    trees: Trees,
+    retention: Retention,
+    /// Bytes of messages taken before this start.
+    before: u64,
+    /// Bytes at the newest mark.
+    marked: u64,
+    /// Messages before this are gone, or waited when they were looked at.
+    position: u64,
+    /// Whether one of them waited.
+    held: bool,
+    passes: u32,
+}
+
+impl Pruner {
+    /// Reads how much there is: the newest mark, and what came behind it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(store: &Store, retention: Retention) -> Result<Pruner, InteropError> {
+        let reader = Reader::new(store);
+        let trees = *reader.trees();
+        let newest = reader.all(trees.marks, Direction::Backward).next()?;
+        let (id, marked) = newest.and_then(|(key, value)| mark_of(&key, &value)).unwrap_or((0, 0));
+        let mut before = marked;
+        let after = object_key(id.saturating_add(1), 0);
+        let from = Bound::Included(&after[..]);
+        let mut cursor = reader.snapshot().scan(trees.messages, from, Bound::Unbounded, Direction::Forward);
+        while let Some((_, row)) = cursor.next()? {
+            before += row.len() as u64;
+        }
+        Ok(Pruner { store: store.clone(), trees, retention, before, marked, position: 0, held: false, passes: 0 })
+    }
+
+    /// One pass. `newest` is the id of the newest message and how many bytes were taken since the start, that message's
+    /// included; `pressed`: there is no room, so retention does not count. `stop` ends it early, between transactions.
+    ///
+    /// # Errors
+    /// The store's; what was removed before stays removed.
+    pub fn pass(
+        &mut self,
+        newest: (u64, u64),
+        now_us: i64,
+        pressed: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Pruned, InteropError> {
+        let (id, taken) = newest;
+        let total = self.before + taken;
+        let mut pruned = Pruned::default();
+        // Where there is no room, what makes room comes first.
+        let cut = if pressed { id } else { self.cut(total)? };
+        let age = self.retention.age.filter(|_| !pressed);
+        let oldest_us =
+            age.map_or(i64::MIN, |age| now_us.saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX)));
+        self.passes += 1;
+        if self.held && (pressed || self.passes.is_multiple_of(PASSES_BETWEEN_LOOKS)) {
+            (self.position, self.held) = (0, false);
+        }
+        while !stop() && self.some(cut, oldest_us, &mut pruned)? {}
+        self.mark(id, total, cut)?;
+        Ok(pruned)
+    }
+
+    /// The newest id that the retention in bytes lets go.
+    fn cut(&self, total: u64) -> Result<u64, InteropError> {
+        let reader = Reader::new(&self.store);
+        let mut cursor = reader.all(self.trees.marks, Direction::Backward);
+        while let Some((key, value)) = cursor.next()? {
+            if let Some((id, bytes)) = mark_of(&key, &value)
+                && total.saturating_sub(bytes) >= self.retention.bytes
+            {
+                return Ok(id);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Notes how much there is, where enough has come since; forgets marks that have done their work.
+    fn mark(&mut self, id: u64, total: u64, cut: u64) -> Result<(), InteropError> {
+        let distance = (self.retention.bytes / 32).max(1);
+        if total - self.marked < distance {
+            return Ok(());
+        }
+        let mut transaction = self.store.begin();
+        transaction.put(self.trees.marks, &id.to_be_bytes(), &total.to_le_bytes())?;
+        let end = cut.to_be_bytes();
+        let old = transaction.scan(self.trees.marks, Bound::Unbounded, Bound::Excluded(&end), Direction::Forward);
+        for key in keys(old)? {
+            transaction.delete(self.trees.marks, &key)?;
+        }
+        transaction.commit()?;
+        self.marked = total;
+        Ok(())
+    }
+
+    /// One transaction; whether there may be more to do.
+    fn some(&mut self, cut: u64, oldest_us: i64, pruned: &mut Pruned) -> Result<bool, InteropError> {
+        let mut transaction = self.store.begin();
+        let reader = Reader::new(&self.store);
+        let from = object_key(self.position, 0);
+        let snapshot = transaction.snapshot().clone();
+        let mut cursor =
+            snapshot.scan(self.trees.messages, Bound::Included(&from), Bound::Unbounded, Direction::Forward);
+        let (mut removed, mut messages, mut position) = (0, 0, self.position);
+        let mut more = false;
+        while let Some((key, row)) = cursor.next()? {
+            let Some((id, object)) = object_of(&key) else { return Err(damaged(position).into()) };
+            if object != 0 {
+                continue;
+            }
+            if removed >= KEYS_PER_TRANSACTION {
+                more = true;
+                break;
+            }
+            let (stored, outputs) = record::decode_inbound(&row).ok_or_else(|| damaged(id))?;
+            if id > cut && stored.received_us >= oldest_us {
+                break;
+            }
+            position = id + 1;
+            if waits(&transaction, &self.trees, id)? {
+                pruned.held += 1;
+                self.held = true;
+                continue;
+            }
+            removed += remove(&mut transaction, &reader, id, &stored, outputs)?;
+            messages += 1;
+        }
+        transaction.commit()?;
+        self.position = position;
+        pruned.messages += messages;
+        Ok(more)
+    }
+}
+
+fn damaged(id: u64) -> StoreError {
+    StoreError::Corrupt(format!("the row of message {id} cannot be read").into())
+}
+
+fn mark_of(key: &[u8], value: &[u8]) -> Option<(u64, u64)> {
+    Some((u64::from_be_bytes(key.try_into().ok()?), u64::from_le_bytes(value.try_into().ok()?)))
+}
+
+fn keys(mut cursor: store::Cursor) -> Result<Vec<bytes::Bytes>, StoreError> {
+    let mut keys = Vec::new();
+    while let Some((key, _)) = cursor.next()? {
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+fn waits(transaction: &Transaction, trees: &Trees, id: u64) -> Result<bool, StoreError> {
+    let (from, to) = (object_key(id, 0), object_key(id, u16::MAX));
+    let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+    Ok(transaction.snapshot().scan(trees.pending, from, to, Direction::Forward).next()?.is_some())
+}
+
+/// Removes all that [`super::Rows`] has made of a message; how many keys that is.
+fn remove(
+    transaction: &mut Transaction,
+    reader: &Reader,
+    id: u64,
+    stored: &Stored,
+    outputs: u16,
+) -> Result<usize, InteropError> {
+    let trees = *reader.trees();
+    let mut keys = vec![(trees.messages, object_key(id, 0).to_vec())];
+    for n in 1..=outputs {
+        keys.push((trees.messages, object_key(id, n).to_vec()));
+        keys.push((trees.fates, object_key(id, n).to_vec()));
+    }
+    keys.push((trees.by_time, time_key(stored.received_us, id).to_vec()));
+    let entry = |text: &str| {
+        let mut key = text_prefix(text);
+        key.extend_from_slice(&id.to_be_bytes());
+        key
+    };
+    keys.push((trees.by_interface, entry(&stored.service)));
+    for operation in reader.operations_of(id)? {
+        keys.push((trees.by_interface, entry(&operation)));
+    }
+    if let Ok(message) = Message::parse(&stored.raw) {
+        search::texts(&message, |index, text| {
+            let tree = match index {
+                Index::Control => trees.by_control,
+                Index::Mrn => trees.by_mrn,
+                Index::Type => trees.by_type,
+            };
+            keys.push((tree, entry(text)));
+        });
+    }
+    for (tree, key) in &keys {
+        transaction.delete(*tree, key)?;
+    }
+    Ok(keys.len())
+}

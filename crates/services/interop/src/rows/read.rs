@@ -1,0 +1,272 @@
+//! Reading rows: one message with all it has, what waits, and walks over the indexes in either direction.
+//!
+//! A [`Reader`] is one snapshot: what it answers fits together, however many calls it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use bytes::Bytes;
+use store::{Cursor, Direction, Snapshot, Store, TreeId};
+
+use super::interpret::{VERSION, object};
+use super::{Trees, object_key, object_of, text_entry, text_prefix, time_key, time_of};
+use crate::error::InteropError;
+use crate::record::{self, Delivery, Output, Status, Stored, Switch};
+
+/// What the index by time says of a message, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Status byte of the record.
+    pub(crate) status: u8,
+    /// Flags byte of the record.
+    pub(crate) flags: u8,
+    /// How many outputs it has.
+    pub outputs: u16,
+    /// See [`super::search::identity`]; 0 for what is no message.
+    pub identity: u64,
+    /// See [`super::search::content`].
+    pub content: u64,
+}
+
+impl Summary {
+    /// Its bytes.
+    pub(super) fn encode(&self) -> [u8; 20] {
+        let mut out = [0; 20];
+        out[0] = self.status;
+        out[1] = self.flags;
+        out[2..4].copy_from_slice(&self.outputs.to_le_bytes());
+        out[4..12].copy_from_slice(&self.identity.to_le_bytes());
+        out[12..].copy_from_slice(&self.content.to_le_bytes());
+        out
+    }
+
+    /// Reads it; none where the bytes are not one.
+    pub fn decode(bytes: &[u8]) -> Option<Summary> {
+        let bytes: &[u8; 20] = bytes.try_into().ok()?;
+        record::decode_flags(bytes[0], bytes[1])?;
+        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        Some(Summary {
+            status: bytes[0],
+            flags: bytes[1],
+            outputs: u16::from_le_bytes([bytes[2], bytes[3]]),
+            identity: word(4)?,
+            content: word(12)?,
+        })
+    }
+
+    /// Status, whether it was seen before, whether it is a resend.
+    pub fn decided(&self) -> (Status, bool, bool) {
+        record::decode_flags(self.status, self.flags).expect("checked when it was read or made")
+    }
+}
+
+/// Rows of one moment.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    snapshot: Snapshot,
+    trees: Trees,
+}
+
+/// The store's answer where a row cannot be read.
+fn damaged(what: &str, id: u64) -> InteropError {
+    store::StoreError::Corrupt(format!("{what} of message {id} cannot be read").into()).into()
+}
+
+impl Reader {
+    /// What is visible now in a store that has the engine's interpreter.
+    pub fn new(store: &Store) -> Reader {
+        Reader { snapshot: store.snapshot(), trees: Trees::of(store.interpreted()) }
+    }
+
+    /// The snapshot.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The trees.
+    pub fn trees(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// A message without its outputs, and how many it has; none where there is none of this id.
+    ///
+    /// # Errors
+    /// The store's; `Corrupt` where the row cannot be read.
+    pub fn inbound(&self, id: u64) -> Result<Option<(Stored, u16)>, InteropError> {
+        let Some(row) = self.snapshot.get(self.trees.messages, &object_key(id, 0))? else { return Ok(None) };
+        record::decode_inbound(&row).map(Some).ok_or_else(|| damaged("the row", id))
+    }
+
+    /// Output `n`, from 0, of the message that came in as `raw`.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound); `NoMessage` where there is none.
+    pub fn output(&self, id: u64, n: u16, raw: &Bytes) -> Result<Output, InteropError> {
+        let row = self.snapshot.get(self.trees.messages, &object_key(id, object(usize::from(n))))?;
+        let row = row.ok_or(InteropError::NoMessage { id })?;
+        decode_output(&row, raw).ok_or_else(|| damaged("an output", id))
+    }
+
+    /// A message with its outputs.
+    ///
+    /// # Errors
+    /// `NoMessage`, and as [`inbound`](Reader::inbound).
+    pub fn message(&self, id: u64) -> Result<Stored, InteropError> {
+        let (mut stored, outputs) = self.inbound(id)?.ok_or(InteropError::NoMessage { id })?;
+        for n in 0..outputs {
+            stored.outputs.push(self.output(id, n, &stored.raw)?);
+        }
+        Ok(stored)
+    }
+
+    /// The operations that a message's outputs go to, without their bodies.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn operations_of(&self, id: u64) -> Result<Vec<String>, InteropError> {
+        let mut cursor = self.scan_ids(self.trees.messages, id, 1);
+        let mut names = Vec::new();
+        while let Some((_, row)) = cursor.next()? {
+            names.push(operation_of(&row).ok_or_else(|| damaged("an output", id))?);
+        }
+        Ok(names)
+    }
+
+    /// What became of a message's outputs, in their order.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn fates(&self, id: u64) -> Result<Vec<Delivery>, InteropError> {
+        let mut cursor = self.scan_ids(self.trees.fates, id, 0);
+        let mut fates = Vec::new();
+        while let Some((key, row)) = cursor.next()? {
+            let fate = object_of(&key).and_then(|(id, n)| record::decode_fate(id, n.checked_sub(1)?, &row));
+            fates.push(fate.ok_or_else(|| damaged("a fate", id))?);
+        }
+        Ok(fates)
+    }
+
+    /// The entries of a message in a tree of objects, from object `from` on.
+    fn scan_ids(&self, tree: TreeId, id: u64, from: u16) -> Cursor {
+        let (from, to) = (object_key(id, from), object_key(id, u16::MAX));
+        self.snapshot.scan(tree, Bound::Included(&from[..]), Bound::Included(&to[..]), Direction::Forward)
+    }
+
+    /// Outputs (from 0) without a fate, by message.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn pending(&self) -> Result<BTreeMap<u64, BTreeSet<u16>>, InteropError> {
+        let mut all: BTreeMap<u64, BTreeSet<u16>> = BTreeMap::new();
+        let mut cursor = self.all(self.trees.pending, Direction::Forward);
+        while let Some((key, _)) = cursor.next()? {
+            let entry = object_of(&key).and_then(|(id, n)| Some((id, n.checked_sub(1)?)));
+            let (id, n) = entry.ok_or_else(|| damaged("what waits", 0))?;
+            all.entry(id).or_default().insert(n);
+        }
+        Ok(all)
+    }
+
+    /// The last word on each operation that was ever suspended.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn switches(&self) -> Result<Vec<Switch>, InteropError> {
+        let mut cursor = self.all(self.trees.operations, Direction::Forward);
+        let mut switches = Vec::new();
+        while let Some((_, row)) = cursor.next()? {
+            switches.push(record::decode_switch(&row)?);
+        }
+        Ok(switches)
+    }
+
+    /// All of a tree.
+    pub(crate) fn all(&self, tree: TreeId, direction: Direction) -> Cursor {
+        self.snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, direction)
+    }
+
+    /// Ids with their time and summary, received from `since` up to but not at `until`, microseconds since 1970.
+    pub fn by_time(&self, since: Option<i64>, until: Option<i64>, direction: Direction) -> ByTime {
+        let (from, to) = (since.map(|at| time_key(at, 0)), until.map(|at| time_key(at, 0)));
+        let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
+        let to = to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        ByTime { cursor: self.snapshot.scan(self.trees.by_time, from, to, direction) }
+    }
+
+    /// The summary of one message.
+    ///
+    /// # Errors
+    /// As [`inbound`](Reader::inbound).
+    pub fn summary(&self, received_us: i64, id: u64) -> Result<Option<Summary>, InteropError> {
+        let Some(row) = self.snapshot.get(self.trees.by_time, &time_key(received_us, id))? else { return Ok(None) };
+        Summary::decode(&row).map(Some).ok_or_else(|| damaged("the summary", id))
+    }
+
+    /// Ids that an index has for a text.
+    pub fn by_text(&self, tree: TreeId, text: &str, direction: Direction) -> ByText {
+        let prefix = text_prefix(text);
+        let mut end = prefix.clone();
+        end.extend_from_slice(&[0xff; 8]);
+        let cursor = self.snapshot.scan(tree, Bound::Included(&prefix), Bound::Included(&end), direction);
+        ByText { cursor, prefix }
+    }
+}
+
+/// See [`Reader::by_time`].
+#[derive(Debug)]
+pub struct ByTime {
+    cursor: Cursor,
+}
+
+impl ByTime {
+    /// The next one.
+    ///
+    /// # Errors
+    /// As [`Reader::inbound`].
+    #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
+    pub fn next(&mut self) -> Result<Option<(i64, u64, Summary)>, InteropError> {
+        let Some((key, row)) = self.cursor.next()? else { return Ok(None) };
+        let entry = time_of(&key).zip(Summary::decode(&row));
+        entry.map(|((at, id), summary)| Some((at, id, summary))).ok_or_else(|| damaged("an entry by time", 0))
+    }
+}
+
+/// See [`Reader::by_text`].
+#[derive(Debug)]
+pub struct ByText {
+    cursor: Cursor,
+    prefix: Vec<u8>,
+}
+
+impl ByText {
+    /// The next id.
+    ///
+    /// # Errors
+    /// As [`Reader::inbound`].
+    #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
+    pub fn next(&mut self) -> Result<Option<u64>, InteropError> {
+        while let Some((key, _)) = self.cursor.next()? {
+            // Others in between are of a longer text that begins like this one and holds a zero.
+            if let Some(id) = text_entry(&key, &self.prefix) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An output from its row.
+pub(crate) fn decode_output(row: &Bytes, raw: &Bytes) -> Option<Output> {
+    if row.first() != Some(&VERSION) {
+        return None;
+    }
+    record::decode_output(&row.slice(1..), raw)
+}
+
+/// The operation of an output's row.
+fn operation_of(row: &[u8]) -> Option<String> {
+    let section = row.strip_prefix(&[VERSION])?;
+    let (len, rest) = section.split_first_chunk::<2>()?;
+    let name = rest.get(..usize::from(u16::from_le_bytes(*len)))?;
+    String::from_utf8(name.to_vec()).ok()
+}
