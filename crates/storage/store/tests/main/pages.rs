@@ -6,7 +6,7 @@ use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
 use store::{CycleOptions, Options, Places, Store, StoreError};
 
-use crate::support::{all, get, memory, places, put, replay, seed, small, with_tree};
+use crate::support::{all, get, memory, open_with_tree, places, put, replay, seed, small, with_tree};
 
 #[test]
 fn recovery_begins_where_the_last_cycle_was_cut_and_the_journal_before_is_given_up() {
@@ -138,4 +138,29 @@ fn one_shelf_may_serve_for_everything() {
     store.close().expect("closes");
     let (store, _) = Store::open(places(&shelf), small()).expect("opens");
     assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
+}
+
+#[test]
+fn a_tree_dropped_under_a_snapshot_is_no_lost_space_before_or_after_reopening() {
+    let places = memory();
+    let (store, tree) = open_with_tree(&places, &small());
+    for key in 0..300 {
+        put(&store, tree, &format!("k{key:03}"), &"v".repeat(200));
+    }
+    put(&store, tree, "large", &"v".repeat(200_000));
+    let old = store.snapshot();
+    let mut transaction = store.begin();
+    transaction.drop_tree("t").expect("is there");
+    transaction.commit().expect("commits");
+    store.checkpoint().expect("writes");
+    let verified = store.verify(&mut |_| ()).expect("reads");
+    assert!(verified.is_sound(), "{verified}");
+    assert_eq!(all(&old, tree).len(), 301);
+    let used = store.metrics().pages_used;
+    drop((old, store));
+    let (store, _) = Store::open(places, small()).expect("opens");
+    store.checkpoint().expect("writes");
+    let verified = store.verify(&mut |_| ()).expect("reads");
+    assert!(verified.is_sound(), "{verified}");
+    assert!(store.metrics().pages_used + 30 < used, "its pages are free: {:?}", store.metrics());
 }
