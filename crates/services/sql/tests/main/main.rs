@@ -2,4 +2,5 @@
 
 mod changes;
 mod queries;
+mod sessions;
 mod support;

@@ -1,0 +1,121 @@
+//! Sessions beside each other, COPY, relations from outside, cancelling.
+
+use std::ops::Bound;
+use std::sync::{Arc, Mutex};
+
+use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::scalar::ScalarValue;
+use futures::TryStreamExt;
+use sql::{Answer, Engine, EngineOptions, Relation, ScanRequest, Session, SessionState, SqlError};
+use store::{Options, Snapshot, Store};
+
+use crate::support::{check, engine, run, session};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_update_of_a_statement_on_its_own_is_lost() {
+    let engine = engine();
+    run(&mut engine.session("a"), "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)").await;
+    let adder = |mut session: Session| async move {
+        for _ in 0..20 {
+            assert_eq!(run(&mut session, "UPDATE t SET v = v + 1").await, "UPDATE 1");
+        }
+    };
+    let tasks: Vec<_> = ["a", "b", "c"].map(|user| tokio::spawn(adder(engine.session(user)))).into();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    check(&mut engine.session("d"), &[("SELECT v FROM t", "60")]).await;
+}
+
+async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef>) -> Result<u64, SqlError> {
+    let prepared = session.prepare(sql, &[]).await?;
+    let Answer::CopyIn(mut copy) = session.execute(&prepared[0], &[]).await? else { panic!("no COPY") };
+    let fields = copy.schema.fields().iter().zip(&columns);
+    let fields: Vec<_> =
+        fields.map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true)).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    copy.push(batch).await?;
+    copy.finish().await
+}
+
+#[tokio::test]
+async fn copied_rows_belong_to_the_transaction_and_a_failed_copy_fails_it() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (id int PRIMARY KEY, v text DEFAULT 'd')").await;
+    let ids = |ids: Vec<&str>| Arc::new(StringArray::from(ids)) as ArrayRef;
+    assert_eq!(copy(&mut s, "COPY t (id) FROM STDIN", vec![ids(vec!["1", "2"])]).await.unwrap(), 2);
+    check(&mut s, &[("SELECT * FROM t ORDER BY id", "1|d\n2|d"), ("BEGIN", "BEGIN")]).await;
+    let numbers: ArrayRef = Arc::new(Int32Array::from(vec![3]));
+    assert_eq!(copy(&mut s, "COPY t (v, id) FROM STDIN", vec![ids(vec!["x"]), numbers]).await.unwrap(), 1);
+    assert_eq!(s.state(), SessionState::InTransaction);
+    check(&mut s, &[("SELECT v FROM t WHERE id = 3", "x")]).await;
+    let failed = copy(&mut s, "COPY t (id) FROM STDIN WITH (FORMAT csv)", vec![ids(vec!["4", "1"])]).await;
+    assert_eq!(failed.unwrap_err().code(), "23505");
+    assert_eq!(s.state(), SessionState::Failed);
+    check(&mut s, &[("COMMIT", "ROLLBACK"), ("SELECT count(*) FROM t", "2")]).await;
+    assert_eq!(run(&mut s, "COPY t FROM '/etc/passwd'").await[..11], *"error 0A000");
+}
+
+/// Numbers 0 to 99 with their squares; notes what it was asked.
+#[derive(Debug)]
+struct Squares {
+    asked: Mutex<Vec<ScanRequest>>,
+}
+
+impl Relation for Squares {
+    fn schema(&self) -> SchemaRef {
+        let field = |name: &str| Field::new(name, DataType::Int32, false);
+        Arc::new(Schema::new(vec![field("n"), field("square")]))
+    }
+
+    fn scan(
+        &self,
+        _snapshot: &Snapshot,
+        request: &ScanRequest,
+    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, SqlError>> + Send>, SqlError> {
+        self.asked.lock().unwrap().push(request.clone());
+        let column = |power: u32| Arc::new((0..100).map(|n: i32| n.pow(power)).collect::<Int32Array>()) as ArrayRef;
+        let whole = RecordBatch::try_new(self.schema(), vec![column(1), column(2)])?;
+        Ok(Box::new(std::iter::once(Ok(whole.project(&request.projection)?))))
+    }
+}
+
+#[tokio::test]
+async fn a_relation_is_asked_for_what_the_query_needs_and_checked_again() {
+    let squares = Arc::new(Squares { asked: Mutex::default() });
+    let relations: Vec<(String, Arc<dyn Relation>)> = vec![("lab.squares".into(), squares.clone())];
+    let options = EngineOptions { relations, ..EngineOptions::default() };
+    let engine = Engine::new(Store::in_memory(Options::default()).unwrap(), options).unwrap();
+    let mut s = engine.session("u");
+    check(&mut s, &[("SELECT square FROM lab.squares WHERE n = 7", "49")]).await;
+    let asked = squares.asked.lock().unwrap().pop().unwrap();
+    let seven = Bound::Included(ScalarValue::Int32(Some(7)));
+    assert_eq!((asked.bounds.len(), asked.bounds[0].column), (1, 0));
+    assert_eq!((&asked.bounds[0].from, &asked.bounds[0].to), (&seven, &seven));
+    check(
+        &mut s,
+        &[
+            ("SELECT count(*), sum(n) FROM lab.squares WHERE square >= 100 AND n < 20", "10|145"),
+            ("DELETE FROM lab.squares", "error 42809"),
+            ("CREATE TABLE lab.squares (a int)", "error 42P07"),
+            ("DROP TABLE lab.squares", "error 42809"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_query_ends_and_fails_its_transaction() {
+    let mut s = session();
+    check(&mut s, &[("BEGIN", "BEGIN")]).await;
+    let sql = "SELECT a.i FROM generate_series(1, 1000000000) AS a(i) WHERE a.i % 7 = 8";
+    let prepared = s.prepare(sql, &[]).await.unwrap();
+    let Answer::Rows { stream, .. } = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no rows") };
+    let canceller = s.canceller();
+    let reading = tokio::spawn(async move { stream.try_collect::<Vec<_>>().await });
+    tokio::task::spawn_blocking(move || canceller.cancel()).await.unwrap();
+    let error = SqlError::from(reading.await.unwrap().unwrap_err());
+    assert_eq!(error.code(), "57014");
+    assert_eq!(s.state(), SessionState::Failed);
+}
