@@ -23,7 +23,7 @@ mod define;
 mod definitions;
 mod insert;
 mod locks;
-mod names;
+pub(crate) mod names;
 mod prepared;
 mod quick;
 mod session;

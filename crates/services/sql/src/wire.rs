@@ -18,6 +18,7 @@ mod catalog;
 mod connection;
 mod copy;
 mod fault;
+pub mod fuzzing;
 mod login;
 mod message;
 mod oid;
@@ -28,6 +29,8 @@ mod reply;
 mod scram;
 mod serve;
 mod server;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use options::{TlsOptions, WireError, WireOptions};

@@ -133,7 +133,8 @@ impl Chunk {
         let body = match (header.kind, header.width) {
             (PLAIN, width) if super::fixed_width(kind) == Some(width) => {
                 let values = parts.exact(1, rows.checked_mul(width), width.min(16))?;
-                let data = ArrayDataBuilder::new(kind.clone()).len(rows).add_buffer(values).nulls(nulls.clone()).build();
+                let data =
+                    ArrayDataBuilder::new(kind.clone()).len(rows).add_buffer(values).nulls(nulls.clone()).build();
                 Body::Whole(make_array(data.map_err(damaged)?))
             }
             (NARROW, width @ (1 | 2 | 4 | 8)) if super::is_narrowable(kind) => {

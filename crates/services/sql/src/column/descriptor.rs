@@ -81,7 +81,8 @@ impl Zone {
         let Some((least, largest)) = extremes(values)? else {
             return Ok(Zone { nulls, least: nothing.clone(), largest: nothing, exact: false });
         };
-        let (least, largest) = (ScalarValue::try_from_array(values, least)?, ScalarValue::try_from_array(values, largest)?);
+        let (least, largest) =
+            (ScalarValue::try_from_array(values, least)?, ScalarValue::try_from_array(values, largest)?);
         if !is_text(kind) {
             return Ok(Zone { nulls, least, largest, exact: true });
         }
@@ -97,7 +98,11 @@ impl Zone {
 
 /// Where the least and the largest value are; floats have no zones, because NaN has no place that all agree on.
 fn extremes(values: &ArrayRef) -> Result<Option<(usize, usize)>, SqlError> {
-    fn among<T: PartialOrd>(rows: usize, valid: impl Fn(usize) -> bool, value: impl Fn(usize) -> T) -> Option<(usize, usize)> {
+    fn among<T: PartialOrd>(
+        rows: usize,
+        valid: impl Fn(usize) -> bool,
+        value: impl Fn(usize) -> T,
+    ) -> Option<(usize, usize)> {
         let mut all = (0..rows).filter(|&row| valid(row));
         let first = all.next()?;
         Some(all.fold((first, first), |(least, largest), row| {
@@ -110,7 +115,8 @@ fn extremes(values: &ArrayRef) -> Result<Option<(usize, usize)>, SqlError> {
     }
     let valid = |row: usize| values.is_valid(row);
     let rows = values.len();
-    let unsigned = matches!(values.data_type(), DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64);
+    let unsigned =
+        matches!(values.data_type(), DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64);
     Ok(match values.data_type() {
         DataType::Boolean => among(rows, valid, |row| values.as_boolean().value(row)),
         _ if unsigned => {
@@ -146,9 +152,9 @@ fn shorter(value: &ScalarValue, upper: bool) -> (Option<Vec<u8>>, bool) {
         ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)) => {
             (text.as_bytes(), true)
         }
-        ScalarValue::Binary(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) | ScalarValue::BinaryView(Some(bytes)) => {
-            (bytes.as_slice(), false)
-        }
+        ScalarValue::Binary(Some(bytes))
+        | ScalarValue::LargeBinary(Some(bytes))
+        | ScalarValue::BinaryView(Some(bytes)) => (bytes.as_slice(), false),
         _ => return (None, true),
     };
     if bytes.len() <= BOUND_BYTES {

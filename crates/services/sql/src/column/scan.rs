@@ -213,7 +213,8 @@ impl ExecutionPlan for SegmentScan {
         let all = match self.statistics.get() {
             Some(known) => known.clone(),
             None => {
-                let made = Arc::new(estimate::statistics(&self.scanned, &self.projection, &self.conjuncts, self.fetch)?);
+                let made =
+                    Arc::new(estimate::statistics(&self.scanned, &self.projection, &self.conjuncts, self.fetch)?);
                 self.statistics.get_or_init(|| made).clone()
             }
         };

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
-    RecordBatch, StringViewArray, TimestampMicrosecondArray, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
+    Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray, UInt64Array,
 };
 use datafusion::arrow::datatypes::{Field, Int64Type, Schema};
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -35,12 +35,18 @@ fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
         Arc::new((0..rows).map(|row| keep(row).then(|| number(row))).collect::<datafusion::arrow::array::Int64Array>()),
         Arc::new((0..rows).map(|row| keep(row).then_some(number(row) as i32)).collect::<Int32Array>()),
         Arc::new((0..rows).map(|row| keep(row).then_some(i64::MAX - row as i64 * (1 << 44))).collect::<Int64Array>()),
-        Arc::new((0..rows).map(|row| keep(row).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX })).collect::<Int64Array>()),
+        Arc::new(
+            (0..rows)
+                .map(|row| keep(row).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX }))
+                .collect::<Int64Array>(),
+        ),
         Arc::new((0..rows).map(|row| keep(row).then_some(u64::MAX - row as u64)).collect::<UInt64Array>()),
         Arc::new((0..rows).map(|row| keep(row).then_some(row as f64 / 3.0)).collect::<Float64Array>()),
         Arc::new((0..rows).map(|row| keep(row).then_some(row % 3 == 0)).collect::<BooleanArray>()),
         Arc::new((0..rows).map(|row| keep(row).then_some(row as i32 % 2500)).collect::<Date32Array>()),
-        Arc::new((0..rows).map(|row| keep(row).then_some(row as i64 * 1_000_003)).collect::<TimestampMicrosecondArray>()),
+        Arc::new(
+            (0..rows).map(|row| keep(row).then_some(row as i64 * 1_000_003)).collect::<TimestampMicrosecondArray>(),
+        ),
         Arc::new(
             (0..rows)
                 .map(|row| keep(row).then_some(row as i128 * 17 - 4000))
@@ -56,7 +62,9 @@ fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
                 .unwrap(),
         ),
         Arc::new((0..rows).map(|row| keep(row).then(|| format!("mode {}", row % 5))).collect::<StringViewArray>()),
-        Arc::new((0..rows).map(|row| keep(row).then(|| format!("entry number {}", row % 900))).collect::<StringViewArray>()),
+        Arc::new(
+            (0..rows).map(|row| keep(row).then(|| format!("entry number {}", row % 900))).collect::<StringViewArray>(),
+        ),
         Arc::new(
             (0..rows)
                 .map(|row| keep(row).then(|| format!("{row} comment é {}", random.next(1 << 30))))
@@ -100,7 +108,8 @@ fn every_kind_of_column_comes_back_as_it_was() {
 
 #[test]
 fn the_largest_fixed_width_chunk_stays_below_a_mebibyte() {
-    let values: Int64Array = (0..SEGMENT_ROWS).map(|row| (row % 9 != 0).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX })).collect();
+    let values: Int64Array =
+        (0..SEGMENT_ROWS).map(|row| (row % 9 != 0).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX })).collect();
     let chunks = encode(&(Arc::new(values) as ArrayRef)).unwrap();
     assert_eq!(chunks.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [998_464]);
 }
@@ -161,7 +170,9 @@ fn a_descriptor_comes_back_as_it_was_and_any_bytes_are_one_or_an_error() {
 
 #[test]
 fn a_long_texts_bounds_are_around_it() {
-    for text in ["é".repeat(40), "x".repeat(100), "\u{10FFFF}".repeat(20), format!("{}{}", "x".repeat(31), "é".repeat(9))] {
+    for text in
+        ["é".repeat(40), "x".repeat(100), "\u{10FFFF}".repeat(20), format!("{}{}", "x".repeat(31), "é".repeat(9))]
+    {
         let column: ArrayRef = Arc::new(StringViewArray::from(vec![text.as_str()]));
         let zone = Zone::of(&column).unwrap();
         assert!(!zone.exact);
@@ -201,8 +212,14 @@ fn rows(from: i64, count: usize) -> RecordBatch {
                 .with_precision_and_scale(15, 2)
                 .unwrap(),
         ),
-        Arc::new((0..count).map(|row| (row % 13 != 0).then_some(["AIR", "SHIP", "RAIL", "TRUCK BY NIGHT"][row % 4])).collect::<StringViewArray>()),
-        Arc::new(StringViewArray::from_iter_values((0..count).map(|row| format!("comment {} of row {row}", row * 7919 % 10007)))),
+        Arc::new(
+            (0..count)
+                .map(|row| (row % 13 != 0).then_some(["AIR", "SHIP", "RAIL", "TRUCK BY NIGHT"][row % 4]))
+                .collect::<StringViewArray>(),
+        ),
+        Arc::new(StringViewArray::from_iter_values(
+            (0..count).map(|row| format!("comment {} of row {row}", row * 7919 % 10007)),
+        )),
         Arc::new(Date32Array::from_iter_values((0..count as i32).map(|row| 8000 + row / 100))),
     ];
     let (definition, key) = orders();
@@ -225,7 +242,10 @@ fn both(loads: &[RecordBatch], deleted: impl Fn(i64, i32) -> bool) -> Both {
     let mut kept = Vec::new();
     for load in loads {
         table.append([load.clone()]).unwrap();
-        let (a, b) = (load.column(0).as_primitive::<Int64Type>(), load.column(1).as_primitive::<datafusion::arrow::datatypes::Int32Type>());
+        let (a, b) = (
+            load.column(0).as_primitive::<Int64Type>(),
+            load.column(1).as_primitive::<datafusion::arrow::datatypes::Int32Type>(),
+        );
         let keep: BooleanArray = (0..load.num_rows()).map(|row| Some(!deleted(a.value(row), b.value(row)))).collect();
         kept.push(datafusion::arrow::compute::filter_record_batch(load, &keep).unwrap());
         let mut transaction = store.begin();
@@ -317,7 +337,9 @@ fn a_primary_key_is_there_once() {
     assert_eq!(again(49_999, 3), "23505");
     assert_eq!(again(-10, 60_000), "23505");
     assert_eq!(again(50_000, 3), "");
-    let twice = datafusion::arrow::compute::concat_batches(&rows(90_000, 3).schema(), &[rows(90_000, 3), rows(90_000, 1)]).unwrap();
+    let twice =
+        datafusion::arrow::compute::concat_batches(&rows(90_000, 3).schema(), &[rows(90_000, 3), rows(90_000, 1)])
+            .unwrap();
     assert!(both.table.append([twice]).is_err());
     // A deleted row's key is free again.
     assert_eq!(again(40, 3), "23505");
@@ -371,7 +393,10 @@ fn the_format_is_the_one_in_the_golden_dump() {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("plain, double precision", Arc::new(Float64Array::from(vec![Some(1.5), None, Some(-2.0)]))),
         ("narrow, bigint", Arc::new(Int64Array::from(vec![1000, 1003, 1001]))),
-        ("dictionary, text", Arc::new((0..16).map(|row| (row != 3).then_some(["AIR", "SHIP"][row % 2])).collect::<StringViewArray>())),
+        (
+            "dictionary, text",
+            Arc::new((0..16).map(|row| (row != 3).then_some(["AIR", "SHIP"][row % 2])).collect::<StringViewArray>()),
+        ),
         ("text, text", Arc::new(StringViewArray::from(vec!["one", "", "three"]))),
         ("bits, boolean", Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)]))),
     ];
@@ -381,7 +406,8 @@ fn the_format_is_the_one_in_the_golden_dump() {
             text += &format!("chunk: {what}, from vector {first}\n{}\n", hex(&bytes));
         }
     }
-    let facts = |column: &ArrayRef| Facts::new(vec![0], 3, Zone::of(column).unwrap(), vec![Zone::of(column).unwrap()]).unwrap();
+    let facts =
+        |column: &ArrayRef| Facts::new(vec![0], 3, Zone::of(column).unwrap(), vec![Zone::of(column).unwrap()]).unwrap();
     let keys = vec![b"first".to_vec(), b"last".to_vec()];
     let descriptor = Descriptor { rows: 3, keys, columns: [1, 3, 4].map(|at| facts(&columns[at].1)).to_vec() };
     text += &format!("descriptor of three rows: bigint, text, boolean\n{}", hex(&descriptor.encode().unwrap()));

@@ -17,8 +17,8 @@ use super::descriptor::{Column, Descriptor, Zone};
 use super::segments::{Segment, Shared, Trees, chunk_key, list, read_rows};
 use super::{SEGMENT_ROWS, VECTOR_ROWS};
 use crate::SqlError;
-use crate::table::key::{self, KeyColumn};
 use crate::table::Table;
+use crate::table::key::{self, KeyColumn};
 
 /// Adds rows to a table's segments in one transaction, which the caller commits. What is left in it when it is dropped
 /// instead of finished is lost.

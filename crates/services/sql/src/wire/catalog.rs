@@ -1,19 +1,145 @@
-//! pg_catalog for one session: what is registered in its context, and how texts that ask the catalogs are rewritten
-//! before they are planned.
+//! pg_catalog: what is registered in a session, and how texts that ask the catalogs are rewritten before they are planned.
 //!
-//! So far nothing is: statements pass as they are.
+//! ```text
+//!   text --mentions pg_catalog?--> rewrite (datafusion-pg-catalog's rules) --> the engine plans it
+//!                                                                               |
+//!          pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace   <----+   made from the session's tables
+//!          everything else                                                 <----+   datafusion-pg-catalog's
+//! ```
+//!
+//! The catalogs are installed when a session first asks for them: most never do, and they are not small. Numbers of tables
+//! derive from their names, so that every session and every run has the same.
+//!
+//! What it deliberately does not do: rewrite anything but queries, or queries that do not ask the catalogs.
+
+mod facts;
+mod functions;
+mod tables;
 
 use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
-use super::options::WireOptions;
+use async_trait::async_trait;
+use datafusion::common::DataFusionError;
+use datafusion::sql::sqlparser::ast::Statement;
+use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
+use datafusion_pg_catalog::setup_pg_catalog;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+
 use crate::{Session, SqlError};
+use facts::Facts;
 
-/// Puts the catalogs into a session.
-pub(super) fn install(_session: &Session, _options: &WireOptions) -> Result<(), SqlError> {
+/// Name of the schema.
+const SCHEMA: &str = "pg_catalog";
+
+static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
+
+/// What a text that asks the catalogs has in it.
+const MENTIONS: [&str; 9] = [
+    "pg_",
+    "regclass",
+    "regtype",
+    "current_schema",
+    "current_database",
+    "current_catalog",
+    "current_user",
+    "session_user",
+    "version()",
+];
+
+/// Part of psql's `\du` that DataFusion has no plan for: an array of a query's rows. There are no memberships.
+const MEMBERSHIPS: (&str, &str) = ("ARRAY(SELECT b.rolname", ") as memberof");
+
+/// The catalogs of one session.
+#[derive(Debug)]
+pub(super) struct Catalogs {
+    users: Arc<Vec<String>>,
+    installed: bool,
+}
+
+impl Catalogs {
+    /// Catalogs with these users, not installed yet.
+    pub(super) fn new(users: Vec<String>) -> Catalogs {
+        Catalogs { users: Arc::new(users), installed: false }
+    }
+
+    /// The text to plan instead of this one; installs the catalogs if it asks them.
+    pub(super) fn rewrite<'a>(&mut self, session: &Session, sql: &'a str) -> Result<Cow<'a, str>, SqlError> {
+        let lower = sql.to_ascii_lowercase();
+        if !MENTIONS.iter().any(|mention| lower.contains(mention)) {
+            return Ok(Cow::Borrowed(sql));
+        }
+        if !self.installed {
+            install(session, &self.users)?;
+            self.installed = true;
+        }
+        let text = without_memberships(sql);
+        // What the rules cannot read is the engine's to refuse, in its own words.
+        let Ok(statements) = PARSER.parse(&text) else { return Ok(Cow::Borrowed(sql)) };
+        if !statements.iter().all(|statement| matches!(statement, Statement::Query(_))) {
+            return Ok(Cow::Borrowed(sql));
+        }
+        let texts: Vec<String> = statements.iter().map(ToString::to_string).collect();
+        Ok(Cow::Owned(texts.join("; ")))
+    }
+}
+
+fn without_memberships(sql: &str) -> Cow<'_, str> {
+    let (from, to) = MEMBERSHIPS;
+    let found = sql.find(from).and_then(|start| Some((start, start + sql[start..].find(to)?)));
+    match found {
+        Some((start, end)) => Cow::Owned(format!("{}'{{}}'{}", &sql[..start], &sql[end + 1..])),
+        None => Cow::Borrowed(sql),
+    }
+}
+
+fn install(session: &Session, users: &Arc<Vec<String>>) -> Result<(), SqlError> {
+    let context = session.context();
+    let database = context.state().config_options().catalog.default_catalog.clone();
+    let roles = Users(Arc::clone(users));
+    setup_pg_catalog(context, &database, roles).map_err(|error| SqlError::from(*error))?;
+    let missing = || DataFusionError::Internal(format!("the database {database} has no {SCHEMA}"));
+    let names = context.catalog(&database).ok_or_else(missing)?;
+    let others = names.schema(SCHEMA).ok_or_else(missing)?;
+    let facts = Facts::new(Arc::clone(&session.shared), Arc::clone(&names));
+    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(others, facts.clone())))?;
+    functions::register(context, &facts, session.user());
     Ok(())
 }
 
-/// The text to plan instead of this one.
-pub(super) fn rewrite(sql: &str) -> Cow<'_, str> {
-    Cow::Borrowed(sql)
+/// The users as roles: all of them may do everything.
+#[derive(Debug, Clone)]
+struct Users(Arc<Vec<String>>);
+
+#[async_trait]
+impl PgCatalogContextProvider for Users {
+    async fn roles(&self) -> Vec<String> {
+        self.0.to_vec()
+    }
+
+    async fn role(&self, name: &str) -> Option<Role> {
+        self.0.iter().any(|user| user == name).then(|| Role {
+            name: name.to_owned(),
+            is_superuser: true,
+            can_login: true,
+            can_create_db: false,
+            can_create_role: false,
+            can_create_user: false,
+            can_replication: false,
+            grants: Vec::new(),
+            inherited_roles: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memberships_are_left_out_of_psqls_list_of_roles() {
+        let sql = "SELECT r.x,\n ARRAY(SELECT b.rolname\n FROM m WHERE (a = b)) as memberof\n FROM r";
+        assert_eq!(without_memberships(sql), "SELECT r.x,\n '{}' as memberof\n FROM r");
+        assert_eq!(without_memberships("SELECT 1"), "SELECT 1");
+    }
 }

@@ -19,11 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
 use super::message::{Message, Opening};
+use super::options;
 use super::registry::Registered;
 use super::reply::{self, Authentication, Status};
 use super::scram::{self, ScramError};
 use super::server::Shared;
-use super::{catalog, options};
 use crate::Session;
 
 /// The PostgreSQL whose dialect of protocol and catalogs this is.
@@ -80,7 +80,6 @@ pub(super) async fn log_in(
     authenticate(connection, peer, user, shared).await?;
     check(&parameters, user, &shared.options).map_err(Broken::fatal)?;
     let mut session = shared.engine.session(user);
-    catalog::install(&session, &shared.options).map_err(|error| Broken::fatal(Fault::from(&error)))?;
     for (name, value) in settings(&parameters) {
         set(&mut session, &name, &value).await?;
     }

@@ -258,6 +258,21 @@ pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
+/// The client's last message, for tests: `first` is its first without the header, `server` the server's answer.
+#[cfg(test)]
+pub(super) fn client_final(password: &str, first: &str, server: &str) -> String {
+    let field = |tag: &str| server.split(',').find_map(|field| field.strip_prefix(tag)).expect("it is there");
+    let salt = base64::decode(field("s=")).expect("it is Base64");
+    let iterations = field("i=").parse().expect("it is a number");
+    let mut salted: Key = [0; 32];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
+    let key = mac(&salted, b"Client Key");
+    let without_proof = format!("c=biws,r={}", field("r="));
+    let signature = mac(&hash(&key), format!("{first},{server},{without_proof}").as_bytes());
+    let proof: Vec<u8> = key.iter().zip(signature).map(|(key, mask)| key ^ mask).collect();
+    format!("{without_proof},p={}", base64::encode(&proof))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

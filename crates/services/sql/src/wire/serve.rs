@@ -21,9 +21,9 @@ mod simple;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::Statement;
 use tokio::sync::Notify;
 
+use super::catalog::Catalogs;
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
 use super::login::Entered;
@@ -31,7 +31,7 @@ use super::message::Message;
 use super::registry::Registered;
 use super::reply::{self, Status};
 use super::server::Shared;
-use crate::{Prepared, Session, SessionState};
+use crate::{Session, SessionState};
 use extended::{Portal, Stated};
 
 /// Why a statement, or a message, was not carried out.
@@ -69,6 +69,7 @@ pub(super) struct Serving<'a> {
     /// Its place in the registry, which it leaves with this.
     _registered: Registered,
     cancelled: Arc<Notify>,
+    catalogs: Catalogs,
     statements: HashMap<String, Arc<Stated>>,
     portals: HashMap<String, Portal>,
     /// A transaction was begun around statements that came together.
@@ -88,6 +89,7 @@ impl<'a> Serving<'a> {
             session,
             _registered: registered,
             cancelled,
+            catalogs: Catalogs::new(shared.options.users.keys().cloned().collect()),
             statements: HashMap::new(),
             portals: HashMap::new(),
             implicit: false,
@@ -136,10 +138,9 @@ impl<'a> Serving<'a> {
     /// Ends what came together, commits it if it is our transaction, and says that the next may come.
     async fn end_series(&mut self, outcome: Result<(), Stop>) -> Result<(), Broken> {
         let outcome = match outcome {
-            Ok(()) if self.implicit => {
-                self.implicit = false;
-                self.portals.clear();
-                self.control("COMMIT").await
+            Ok(()) if std::mem::take(&mut self.implicit) => {
+                self.end_portals();
+                self.session.end_implicit().await.map_err(Stop::from)
             }
             outcome => outcome,
         };
@@ -148,9 +149,7 @@ impl<'a> Serving<'a> {
             Err(Stop::Broken(broken)) => return Err(broken),
             Err(Stop::Fault(fault)) => self.fail(&fault).await,
         }
-        if self.session.state() == SessionState::Idle {
-            self.portals.clear();
-        }
+        self.end_portals();
         let status = match self.session.state() {
             SessionState::Idle => Status::Idle,
             SessionState::InTransaction => Status::InTransaction,
@@ -160,45 +159,27 @@ impl<'a> Serving<'a> {
         self.connection.flush().await
     }
 
+    /// Drops the portals, unless they are in a transaction that the client began and goes on with.
+    fn end_portals(&mut self) {
+        if self.session.state() == SessionState::Idle {
+            self.portals.clear();
+        }
+    }
+
     /// Tells of an error, and takes back what came together with what failed.
     async fn fail(&mut self, fault: &Fault) {
         reply::error(&mut self.connection.out, fault, false);
         if std::mem::take(&mut self.implicit) {
-            self.portals.clear();
-            // What failed is told already; a rollback that fails leaves the session failed, which is told then.
-            let _ = self.control("ROLLBACK").await;
+            self.end_portals();
+            // What failed is told already, and takes back what came before it.
+            let _ = self.session.end_implicit().await;
         }
     }
 
-    /// Begins our transaction around statements that come together, unless there is one or the statement is about
-    /// transactions itself.
-    async fn begin_series(&mut self, prepared: &Prepared) -> Result<(), Stop> {
-        if about_transactions(prepared) {
-            // A BEGIN among them makes the transaction the client's own, a COMMIT or ROLLBACK ends it.
-            self.implicit = false;
-            return Ok(());
-        }
-        if self.session.state() == SessionState::Idle {
-            self.control("BEGIN").await?;
-            self.implicit = true;
-        }
-        Ok(())
+    /// Begins our transaction around statements that come together, unless there is one. A BEGIN among them makes it the
+    /// client's own.
+    fn begin_series(&mut self) {
+        self.session.begin_implicit();
+        self.implicit = true;
     }
-
-    /// Runs a statement about transactions.
-    async fn control(&mut self, sql: &str) -> Result<(), Stop> {
-        for prepared in self.session.prepare(sql, &[]).await? {
-            self.session.execute(&prepared, &[]).await?;
-        }
-        Ok(())
-    }
-}
-
-fn about_transactions(prepared: &Prepared) -> bool {
-    matches!(
-        prepared.statement(),
-        Some(
-            Statement::StartTransaction { .. } | Statement::Commit { .. } | Statement::Rollback { savepoint: None, .. }
-        )
-    )
 }

@@ -156,11 +156,7 @@ fn differences(column: &ArrayRef, native: usize) -> Option<Differences> {
     }
 }
 
-fn of<N: ArrowNativeType + Into<i128>>(
-    values: &[N],
-    nulls: Option<&NullBuffer>,
-    native: usize,
-) -> Option<Differences> {
+fn of<N: ArrowNativeType + Into<i128>>(values: &[N], nulls: Option<&NullBuffer>, native: usize) -> Option<Differences> {
     let is_valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
     let mut range: Option<(i128, i128)> = None;
     for (_, value) in values.iter().enumerate().filter(|(row, _)| is_valid(*row)) {

@@ -53,7 +53,8 @@ impl Reader {
         let chunk = self.scanned.segments.chunk(self.segment.id, column, number)?;
         let facts = &self.segment.descriptor.columns[column];
         let first = usize::from(facts.chunks[number]) * VECTOR_ROWS;
-        let end = facts.chunks.get(number + 1).map_or(self.segment.descriptor.rows, |&next| usize::from(next) * VECTOR_ROWS);
+        let end =
+            facts.chunks.get(number + 1).map_or(self.segment.descriptor.rows, |&next| usize::from(next) * VECTOR_ROWS);
         if chunk.rows() != end - first {
             return Err(damaged(format!("chunk {number} of column {column} of segment {}", self.segment.id)));
         }

@@ -217,7 +217,12 @@ fn materialise(reader: &mut Reader, work: &Work, rows: &Left) -> Result<RecordBa
 }
 
 /// How many rows of a vector the conditions let pass, and how many it has; for estimates.
-pub(crate) fn sample(scanned: &Arc<Scanned>, conjuncts: &[Conjunct], segment: usize, vector: usize) -> Result<(usize, usize)> {
+pub(crate) fn sample(
+    scanned: &Arc<Scanned>,
+    conjuncts: &[Conjunct],
+    segment: usize,
+    vector: usize,
+) -> Result<(usize, usize)> {
     let mut reader = Reader::new(scanned.clone(), segment);
     let from = vector * VECTOR_ROWS;
     let count = reader.segment.descriptor.vector_rows(vector);

@@ -11,7 +11,7 @@ use super::{Serving, Stop};
 use crate::wire::fault::Fault;
 use crate::wire::message::{Format, Message, Subject};
 use crate::wire::oid::{Described, Kind, Scalar};
-use crate::wire::{catalog, parameter, reply};
+use crate::wire::{parameter, reply};
 use crate::{Answer, Prepared};
 
 /// A prepared statement.
@@ -72,7 +72,7 @@ impl Serving<'_> {
         }
         let declared = types.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
         let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(Kind::arrow)).collect();
-        let rewritten = catalog::rewrite(&sql);
+        let rewritten = self.catalogs.rewrite(&self.session, &sql)?;
         let prepared = self.session.prepare(&rewritten, &hints).await;
         let mut prepared = prepared.map_err(|error| Fault::of_statement(&error, &sql))?;
         prepared.retain(|prepared| !prepared.is_empty());
@@ -204,7 +204,7 @@ impl Serving<'_> {
             State::Ready => {
                 // More than one before a Sync: what comes together is one transaction.
                 if self.implicit || !self.connection.next_is(b'S') {
-                    self.begin_series(prepared).await?;
+                    self.begin_series();
                 }
                 match self.session.execute(prepared, &portal.values).await? {
                     Answer::Rows { schema, stream, tag } => Box::new(Rows::new(&schema, stream, tag, &portal.results)?),

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use super::{Serving, Stop};
 use crate::wire::fault::Fault;
 use crate::wire::message::Format;
-use crate::wire::{catalog, reply};
+use crate::wire::reply;
 use crate::{Answer, SqlError};
 
 impl Serving<'_> {
@@ -34,14 +34,14 @@ impl Serving<'_> {
 
     /// Runs one of the statements; answers whether there was one.
     async fn part(&mut self, sql: &str, several: bool) -> Result<bool, Stop> {
-        let rewritten = catalog::rewrite(sql);
+        let rewritten = self.catalogs.rewrite(&self.session, sql)?;
         let prepared = self.session.prepare(&rewritten, &[]).await;
         let prepared = prepared.map_err(|error| Fault::of_statement(&error, sql))?;
         let mut any = false;
         for prepared in prepared.iter().filter(|prepared| !prepared.is_empty()) {
             any = true;
             if several {
-                self.begin_series(prepared).await?;
+                self.begin_series();
             }
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| Fault::of_statement(&error, sql))? {

@@ -54,6 +54,7 @@ enum Values {
 
 impl Column {
     /// A column that becomes an array of this Arrow type.
+    #[cfg(test)]
     pub(crate) fn new(target: &DataType) -> Result<Column, Fault> {
         Column::of(Kind::of(target)?, target)
     }

@@ -1,0 +1,146 @@
+//! What the catalogs tell of: schemas, tables, their columns and keys, as the session sees them at the moment.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::CatalogProvider;
+use datafusion::error::Result;
+
+use crate::engine::names::Shared;
+use crate::table::Entry;
+
+/// Numbers below are PostgreSQL's own (`FirstNormalObjectId`).
+const FIRST: u32 = 16_384;
+
+/// PostgreSQL's number of the schema pg_catalog.
+const PG_CATALOG: u32 = 11;
+/// PostgreSQL's number of the schema public.
+const PUBLIC: u32 = 2200;
+
+/// A schema.
+#[derive(Debug, Clone)]
+pub(super) struct Namespace {
+    pub(super) oid: u32,
+    pub(super) name: String,
+}
+
+/// A table or view.
+#[derive(Debug, Clone)]
+pub(super) struct Relation {
+    pub(super) oid: u32,
+    pub(super) namespace: Namespace,
+    pub(super) name: String,
+    pub(super) view: bool,
+    pub(super) columns: SchemaRef,
+    /// Positions of the primary key's columns; empty if there is none.
+    pub(super) key: Vec<usize>,
+    /// Name of the primary key and of its index.
+    pub(super) key_name: String,
+}
+
+impl Relation {
+    /// Number of the primary key's index.
+    pub(super) fn index_oid(&self) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$index"])
+    }
+
+    /// Number of the primary key as a constraint.
+    pub(super) fn constraint_oid(&self) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$key"])
+    }
+
+    /// The primary key's columns as SQL writes them.
+    pub(super) fn key_columns(&self) -> String {
+        let quoted = |name: &str| {
+            let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
+            if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+        };
+        let names: Vec<String> = self.key.iter().map(|at| quoted(self.columns.field(*at).name())).collect();
+        names.join(", ")
+    }
+}
+
+/// All of one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moment {
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) relations: Vec<Relation>,
+}
+
+/// Where they come from.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    shared: Arc<Shared>,
+    names: Arc<dyn CatalogProvider>,
+}
+
+impl Facts {
+    /// Of a session's tables, and of its schemas.
+    pub(super) fn new(shared: Arc<Shared>, names: Arc<dyn CatalogProvider>) -> Facts {
+        Facts { shared, names }
+    }
+
+    /// What there is now, without the columns of views.
+    pub(super) fn now(&self) -> Moment {
+        let catalog = self.shared.catalog();
+        let mut moment = Moment::default();
+        let mut schemas = self.names.schema_names();
+        schemas.sort();
+        schemas.dedup();
+        for schema in schemas {
+            let namespace = Namespace { oid: namespace_oid(&schema), name: schema.clone() };
+            moment.namespaces.push(namespace.clone());
+            for (name, entry) in catalog.schemas.get(&schema).into_iter().flatten() {
+                let (columns, key, key_name) = match entry {
+                    Entry::Table(table) => (table.schema.clone(), table.key.clone(), table.key_name.clone()),
+                    Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
+                    Entry::Relation(relation) => (relation.schema(), Vec::new(), String::new()),
+                };
+                moment.relations.push(Relation {
+                    oid: number(&[&schema, name]),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    view: matches!(entry, Entry::View(_)),
+                    columns,
+                    key,
+                    key_name,
+                });
+            }
+        }
+        moment
+    }
+
+    /// What there is now.
+    pub(super) async fn gather(&self) -> Result<Moment> {
+        let mut moment = self.now();
+        for relation in moment.relations.iter_mut().filter(|relation| relation.view) {
+            let schema = self.names.schema(&relation.namespace.name);
+            // A view over what is gone shows no columns.
+            if let Some(schema) = schema
+                && let Ok(Some(view)) = schema.table(&relation.name).await
+            {
+                relation.columns = view.schema();
+            }
+        }
+        Ok(moment)
+    }
+}
+
+fn namespace_oid(name: &str) -> u32 {
+    match name {
+        super::SCHEMA => PG_CATALOG,
+        "public" => PUBLIC,
+        other => number(&[other]),
+    }
+}
+
+/// A number that derives from names (FNV-1a, 32 bits), above PostgreSQL's own and positive as an i32.
+fn number(names: &[&str]) -> u32 {
+    let mut hash = 0x811c_9dc5u32;
+    for name in names {
+        for byte in name.bytes().chain([0]) {
+            hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+    FIRST + hash % (i32::MAX as u32 - FIRST)
+}

@@ -1,0 +1,226 @@
+//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace.
+//! All others are datafusion-pg-catalog's, and so are the columns of these.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::error::Result;
+use datafusion::scalar::ScalarValue;
+
+use super::facts::{Facts, Moment, Relation};
+use crate::wire::oid::{Described, Kind, Scalar};
+
+/// PostgreSQL's number of the access method of tables.
+const HEAP: i32 = 2;
+/// PostgreSQL's number of the access method of trees.
+const BTREE: i32 = 403;
+/// PostgreSQL's number of the first role.
+const OWNER: i32 = 10;
+
+/// The schema pg_catalog.
+#[derive(Debug)]
+pub(super) struct PgCatalog {
+    others: Arc<dyn SchemaProvider>,
+    facts: Facts,
+}
+
+/// A row: values of the columns that are not empty.
+type Row = Vec<(&'static str, ScalarValue)>;
+
+impl PgCatalog {
+    /// Over what gives the others.
+    pub(super) fn new(others: Arc<dyn SchemaProvider>, facts: Facts) -> PgCatalog {
+        PgCatalog { others, facts }
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for PgCatalog {
+    fn table_names(&self) -> Vec<String> {
+        self.others.table_names()
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.others.table_exist(name)
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let Some(other) = self.others.table(name).await? else { return Ok(None) };
+        let made: fn(&Moment) -> Vec<Row> = match name {
+            "pg_class" => classes,
+            "pg_attribute" => attributes,
+            "pg_index" => indexes,
+            "pg_constraint" => constraints,
+            "pg_namespace" => namespaces,
+            _ => return Ok(Some(other)),
+        };
+        let moment = self.facts.gather().await?;
+        Ok(Some(Arc::new(table(&other.schema(), &made(&moment))?)))
+    }
+}
+
+fn classes(moment: &Moment) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for relation in &moment.relations {
+        let keyed = !relation.key.is_empty();
+        rows.push(class(relation, relation.oid, &relation.name, if relation.view { "v" } else { "r" }, keyed));
+        if keyed {
+            rows.push(class(relation, relation.index_oid(), &relation.key_name, "i", false));
+        }
+    }
+    rows
+}
+
+fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> Row {
+    let columns = if kind == "i" { relation.key.len() } else { relation.columns.fields().len() };
+    let method = match kind {
+        "i" => BTREE,
+        "r" => HEAP,
+        _ => 0,
+    };
+    vec![
+        ("oid", int(oid)),
+        ("relname", text(name)),
+        ("relnamespace", int(relation.namespace.oid)),
+        ("relowner", ScalarValue::from(OWNER)),
+        ("relam", ScalarValue::from(method)),
+        ("relhasindex", ScalarValue::from(keyed)),
+        ("relpersistence", text("p")),
+        ("relkind", text(kind)),
+        ("relnatts", ScalarValue::from(columns as i16)),
+        ("relispopulated", ScalarValue::from(true)),
+        ("relreplident", text("d")),
+    ]
+}
+
+fn attributes(moment: &Moment) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for relation in &moment.relations {
+        for (at, field) in relation.columns.fields().iter().enumerate() {
+            rows.push(attribute(relation.oid, at + 1, field));
+        }
+        for (at, column) in relation.key.iter().enumerate() {
+            rows.push(attribute(relation.index_oid(), at + 1, relation.columns.field(*column)));
+        }
+    }
+    rows
+}
+
+fn attribute(relation: u32, number: usize, field: &Field) -> Row {
+    // A column that cannot be sent is shown as text.
+    let described = Described::of(field).unwrap_or(Described {
+        name: field.name().clone(),
+        kind: Kind::One(Scalar::Text),
+        modifier: -1,
+    });
+    vec![
+        ("attrelid", int(relation)),
+        ("attname", text(field.name())),
+        ("atttypid", int(described.kind.oid())),
+        ("attlen", ScalarValue::from(described.kind.length())),
+        ("attnum", ScalarValue::from(number as i16)),
+        ("attcacheoff", ScalarValue::from(-1i32)),
+        ("atttypmod", ScalarValue::from(described.modifier)),
+        ("attalign", text("i")),
+        ("attstorage", text("p")),
+        ("attnotnull", ScalarValue::from(!field.is_nullable())),
+        ("attislocal", ScalarValue::from(true)),
+    ]
+}
+
+fn keyed(moment: &Moment) -> impl Iterator<Item = &Relation> {
+    moment.relations.iter().filter(|relation| !relation.key.is_empty())
+}
+
+/// The numbers of the primary key's columns, from 1.
+fn key_numbers(relation: &Relation) -> ScalarValue {
+    let numbers: Vec<ScalarValue> = relation.key.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
+    ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int16))
+}
+
+fn indexes(moment: &Moment) -> Vec<Row> {
+    let row = |relation: &Relation| {
+        vec![
+            ("indexrelid", int(relation.index_oid())),
+            ("indrelid", int(relation.oid)),
+            ("indnatts", ScalarValue::from(relation.key.len() as i16)),
+            ("indnkeyatts", ScalarValue::from(relation.key.len() as i16)),
+            ("indisunique", ScalarValue::from(true)),
+            ("indisprimary", ScalarValue::from(true)),
+            ("indimmediate", ScalarValue::from(true)),
+            ("indisvalid", ScalarValue::from(true)),
+            ("indisready", ScalarValue::from(true)),
+            ("indislive", ScalarValue::from(true)),
+            ("indkey", key_numbers(relation)),
+        ]
+    };
+    keyed(moment).map(row).collect()
+}
+
+fn constraints(moment: &Moment) -> Vec<Row> {
+    let row = |relation: &Relation| {
+        vec![
+            ("oid", int(relation.constraint_oid())),
+            ("conname", text(&relation.key_name)),
+            ("connamespace", int(relation.namespace.oid)),
+            ("contype", text("p")),
+            ("convalidated", ScalarValue::from(true)),
+            ("conrelid", int(relation.oid)),
+            ("conindid", int(relation.index_oid())),
+            ("conislocal", ScalarValue::from(true)),
+            ("conkey", key_numbers(relation)),
+        ]
+    };
+    keyed(moment).map(row).collect()
+}
+
+fn namespaces(moment: &Moment) -> Vec<Row> {
+    let row = |namespace: &super::facts::Namespace| {
+        vec![("oid", int(namespace.oid)), ("nspname", text(&namespace.name)), ("nspowner", ScalarValue::from(OWNER))]
+    };
+    moment.namespaces.iter().map(row).collect()
+}
+
+fn int(oid: u32) -> ScalarValue {
+    ScalarValue::from(oid as i32)
+}
+
+fn text(text: &str) -> ScalarValue {
+    ScalarValue::from(text)
+}
+
+/// A table with these columns and rows. What a row does not tell is NULL if it may be, else nothing: 0, false, no text.
+fn table(schema: &SchemaRef, rows: &[Row]) -> Result<MemTable> {
+    let rows: Vec<HashMap<&str, &ScalarValue>> =
+        rows.iter().map(|row| row.iter().map(|(name, value)| (*name, value)).collect()).collect();
+    let mut columns: Vec<ArrayRef> = Vec::new();
+    for field in schema.fields() {
+        let nothing = if field.is_nullable() || field.data_type().is_nested() {
+            ScalarValue::try_from(field.data_type())?
+        } else {
+            ScalarValue::new_default(field.data_type())?
+        };
+        let mut values = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let value = row.get(field.name().as_str()).copied().unwrap_or(&nothing);
+            // Exports differ in how they hold a number or a list; the value goes where it fits.
+            values.push(cast_or(value, field.data_type(), &nothing));
+        }
+        let column =
+            if values.is_empty() { new_null_array(field.data_type(), 0) } else { ScalarValue::iter_to_array(values)? };
+        columns.push(cast(&column, field.data_type())?);
+    }
+    let fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+    MemTable::try_new(Arc::clone(&schema), vec![vec![RecordBatch::try_new(schema, columns)?]])
+}
+
+fn cast_or(value: &ScalarValue, wanted: &DataType, nothing: &ScalarValue) -> ScalarValue {
+    value.cast_to(wanted).unwrap_or_else(|_| nothing.clone())
+}

@@ -1,0 +1,163 @@
+//! A client of the protocol for tests: it sends messages, or anything else, and cuts the replies apart.
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::super::Server;
+use super::super::scram::client_final;
+
+/// A message of the server.
+#[derive(Debug, Clone)]
+pub(super) struct Reply {
+    pub(super) kind: char,
+    pub(super) body: Bytes,
+}
+
+/// Everything up to ReadyForQuery.
+#[derive(Debug)]
+pub(super) struct Outcome(Vec<Reply>);
+
+impl Outcome {
+    /// The rows as text; there must be no error.
+    pub(super) fn rows(&self) -> Vec<Vec<Option<String>>> {
+        assert!(self.errors().is_empty(), "{self:?}");
+        self.0.iter().filter(|reply| reply.kind == 'D').map(|reply| row(reply.body.clone())).collect()
+    }
+
+    /// SQLSTATEs.
+    pub(super) fn errors(&self) -> Vec<String> {
+        self.0.iter().filter(|reply| reply.kind == 'E').map(|reply| reply.error().0).collect()
+    }
+}
+
+fn row(mut body: Bytes) -> Vec<Option<String>> {
+    let count = body.get_u16();
+    let value = |_| {
+        let length = usize::try_from(body.get_i32()).ok()?;
+        Some(String::from_utf8(body.split_to(length).to_vec()).expect("it is text"))
+    };
+    (0..count).map(value).collect()
+}
+
+/// A startup packet.
+pub(super) fn start(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = version.to_be_bytes().to_vec();
+    for (name, value) in parameters {
+        body.extend_from_slice(format!("{name}\0{value}\0").as_bytes());
+    }
+    body.push(0);
+    [&(body.len() as u32 + 4).to_be_bytes()[..], &body].concat()
+}
+
+pub(super) struct Client {
+    socket: TcpStream,
+    /// Process number and secret, once logged in.
+    pub(super) key: (u32, Vec<u8>),
+}
+
+impl Client {
+    pub(super) async fn connect(server: &Server) -> Client {
+        let socket = TcpStream::connect(server.address()).await.expect("it listens");
+        Client { socket, key: (0, Vec::new()) }
+    }
+
+    /// Logged in without a password.
+    pub(super) async fn trusted(server: &Server) -> Client {
+        let mut client = Client::connect(server).await;
+        client.log_in("ann", "").await.expect("no password is asked for");
+        client
+    }
+
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
+        // A server that has hung up already shows in what is read.
+        let _ = self.socket.write_all(bytes).await;
+    }
+
+    pub(super) async fn message(&mut self, kind: u8, body: &[u8]) {
+        let head = [&[kind][..], &(body.len() as u32 + 4).to_be_bytes()].concat();
+        self.send(&[&head, body].concat()).await;
+    }
+
+    pub(super) async fn parse(&mut self, name: &str, sql: &str, types: &[u32]) {
+        let mut body = format!("{name}\0{sql}\0").into_bytes();
+        body.extend_from_slice(&(types.len() as u16).to_be_bytes());
+        types.iter().for_each(|oid| body.extend_from_slice(&oid.to_be_bytes()));
+        self.message(b'P', &body).await;
+    }
+
+    pub(super) async fn reply(&mut self) -> Reply {
+        let kind = self.socket.read_u8().await.expect("a reply comes");
+        let length = self.socket.read_u32().await.expect("it is whole") as usize;
+        let mut body = vec![0; length - 4];
+        self.socket.read_exact(&mut body).await.expect("it is whole");
+        Reply { kind: kind as char, body: body.into() }
+    }
+
+    /// The kinds of the next replies.
+    pub(super) async fn kinds(&mut self, count: usize) -> Vec<char> {
+        let mut kinds = Vec::new();
+        for _ in 0..count {
+            kinds.push(self.reply().await.kind);
+        }
+        kinds
+    }
+
+    pub(super) async fn is_closed(&mut self) -> bool {
+        matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
+    }
+
+    pub(super) async fn cancel(&mut self, process: u32, secret: &[u8]) {
+        let head = [8 + 4 + secret.len() as u32, 80_877_102, process].map(u32::to_be_bytes).concat();
+        self.send(&[&head, secret].concat()).await;
+    }
+
+    pub(super) async fn send_query(&mut self, sql: &str) {
+        self.message(b'Q', format!("{sql}\0").as_bytes()).await;
+    }
+
+    pub(super) async fn query(&mut self, sql: &str) -> Outcome {
+        self.send_query(sql).await;
+        self.outcome().await
+    }
+
+    pub(super) async fn outcome(&mut self) -> Outcome {
+        let mut replies = Vec::new();
+        loop {
+            let reply = self.reply().await;
+            if reply.kind == 'Z' {
+                return Outcome(replies);
+            }
+            replies.push(reply);
+        }
+    }
+
+    /// Logs in, with the password if it is asked for; else code and message of the error.
+    pub(super) async fn log_in(&mut self, user: &str, password: &str) -> Result<(), (String, String)> {
+        self.send(&start(3 << 16, &[("user", user), ("database", "terrace")])).await;
+        let first = "n,,n=,r=clientnonce";
+        loop {
+            let mut reply = self.reply().await;
+            match reply.kind {
+                'E' => return Err(reply.error()),
+                'Z' => return Ok(()),
+                'K' => self.key = (reply.body.get_u32(), reply.body.to_vec()),
+                'R' => match reply.body.get_u32() {
+                    10 => {
+                        let mut body = b"SCRAM-SHA-256\0".to_vec();
+                        body.extend_from_slice(&(first.len() as u32).to_be_bytes());
+                        body.extend_from_slice(first.as_bytes());
+                        self.message(b'p', &body).await;
+                    }
+                    11 => {
+                        let server = std::str::from_utf8(&reply.body).expect("it is text");
+                        let last = client_final(password, &first[3..], server);
+                        self.message(b'p', last.as_bytes()).await;
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    }
+}

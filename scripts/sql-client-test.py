@@ -1,0 +1,254 @@
+"""Stock clients against an SQL server: psql and psycopg 3. Called by test-sql-clients.sh, which says where things are.
+
+Each case is a function whose name is the claim; it gets a Place. Nothing is shared between cases but the server.
+"""
+
+import datetime
+import decimal
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+
+import psycopg
+
+USER, PASSWORD = "ann", "s3cret"
+
+
+class Place:
+    """Where the server listens, and its certificate."""
+
+    def __init__(self, host, port, certificate):
+        self.host, self.port, self.certificate = host, port, certificate
+
+    def connect(self, **changes):
+        """A connection of psycopg."""
+        settings = {"host": self.host, "port": self.port, "user": USER, "password": PASSWORD, "dbname": "terrace"}
+        settings.update(changes)
+        return psycopg.connect(**settings)
+
+    def psql(self, *commands, stdin=None, options=(), check=True):
+        """Runs psql; its output, unaligned, without a head."""
+        words = ["psql", "-X", "-v", "ON_ERROR_STOP=1", "-At", *options]
+        words.append(f"host={self.host} port={self.port} user={USER} dbname=terrace password={PASSWORD}")
+        for command in commands:
+            words += ["-c", command]
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60)
+        if check and done.returncode != 0:
+            raise AssertionError(f"psql: {done.stderr}")
+        return done.stdout + ("" if check else done.stderr)
+
+
+def psql_describes_a_table_with_its_key_and_its_not_null_columns(place):
+    place.psql("create table described (id integer primary key, name varchar(20) not null, price numeric(10,2))")
+    shown = place.psql("\\d described", options=("-P", "format=aligned", "-P", "tuples_only=off"))
+    for part in ("integer", "not null", "character varying(20)", "numeric(10,2)", '"described_pkey" PRIMARY KEY'):
+        assert part in shown, f"{part} is missing in:\n{shown}"
+    columns = {line.split("|")[0].strip(): line for line in shown.splitlines() if "|" in line}
+    assert "not null" in columns["name"] and "not null" not in columns["price"], shown
+
+
+def psql_lists_tables_databases_roles_and_schemas(place):
+    place.psql("create table listed (id integer primary key)")
+    assert "public|listed|table" in place.psql("\\dt")
+    assert "public|listed|table" in place.psql("\\d")
+    assert "terrace" in place.psql("\\l")
+    assert USER in place.psql("\\du")
+    assert "public" in place.psql("\\dn")
+
+
+def psql_times_statements(place):
+    assert "Time:" in place.psql("\\timing on", "select 1")
+
+
+def psql_copies_a_file_in_and_out_unchanged(place):
+    place.psql("create table copied (id bigint primary key, note text, at timestamp)")
+    rows = "".join(f"{n}\tnote {n}\\\\ \\t \\n\t2024-02-29 12:00:00.{n % 10}\n" for n in range(1, 20001))
+    rows += "20001\t\\N\t\\N\n"
+    with tempfile.TemporaryDirectory() as folder:
+        before, after, table = (pathlib.Path(folder) / name for name in ("in", "out", "csv"))
+        before.write_text(rows.replace(".0\n", "\n"))
+        assert "COPY 20001" in place.psql(f"\\copy copied from '{before}'")
+        assert "COPY 20001" in place.psql(f"\\copy (select * from copied order by id) to '{after}'")
+        assert before.read_text() == after.read_text()
+        place.psql(f"\\copy copied to '{table}' with (format csv, header)")
+        place.psql("delete from copied")
+        place.psql(f"\\copy copied from '{table}' with (format csv, header)")
+    assert place.psql("select count(*), count(note) from copied").strip() == "20001|20000"
+
+
+def a_copy_with_a_broken_line_names_it_and_keeps_nothing(place):
+    place.psql("create table broken (id integer primary key)")
+    said = place.psql("copy broken from stdin", stdin="1\n2\nthree\n", check=False)
+    assert 'invalid input syntax for type integer: "three"' in said and "line 3" in said, said
+    assert place.psql("select count(*) from broken").strip() == "0"
+
+
+def psql_transactions_commit_and_roll_back(place):
+    place.psql("create table moved (id integer primary key)")
+    place.psql("begin", "insert into moved values (1)", "savepoint s", "insert into moved values (2)",
+               "rollback to s", "commit")
+    place.psql("begin", "insert into moved values (3)", "rollback")
+    assert place.psql("select id from moved order by id").split() == ["1"]
+
+
+def psql_points_at_an_error_of_syntax(place):
+    said = place.psql("select 1 frm frm", check=False)
+    assert "syntax error" in said, said
+
+
+def statements_sent_together_happen_together(place):
+    place.psql("create table together (id integer primary key)")
+    said = place.psql("insert into together values (1); insert into together values (1)", check=False)
+    assert "duplicate key" in said, said
+    assert place.psql("select count(*) from together").strip() == "0"
+
+
+def psycopg_sends_and_reads_values_of_all_types(place):
+    values = (
+        True, 7, 2**40, 1.5, decimal.Decimal("12.3400"), "gr\u00fcn \u2603", b"\x00\xff", datetime.date(2024, 2, 29),
+        datetime.time(23, 59, 59, 500000), datetime.datetime(1999, 12, 31, 23, 59, 59, 999999),
+        datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+    )
+    with place.connect() as connection:
+        connection.execute(
+            "create table typed (n integer primary key, b boolean, i integer, l bigint, d double precision,"
+            " m numeric(20,4), t text, y bytea, day date, clock time, at timestamp, moment timestamptz)"
+        )
+        marks = ",".join(["%s"] * len(values))
+        connection.execute(f"insert into typed values (1,{marks})", values)
+        connection.execute(f"insert into typed values (2,{','.join(['%s'] * len(values))})", [None] * len(values))
+        connection.commit()
+        for binary in (False, True):
+            with connection.cursor(binary=binary) as cursor:
+                cursor.execute("select b, i, l, d, m, t, y, day, clock, at, moment from typed order by n")
+                first, second = cursor.fetchall()
+                assert first == values, (binary, first)
+                assert second == (None,) * len(values)
+
+
+def psycopg_prepares_a_statement_once_and_runs_it_often(place):
+    with place.connect() as connection:
+        connection.execute("create table prepared (id integer primary key, note text)")
+        for number in range(50):
+            connection.execute("insert into prepared values (%s, %s)", (number, f"n{number}"), prepare=True)
+        row = connection.execute("select count(*), max(id) from prepared where id >= %s", (10,), prepare=True).fetchone()
+        assert row == (40, 49), row
+
+
+def psycopg_executemany_and_pipelines_work(place):
+    with place.connect() as connection:
+        connection.execute("create table many (id integer primary key, note text)")
+        with connection.cursor() as cursor:
+            cursor.executemany("insert into many values (%s, %s)", [(n, str(n)) for n in range(500)])
+        assert connection.execute("select count(*) from many").fetchone() == (500,)
+
+
+def psycopg_copies_rows_both_ways(place):
+    rows = [(n, f"row\t{n}\n" if n % 3 else None) for n in range(5000)]
+    with place.connect() as connection:
+        connection.execute("create table carried (id integer primary key, note text)")
+        with connection.cursor() as cursor:
+            with cursor.copy("copy carried (id, note) from stdin") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            with cursor.copy("copy (select id, note from carried order by id) to stdout") as copy:
+                copy.set_types(["int4", "text"])
+                assert list(copy.rows()) == rows
+
+
+def psycopg_hears_errors_by_their_class(place):
+    with place.connect(autocommit=True) as connection:
+        connection.execute("create table unique_ids (id integer primary key, must text not null)")
+        connection.execute("insert into unique_ids values (1, 'x')")
+        for sql, kind in (
+            ("insert into unique_ids values (1, 'y')", psycopg.errors.UniqueViolation),
+            ("insert into unique_ids values (2, null)", psycopg.errors.NotNullViolation),
+            ("select nothing from unique_ids", psycopg.errors.UndefinedColumn),
+            ("select * from nowhere", psycopg.errors.UndefinedTable),
+            ("selec 1", psycopg.errors.SyntaxError),
+            ("select 1/0", psycopg.errors.DivisionByZero),
+        ):
+            try:
+                connection.execute(sql).fetchall()
+            except kind:
+                continue
+            raise AssertionError(f"{sql}: no {kind.__name__}")
+
+
+def a_failed_transaction_hears_only_its_end(place):
+    with place.connect() as connection:
+        try:
+            connection.execute("select 1/0").fetchall()
+        except psycopg.Error:
+            pass
+        try:
+            connection.execute("select 1")
+        except psycopg.errors.InFailedSqlTransaction:
+            connection.rollback()
+            assert connection.execute("select 1").fetchone() == (1,)
+            return
+        raise AssertionError("a failed transaction went on")
+
+
+def a_running_query_can_be_cancelled(place):
+    endless = "select count(*) from generate_series(1, 10000000) a(x), generate_series(1, 10000000) b(y)"
+    with place.connect(autocommit=True) as connection:
+        threading.Timer(0.5, connection.cancel).start()
+        try:
+            connection.execute(endless)
+        except psycopg.errors.QueryCanceled:
+            assert connection.execute("select 1").fetchone() == (1,)
+            return
+        raise AssertionError("it was not cancelled")
+
+
+def rows_can_be_fetched_a_few_at_a_time(place):
+    with place.connect() as connection:
+        with connection.cursor() as cursor:
+            count = sum(1 for _ in cursor.stream("select * from generate_series(1, 100000)"))
+            assert count == 100000, count
+
+
+def tls_is_spoken_and_its_certificate_checked(place):
+    with place.connect(sslmode="verify-full", sslrootcert=place.certificate, host="localhost") as connection:
+        assert connection.pgconn.ssl_in_use
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+def a_wrong_password_and_an_unknown_user_are_refused(place):
+    for changes in ({"password": "wrong"}, {"user": "nobody"}):
+        try:
+            place.connect(**changes).close()
+        except psycopg.OperationalError as error:
+            assert "password authentication failed" in str(error), error
+            continue
+        raise AssertionError(f"{changes} was let in")
+
+
+def main():
+    """Runs all cases, or those named."""
+    host, port, certificate, *wanted = sys.argv[1:]
+    place = Place(host, int(port), certificate)
+    cases = [value for name, value in globals().items() if callable(value) and "place" in getattr(
+        getattr(value, "__code__", None), "co_varnames", ())[:1]]
+    passed = failed = 0
+    for case in cases:
+        if wanted and case.__name__ not in wanted:
+            continue
+        try:
+            case(place)
+            passed += 1
+            print(f"ok {case.__name__}")
+        except Exception:  # a case may fail in any way; the others still run
+            failed += 1
+            print(f"FAILED {case.__name__}")
+            traceback.print_exc(limit=2)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
