@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Seconds each fuzz target gets here; long runs are `cargo xtask fuzz --seconds`.
 const FUZZ_SECONDS: &str = "5";
 
-/// The longest step takes a few minutes where everything has to be built; slow machines get some times that.
-const STEP_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// The longest step builds DataFusion, in about a quarter of an hour on 2 cores; slow machines get some times that.
+const STEP_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Runs every step; answers whether all of them and all of their cases held.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
@@ -36,10 +36,10 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         cargo(place, "fuzz", &["run", "--quiet", "--locked", "--package", "fuzz", "--", "--seconds", FUZZ_SECONDS])
     });
     sum += step(&place, "deny", deny::run);
-    sum += step(&place, "release", |place| {
-        cargo(place, "release", &["build", "--release", "--locked", "--package", "terrace"])
-    });
-    let binary = target.join("release/terrace");
+    // The scripts take the binary as it was tested, with its assertions: building DataFusion a second time, optimised, would
+    // double the time on a new machine and check nothing more.
+    sum += step(&place, "build", |place| cargo(place, "build", &["build", "--locked", "--package", "terrace"]));
+    let binary = target.join("debug/terrace");
     for script in scripts(root)? {
         let name = script.trim_end_matches(".sh").to_owned();
         sum += step(&place, &name, |place| system_script(place, &script, &binary));
@@ -93,9 +93,9 @@ fn scripts(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// One script: it gets the release binary as `TERRACE`, and must close with its counts.
+/// One script: it gets the binary as `TERRACE`, and must close with its counts.
 fn system_script(place: &Place, script: &str, binary: &Path) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(binary.exists(), "not run: there is no release binary");
+    anyhow::ensure!(binary.exists(), "not run: there is no binary");
     let mut command = Command::new("bash");
     command.arg(format!("scripts/{script}")).env("TERRACE", binary);
     let (ok, log) = place.run(script.trim_end_matches(".sh"), &mut command)?;
