@@ -139,7 +139,10 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     }
     totals.row(&["journal written", &bytes(status.journal.bytes)]);
     let store = &status.store;
-    totals.row(&["cache", &format!("{} of {}, {} behind it", store.cache_mode, bytes(store.near_bytes), bytes(store.far_bytes))]);
+    totals.row(&[
+        "cache",
+        &format!("{} of {}, {} behind it", store.cache_mode, bytes(store.near_bytes), bytes(store.far_bytes)),
+    ]);
     totals.row(&["pages", &format!("{} of {} in use", count(store.pages_used), count(store.pages))]);
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{AlignedBuffer, MemoryShelf, Shelf};
-use store::{Lsn, Options, Places, Store, StoreError, Until, inspect_places, restore, verify_places};
+use store::{Lsn, Manifest, Options, Places, Store, StoreError, TreeId, Until, inspect_places, restore, verify_places};
 
 use crate::support::{all, get, memory, put, small};
 
@@ -153,6 +153,41 @@ fn ticking() -> (Arc<AtomicU64>, Arc<dyn Fn() -> u64 + Send + Sync>) {
     (now, Arc::new(move || clock.load(Ordering::SeqCst)))
 }
 
+/// Where the journal ended after a commit, and the time it was made.
+type Commits = BTreeMap<u64, (Lsn, u64)>;
+
+/// Backs a store up while a thread puts one key after the other; what was there when it began, and every commit.
+fn back_up_under_load(
+    store: &Store,
+    tree: TreeId,
+    now: &AtomicU64,
+    backup: &Arc<dyn Shelf>,
+) -> (Manifest, u64, Commits) {
+    let count = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut commits = BTreeMap::new();
+            while !stop.load(Ordering::SeqCst) || commits.len() < 50 {
+                let number = count.load(Ordering::SeqCst);
+                let time = now.fetch_add(10, Ordering::SeqCst) + 10;
+                put(store, tree, &format!("{number:06}"), &"v".repeat(1 + number as usize % 4000));
+                commits.insert(number, (store.durable(), time));
+                count.store(number + 1, Ordering::SeqCst);
+            }
+            commits
+        });
+        while count.load(Ordering::SeqCst) < 20 {
+            std::thread::yield_now();
+        }
+        store.checkpoint().expect("writes home");
+        let before = count.load(Ordering::SeqCst);
+        let manifest = store.backup(backup.clone(), &mut |_| ()).expect("backs up");
+        stop.store(true, Ordering::SeqCst);
+        (manifest, before, writer.join().expect("works"))
+    })
+}
+
 #[test]
 fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time() {
     let (now, clock) = ticking();
@@ -169,32 +204,8 @@ fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time()
     let mut transaction = store.begin();
     let tree = transaction.create_tree("t").expect("is new");
     transaction.commit().expect("commits");
-    let count = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
     let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
-    let mut commits: BTreeMap<u64, (Lsn, u64)> = BTreeMap::new();
-    let (manifest, before) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut commits = BTreeMap::new();
-            while !stop.load(Ordering::SeqCst) || commits.len() < 50 {
-                let number = count.load(Ordering::SeqCst);
-                let time = now.fetch_add(10, Ordering::SeqCst) + 10;
-                put(&store, tree, &format!("{number:06}"), &"v".repeat(1 + number as usize % 4000));
-                commits.insert(number, (store.durable(), time));
-                count.store(number + 1, Ordering::SeqCst);
-            }
-            commits
-        });
-        while count.load(Ordering::SeqCst) < 20 {
-            std::thread::yield_now();
-        }
-        store.checkpoint().expect("writes home");
-        let before = count.load(Ordering::SeqCst);
-        let manifest = store.backup(backup.clone(), &mut |_| ()).expect("backs up");
-        stop.store(true, Ordering::SeqCst);
-        commits = writer.join().expect("works");
-        (manifest, before)
-    });
+    let (manifest, before, commits) = back_up_under_load(&store, tree, &now, &backup);
     store.checkpoint().expect("writes home");
     let again = store.backup(backup.clone(), &mut |_| ()).expect_err("the shelf is taken");
     assert!(again.to_string().contains("choose an empty place"), "{again}");
