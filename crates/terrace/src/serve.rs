@@ -114,6 +114,15 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         ]);
     }
     println!("{operations}");
+    println!("{}", totals(&status));
+    for (operation, waiting) in &status.homeless {
+        println!("{waiting} messages wait for operation {operation}, which the production does not have");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the node has counted and measured since it started.
+fn totals(status: &Status) -> Table {
     let mut totals = Table::new(&["since the start", ""]);
     for (name, value) in [
         ("messages stored", status.stored),
@@ -146,9 +155,5 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     totals.row(&["pages", &format!("{} of {} in use", count(store.pages_used), count(store.pages))]);
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
-    println!("{totals}");
-    for (operation, waiting) in &status.homeless {
-        println!("{waiting} messages wait for operation {operation}, which the production does not have");
-    }
-    Ok(ExitCode::SUCCESS)
+    totals
 }
