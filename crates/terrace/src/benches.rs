@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use bench::analytics::AnalyticsOptions;
 use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::persist::PersistOptions;
@@ -14,7 +15,7 @@ use bench::t4::T4Options;
 use bench::t4::matrix::{self, MatrixOptions};
 use interop::engine;
 
-use crate::cli::{BenchCommand, Bodies, KillArgs, PersistArgs, T4Args};
+use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, T4Args};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -68,6 +69,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::T4(args) => t4(&args),
         BenchCommand::Kill(args) => kill(&args),
         BenchCommand::Persist(args) => persist(&args),
+        BenchCommand::Analytics(args) => analytics(&args),
         BenchCommand::T4Load { settings } => {
             bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
             Ok(ExitCode::SUCCESS)
@@ -111,6 +113,18 @@ fn persist(args: &PersistArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn analytics(args: &AnalyticsArgs) -> anyhow::Result<ExitCode> {
+    let report = bench::analytics::run(&AnalyticsOptions {
+        quick: args.quick,
+        scale: args.scale,
+        rounds: args.rounds,
+        dir: args.dir.clone(),
+    })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(exit(report.is_clean()))
 }
 
 fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {

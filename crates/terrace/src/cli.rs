@@ -273,6 +273,8 @@ pub enum BenchCommand {
     T4(T4Args),
     /// Stores and commits: by threads, flushed and not, on this machine's memory and on models, and through the journal
     Persist(PersistArgs),
+    /// TPC-H over column segments: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
+    Analytics(AnalyticsArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
     /// The load of t4, started by it as a process of its own
@@ -337,6 +339,26 @@ pub struct PersistArgs {
     /// Most threads [default: one for each processor]
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench analytics`
+#[derive(Debug, Args)]
+pub struct AnalyticsArgs {
+    /// A small run: scale 0.05, one round
+    #[arg(long)]
+    pub quick: bool,
+    /// Scale factor of the data; 1 is 6 million rows of lineitem [default: 1, with --quick 0.05]
+    #[arg(long)]
+    pub scale: Option<f64>,
+    /// How often each query runs beside plain DataFusion [default: 3, with --quick 1]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Where to put the Parquet files, in a folder that is removed afterwards; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! analytics TPC-H over column segments: cold, warm, caches smaller and larger than the data, beside plain DataFusion
 //! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
@@ -19,6 +20,7 @@
 //! Not here: micro-benchmarks, and the assembly of a node (the binary's).
 #![forbid(unsafe_code)]
 
+pub mod analytics;
 pub mod histogram;
 pub mod interrupt;
 pub mod kill;

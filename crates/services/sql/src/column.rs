@@ -24,6 +24,7 @@
 //! Not here: who calls what, and rows in row form (`table`).
 
 pub mod chunk;
+mod convert;
 pub mod descriptor;
 mod form;
 mod provider;
@@ -36,8 +37,9 @@ use std::fmt::Display;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use store::StoreError;
 
+pub use convert::ReadRows;
 pub use form::Columns;
-pub use provider::SegmentTable;
+pub use provider::{SegmentTable, session_config};
 pub use scan::SegmentScan;
 pub use segments::{Address, Segments};
 pub use write::Appender;

@@ -24,6 +24,7 @@
 pub mod column;
 pub mod engine;
 mod error;
+pub mod external;
 mod hl7;
 pub mod table;
 pub mod wire;

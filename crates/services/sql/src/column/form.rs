@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::DFSchema;
@@ -41,6 +42,16 @@ impl Columns {
     /// table meanwhile: a row's key conflicts with the same key in row form only where both are in one tree.
     pub fn append(&self, table: &Arc<Table>) -> Appender {
         Appender::new(table.clone(), self.shared(table.storage), false)
+    }
+
+    /// Takes rows that are on their way from row form: their keys were checked when they came.
+    pub(crate) fn moved(&self, table: &Arc<Table>) -> Appender {
+        Appender::new(table.clone(), self.shared(table.storage), true)
+    }
+
+    /// Bytes of chunks that scans asked the store for, since this was made.
+    pub fn bytes_asked(&self) -> u64 {
+        self.tables.lock().values().map(|table| table.asked.load(Ordering::Relaxed)).sum()
     }
 
     fn open(&self, view: &View, table: &Table) -> Result<Option<Segments>, SqlError> {

@@ -11,11 +11,27 @@ use datafusion::common::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::prelude::SessionConfig;
 use store::Store;
 
 use super::Columns;
 use crate::SqlError;
 use crate::table::{Column, ColumnForm, FormRequest, Table, View};
+
+/// How DataFusion plans best over segments, with that many threads.
+///
+/// The rows of the smaller side of a join are known, not guessed, so that one table for all threads may be larger than
+/// DataFusion's default of 1 MiB before both sides are dealt out by key instead: dealing out copies every row of the larger
+/// side.
+pub fn session_config(threads: usize) -> SessionConfig {
+    let mut config = SessionConfig::new().with_target_partitions(threads);
+    let optimizer = &mut config.options_mut().optimizer;
+    optimizer.hash_join_single_partition_threshold = 64 << 20;
+    optimizer.hash_join_single_partition_threshold_rows = 2 << 20;
+    // Rows that are cut by the first column of a key are also cut by it and others.
+    optimizer.subset_repartition_threshold = 1;
+    config
+}
 
 /// A table of segments. Each scan sees what was committed when it was planned.
 #[derive(Clone, Debug)]

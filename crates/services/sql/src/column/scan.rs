@@ -18,6 +18,7 @@
 
 mod estimate;
 mod filter;
+mod layout;
 mod prune;
 mod reader;
 mod stream;
@@ -32,20 +33,19 @@ use datafusion::common::{Result, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, split_conjunction};
-use datafusion::physical_plan::execution_plan::{Boundedness, CardinalityEffect, EmissionType};
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
 };
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::{ProjectionExec, all_alias_free_columns, new_projections_for_columns};
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 
 use self::filter::Conjunct;
 pub(crate) use self::filter::is_repeatable;
+use self::layout::Layout;
 use super::Segments;
 use crate::SqlError;
 
@@ -65,7 +65,7 @@ pub struct SegmentScan {
     projection: Vec<usize>,
     conjuncts: Vec<Conjunct>,
     fetch: Option<usize>,
-    partitions: usize,
+    layout: Arc<Layout>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     statistics: OnceLock<Arc<Statistics>>,
@@ -82,16 +82,16 @@ impl SegmentScan {
         fetch: Option<usize>,
         partitions: usize,
     ) -> Result<SegmentScan, SqlError> {
-        let partitions = partitions.min(segments.list.len()).max(1);
-        let schema = Arc::new(addressed.project(&projection)?);
+        let layout = Arc::new(Layout::new(&segments, partitions));
+        let properties = layout.properties(Arc::new(addressed.project(&projection)?), &projection)?;
         let scanned = Arc::new(Scanned { segments, addressed });
         let mut scan = SegmentScan {
             scanned,
             projection,
             conjuncts: Vec::new(),
             fetch,
-            partitions,
-            properties: properties(schema, partitions),
+            layout,
+            properties,
             metrics: ExecutionPlanMetricsSet::new(),
             statistics: OnceLock::new(),
         };
@@ -114,23 +114,9 @@ impl SegmentScan {
 
     fn with_projection(&self, projection: Vec<usize>) -> Result<SegmentScan> {
         let schema = Arc::new(self.scanned.addressed.project(&projection)?);
-        let properties = properties(schema, self.partitions);
+        let properties = self.layout.properties(schema, &projection)?;
         Ok(SegmentScan { projection, properties, statistics: OnceLock::new(), ..self.clone() })
     }
-
-    /// Segments of a partition: every n-th, so that what lies together is spread.
-    fn segments_of(&self, partition: usize) -> Vec<usize> {
-        (partition..self.scanned.segments.list.len()).step_by(self.partitions).collect()
-    }
-}
-
-fn properties(schema: SchemaRef, partitions: usize) -> Arc<PlanProperties> {
-    Arc::new(PlanProperties::new(
-        EquivalenceProperties::new(schema),
-        Partitioning::UnknownPartitioning(partitions),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    ))
 }
 
 impl DisplayAs for SegmentScan {
@@ -193,11 +179,14 @@ impl ExecutionPlan for SegmentScan {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.properties.eq_properties.schema().clone();
         let batch_rows = context.session_config().batch_size();
+        let bounds = self.layout.bounds(partition, &self.scanned.addressed);
+        let bounds = bounds.map(|bounds| Conjunct::new(&bounds, &self.scanned)).transpose()?;
         let work = stream::Work {
             scanned: self.scanned.clone(),
             projection: self.projection.clone(),
             conjuncts: self.conjuncts.clone(),
-            segments: self.segments_of(partition),
+            bounds,
+            parts: self.layout.parts[partition].clone(),
             fetch: self.fetch,
             batch_rows,
             schema,
@@ -219,7 +208,7 @@ impl ExecutionPlan for SegmentScan {
             }
         };
         match args.partition() {
-            Some(_) => Ok(Arc::new(estimate::part_of(&all, self.partitions))),
+            Some(_) => Ok(Arc::new(estimate::part_of(&all, self.layout.count()))),
             None => Ok(all),
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -111,6 +111,8 @@ impl Trees {
 pub(crate) struct Shared {
     descriptors: Mutex<HashMap<u32, Arc<Descriptor>>>,
     used: AtomicU32,
+    /// Bytes of chunks that were asked for.
+    pub(crate) asked: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -152,6 +154,7 @@ pub struct Segments {
     pub(crate) key: Arc<[usize]>,
     /// The segments, in the order of their numbers.
     pub(crate) list: Arc<[Segment]>,
+    asked: Arc<AtomicU64>,
 }
 
 impl Segments {
@@ -166,13 +169,19 @@ impl Segments {
         let Some(trees) = Trees::find(view, storage)? else { return Ok(None) };
         let scan = |tree| view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let list = list(scan(trees.segments)?, scan(trees.deleted)?, schema, shared)?;
-        let segments = Segments { view: view.clone(), trees, schema: schema.clone(), key: key.into(), list };
+        let (schema, asked) = (schema.clone(), shared.asked.clone());
+        let segments = Segments { view: view.clone(), trees, schema, key: key.into(), list, asked };
         Ok(Some(segments).filter(|segments| !segments.list.is_empty()))
     }
 
     /// Reads a chunk.
     pub(crate) fn chunk(&self, segment: u32, column: usize, chunk: usize) -> Result<Chunk, SqlError> {
-        read_chunk(&|key| self.view.get(self.trees.chunks, key), &self.schema, segment, column, chunk)
+        let get = |key: &[u8]| {
+            let bytes = self.view.get(self.trees.chunks, key)?;
+            self.asked.fetch_add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64), Ordering::Relaxed);
+            Ok(bytes)
+        };
+        read_chunk(&get, &self.schema, segment, column, chunk)
     }
 
     /// Some rows of one vector, of the table's columns named; deleted ones as well.

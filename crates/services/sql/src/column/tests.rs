@@ -322,8 +322,30 @@ async fn conditions_are_the_scans_own_and_exclude_vectors_by_their_zones() {
     }
     let _ = text;
     walk(&plan, &mut found);
-    // Three segments of which one holds the keys, in one of its 15 vectors.
-    assert_eq!(found, (2, 14));
+    // Three segments of which one holds the keys, in one of its 15 vectors. It lies across the border of the two partitions at
+    // key 50000, so that both look at it.
+    assert_eq!(found, (2, 28));
+}
+
+#[tokio::test]
+async fn tables_that_are_cut_at_the_same_keys_are_joined_and_grouped_without_dealing_rows_out() {
+    let both = both(&[rows(0, 300_000)], |_, _| false);
+    let provider = Arc::new(both.table.clone());
+    let ours = SessionContext::new_with_config(super::session_config(2));
+    ours.register_table("orders", provider.clone()).unwrap();
+    ours.register_table("lines", provider).unwrap();
+    for sql in [
+        "SELECT sum(l.price) FROM orders o JOIN lines l ON o.a = l.a WHERE o.b < 2",
+        "SELECT a, sum(price) AS total, max(day) FROM orders GROUP BY a ORDER BY total DESC, a LIMIT 3",
+    ] {
+        let plan = ours.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let text = datafusion::physical_plan::displayable(plan.as_ref()).indent(true).to_string();
+        assert!(!text.contains("RepartitionExec"), "{text}");
+        let found = datafusion::physical_plan::collect(plan, ours.task_ctx()).await.unwrap();
+        let plain = both.plain.sql(&sql.replace("lines", "orders")).await.unwrap().collect().await.unwrap();
+        let text = |batches: &[RecordBatch]| pretty_format_batches(batches).unwrap().to_string();
+        assert_eq!(text(&found), text(&plain), "{sql}");
+    }
 }
 
 #[test]

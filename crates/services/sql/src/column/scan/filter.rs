@@ -131,23 +131,30 @@ pub(crate) struct Filter {
     records: Vec<Record>,
     /// Answers for each value, by condition and chunk of the segment at hand; `None` where values are too many.
     known: HashMap<(usize, usize), Option<Vec<bool>>>,
+    /// The first condition is for segments across a border of partitions only, and this is none.
+    skips_first: bool,
+    has_bounds: bool,
 }
 
 impl Filter {
-    pub(crate) fn new(mut conjuncts: Vec<Conjunct>) -> Filter {
+    /// All conditions, and those of rows in segments across a border.
+    pub(crate) fn new(mut conjuncts: Vec<Conjunct>, bounds: Option<Conjunct>) -> Filter {
         conjuncts.sort_by_key(|conjunct| conjunct.rank);
+        let has_bounds = bounds.is_some();
+        let conjuncts: Vec<Conjunct> = bounds.into_iter().chain(conjuncts).collect();
         let records = vec![Record::default(); conjuncts.len()];
-        Filter { conjuncts, records, known: HashMap::new() }
+        Filter { conjuncts, records, known: HashMap::new(), skips_first: false, has_bounds }
     }
 
-    /// Another segment begins.
-    pub(crate) fn forget(&mut self) {
+    /// Another segment begins, across a border or not.
+    pub(crate) fn begin(&mut self, across: bool) {
         self.known.clear();
+        self.skips_first = self.has_bounds && !across;
     }
 
     /// The rows of a vector that all conditions let pass.
     pub(crate) fn narrow(&mut self, reader: &mut Reader, mut left: Left) -> Result<Left> {
-        for number in 0..self.conjuncts.len() {
+        for number in usize::from(self.skips_first)..self.conjuncts.len() {
             if left.len() == 0 {
                 break;
             }

@@ -26,8 +26,8 @@ pub(crate) struct Pruner {
 }
 
 impl Pruner {
-    pub(crate) fn new(conjuncts: &[Conjunct], scanned: &Scanned) -> Pruner {
-        let all: Vec<_> = conjuncts.iter().map(|conjunct| conjunct.over_table.clone()).collect();
+    pub(crate) fn new<'a>(conjuncts: impl IntoIterator<Item = &'a Conjunct>, scanned: &Scanned) -> Pruner {
+        let all: Vec<_> = conjuncts.into_iter().map(|conjunct| conjunct.over_table.clone()).collect();
         let condition = (!all.is_empty()).then(|| conjunction(all));
         Pruner { condition, schema: scanned.addressed.clone(), generation: None, predicate: None }
     }

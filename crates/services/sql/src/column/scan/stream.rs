@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::Scanned;
 use super::filter::{Conjunct, Filter, Left};
+use super::layout::Part;
 use super::prune::Pruner;
 use super::reader::Reader;
 use crate::SqlError;
@@ -23,7 +24,9 @@ pub(crate) struct Work {
     pub(crate) scanned: Arc<Scanned>,
     pub(crate) projection: Vec<usize>,
     pub(crate) conjuncts: Vec<Conjunct>,
-    pub(crate) segments: Vec<usize>,
+    pub(crate) parts: Vec<Part>,
+    /// What rows of a segment across a border of partitions must fulfil.
+    pub(crate) bounds: Option<Conjunct>,
     pub(crate) fetch: Option<usize>,
     pub(crate) batch_rows: usize,
     pub(crate) schema: SchemaRef,
@@ -71,8 +74,8 @@ pub(crate) fn run(
     };
     let schema = work.schema.clone();
     let state = Partition {
-        filter: Filter::new(work.conjuncts.clone()),
-        pruner: Pruner::new(&work.conjuncts, &work.scanned),
+        filter: Filter::new(work.conjuncts.clone(), work.bounds.clone()),
+        pruner: Pruner::new(work.conjuncts.iter().chain(&work.bounds), &work.scanned),
         counts,
         next: 0,
         current: None,
@@ -113,7 +116,7 @@ impl Partition {
     /// Goes to the next segment that may hold rows; false after the last.
     async fn advance(&mut self) -> Result<bool> {
         loop {
-            let Some(&segment) = self.work.segments.get(self.next) else { return Ok(false) };
+            let Some(&Part { segment, across }) = self.work.parts.get(self.next) else { return Ok(false) };
             self.next += 1;
             let descriptor = self.work.scanned.segments.list[segment].descriptor.clone();
             if !self.pruner.may_hold(&descriptor)? {
@@ -129,7 +132,7 @@ impl Partition {
                 _ => Reader::new(self.work.scanned.clone(), segment),
             };
             let wanted = self.pruner.vectors(&descriptor)?;
-            self.filter.forget();
+            self.filter.begin(across);
             self.current = Some(Current { reader, wanted, vector: 0 });
             return Ok(true);
         }
@@ -183,9 +186,10 @@ impl Partition {
     fn leave(&mut self) {
         let Some(current) = self.current.take() else { return };
         // The segment after the next one: the next is in hand already or small enough to begin with.
-        let Some(&segment) = self.work.segments.get(self.next) else { return };
-        let Ok(runtime) = Handle::try_current() else { return };
-        let _ = runtime;
+        let Some(&Part { segment, .. }) = self.work.parts.get(self.next) else { return };
+        if Handle::try_current().is_err() {
+            return;
+        }
         let touched = current.reader.touched();
         let scanned = self.work.scanned.clone();
         let task = SpawnedTask::spawn_blocking(move || {
@@ -226,6 +230,6 @@ pub(crate) fn sample(
     let mut reader = Reader::new(scanned.clone(), segment);
     let from = vector * VECTOR_ROWS;
     let count = reader.segment.descriptor.vector_rows(vector);
-    let left = Filter::new(conjuncts.to_vec()).narrow(&mut reader, Left::All(from, count))?;
+    let left = Filter::new(conjuncts.to_vec(), None).narrow(&mut reader, Left::All(from, count))?;
     Ok((left.len(), count))
 }

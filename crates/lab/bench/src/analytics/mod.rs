@@ -1,0 +1,344 @@
+//! Analytics: the 22 queries of TPC-H over column segments, with a page cache smaller than, about as large as and larger than
+//! the data, which lies behind a modelled 16 Gb/s storage network; and beside plain DataFusion on Parquet.
+//!
+//! ```text
+//! compared   every query in turns: plain DataFusion on Parquet, then ours, both from memory; results compared each time
+//! matrix     cache 0.46, 0.92 and 1.83 times the data (512 GiB, 1 TiB, 2 TiB on 1.2 TB), each COLD, then WARM,
+//!            on the network as published, and on one that is as much slower as this machine has fewer processors;
+//!            the cache in DRAM, and the largest also in Memory Mode and Dual: DRAM before modelled persistent memory
+//! ```
+//!
+//! COLD: the store has just been opened, the cache is empty. WARM: the same queries again.
+//!
+//! Invariants: the figures that are compared were taken in turns in one run; the data behind the modelled network lies in
+//! memory, so that the model alone makes it slow; a result counts only if it is the one of plain DataFusion.
+//!
+//! Not measured: several queries at once, updates beside them.
+
+mod compare;
+mod data;
+mod published;
+mod queries;
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use catalogue::medium::Key;
+use catalogue::{Budget, Medium, Model, ModelMemory, ModelShelf, Timing};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use device::{MemoryShelf, Shelf};
+use sql::column::Columns;
+use store::cache::{CacheOptions, Policy};
+use store::{Options, Places, Store};
+
+pub use published::{CACHES, PUBLISHED, Published};
+pub use queries::QUERIES;
+pub use report::{Compared, Config, Report, Run};
+
+use crate::interrupt;
+use crate::machine::{Machine, load_average};
+use crate::t4::Folder;
+
+/// Processors of the published server: 4 x E7-8890 v4 with 24 cores each.
+const PUBLISHED_CORES: f64 = 96.0;
+/// The storage network's medium.
+const NETWORK: &str = "fc-san-16g";
+
+/// The persistent memory of the published server: 24 modules of 128 GiB, 6 to a socket.
+const FAR: &str = "dcpmm100-128g";
+const FAR_MODULES: u32 = 24;
+/// Its DRAM against its largest cache: 768 GiB and 2 TiB.
+const NEAR_SHARE: f64 = 768.0 / 2048.0;
+
+/// What the cache lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// All DRAM.
+    Dram,
+    /// DRAM as a direct-mapped cache of persistent memory, as the hardware does it.
+    MemoryMode,
+    /// DRAM, and behind it persistent memory, between which the store moves pages.
+    Dual,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Dram => "dram",
+            Mode::MemoryMode => "memory-mode",
+            Mode::Dual => "dual",
+        }
+    }
+
+    /// A cache of so many bytes in all.
+    fn options(self, cache_bytes: u64) -> anyhow::Result<Options> {
+        let (near_bytes, cache) = match self {
+            Mode::Dram => (cache_bytes, CacheOptions::default()),
+            Mode::MemoryMode | Mode::Dual => {
+                let near = (cache_bytes as f64 * NEAR_SHARE) as u64;
+                let model = Model::of(&Medium::find(FAR)?, FAR_MODULES)?;
+                let budget = Budget::new(&model);
+                let far_model = Some(Arc::new(ModelMemory::new(model, budget, Timing::Timed)));
+                let (policy, far_bytes) = match self {
+                    Mode::MemoryMode => (Policy::DirectMapped, cache_bytes),
+                    _ => (Policy::Managed { promote: 0.1 }, cache_bytes - near),
+                };
+                (near, CacheOptions { far_bytes, policy, far_model, ..CacheOptions::default() })
+            }
+        };
+        Ok(Options { cache_bytes: near_bytes, cache, ..Options::default() })
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnalyticsOptions {
+    /// Scale factor 0.05, one round, and the matrix on one network only.
+    pub quick: bool,
+    /// Scale factor: 1 is 6 million rows of lineitem, about 1 GB as text. Default 1.
+    pub scale: Option<f64>,
+    /// How often each query runs in the comparison. Default 3, with `quick` 1.
+    pub rounds: Option<usize>,
+    /// Where the Parquet files go, in a folder that is removed afterwards. Default: the current folder.
+    pub dir: Option<PathBuf>,
+}
+
+/// Runs all of it.
+///
+/// # Errors
+/// If there is no room, a store fails, or a query does; `Interrupted` where somebody asked to end. A wrong result is no error
+/// but a run with `correct: false`.
+pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
+    let machine = Machine::here();
+    let load = load_average();
+    let scale = options.scale.unwrap_or(if options.quick { 0.05 } else { 1.0 });
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 }).max(1);
+    let folder = Folder::scratch(options.dir.as_deref(), "analytics")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(machine.cores).enable_all().build()?;
+    let shelves = Shelves::default();
+    let store = shelves.open(None, Mode::Dram.options(1 << 30)?)?;
+    let parquet_bytes = data::load(scale, folder.path(), &store)?;
+    store.checkpoint()?;
+    let data_bytes = store.metrics().pages_used * u64::from(Options::default().page_bytes);
+    store.close()?;
+
+    let bench = Bench { scale, cores: machine.cores, shelves, data_bytes, runtime, folder };
+    let plain = bench.plain()?;
+    let (compared, expected) = bench.compare(&plain, rounds)?;
+    let mut runs = compared.runs.clone();
+    let networks = bench.networks(options.quick)?;
+    for (network, model) in &networks {
+        for (cache, ratio) in CACHES {
+            runs.extend(bench.cold_and_warm((network, model), (cache, ratio), Mode::Dram, &expected)?);
+        }
+        for mode in [Mode::MemoryMode, Mode::Dual] {
+            runs.extend(bench.cold_and_warm((network, model), CACHES[2], mode, &expected)?);
+        }
+    }
+    let config = Config {
+        scale_factor: scale,
+        rounds,
+        parquet_bytes,
+        segment_bytes: data_bytes,
+        load_average: load,
+        published: PUBLISHED,
+        differs: report::differences(scale, data_bytes, machine.cores),
+    };
+    Ok(Report { bench: "analytics", version: env!("CARGO_PKG_VERSION"), machine, config, runs, compared })
+}
+
+/// Where a store lies between two openings.
+#[derive(Debug, Default)]
+struct Shelves {
+    journal: Arc<MemoryShelf>,
+    images: Arc<MemoryShelf>,
+    data: Arc<MemoryShelf>,
+}
+
+impl Shelves {
+    /// Opens the store with its pages behind a model, and an empty cache.
+    fn open(&self, network: Option<(&Model, &Arc<Budget>)>, options: Options) -> anyhow::Result<Store> {
+        let data: Arc<dyn Shelf> = match network {
+            Some((model, budget)) => {
+                Arc::new(ModelShelf::new(self.data.clone(), model.clone(), budget.clone(), Timing::Timed))
+            }
+            None => self.data.clone(),
+        };
+        let places = Places { journal: self.journal.clone(), images: self.images.clone(), data };
+        Ok(Store::open(places, options)?.0)
+    }
+}
+
+/// What every part of the run needs.
+struct Bench {
+    scale: f64,
+    cores: usize,
+    shelves: Shelves,
+    data_bytes: u64,
+    runtime: tokio::runtime::Runtime,
+    folder: Folder,
+}
+
+/// The results that count.
+type Expected = BTreeMap<u8, Vec<RecordBatch>>;
+
+impl Bench {
+    fn plain(&self) -> anyhow::Result<SessionContext> {
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(self.cores));
+        self.runtime.block_on(data::register_parquet(&context, self.folder.path()))?;
+        Ok(context)
+    }
+
+    fn ours(&self, store: &Store, columns: &Arc<Columns>) -> anyhow::Result<SessionContext> {
+        let context = SessionContext::new_with_config(sql::column::session_config(self.cores));
+        data::register_segments(&context, store, columns)?;
+        Ok(context)
+    }
+
+    /// Runs a query to its end; its result and the seconds it took, planning included.
+    fn query(&self, context: &SessionContext, number: u8, text: &str) -> anyhow::Result<(Vec<RecordBatch>, f64)> {
+        interrupt::check()?;
+        let begun = Instant::now();
+        let result = self.runtime.block_on(async { context.sql(text).await?.collect().await });
+        let result = result.with_context(|| format!("query {number}"))?;
+        Ok((result, begun.elapsed().as_secs_f64()))
+    }
+
+    /// Plain DataFusion on Parquet and ours in turns, everything in memory, the first turn uncounted.
+    fn compare(&self, plain: &SessionContext, rounds: usize) -> anyhow::Result<(Compared, Expected)> {
+        let cache_bytes = self.data_bytes * 2 + (64 << 20);
+        let store = self.shelves.open(None, Mode::Dram.options(cache_bytes)?)?;
+        let columns = Arc::new(Columns::new());
+        let ours = self.ours(&store, &columns)?;
+        let (mut expected, mut differs) = (Expected::new(), Vec::new());
+        let (mut plain_s, mut ours_s) = (vec![BTreeMap::new(); rounds], vec![BTreeMap::new(); rounds]);
+        for round in 0..=rounds {
+            for (number, text) in QUERIES {
+                let (theirs, plain_seconds) = self.query(plain, number, text)?;
+                let (result, our_seconds) = self.query(&ours, number, text)?;
+                if let Some(difference) = compare::difference(&result, &theirs)? {
+                    differs.push(format!("query {number}: {difference}"));
+                }
+                expected.entry(number).or_insert(theirs);
+                if round > 0 {
+                    plain_s[round - 1].insert(query_name(number), plain_seconds);
+                    ours_s[round - 1].insert(query_name(number), our_seconds);
+                }
+            }
+        }
+        drop(ours);
+        store.close()?;
+        let make = |name: &str, seconds: &[BTreeMap<String, f64>], real: bool| {
+            let mut run = self.run(name, "warm", fastest(seconds));
+            run.correct = differs.is_empty();
+            run.cache_bytes = cache_bytes;
+            run.real = real;
+            run
+        };
+        let runs = vec![make("plain DataFusion on Parquet", &plain_s, true), make("column segments", &ours_s, true)];
+        Ok((Compared::new(runs, &plain_s, &ours_s, differs), expected))
+    }
+
+    /// The published network, and unless told to be quick one scaled to this machine.
+    fn networks(&self, quick: bool) -> anyhow::Result<Vec<(String, Model)>> {
+        let medium = Medium::find(NETWORK)?;
+        let share = (self.cores as f64 / PUBLISHED_CORES).min(1.0);
+        let mut scaled = medium.clone();
+        for figure in &mut scaled.figures {
+            if matches!(figure.key, Key::ReadBandwidth | Key::WriteBandwidth | Key::ReadIops | Key::WriteIops) {
+                figure.value *= share;
+                figure.range = None;
+            }
+        }
+        let scaled_name = format!("SAN scaled to {} of {PUBLISHED_CORES} cores", self.cores);
+        let mut networks = vec![(scaled_name, Model::of(&scaled, 1)?)];
+        if !quick {
+            networks.insert(0, ("SAN as published".to_owned(), Model::of(&medium, 1)?));
+        }
+        Ok(networks)
+    }
+
+    fn cold_and_warm(
+        &self,
+        (network, model): (&str, &Model),
+        (cache, ratio): (&str, f64),
+        mode: Mode,
+        expected: &Expected,
+    ) -> anyhow::Result<Vec<Run>> {
+        let cache_bytes = (self.data_bytes as f64 * ratio) as u64;
+        let budget = Budget::new(model);
+        let store = self.shelves.open(Some((model, &budget)), mode.options(cache_bytes)?)?;
+        let columns = Arc::new(Columns::new());
+        let context = self.ours(&store, &columns)?;
+        let mut runs = Vec::new();
+        for temperature in ["cold", "warm"] {
+            let (read_before, asked_before) = (budget.traffic().read, columns.bytes_asked());
+            let (mut seconds, mut differs) = (BTreeMap::new(), Vec::new());
+            for (number, text) in QUERIES {
+                let (result, took) = self.query(&context, number, text)?;
+                seconds.insert(query_name(number), took);
+                if let Some(difference) = compare::difference(&result, &expected[&number])? {
+                    differs.push(format!("query {number}: {difference}"));
+                }
+            }
+            let mut run = self.run(
+                &format!("{network}, {cache} of 1.2 TB, {}, {temperature}", mode.name()),
+                temperature,
+                seconds,
+            );
+            run.cache_mode = mode.name();
+            run.correct = differs.is_empty();
+            run.cache_bytes = cache_bytes;
+            run.network = Some(network.to_owned());
+            run.published_cache = Some(cache.to_owned());
+            let (read, asked) = (budget.traffic().read - read_before, columns.bytes_asked() - asked_before);
+            run.device_read_bytes = Some(read);
+            run.hit_ratio = (asked > 0).then(|| (1.0 - read as f64 / asked as f64).max(0.0));
+            run.differs = differs;
+            runs.push(run);
+        }
+        drop(context);
+        store.close()?;
+        Ok(runs)
+    }
+
+    fn run(&self, name: &str, temperature: &'static str, per_query_s: BTreeMap<String, f64>) -> Run {
+        Run {
+            name: name.to_owned(),
+            durability: "none",
+            real: false,
+            scale_factor: self.scale,
+            queries: per_query_s.len(),
+            cache_bytes: 0,
+            data_bytes: self.data_bytes,
+            temperature,
+            seconds: per_query_s.values().sum(),
+            per_query_s,
+            hit_ratio: None,
+            device_read_bytes: None,
+            correct: true,
+            cache_mode: "dram",
+            network: None,
+            published_cache: None,
+            differs: Vec::new(),
+        }
+    }
+}
+
+fn query_name(number: u8) -> String {
+    format!("q{number:02}")
+}
+
+/// Each query's shortest time.
+fn fastest(rounds: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
+    let mut best: BTreeMap<String, f64> = BTreeMap::new();
+    for (query, seconds) in rounds.iter().flatten() {
+        best.entry(query.clone()).and_modify(|known| *known = known.min(*seconds)).or_insert(*seconds);
+    }
+    best
+}

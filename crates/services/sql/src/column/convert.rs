@@ -1,0 +1,68 @@
+//! Moving rows from row form into segments, in ordinary transactions: any view sees a row in one form.
+//!
+//! Rows go in the order of their keys, from the smallest on, a segment at a time; the ones with the largest keys, which are
+//! the newest where keys grow, stay where they are, because they are the ones that still change. A transaction that changes
+//! a row while it is moved makes one of the two fail; nothing is lost, and the move is tried again later.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::RecordBatch;
+use store::{Direction, Store};
+
+use super::form::LAST_ROW_ID;
+use super::segments::Trees;
+use super::{Columns, SEGMENT_ROWS};
+use crate::SqlError;
+use crate::table::Table;
+
+/// Makes a batch of all of a table's columns from keys and rows in row form.
+pub type ReadRows<'a> = dyn Fn(&[(Bytes, Bytes)]) -> Result<RecordBatch, SqlError> + 'a;
+
+impl Columns {
+    /// Moves one segment's rows, if the table has that many in row form and `keep` more; gives how many were moved, 0 where
+    /// there are too few. Durable when it returns.
+    ///
+    /// Errors: [`SqlError::Again`] where somebody changed one of the rows meanwhile: nothing was moved.
+    pub fn convert(
+        &self,
+        store: &Store,
+        table: &Arc<Table>,
+        keep: usize,
+        read: &ReadRows<'_>,
+    ) -> Result<usize, SqlError> {
+        let mut transaction = store.begin();
+        let mut cursor = transaction.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut rows = Vec::new();
+        for _ in 0..SEGMENT_ROWS {
+            match cursor.next()? {
+                Some(row) => rows.push(row),
+                None => return Ok(0),
+            }
+        }
+        for _ in 0..keep {
+            if cursor.next()?.is_none() {
+                return Ok(0);
+            }
+        }
+        drop(cursor);
+        let mut appender = self.moved(table);
+        appender.push(&mut transaction, read(&rows)?)?;
+        appender.finish(&mut transaction)?;
+        for (key, _) in &rows {
+            transaction.delete(table.rows, key)?;
+        }
+        if table.key.is_empty() {
+            let last = rows.last().map(|(key, _)| key.clone()).unwrap_or_default();
+            let trees = Trees::make(&mut transaction, table.storage)?;
+            let known = transaction.get(trees.segments, LAST_ROW_ID)?;
+            // Row ids are 8 bytes, big-endian: the larger number is the larger string.
+            if known.is_none_or(|known| known < last) {
+                transaction.put(trees.segments, LAST_ROW_ID, &last)?;
+            }
+        }
+        transaction.commit()?;
+        Ok(rows.len())
+    }
+}
