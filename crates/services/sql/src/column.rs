@@ -1,7 +1,7 @@
 //! Rows in column form: segments of up to 122,880 rows in Arrow's layout, in trees of the store.
 //!
 //! ```text
-//!   table ──> trees "columns.<storage>.segments"   segment u32                           -> descriptor
+//!   table --> trees "columns.<storage>.segments"   segment u32                           -> descriptor
 //!             "columns.<storage>.chunks"           segment u32, column u16, chunk u16    -> chunk: values of one column
 //!             "columns.<storage>.deleted"          segment u32, row u32                  -> nothing: a deleted row
 //!
@@ -37,7 +37,6 @@ use std::fmt::Display;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use store::StoreError;
 
-pub use convert::ReadRows;
 pub use form::Columns;
 pub use provider::{SegmentTable, session_config};
 pub use scan::SegmentScan;

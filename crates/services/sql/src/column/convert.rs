@@ -7,8 +7,6 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use datafusion::arrow::array::RecordBatch;
 use store::{Direction, Store};
 
 use super::form::LAST_ROW_ID;
@@ -16,30 +14,23 @@ use super::segments::Trees;
 use super::{Columns, SEGMENT_ROWS};
 use crate::SqlError;
 use crate::table::Table;
-
-/// Makes a batch of all of a table's columns from keys and rows in row form.
-pub type ReadRows<'a> = dyn Fn(&[(Bytes, Bytes)]) -> Result<RecordBatch, SqlError> + 'a;
+use crate::table::row::BatchBuilder;
 
 impl Columns {
     /// Moves one segment's rows, if the table has that many in row form and `keep` more; gives how many were moved, 0 where
     /// there are too few. Durable when it returns.
     ///
     /// Errors: [`SqlError::Again`] where somebody changed one of the rows meanwhile: nothing was moved.
-    pub fn convert(
-        &self,
-        store: &Store,
-        table: &Arc<Table>,
-        keep: usize,
-        read: &ReadRows<'_>,
-    ) -> Result<usize, SqlError> {
+    pub fn convert(&self, store: &Store, table: &Arc<Table>, keep: usize) -> Result<usize, SqlError> {
         let mut transaction = store.begin();
         let mut cursor = transaction.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        let mut rows = Vec::new();
-        for _ in 0..SEGMENT_ROWS {
-            match cursor.next()? {
-                Some(row) => rows.push(row),
-                None => return Ok(0),
-            }
+        let all: Vec<usize> = (0..table.schema.fields().len()).collect();
+        let mut batch = BatchBuilder::new(table, &all, table.schema.clone(), SEGMENT_ROWS);
+        let mut keys = Vec::new();
+        while keys.len() < SEGMENT_ROWS {
+            let Some((key, row)) = cursor.next()? else { return Ok(0) };
+            batch.push(&key, &row)?;
+            keys.push(key);
         }
         for _ in 0..keep {
             if cursor.next()?.is_none() {
@@ -48,13 +39,13 @@ impl Columns {
         }
         drop(cursor);
         let mut appender = self.moved(table);
-        appender.push(&mut transaction, read(&rows)?)?;
+        appender.push(&mut transaction, batch.finish()?)?;
         appender.finish(&mut transaction)?;
-        for (key, _) in &rows {
+        for key in &keys {
             transaction.delete(table.rows, key)?;
         }
         if table.key.is_empty() {
-            let last = rows.last().map(|(key, _)| key.clone()).unwrap_or_default();
+            let last = keys.last().cloned().unwrap_or_default();
             let trees = Trees::make(&mut transaction, table.storage)?;
             let known = transaction.get(trees.segments, LAST_ROW_ID)?;
             // Row ids are 8 bytes, big-endian: the larger number is the larger string.
@@ -63,6 +54,6 @@ impl Columns {
             }
         }
         transaction.commit()?;
-        Ok(rows.len())
+        Ok(keys.len())
     }
 }

@@ -1,14 +1,14 @@
 //! [`Descriptor`]: what is known of a segment without reading its columns.
 //!
 //! ```text
-//!   u8 1 (version) · u8 columns with a key: 1, else 0 · u16 columns · u32 rows
+//!   u8 1 (version); u8 columns with a key: 1, else 0; u16 columns; u32 rows
 //!   with a key, for each vector and once more for the segment's end:  u16 length, the key's bytes
 //!       (the encoded primary key of each vector's first row, and of the segment's last)
 //!   for each column:
 //!       u16 chunks, for each the u16 number of its first vector
 //!       u32 distinct values (an estimate)
 //!       for the segment, then for each vector:  u32 nulls, least, largest
-//!   a bound:  u8 0: unknown or none · u8 1: the value · u8 2: a value beyond it (texts are cut after 32 bytes)
+//!   a bound:  u8 0: unknown or none; u8 1: the value; u8 2: a value beyond it (texts are cut after 32 bytes)
 //!       then the value: numbers as Arrow has them, boolean u8, texts u8 length and bytes
 //! ```
 //!

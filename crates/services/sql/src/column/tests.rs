@@ -1,3 +1,6 @@
+//! Column segments: every kind of column there and back, damage, queries beside a table in memory, keys, conflicts, the move
+//! from row form. Loads are small enough for a few segments; what takes many is the bench's.
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -67,7 +70,7 @@ fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
         ),
         Arc::new(
             (0..rows)
-                .map(|row| keep(row).then(|| format!("{row} comment é {}", random.next(1 << 30))))
+                .map(|row| keep(row).then(|| format!("{row} comment \u{e9} {}", random.next(1 << 30))))
                 .collect::<StringViewArray>(),
         ),
         Arc::new((0..rows).map(|row| keep(row).then(|| vec![row as u8; row % 40])).collect::<BinaryArray>()),
@@ -170,9 +173,12 @@ fn a_descriptor_comes_back_as_it_was_and_any_bytes_are_one_or_an_error() {
 
 #[test]
 fn a_long_texts_bounds_are_around_it() {
-    for text in
-        ["é".repeat(40), "x".repeat(100), "\u{10FFFF}".repeat(20), format!("{}{}", "x".repeat(31), "é".repeat(9))]
-    {
+    for text in [
+        "\u{e9}".repeat(40),
+        "x".repeat(100),
+        "\u{10FFFF}".repeat(20),
+        format!("{}{}", "x".repeat(31), "\u{e9}".repeat(9)),
+    ] {
         let column: ArrayRef = Arc::new(StringViewArray::from(vec![text.as_str()]));
         let zone = Zone::of(&column).unwrap();
         assert!(!zone.exact);
@@ -436,4 +442,41 @@ fn the_format_is_the_one_in_the_golden_dump() {
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/column/golden.txt");
     let golden = std::fs::read_to_string(golden).unwrap_or_default();
     assert!(text == golden, "the format is now:\n{text}");
+}
+
+#[test]
+fn rows_move_from_row_form_a_segment_at_a_time_and_numbers_of_segments_go_on() {
+    let both = both(&[], |_, _| false);
+    let (table, batch) = (both.table.table(), rows(0, SEGMENT_ROWS + 2000));
+    let mut transaction = both.store.begin();
+    let encoder = crate::table::row::RowEncoder::new(table, batch.columns());
+    let keys = super::write::Keys::of(&batch, &[0, 1]);
+    for row in 0..batch.num_rows() {
+        let mut bytes = Vec::new();
+        encoder.encode(row, &mut bytes).unwrap();
+        transaction.put(table.rows, keys.get(row), &bytes).unwrap();
+    }
+    transaction.commit().unwrap();
+    assert_eq!(both.forms.convert(&both.store, table, 2001).unwrap(), 0);
+    assert_eq!(both.forms.convert(&both.store, table, 2000).unwrap(), SEGMENT_ROWS);
+    assert_eq!(both.forms.convert(&both.store, table, 0).unwrap(), 0);
+    let view = View::Snapshot(both.store.snapshot());
+    for row in [0, 8192, SEGMENT_ROWS - 1] {
+        let (_, found) = both.forms.find(&view, table, keys.get(row)).unwrap().unwrap();
+        assert_eq!(found, batch.slice(row, 1));
+        assert_eq!(view.get(table.rows, keys.get(row)).unwrap(), None);
+    }
+    assert!(both.forms.find(&view, table, keys.get(SEGMENT_ROWS)).unwrap().is_none());
+    assert!(view.get(table.rows, keys.get(SEGMENT_ROWS)).unwrap().is_some());
+    // Another process does not know which numbers this one gave out.
+    let other = Arc::new(Columns::new());
+    let mut appender = other.append(table);
+    let mut transaction = both.store.begin();
+    appender.push(&mut transaction, rows(1_000_000, 10)).unwrap();
+    appender.finish(&mut transaction).unwrap();
+    transaction.commit().unwrap();
+    let view = View::Snapshot(both.store.snapshot());
+    let (address, _) =
+        other.find(&view, table, super::write::Keys::of(&rows(1_000_000, 1), &[0, 1]).get(0)).unwrap().unwrap();
+    assert_eq!(super::Address::decode(&address).unwrap().segment, 2);
 }

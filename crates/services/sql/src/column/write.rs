@@ -14,6 +14,7 @@ use store::{Direction, Transaction};
 
 use super::chunk::encode;
 use super::descriptor::{Column, Descriptor, Zone};
+use super::form::LAST_ROW_ID;
 use super::segments::{Segment, Shared, Trees, chunk_key, list, read_rows};
 use super::{SEGMENT_ROWS, VECTOR_ROWS};
 use crate::SqlError;
@@ -192,7 +193,8 @@ impl Keys {
 }
 
 fn last_segment(transaction: &Transaction, trees: &Trees) -> Result<u32, SqlError> {
-    let mut cursor = transaction.scan(trees.segments, Bound::Unbounded, Bound::Unbounded, Direction::Backward);
+    let end = Bound::Excluded(LAST_ROW_ID);
+    let mut cursor = transaction.scan(trees.segments, Bound::Unbounded, end, Direction::Backward);
     let last = cursor.next()?.and_then(|(key, _)| key.as_ref().try_into().ok());
     Ok(last.map_or(0, u32::from_be_bytes))
 }

@@ -19,7 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::union::UnionExec;
 use futures::stream;
-use store::{Cursor, Direction};
+use store::{Cursor, Direction, TreeId};
 
 use super::definition::Table;
 use super::form::{ColumnForm, FormRequest};
@@ -90,10 +90,16 @@ impl TableProvider for StoredTable {
         let partitions = state.config().target_partitions();
         let request = FormRequest { projection, filters, limit, partitions };
         match form.scan(&view, &self.table, request)? {
+            // Without a union the segments can say how their rows are ordered and dealt out.
+            Some(segments) if is_empty(&view, self.table.rows)? => Ok(segments),
             Some(segments) => UnionExec::try_new(vec![segments, rows]),
             None => Ok(rows),
         }
     }
+}
+
+fn is_empty(view: &View, tree: TreeId) -> Result<bool, SqlError> {
+    Ok(view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?.next()?.is_none())
 }
 
 /// The rows in row form of one range of keys.
