@@ -41,6 +41,9 @@ pub enum Command {
     /// Look at stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),
+    /// Prepare what the SQL service needs
+    #[command(subcommand)]
+    Sql(SqlCommand),
     /// See what memory and disks this machine has, and divide its persistent memory
     #[command(subcommand)]
     Tier(TierCommand),
@@ -52,6 +55,15 @@ pub enum Command {
     Inspect(InspectCommand),
     /// Check everything stored in a data directory; exit code 1 where something is damaged
     Verify(Place),
+}
+
+/// `terrace sql`
+#[derive(Debug, Subcommand)]
+pub enum SqlCommand {
+    /// Read a password from standard input and print its verifier, for `[sql.users]` of terrace.toml
+    ///
+    /// The verifier is what PostgreSQL stores (SCRAM-SHA-256): whoever reads it cannot log in with it.
+    Verifier,
 }
 
 /// Where a node keeps its data.

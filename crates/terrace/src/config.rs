@@ -15,7 +15,7 @@ use serde::Deserialize;
 use store::CycleOptions;
 
 use crate::assemble::Plan;
-use crate::cli;
+use crate::{cli, sql};
 
 /// The file that is read where none is named.
 const FILE: &str = "terrace.toml";
@@ -56,6 +56,8 @@ pub struct Config {
     placement: PlacementSettings,
     /// A folder of media descriptions of one's own, beside the built-in ones.
     media: Option<PathBuf>,
+    /// The SQL service. Default: none.
+    sql: Option<sql::Settings>,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
 }
@@ -127,6 +129,7 @@ impl Default for Config {
             tiers: BTreeMap::new(),
             placement: PlacementSettings::default(),
             media: None,
+            sql: None,
             log: "info".to_owned(),
         }
     }
@@ -147,6 +150,11 @@ impl Config {
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
+    }
+
+    /// The SQL service, taken out.
+    pub fn take_sql(&mut self) -> Option<sql::Settings> {
+        self.sql.take()
     }
 
     /// Log level.

@@ -16,12 +16,13 @@ mod messages;
 mod productions;
 mod serve;
 mod show;
+mod sql;
 mod tiers;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{Cli, Command, SqlCommand};
 
 /// A message makes and drops about twenty buffers of a few kilobytes, some on another thread than the one that made them.
 #[global_allocator]
@@ -48,6 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),
+        Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
         Command::Bench(command) => benches::run(command),
         Command::Inspect(command) => journals::inspect(command),

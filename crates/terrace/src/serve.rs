@@ -13,7 +13,8 @@ use crate::show::{Table, bytes, count};
 
 /// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`) or its journal fails.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let config = Config::read(args.config.as_deref())?;
+    let mut config = Config::read(args.config.as_deref())?;
+    let sql = config.take_sql();
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
@@ -24,8 +25,18 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         if store_only {
             tracing::warn!("no production folder: messages are stored and go nowhere; `terrace production new production` writes one");
         }
+        let sql = match sql.map(|settings| settings.start(node)).transpose() {
+            Ok(sql) => sql,
+            Err(error) => {
+                assembled.stop().await;
+                return Err(error);
+            }
+        };
         tracing::info!(data = %node.data().display(), "ready");
         let failure = until_the_end(node).await?;
+        if let Some(sql) = sql {
+            sql.stop().await;
+        }
         assembled.stop().await;
         match failure {
             None => Ok(ExitCode::SUCCESS),

@@ -31,4 +31,7 @@ pub mod wire;
 
 pub use engine::{Answer, Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState};
 pub use error::{Report, SqlError};
-pub use table::{Relation, ScanRequest};
+pub use table::{ColumnBound, Relation, ScanRequest};
+
+/// Arrow and its values, for those who lend a [`Relation`].
+pub use datafusion::{arrow, scalar::ScalarValue};

@@ -280,6 +280,11 @@ impl Node {
         &self.engine
     }
 
+    /// The store that holds its messages, for other services of the same process.
+    pub fn store(&self) -> &store::Store {
+        self.engine.ledger.store()
+    }
+
     /// The data directory.
     pub fn data(&self) -> &Path {
         &self.options.data

@@ -78,6 +78,12 @@ impl Reader {
         Reader { snapshot: store.snapshot(), trees: Trees::of(store.interpreted()) }
     }
 
+    /// The same at a snapshot that somebody else took of such a store.
+    pub fn at(snapshot: Snapshot) -> Reader {
+        let trees = Trees::of(snapshot.store().interpreted());
+        Reader { snapshot, trees }
+    }
+
     /// The snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot

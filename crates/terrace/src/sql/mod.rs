@@ -1,0 +1,175 @@
+//! SQL in a node: the settings, the service on a runtime of its own, and the relations that the message engine lends.
+//!
+//! ```text
+//!   [sql] of terrace.toml --> Settings --start--> Running: Engine over the node's store, Server over the engine
+//!                                                    relation hl7.messages   (messages.rs)
+//! ```
+//!
+//! Queries run on threads of their own: one that computes or waits for a page must not keep a sender waiting for its
+//! acknowledgement. The service ends before the node closes its store.
+
+mod messages;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, IsTerminal};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use interop::node::Node;
+use interop::production::units::Bytes;
+use serde::Deserialize;
+use sql::column::Columns;
+use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
+use sql::{Engine, EngineOptions, Relation};
+
+/// `[sql]`: there is a service where the table is there.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Address to listen on. Default 127.0.0.1:5432. Beyond this machine TLS is a must.
+    listen: Option<SocketAddr>,
+    /// Who may log in: name, and what `terrace sql verifier` prints for the password.
+    users: BTreeMap<String, String>,
+    /// Users log in from this machine without their password. Default no.
+    #[serde(default)]
+    trust: bool,
+    /// Certificate, PEM. Default: no TLS.
+    certificate: Option<PathBuf>,
+    /// Its key, PEM.
+    key: Option<PathBuf>,
+    /// Refuse connections without TLS. Default: where it listens beyond this machine.
+    tls_required: Option<bool>,
+    /// Most connections at a time. Default 100.
+    connections: Option<usize>,
+    /// Threads of queries. Default: one for each core.
+    threads: Option<usize>,
+    /// Memory that all queries together may take. Default 1 GiB.
+    memory: Option<Bytes>,
+}
+
+impl Settings {
+    fn wire(&self) -> anyhow::Result<WireOptions> {
+        let defaults = WireOptions::default();
+        let listen = self.listen.unwrap_or(defaults.listen);
+        let mut users = BTreeMap::new();
+        for (name, verifier) in &self.users {
+            let verifier: Verifier = verifier.parse().with_context(|| {
+                format!("sql.users.{name} is no verifier: put there what `terrace sql verifier` prints")
+            })?;
+            users.insert(name.clone(), verifier);
+        }
+        let tls = match (&self.certificate, &self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(TlsOptions {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                required: self.tls_required.unwrap_or(!listen.ip().is_loopback()),
+            }),
+            _ => anyhow::bail!("sql.certificate and sql.key go together"),
+        };
+        anyhow::ensure!(
+            tls.is_some() || self.tls_required != Some(true),
+            "sql.tls_required needs a certificate and a key"
+        );
+        let connections_max = self.connections.unwrap_or(defaults.connections_max);
+        Ok(WireOptions { listen, users, trust: self.trust, tls, connections_max, ..defaults })
+    }
+
+    fn engine(&self) -> EngineOptions {
+        let defaults = EngineOptions::default();
+        let messages: Arc<dyn Relation> = Arc::new(messages::Messages::default());
+        EngineOptions {
+            relations: vec![("hl7.messages".to_owned(), messages)],
+            threads: self.threads.unwrap_or(defaults.threads).max(1),
+            query_bytes: self
+                .memory
+                .map_or(defaults.query_bytes, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+            columns: Some(Arc::new(Columns::new())),
+        }
+    }
+
+    /// Starts the service over the node's store.
+    pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
+        let (wire, options) = (self.wire()?, self.engine());
+        let threads = options.threads;
+        let engine = Engine::new(node.store().clone(), options).context("SQL cannot start")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("sql")
+            .enable_all()
+            .build()
+            .context("the runtime of SQL cannot start")?;
+        // From another runtime's thread: spawned there, and waited for here.
+        let (answer, started) = std::sync::mpsc::channel();
+        runtime.spawn(async move { answer.send(Server::start(engine, wire).await) });
+        match started.recv().context("SQL cannot start").and_then(|server| Ok(server?)) {
+            Ok(server) => {
+                tracing::info!(address = %server.address(), "sql");
+                Ok(Running { server, runtime })
+            }
+            Err(error) => {
+                // A runtime must not be dropped on a thread of another one.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The service, until it is stopped.
+#[derive(Debug)]
+pub struct Running {
+    server: Server,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Running {
+    /// Ends all connections. Queries under way are cancelled.
+    pub async fn stop(self) {
+        self.server.stop().await;
+        self.runtime.shutdown_background();
+    }
+}
+
+/// `terrace sql verifier`: reads a password and prints its verifier.
+pub fn verifier() -> anyhow::Result<ExitCode> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        eprintln!("type the password, then Enter (it is shown):");
+    }
+    let mut password = String::new();
+    input.lock().read_line(&mut password).context("cannot read the password from standard input")?;
+    let password = password.trim_end_matches(['\r', '\n']);
+    anyhow::ensure!(!password.is_empty(), "the password is empty: give it on standard input");
+    println!("{}", Verifier::of(password)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    #[test]
+    fn settings_that_would_let_nobody_or_anybody_in_are_refused() {
+        let verifier = Verifier::of("secret").expect("there is randomness").to_string();
+        for (text, refused) in [
+            (format!("users = {{ ann = '{verifier}' }}"), None),
+            ("users = { ann = 'secret' }".to_owned(), Some("terrace sql verifier")),
+            (format!("users = {{ ann = '{verifier}' }}\ncertificate = 'c.pem'"), Some("go together")),
+            (format!("users = {{ ann = '{verifier}' }}\ntls_required = true"), Some("needs a certificate")),
+        ] {
+            match (settings(&text).wire(), refused) {
+                (Ok(_), None) => {}
+                (Err(error), Some(why)) => assert!(format!("{error:#}").contains(why), "{error:#}: {text}"),
+                (answer, _) => panic!("{answer:?}: {text}"),
+            }
+        }
+    }
+}
