@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Stock clients against the SQL server on loopback: psql and psycopg 3, and with --jdbc PostgreSQL's JDBC driver too.
+# Stock clients against a node's SQL on loopback: psql and psycopg 3, and with --jdbc PostgreSQL's JDBC driver too. Then a
+# message is sent to the node, and asked for with SQL.
 #
 #   scripts/test-sql-clients.sh [--jdbc]
 #
-# The server is the example sql-server of crates/services/sql (a store in memory), built if it is missing; SQL_SERVER names
-# another one. psycopg is installed once into a virtual environment in the cache directory: TERRACE_CACHE, else
+# The node is the program that TERRACE names, else target/release/terrace. psycopg is installed once into a virtual environment in the cache directory: TERRACE_CACHE, else
 # $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. psql comes from Debian (postgresql-client), the driver from Maven
 # Central; --jdbc needs a JDK. The cases are in sql-client-test.py and SqlClientTest.java.
 set -euo pipefail
@@ -37,42 +37,53 @@ if ! "$venv/bin/python" -c "import psycopg; assert psycopg.__version__ == '$PSYC
         skip "psycopg $PSYCOPG cannot be installed from PyPI"
 fi
 
-server=${SQL_SERVER:-${CARGO_TARGET_DIR:-target}/debug/examples/sql-server}
-[ -x "$server" ] || cargo build --quiet --package sql --example sql-server
+terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
+[ -x "$terrace" ] || { echo "there is no $terrace; build it with cargo build --release" >&2; exit 1; }
 
 dir=$(mktemp -d)
 pid=
 end() {
-    exec 3>&- 2>/dev/null || true
-    [ -n "$pid" ] && wait "$pid" 2>/dev/null
+    if [ -n "$pid" ]; then
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    fi
     rm -rf "$dir"
 }
 trap end EXIT
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" \
     -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
-
-# The server ends with its standard input, which is this pipe.
-mkfifo "$dir/life"
-"$server" 127.0.0.1:0 ann s3cret "$dir/cert.pem" "$dir/key.pem" <"$dir/life" >"$dir/address" 2>"$dir/log" &
+verifier=$(echo s3cret | "$terrace" sql verifier)
+cat >"$dir/terrace.toml" <<TOML
+listen = "127.0.0.1:0"
+[sql]
+listen = "127.0.0.1:0"
+certificate = "$dir/cert.pem"
+key = "$dir/key.pem"
+[sql.users]
+ann = "$verifier"
+TOML
+(cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
 pid=$!
-exec 3>"$dir/life"
-for _ in $(seq 100); do
-    [ -s "$dir/address" ] && break
+for _ in $(seq 300); do
+    grep -q ' ready ' "$dir/log" && break
+    kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
 done
-address=$(cat "$dir/address")
-if [ -z "$address" ]; then
+address=$(sed -n 's/.* sql address=//p' "$dir/log")
+mllp=$(sed -n 's/.* listening .*address=//p' "$dir/log" | head -1)
+if [ -z "$address" ] || [ -z "$mllp" ]; then
     cat "$dir/log" >&2
     echo "0 passed, 1 failed"
     exit 1
 fi
 
+"$terrace" message send crates/terrace/template/admission.hl7 --to "$mllp" >"$dir/ack" || { cat "$dir/ack"; exit 1; }
 status=0
-"$venv/bin/python" scripts/sql-client-test.py 127.0.0.1 "${address##*:}" "$dir/cert.pem" 3>&- || status=1
+"$venv/bin/python" scripts/sql-client-test.py 127.0.0.1 "${address##*:}" "$dir/cert.pem" || status=1
 if [ -n "$jdbc" ]; then
     command -v javac >/dev/null || { echo "--jdbc needs a JDK" >&2; exit 1; }
     jar=$cache/postgresql-$JDBC.jar
     [ -s "$jar" ] || curl -fsS -o "$jar" "https://repo1.maven.org/maven2/org/postgresql/postgresql/$JDBC/postgresql-$JDBC.jar"
-    java -cp "$jar" scripts/SqlClientTest.java "jdbc:postgresql://127.0.0.1:${address##*:}/terrace" 3>&- || status=1
+    java -cp "$jar" scripts/SqlClientTest.java "jdbc:postgresql://127.0.0.1:${address##*:}/terrace" || status=1
 fi
 exit $status
