@@ -253,7 +253,9 @@ impl Walk {
                 CONTROL => text(&|row| row.control_id.clone()),
                 MRN => text(&|row| row.mrn.clone()),
                 TYPE => text(&|row| row.kind.clone()),
-                RECEIVED => Arc::new(rows.iter().map(|row| row.received_us).collect::<TimestampMicrosecondArray>()),
+                RECEIVED => {
+                    Arc::new(TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.received_us)))
+                }
                 BODY => text(&|row| row.body.clone()),
                 other => panic!("the relation has no column {other}"),
             }

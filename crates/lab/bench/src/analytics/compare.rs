@@ -20,7 +20,7 @@ enum Value {
 }
 
 /// Why two results differ; `None` where they do not.
-pub fn difference(ours: &[RecordBatch], plain: &[RecordBatch]) -> anyhow::Result<Option<String>> {
+pub(crate) fn difference(ours: &[RecordBatch], plain: &[RecordBatch]) -> anyhow::Result<Option<String>> {
     let (ours, plain) = (rows(ours)?, rows(plain)?);
     if ours.len() != plain.len() {
         return Ok(Some(format!("{} rows and not {}", ours.len(), plain.len())));

@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Data behind the published figures, in bytes.
-pub const DATA_BYTES: f64 = 1.2e12;
+pub(crate) const DATA_BYTES: f64 = 1.2e12;
 
 /// Caches of the published runs against their data: 512 GiB, 1 TiB and 2 TiB on 1.2 TB.
 pub const CACHES: [(&str, f64); 3] = [
