@@ -404,6 +404,7 @@ mod tests {
             journal_tier: "home".to_owned(),
             durability: "power-fail-safe".to_owned(),
             real: true,
+            cache_mode: "dram".to_owned(),
         };
         Report::new(Machine::here(), config, &outcome, 500, &Sample::default()..&after)
     }
