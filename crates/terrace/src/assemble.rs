@@ -188,7 +188,7 @@ impl<'p> Seats<'p> {
         for (name, seat) in [("write_image_journal", images), ("data", data)] {
             let kept = seat.is_none_or(|seat| !volatile(seat));
             anyhow::ensure!(
-                kept == !volatile(journal),
+                kept != volatile(journal),
                 "placement.journal and placement.{name} must both lie on memory, or neither: after a crash one would not fit the other"
             );
         }

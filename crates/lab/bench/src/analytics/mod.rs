@@ -62,7 +62,7 @@ enum Mode {
     /// All DRAM.
     Dram,
     /// DRAM as a direct-mapped cache of persistent memory, as the hardware does it.
-    MemoryMode,
+    Memory,
     /// DRAM, and behind it persistent memory, between which the store moves pages.
     Dual,
 }
@@ -71,7 +71,7 @@ impl Mode {
     fn name(self) -> &'static str {
         match self {
             Mode::Dram => "dram",
-            Mode::MemoryMode => "memory-mode",
+            Mode::Memory => "memory-mode",
             Mode::Dual => "dual",
         }
     }
@@ -80,13 +80,13 @@ impl Mode {
     fn options(self, cache_bytes: u64) -> anyhow::Result<Options> {
         let (near_bytes, cache) = match self {
             Mode::Dram => (cache_bytes, CacheOptions::default()),
-            Mode::MemoryMode | Mode::Dual => {
+            Mode::Memory | Mode::Dual => {
                 let near = (cache_bytes as f64 * NEAR_SHARE) as u64;
                 let model = Model::of(&Medium::find(FAR)?, FAR_MODULES)?;
                 let budget = Budget::new(&model);
                 let far_model = Some(Arc::new(ModelMemory::new(model, budget, Timing::Timed)));
                 let (policy, far_bytes) = match self {
-                    Mode::MemoryMode => (Policy::DirectMapped, cache_bytes),
+                    Mode::Memory => (Policy::DirectMapped, cache_bytes),
                     _ => (Policy::Managed { promote: 0.1 }, cache_bytes - near),
                 };
                 (near, CacheOptions { far_bytes, policy, far_model, ..CacheOptions::default() })
@@ -138,7 +138,7 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
         for (cache, ratio) in CACHES {
             runs.extend(bench.cold_and_warm((network, model), (cache, ratio), Mode::Dram, &expected)?);
         }
-        for mode in [Mode::MemoryMode, Mode::Dual] {
+        for mode in [Mode::Memory, Mode::Dual] {
             runs.extend(bench.cold_and_warm((network, model), CACHES[2], mode, &expected)?);
         }
     }

@@ -32,8 +32,9 @@ pub(crate) fn check_nulls(table: &Table, columns: &[ArrayRef]) -> Result<(), Sql
             let (name, relation) = (&column.name, &table.name);
             let message =
                 format!("null value in column \"{name}\" of relation \"{relation}\" violates not-null constraint");
-            let cell =
-                |array: &ArrayRef| if array.is_null(row) { "null".into() } else { key::display(&[array.clone()], row) };
+            let cell = |array: &ArrayRef| {
+                if array.is_null(row) { "null".into() } else { key::display(std::slice::from_ref(array), row) }
+            };
             let values: Vec<String> = columns.iter().map(cell).collect();
             return Err(
                 SqlError::value("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))

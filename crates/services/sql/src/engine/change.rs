@@ -153,6 +153,7 @@ impl Session {
         self.answer("DELETE", &planned, &rows, &batch.columns()[1..], delete.returning.as_ref(), parameters).await
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what two statements have in common, and no more")]
     async fn answer(
         &self,
         tag: &'static str,

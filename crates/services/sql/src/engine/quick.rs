@@ -162,7 +162,7 @@ impl Session {
         let mut rest = query.as_ref().clone();
         let mut only = select.as_ref().clone();
         (only.projection, only.from, only.selection) = (nothing.projection.clone(), Vec::new(), None);
-        rest.body = Box::new(SetExpr::Select(Box::new(only)));
+        *rest.body = SetExpr::Select(Box::new(only));
         if rest != *bare {
             return Ok(None);
         }

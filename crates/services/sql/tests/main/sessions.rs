@@ -34,7 +34,7 @@ async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef>) -> Resul
     let fields = copy.schema.fields().iter().zip(&columns);
     let fields: Vec<_> =
         fields.map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true)).collect();
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns fit their schema");
     copy.push(batch).await?;
     copy.finish().await
 }
@@ -74,7 +74,7 @@ impl Relation for Squares {
         _snapshot: &Snapshot,
         request: &ScanRequest,
     ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, SqlError>> + Send>, SqlError> {
-        self.asked.lock().unwrap().push(request.clone());
+        self.asked.lock().expect("nobody panicked").push(request.clone());
         let column = |power: u32| Arc::new((0..100).map(|n: i32| n.pow(power)).collect::<Int32Array>()) as ArrayRef;
         let whole = RecordBatch::try_new(self.schema(), vec![column(1), column(2)])?;
         Ok(Box::new(std::iter::once(Ok(whole.project(&request.projection)?))))

@@ -9,8 +9,8 @@ use sql::{Answer, Engine, EngineOptions, Session, SqlError};
 use store::{Options, Store};
 
 pub(crate) fn engine() -> Arc<Engine> {
-    let store = Store::in_memory(Options::default()).unwrap();
-    Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).unwrap()
+    let store = Store::in_memory(Options::default()).expect("memory is enough");
+    Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).expect("an engine starts")
 }
 
 pub(crate) fn session() -> Session {
@@ -41,7 +41,7 @@ pub(crate) async fn try_run(session: &mut Session, sql: &str, parameters: &[Scal
                     let columns: Vec<_> = batch
                         .columns()
                         .iter()
-                        .map(|c| ArrayFormatter::try_new(c.as_ref(), &options).unwrap())
+                        .map(|c| ArrayFormatter::try_new(c.as_ref(), &options).expect("every type is shown"))
                         .collect();
                     for row in 0..batch.num_rows() {
                         let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();

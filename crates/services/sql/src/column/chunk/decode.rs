@@ -27,6 +27,11 @@ impl Rows<'_> {
             Rows::At(rows) => rows.len(),
         }
     }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Chunk {
@@ -99,10 +104,10 @@ impl Chunk {
         let nulls = self.nulls.as_ref();
         match &self.body {
             Body::Narrow { width: 1, values, .. } | Body::Dictionary { width: 1, codes: values, .. } => {
-                select(values.as_slice(), rows, answers, nulls, null_answer, first, kept);
+                select(values.as_slice(), rows, answers, nulls.map(|nulls| (nulls, null_answer)), first, kept);
             }
             Body::Narrow { values, .. } | Body::Dictionary { codes: values, .. } => {
-                select(values.typed_data::<u16>(), rows, answers, nulls, null_answer, first, kept);
+                select(values.typed_data::<u16>(), rows, answers, nulls.map(|nulls| (nulls, null_answer)), first, kept);
             }
             Body::Whole(_) => unreachable!("only chunks with a domain select by it"),
         }
@@ -124,13 +129,12 @@ fn select<S: ArrowNativeType>(
     stored: &[S],
     rows: Rows<'_>,
     answers: &[bool],
-    nulls: Option<&NullBuffer>,
-    null_answer: bool,
+    nulls: Option<(&NullBuffer, bool)>,
     first: u32,
     kept: &mut Vec<u32>,
 ) {
     let answer = |row: usize| match nulls {
-        Some(nulls) if nulls.is_null(row) => null_answer,
+        Some((nulls, null_answer)) if nulls.is_null(row) => null_answer,
         _ => answers.get(stored[row].as_usize()).copied().unwrap_or(false),
     };
     // Room for all first and then one unconditional store for each row: a branch for each row would be mispredicted.

@@ -166,8 +166,8 @@ fn of<N: ArrowNativeType + Into<i128>>(values: &[N], nulls: Option<&NullBuffer>,
     let (base, largest) = range.unwrap_or((0, 0));
     let width = match u64::try_from(largest.checked_sub(base)?).ok()? {
         0..0x100 => 1,
-        0..0x1_0000 => 2,
-        0..0x1_0000_0000 => 4,
+        0x100..0x1_0000 => 2,
+        0x1_0000..0x1_0000_0000 => 4,
         _ => 8,
     };
     if width >= native {
