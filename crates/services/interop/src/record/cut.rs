@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{Delivery, FLAG_DUPLICATE, FLAG_RESEND, Fate, PIECE_NEW, PIECE_ORIGINAL, VERSION, status_of};
 
-/// A message record cut where its rows begin, checked as [`decode_message`] checks it. Borrows; copies nothing.
+/// A message record cut where its rows begin, checked as `decode_message` checks it. Borrows; copies nothing.
 #[derive(Debug)]
 pub(crate) struct Sections<'a> {
     /// Status byte, as stored.

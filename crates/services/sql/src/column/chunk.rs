@@ -21,7 +21,7 @@
 //! Invariants: decoding is total: any bytes are a chunk or an error, and what is a chunk gives arrays without a panic. A value
 //! has one encoding only: the same values are the same bytes.
 //!
-//! Not here: how a segment's rows are cut into chunks ([`super::encode`]) and the checksum, which is the store's.
+//! Not here: how a segment's rows are cut into chunks (`encode`) and the checksum, which is the store's.
 
 mod decode;
 mod encode;

@@ -1,7 +1,7 @@
 //! What the server sends, written straight into the buffer that goes to the socket.
 //!
 //! Each function appends one whole message: `| kind u8 | length u32 | ... |`. A row is written value by value, see
-//! [`Row`]; nothing is kept but the buffer, so that the memory of an answer is what has not been sent of it.
+//! `Row`; nothing is kept but the buffer, so that the memory of an answer is what has not been sent of it.
 //!
 //! What it deliberately does not do: send. `connection` sends when the buffer is large or the client waits.
 

@@ -1,4 +1,4 @@
-//! [`Frozen`] as the cache gives it: a [`Cut`](crate::cache::Cut), whose runs are found by their first page.
+//! [`Frozen`] as the cache gives it: a [`crate::cache::Cut`], whose runs are found by their first page.
 
 use std::collections::HashMap;
 
