@@ -22,7 +22,11 @@ node_settings() {
 data = "/mnt/pmem0/data"
 [journal]
 segment = "8MiB"
+[messages]
 retention = "32MiB"
+[pages]
+device = "16MiB"
+images = "8MiB"
 [tiers.pmem]
 kind = "pmem"
 path = "/mnt/pmem0/tier"
