@@ -61,7 +61,7 @@ struct Watched(Weak<Inner>);
 impl Subject for Watched {
     fn cut(&self) -> Result<Moment, StoreError> {
         match self.0.upgrade() {
-            Some(inner) => Ok(inner.cut()),
+            Some(inner) => inner.cut(),
             None => Err(closed()),
         }
     }
@@ -110,20 +110,22 @@ impl Inner {
         Lsn(self.cut_at.load(Ordering::SeqCst).max(found))
     }
 
-    fn cut(&self) -> Moment {
+    fn cut(&self) -> Result<Moment, StoreError> {
         let _applier = self.applier.lock();
         self.cut_locked()
     }
 
-    /// Freezes the pages as they are now; with the applier's lock.
-    fn cut_locked(&self) -> Moment {
+    /// Freezes the pages as they are now; with the applier's lock. Not where applying failed half way: a tree may be split in
+    /// part, and must not come home. Errors: [`StoreError::Frozen`].
+    fn cut_locked(&self) -> Result<Moment, StoreError> {
+        self.freeze.check()?;
         let applied = self.applied();
         self.cut_at.store(applied.0, Ordering::SeqCst);
         self.space.set_horizon(Lsn(self.snapshots.oldest()));
         let map = self.space.cut(applied);
         let frozen = Box::new(FrozenCut::new(self.forest.cache.cut()));
         let catalog = self.forest.root();
-        Moment { applied, catalog, next_tree: 0, micros: (self.options.clock)(), frozen, map }
+        Ok(Moment { applied, catalog, next_tree: 0, micros: (self.options.clock)(), frozen, map })
     }
 
     /// Bytes of changes that are not home; fresh pages count half, for they can be written home at any time.
@@ -246,10 +248,13 @@ impl Inline {
     fn run(
         &mut self,
         cycle: Option<Cycle>,
-        cut: impl FnOnce() -> Moment,
+        cut: impl FnOnce() -> Result<Moment, StoreError>,
         is_clean: bool,
     ) -> Result<Written, StoreError> {
-        let mut cycle = cycle.unwrap_or_else(|| self.writer.begin(cut(), is_clean));
+        let mut cycle = match cycle {
+            Some(cycle) => cycle,
+            None => self.writer.begin(cut()?, is_clean),
+        };
         let written = loop {
             match self.writer.step(&mut cycle) {
                 Ok(Some(written)) => break written,

@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     pub(crate) spills: Arc<Spills>,
     pub(crate) order: Mutex<Order>,
     pub(crate) queue: Queue,
-    pub(crate) room: Room,
+    pub(crate) room: Arc<Room>,
     pub(crate) applier: Mutex<Applier>,
     pub(crate) freeze: Freeze,
     pub(crate) background: Background,
@@ -254,6 +254,11 @@ impl Inner {
         recovered: &journal::Recovered,
     ) -> Result<(Inner, Found), StoreError> {
         let freeze = Freeze::default();
+        let room = Arc::new(Room::default());
+        freeze.on_freeze({
+            let room = room.clone();
+            move || room.wake_all()
+        });
         let layout = Layout {
             page_bytes: options.page_bytes,
             data_device_bytes: options.data_device_bytes,
@@ -277,7 +282,7 @@ impl Inner {
             spills: Arc::default(),
             order: Mutex::default(),
             queue: Queue::default(),
-            room: Room::default(),
+            room,
             applier: Mutex::default(),
             freeze,
             background: Background::default(),
@@ -415,12 +420,10 @@ impl Inner {
 
     /// Freezes updates: the first cause counts. Answers what to tell the caller.
     pub(crate) fn freeze(&self, error: StoreError) -> StoreError {
-        let frozen = match error {
+        match error {
             frozen @ StoreError::Frozen { .. } if self.is_frozen() => frozen,
             error => self.freeze.freeze(&error),
-        };
-        self.room.wake_all();
-        frozen
+        }
     }
 }
 

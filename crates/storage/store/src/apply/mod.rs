@@ -55,22 +55,33 @@ pub(crate) struct Applier {
 /// The applier's lock.
 pub(crate) type Guard<'a> = MutexGuard<'a, Applier>;
 
+/// Freezes the store where applying panics: the record is taken from the queue, and the trees may be changed by half.
+struct FreezeOnPanic<'a>(&'a Inner);
+
+impl Drop for FreezeOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.freeze.freeze(&"applying a durable record panicked");
+        }
+    }
+}
+
 impl Inner {
-    /// Applies one batch of what is durable. Answers whether there was one.
+    /// Applies one batch of what is durable. Answers whether there was one. Where that fails or panics the store is frozen
+    /// before the applier's lock is released: nobody may cut trees that were changed by half. Errors: [`StoreError::Frozen`].
     pub(crate) fn apply_batch(&self) -> Result<bool, StoreError> {
         let mut applier = self.applier.lock();
         if self.is_frozen() {
             return Ok(false);
         }
+        let _frozen = FreezeOnPanic(self);
         let entries = self.queue.take(self.journal.durable(), BATCH_BYTES);
-        if entries.is_empty() {
-            return self.collect().map(|()| false);
-        }
-        self.apply_entries(&mut applier, entries)?;
-        Ok(true)
+        let is_some = !entries.is_empty();
+        let applied = if is_some { self.apply_entries(&mut applier, entries) } else { self.collect() };
+        applied.map(|()| is_some).map_err(|error| self.freeze(error))
     }
 
-    /// Applies records as one step. Errors leave snapshots as they are; the store freezes.
+    /// Applies records as one step. Errors leave snapshots as they are; the store must freeze then.
     pub(crate) fn apply_entries(&self, applier: &mut Guard<'_>, entries: Vec<Entry>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let lsn = last.lsn;

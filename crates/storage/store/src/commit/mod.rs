@@ -24,6 +24,8 @@
 pub(crate) mod queue;
 pub(crate) mod recent;
 pub(crate) mod room;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -74,6 +76,15 @@ struct Prepared {
     payload: Vec<u8>,
     what: What,
     bytes: usize,
+}
+
+/// The applier's role; given up when dropped.
+struct InRole<'a>(&'a Inner);
+
+impl Drop for InRole<'_> {
+    fn drop(&mut self) {
+        self.0.room.applied(|| self.0.snapshots.visible(), || self.0.journal.durable().0);
+    }
 }
 
 impl Inner {
@@ -237,16 +248,15 @@ impl Inner {
         }
     }
 
-    /// Applies what is durable, in the applier's role, and gives the role up. Answers whether there was something.
+    /// Applies what is durable, in the applier's role, and gives the role up, also by a panic.
     pub(crate) fn apply_in_role(&self) -> Result<(), StoreError> {
-        // Without room for a cycle nothing is applied until there is some.
-        let applied = match self.admit() {
-            Ok(()) => self.apply_batch().map_err(|error| self.freeze(error)),
+        let _role = InRole(self);
+        match self.admit() {
+            Ok(()) => self.apply_batch().map(drop),
+            // Without room for a cycle nothing is applied until there is some.
             Err(error @ StoreError::Full(_)) => Err(error),
             Err(error) => Err(self.freeze(error)),
-        };
-        self.room.applied(|| self.snapshots.visible(), || self.journal.durable().0);
-        applied.map(drop)
+        }
     }
 
     /// Applies records while more of them wait than may.

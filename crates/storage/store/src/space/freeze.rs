@@ -1,8 +1,9 @@
 //! [`Freeze`]: once something that must be persistent could not be written, nothing is changed any more.
 //!
-//! One for each store, shared by whoever writes. The first cause stays. Reads do not ask it.
+//! One for each store, shared by whoever writes: there is no other way to freeze. The first cause stays. Reads do not ask it.
+//! Whoever else would wait for ever is woken by it.
 
-use std::fmt::Display;
+use std::fmt::{self, Debug, Display};
 use std::sync::{Arc, OnceLock};
 
 use crate::StoreError;
@@ -10,27 +11,48 @@ use crate::StoreError;
 /// Whether updates are frozen, and why. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Freeze {
-    cause: Arc<OnceLock<Arc<str>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    cause: OnceLock<Arc<str>>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Freeze").field("cause", &self.cause).finish_non_exhaustive()
+    }
 }
 
 impl Freeze {
+    /// What is called once it is frozen, by whoever froze it: it must be quick, and take no lock that is held while something
+    /// is written. Said once.
+    pub(crate) fn on_freeze(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let said = self.shared.wake.set(Box::new(wake));
+        assert!(said.is_ok(), "who is to be woken is said once");
+    }
+
     /// Errors: [`StoreError::Frozen`] from the first call of [`freeze`](Freeze::freeze) on.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
-        self.cause.get().map_or(Ok(()), |cause| Err(StoreError::Frozen { cause: cause.clone() }))
+        self.shared.cause.get().map_or(Ok(()), |cause| Err(StoreError::Frozen { cause: cause.clone() }))
     }
 
     /// Why, if so.
     pub(crate) fn cause(&self) -> Option<Arc<str>> {
-        self.cause.get().cloned()
+        self.shared.cause.get().cloned()
     }
 
     /// Freezes, if that has not happened yet; answers the error to give.
     pub(crate) fn freeze(&self, cause: &dyn Display) -> StoreError {
-        let cause = self.cause.get_or_init(|| {
+        let cause = self.shared.cause.get_or_init(|| {
             let cause = cause.to_string();
             tracing::error!(%cause, "updates are frozen");
             cause.into()
         });
+        // Each time: whoever came to wait since sees the cause.
+        self.shared.wake.get().into_iter().for_each(|wake| wake());
         StoreError::Frozen { cause: cause.clone() }
     }
 }

@@ -1,0 +1,128 @@
+//! Committers when something fails behind their backs: nobody waits for ever.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use device::{MemoryShelf, Shelf};
+use parking_lot::Mutex;
+
+use crate::{Changes, Foreign, Interpreter, Options, Places, Store, StoreError, TreeId};
+
+/// Says that it was called, and waits at each record until the test lets it on.
+struct Held(Mutex<(Sender<()>, Receiver<()>)>);
+
+impl Interpreter for Held {
+    fn trees(&self) -> Vec<String> {
+        vec!["t".into()]
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        let ends = self.0.lock();
+        // An end of the channel lets everything on.
+        let _ = (ends.0.send(()), ends.1.recv());
+        changes.put(trees[0], record.payload.to_vec(), record.payload.to_vec());
+        Ok(())
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_applier_returns_when_a_write_cycle_freezes_the_store() {
+    let ((called, calls), (go, held)) = (channel(), channel());
+    let options = Options { interpreter: Some(Arc::new(Held(Mutex::new((called, held))))), ..Options::default() };
+    let store = Store::in_memory(options).expect("opens");
+    let first = store.append(3, &[b"a"]).expect("appends");
+    store.commit(first).expect("is durable");
+    // From here on the store's own thread applies, and nobody else can.
+    calls.recv().expect("is applied");
+    let lsns: Vec<_> = (0..4).map(|_| store.append(3, &[b"b"]).expect("appends")).collect();
+    let (told, outcomes) = channel();
+    let waiting: Vec<_> = lsns
+        .into_iter()
+        .map(|lsn| {
+            let (store, told) = (store.clone(), told.clone());
+            std::thread::spawn(move || told.send(store.wait_visible(lsn)).expect("the test listens"))
+        })
+        .collect();
+    // As devices and the thread of write cycles do: they know nothing of those who wait.
+    std::thread::sleep(Duration::from_millis(50));
+    store.inner.freeze.freeze(&"a flush failed");
+    for _ in 0..4 {
+        let outcome = outcomes.recv_timeout(Duration::from_secs(20));
+        assert!(matches!(outcome, Ok(Err(StoreError::Frozen { .. }))), "{outcome:?}");
+    }
+    drop(go);
+    waiting.into_iter().for_each(|thread| thread.join().expect("does not panic"));
+}
+
+/// Cannot apply `bad` until it is mended.
+struct Fragile {
+    is_mended: bool,
+    panics: bool,
+}
+
+impl Interpreter for Fragile {
+    fn trees(&self) -> Vec<String> {
+        vec!["t".into()]
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        if record.payload == b"bad" && !self.is_mended {
+            assert!(!self.panics, "a mistake in a service's program");
+            return Err(StoreError::Corrupt("not understood".into()));
+        }
+        changes.put(trees[0], record.payload.to_vec(), record.payload.to_vec());
+        Ok(())
+    }
+}
+
+fn fragile(is_mended: bool, panics: bool, background: bool) -> Options {
+    Options { interpreter: Some(Arc::new(Fragile { is_mended, panics })), background, ..Options::default() }
+}
+
+/// What every call answers within reasonable time.
+fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, outcome) = channel();
+    std::thread::spawn(move || told.send(call()));
+    outcome.recv_timeout(Duration::from_secs(20)).expect("it returns, and does not panic")
+}
+
+#[test]
+fn a_record_that_cannot_be_applied_freezes_the_store_whatever_the_reason_and_is_found_by_a_program_that_can() {
+    for (panics, background) in [(true, true), (true, false), (false, true), (false, false)] {
+        let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+        let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
+        let (store, _) = Store::open(places.clone(), fragile(false, panics, background)).expect("opens");
+        let tree = store.interpreted()[0];
+        store.wait_visible(store.append(3, &[b"good"]).expect("appends")).expect("applies");
+        store.append(3, &[b"bad"]).expect("appends");
+        let behind = store.append(3, &[b"behind"]).expect("appends");
+        if background {
+            store.commit(behind).expect("is durable");
+            let began = std::time::Instant::now();
+            while store.frozen().is_none() && began.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            // Whoever waits applies, and panics.
+            let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.wait_visible(behind)));
+            assert_eq!(seen.is_err(), panics);
+        }
+        assert!(store.frozen().is_some());
+        let of = store.clone();
+        let outcome = in_time(move || of.wait_visible(behind));
+        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
+        let mut transaction = store.begin();
+        transaction.put(tree, b"x", b"x").expect("fits");
+        let outcome = in_time(move || transaction.commit());
+        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
+        assert!(matches!(store.inner.run_cycle(), Err(StoreError::Frozen { .. })), "what is half changed is not cut");
+        assert!(store.snapshot().get(tree, b"good").expect("reads").is_some(), "reads go on");
+        let outcome = in_time(move || store.close());
+        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
+        let (store, _) = Store::open(places, fragile(true, panics, background)).expect("opens");
+        for key in ["good", "bad", "behind"] {
+            assert!(store.snapshot().get(tree, key.as_bytes()).expect("reads").is_some(), "{key}");
+        }
+    }
+}
