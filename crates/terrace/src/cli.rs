@@ -359,10 +359,10 @@ pub struct PersistArgs {
 /// `terrace bench analytics`
 #[derive(Debug, Args)]
 pub struct AnalyticsArgs {
-    /// A small run: scale 0.05, one round
+    /// The smallest run: scale 0.05, one round, one network, caches sized by what the queries touch
     #[arg(long)]
     pub quick: bool,
-    /// Scale factor of the data; 1 is 6 million rows of lineitem [default: 1, with --quick 0.05]
+    /// Scale factor of the data; 1 is 6 million rows of lineitem, and the run for results [default: 0.1, with --quick 0.05]
     #[arg(long)]
     pub scale: Option<f64>,
     /// How often each query runs beside plain DataFusion [default: 3, with --quick 1]

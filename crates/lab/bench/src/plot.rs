@@ -1,4 +1,4 @@
-//! Curves drawn in characters: a figure by threads, several of them in one picture.
+//! Curves and bars drawn in characters: a figure by threads, several of them in one picture; or one figure of several things.
 //!
 //! ```text
 //!   20 |      bbbb
@@ -53,6 +53,18 @@ pub fn draw(curves: &[Curve], lines: usize, unit: &str) -> String {
     out
 }
 
+/// Draws a line for each name and value, the longest so many characters long, with the value in `unit` behind it.
+pub fn bars(rows: &[(String, f64)], width: usize, unit: &str) -> String {
+    let top = rows.iter().map(|row| row.1).fold(0.0, f64::max);
+    let names = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (name, value) in rows {
+        let length = if top > 0.0 { (value / top * width as f64).round() as usize } else { 0 };
+        out += &format!("{name:names$} |{} {value:.2} {unit}\n", "#".repeat(length));
+    }
+    out
+}
+
 /// The value at `x`, on the straight line between the points beside it; none outside of them.
 fn at(points: &[(usize, f64)], x: usize) -> Option<f64> {
     let after = points.iter().position(|point| point.0 >= x)?;
@@ -86,6 +98,13 @@ mod tests {
         for (x, value) in [(1, None), (2, Some(1.0)), (3, Some(2.0)), (5, Some(3.0)), (6, None)] {
             assert_eq!(at(&points, x), value, "at {x}");
         }
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_values_and_begin_at_zero() {
+        let picture = bars(&[("a".into(), 1.0), ("bc".into(), 4.0), ("d".into(), 0.0)], 8, "s");
+        assert_eq!(picture, "a  |## 1.00 s\nbc |######## 4.00 s\nd  | 0.00 s\n");
+        assert_eq!(bars(&[("a".into(), 0.0)], 8, "s"), "a | 0.00 s\n");
     }
 
     #[test]

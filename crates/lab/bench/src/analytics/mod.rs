@@ -3,11 +3,15 @@
 //!
 //! ```text
 //! compared   every query in turns: plain DataFusion on Parquet, then ours, both from memory; results compared each time
-//! matrix     cache 0.46, 0.92 and 1.83 times what the queries touch of the data (512 GiB, 1 TiB, 2 TiB on 1.2 TB), each COLD,
-//!            then WARM,
-//!            on the network as published, and on one that is as much slower as this machine has fewer processors;
+//! matrix     cache 0.46, 0.92 and 1.83 times the data (512 GiB, 1 TiB, 2 TiB on 1.2 TB), each COLD, then WARM
+//!            x sized by the data, and by what the queries touch of it
+//!            x on the network as published, and on one that is as much slower as this machine has fewer processors
 //!            the cache in DRAM, and the largest also in Memory Mode and Dual: DRAM before modelled persistent memory
 //! ```
+//!
+//! Two sizings, since the published data was touched in another share: our queries leave whole columns alone, so a cache of
+//! half the data may hold all they ask for, and then nothing is left to show. Two networks, since 1.6 GB/s for 96
+//! processors is another thing than 1.6 GB/s for 2.
 //!
 //! COLD: the store has just been opened, the cache is empty. WARM: the same queries again.
 //!
@@ -33,8 +37,9 @@ use catalogue::{Budget, Medium, Model, ModelMemory, ModelShelf, Timing};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use device::{MemoryShelf, Shelf};
+use indicatif::{ProgressBar, ProgressStyle};
 use sql::column::Columns;
-use store::cache::{CacheOptions, Policy};
+use store::cache::{CacheOptions, Metrics, Policy};
 use store::{Options, Places, Store};
 
 pub use published::{CACHES, PUBLISHED, Published};
@@ -96,12 +101,53 @@ impl Mode {
     }
 }
 
+/// What the caches are a multiple of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizing {
+    /// The data, as published.
+    Data,
+    /// What the queries read of it.
+    Touched,
+}
+
+impl Sizing {
+    fn name(self) -> &'static str {
+        match self {
+            Sizing::Data => "data",
+            Sizing::Touched => "touched",
+        }
+    }
+}
+
+/// One place of the matrix.
+struct Case<'a> {
+    network: &'a str,
+    model: &'a Model,
+    sizing: Sizing,
+    /// The published cache, and what it is of the published data.
+    cache: (&'static str, f64),
+    mode: Mode,
+}
+
+/// The matrix: networks by sizings by caches in DRAM, and the largest cache in the other modes.
+fn cases<'a>(networks: &'a [(String, Model)], sizings: &[Sizing]) -> Vec<Case<'a>> {
+    let mut cases = Vec::new();
+    for (network, model) in networks {
+        for &sizing in sizings {
+            let case = |cache, mode| Case { network, model, sizing, cache, mode };
+            cases.extend(CACHES.map(|cache| case(cache, Mode::Dram)));
+            cases.extend([Mode::Memory, Mode::Dual].map(|mode| case(CACHES[2], mode)));
+        }
+    }
+    cases
+}
+
 /// What to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalyticsOptions {
-    /// Scale factor 0.05, one round, and the matrix on one network only.
+    /// Scale factor 0.05, one round, and the matrix on one network and by one sizing only.
     pub quick: bool,
-    /// Scale factor: 1 is 6 million rows of lineitem, about 1 GB as text. Default 1.
+    /// Scale factor: 1 is 6 million rows of lineitem, about 1 GB as text. Default 0.1, some minutes.
     pub scale: Option<f64>,
     /// How often each query runs in the comparison. Default 3, with `quick` 1.
     pub rounds: Option<usize>,
@@ -117,7 +163,7 @@ pub struct AnalyticsOptions {
 pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
     let machine = Machine::here();
     let load = load_average();
-    let scale = options.scale.unwrap_or(if options.quick { 0.05 } else { 1.0 });
+    let scale = options.scale.unwrap_or(if options.quick { 0.05 } else { 0.1 });
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 }).max(1);
     let folder = Folder::scratch(options.dir.as_deref(), "analytics")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(machine.cores).enable_all().build()?;
@@ -128,20 +174,22 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
     let data_bytes = store.metrics().pages_used * u64::from(Options::default().page_bytes);
     store.close()?;
 
-    let mut bench = Bench { scale, cores: machine.cores, shelves, data_bytes, touched_bytes: 0, runtime, folder };
+    let bar = ProgressBar::hidden();
+    let mut bench = Bench { scale, cores: machine.cores, shelves, data_bytes, touched_bytes: 0, runtime, folder, bar };
+    let networks = bench.networks(options.quick)?;
+    let sizings: &[Sizing] = if options.quick { &[Sizing::Touched] } else { &[Sizing::Data, Sizing::Touched] };
+    let cases = cases(&networks, sizings);
+    // Once for what they touch, an uncounted round and the counted ones of two engines, cold and warm.
+    bench.bar = ProgressBar::new(((1 + 2 * (rounds + 1) + 2 * cases.len()) * QUERIES.len()) as u64);
+    bench.bar.set_style(ProgressStyle::with_template("{wide_bar} {pos} of {len} queries, {elapsed}, {msg}")?);
     bench.touched_bytes = bench.touched()?;
     let plain = bench.plain()?;
     let (compared, expected) = bench.compare(&plain, rounds)?;
     let mut runs = compared.runs.clone();
-    let networks = bench.networks(options.quick)?;
-    for (network, model) in &networks {
-        for (cache, ratio) in CACHES {
-            runs.extend(bench.cold_and_warm((network, model), (cache, ratio), Mode::Dram, &expected)?);
-        }
-        for mode in [Mode::Memory, Mode::Dual] {
-            runs.extend(bench.cold_and_warm((network, model), CACHES[2], mode, &expected)?);
-        }
+    for case in &cases {
+        runs.extend(bench.cold_and_warm(case, &expected)?);
     }
+    bench.bar.finish_and_clear();
     let config = Config {
         scale_factor: scale,
         rounds,
@@ -186,6 +234,8 @@ struct Bench {
     touched_bytes: u64,
     runtime: tokio::runtime::Runtime,
     folder: Folder,
+    /// Queries done.
+    bar: ProgressBar,
 }
 
 /// The results that count.
@@ -210,6 +260,7 @@ impl Bench {
         let begun = Instant::now();
         let result = self.runtime.block_on(async { context.sql(text).await?.collect().await });
         let result = result.with_context(|| format!("query {number}"))?;
+        self.bar.inc(1);
         Ok((result, begun.elapsed().as_secs_f64()))
     }
 
@@ -285,21 +336,24 @@ impl Bench {
         Ok(networks)
     }
 
-    fn cold_and_warm(
-        &self,
-        (network, model): (&str, &Model),
-        (cache, ratio): (&str, f64),
-        mode: Mode,
-        expected: &Expected,
-    ) -> anyhow::Result<Vec<Run>> {
-        let cache_bytes = (self.touched_bytes as f64 * ratio) as u64;
-        let budget = Budget::new(model);
-        let store = self.shelves.open(Some((model, &budget)), mode.options(cache_bytes)?)?;
+    /// The queries from an empty cache, then again.
+    fn cold_and_warm(&self, case: &Case<'_>, expected: &Expected) -> anyhow::Result<Vec<Run>> {
+        let (cache, ratio) = case.cache;
+        let base = match case.sizing {
+            Sizing::Data => self.data_bytes,
+            Sizing::Touched => self.touched_bytes,
+        };
+        let cache_bytes = (base as f64 * ratio) as u64;
+        let place = format!("{}, by {}, {cache} of 1.2 TB, {}", case.network, case.sizing.name(), case.mode.name());
+        self.bar.set_message(place.clone());
+        let budget = Budget::new(case.model);
+        let store = self.shelves.open(Some((case.model, &budget)), case.mode.options(cache_bytes)?)?;
         let columns = Arc::new(Columns::new());
         let context = self.ours(&store, &columns)?;
         let mut runs = Vec::new();
         for temperature in ["cold", "warm"] {
             let (read_before, asked_before) = (budget.traffic().read, columns.bytes_asked());
+            let found_before = store.metrics().cache;
             let (mut seconds, mut differs) = (BTreeMap::new(), Vec::new());
             for (number, text) in QUERIES {
                 let (result, took) = self.query(&context, number, text)?;
@@ -308,19 +362,17 @@ impl Bench {
                     differs.push(format!("query {number}: {difference}"));
                 }
             }
-            let mut run = self.run(
-                &format!("{network}, {cache} of 1.2 TB, {}, {temperature}", mode.name()),
-                temperature,
-                seconds,
-            );
-            run.cache_mode = mode.name();
+            let mut run = self.run(&format!("{place}, {temperature}"), temperature, seconds);
+            run.cache_mode = case.mode.name();
             run.correct = differs.is_empty();
             run.cache_bytes = cache_bytes;
-            run.network = Some(network.to_owned());
+            run.network = Some(case.network.to_owned());
+            run.sized_by = Some(case.sizing.name());
             run.published_cache = Some(cache.to_owned());
             let (read, asked) = (budget.traffic().read - read_before, columns.bytes_asked() - asked_before);
             run.device_read_bytes = Some(read);
             run.hit_ratio = (asked > 0).then(|| (1.0 - read as f64 / asked as f64).max(0.0));
+            (run.near_hit_ratio, run.far_hit_ratio) = by_tier(found_before, store.metrics().cache);
             run.differs = differs;
             runs.push(run);
         }
@@ -343,14 +395,25 @@ impl Bench {
             seconds: per_query_s.values().sum(),
             per_query_s,
             hit_ratio: None,
+            near_hit_ratio: None,
+            far_hit_ratio: None,
             device_read_bytes: None,
             correct: true,
             cache_mode: "dram",
             network: None,
+            sized_by: None,
             published_cache: None,
             differs: Vec::new(),
         }
     }
+}
+
+/// Of the readings of pages and extents between two moments, which share was found in near and which in far memory.
+fn by_tier(before: Metrics, after: Metrics) -> (Option<f64>, Option<f64>) {
+    let (near, far) = (after.near_hits - before.near_hits, after.far_hits - before.far_hits);
+    let all = near + far + after.misses - before.misses;
+    let share = |hits: u64| (all > 0).then(|| hits as f64 / all as f64);
+    (share(near), share(far))
 }
 
 fn query_name(number: u8) -> String {
@@ -364,4 +427,38 @@ fn fastest(rounds: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
         best.entry(query.clone()).and_modify(|known| *known = known.min(*seconds)).or_insert(*seconds);
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_has_each_network_and_sizing_with_three_caches_and_the_largest_in_each_mode() {
+        let model = Model::of(&Medium::find(NETWORK).unwrap(), 1).unwrap();
+        let networks = [("one".to_owned(), model.clone()), ("two".to_owned(), model)];
+        let cases = cases(&networks, &[Sizing::Data, Sizing::Touched]);
+        assert_eq!(cases.len(), 2 * 2 * 5);
+        let of = |network: &str, sizing| {
+            cases
+                .iter()
+                .filter(|case| case.network == network && case.sizing == sizing)
+                .map(|case| (case.cache.0, case.mode.name()))
+                .collect::<Vec<_>>()
+        };
+        let each =
+            [("512 GiB", "dram"), ("1 TiB", "dram"), ("2 TiB", "dram"), ("2 TiB", "memory-mode"), ("2 TiB", "dual")];
+        for network in ["one", "two"] {
+            assert_eq!(of(network, Sizing::Data), each);
+            assert_eq!(of(network, Sizing::Touched), each);
+        }
+    }
+
+    #[test]
+    fn hits_are_shared_between_near_memory_far_memory_and_the_device() {
+        let before = Metrics { near_hits: 10, far_hits: 10, misses: 10, ..Metrics::default() };
+        let after = Metrics { near_hits: 16, far_hits: 13, misses: 11, ..before };
+        assert_eq!(by_tier(before, after), (Some(0.6), Some(0.3)));
+        assert_eq!(by_tier(before, before), (None, None));
+    }
 }
