@@ -18,15 +18,7 @@
 # this runs as root. Redis runs in DIR on a socket of its own, and is ended by its process number.
 set -euo pipefail
 
-repo=$(cd "$(dirname "$0")/.." && pwd)
-dir=${1:-peers-data}
-seconds=${2:-5}
-rounds=${3:-2}
-committers=(1 16 128)
-mkdir -p "$dir"
-dir=$(cd "$dir" && pwd)
-results="$dir/results"
-: > "$results"
+source "$(dirname "$0")/peers-lib.sh"
 redis_pid=
 
 end_redis() {
@@ -37,22 +29,6 @@ end_redis() {
     fi
 }
 trap 'end_redis; rm -rf "$dir"' EXIT
-
-need() {
-    local missing=()
-    command -v redis-server > /dev/null || missing+=(redis-server)
-    command -v redis-benchmark > /dev/null || missing+=(redis-tools)
-    command -v db_bench > /dev/null || missing+=(rocksdb-tools)
-    command -v fio > /dev/null || missing+=(fio)
-    if ((${#missing[@]})); then
-        echo "installing ${missing[*]}" >&2
-        # RUNLEVEL=1: Debian's packages then do not start their services.
-        RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >&2
-    fi
-}
-
-# engine, committers, commits per second, p50 and p99 in microseconds
-note() { echo "$1 $2 $3 $4 $5" | tee -a "$results" >&2; }
 
 run_ours() { # both lines come from one program, which interleaves them in nine turns of its own
     local each
@@ -80,17 +56,6 @@ redis_set() { # committers, requests -> rate, p50 us, p99 us
         awk -F'"' '$2 == "SET" { printf "%.0f %.0f %.0f\n", $4, $10 * 1000, $14 * 1000 }'
 }
 
-run_rocksdb() {
-    rm -rf "$dir/rocksdb"
-    db_bench --db="$dir/rocksdb" --benchmarks=fillrandom --sync=1 --threads="$1" --value_size=1024 --key_size=16 \
-        --num=10000000 --duration="$seconds" --compression_type=none --histogram=1 > "$dir/rocksdb.log" 2>&1
-    local rate p50 p99
-    rate=$(awk '$1 == "fillrandom" { for (i = 2; i <= NF; i++) if ($i == "ops/sec") print $(i - 1) }' "$dir/rocksdb.log")
-    read -r p50 p99 < <(awk '$1 == "Percentiles:" { printf "%.0f %.0f\n", $3, $7 }' "$dir/rocksdb.log")
-    note rocksdb "$1" "$rate" "$p50" "$p99"
-    rm -rf "$dir/rocksdb"
-}
-
 run_fio() {
     mkdir -p "$dir/fio"
     fio --name=commit --directory="$dir/fio" --rw=write --bs=4k --direct=1 --ioengine=psync --fdatasync=1 \
@@ -106,31 +71,9 @@ PYTHON
     rm -rf "$dir/fio"
 }
 
-need
+need redis-server redis-server redis-benchmark redis-tools db_bench rocksdb-tools fio fio
 (cd "$repo" && cargo build --quiet --release -p journal --example commit_bench)
 bench=${CARGO_TARGET_DIR:-$repo/target}/release/examples/commit_bench
 
-for ((round = 1; round <= rounds; round++)); do
-    for threads in "${committers[@]}"; do
-        echo "round $round, $threads committers, load $(cut -d' ' -f1 /proc/loadavg)" >&2
-        run_ours "$threads"
-        run_redis "$threads"
-        run_rocksdb "$threads"
-        run_fio "$threads"
-    done
-done
-
-echo
-echo "commits/s, each round (p50 / p99 us of the last); $(nproc) cores, $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"
-awk -v order="journal bare redis rocksdb fio" -v counts="${committers[*]}" '
-    { rates[$1, $2] = rates[$1, $2] ? rates[$1, $2] " " $3 : $3; last[$1, $2] = $4 " / " $5 }
-    END {
-        n = split(order, engines, " "); m = split(counts, threads, " ")
-        printf "%-9s", ""; for (j = 1; j <= m; j++) printf "%38s", threads[j] " committers"; print ""
-        for (i = 1; i <= n; i++) {
-            printf "%-9s", engines[i]
-            for (j = 1; j <= m; j++)
-                printf "%38s", rates[engines[i], threads[j]] " (" last[engines[i], threads[j]] ")"
-            print ""
-        }
-    }' "$results"
+take_turns ours redis rocksdb fio
+print_table commits journal bare redis rocksdb fio

@@ -11,11 +11,12 @@ use bench::analytics::AnalyticsOptions;
 use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::persist::PersistOptions;
+use bench::put::PutOptions;
 use bench::t4::T4Options;
 use bench::t4::matrix::{self, MatrixOptions};
 use interop::engine;
 
-use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, T4Args};
+use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, T4Args};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -70,6 +71,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Kill(args) => kill(&args),
         BenchCommand::Persist(args) => persist(&args),
         BenchCommand::Analytics(args) => analytics(&args),
+        BenchCommand::Put(args) => put(&args),
         BenchCommand::T4Load { settings } => {
             bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
             Ok(ExitCode::SUCCESS)
@@ -138,6 +140,21 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))
+}
+
+fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
+    let report = bench::put::run(&PutOptions {
+        quick: args.quick,
+        committers: args.committers.clone(),
+        seconds: args.seconds,
+        rounds: args.rounds,
+        dir: args.dir.clone(),
+        journal: args.journal.clone(),
+        pmem: args.pmem,
+    })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn write(file: Option<&PathBuf>, json: impl FnOnce() -> String) -> anyhow::Result<()> {

@@ -285,6 +285,8 @@ pub enum BenchCommand {
     T4(T4Args),
     /// Stores and commits: by threads, flushed and not, on this machine's memory and on models, and through the journal
     Persist(PersistArgs),
+    /// Durable puts of 1 KiB into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
+    Put(PutArgs),
     /// TPC-H over column segments: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
     Analytics(AnalyticsArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
@@ -388,6 +390,35 @@ pub struct KillArgs {
     /// Where to put the node's data; default: a temporary directory
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench put`
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// A small run of some 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// How many wait for their puts at once, separated by commas [default: 1,16,128]
+    #[arg(long, value_name = "N,N...", value_delimiter = ',')]
+    pub committers: Vec<usize>,
+    /// Length of a turn, in seconds [default: 2, with --quick 0.3]
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
+    /// Turns of each [default: 5, with --quick 3]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Where to put the pages, in a folder that is removed afterwards; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where to put the journal: a faster disk, or with --pmem a mount of persistent memory; default: beside the pages
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+    /// Map the journal's place as persistent memory; emulated, and said, where the file system cannot
+    #[arg(long)]
+    pub pmem: bool,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

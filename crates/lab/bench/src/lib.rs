@@ -6,6 +6,7 @@
 //! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
+//! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
 //! load      senders and receivers over real sockets, and the account of who got what
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
@@ -31,5 +32,6 @@ pub mod node;
 pub mod persist;
 pub mod plot;
 pub mod process;
+pub mod put;
 pub mod t4;
 pub mod table;

@@ -6,6 +6,8 @@
 use std::fs;
 use std::io;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Counters of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -36,6 +38,12 @@ impl Usage {
             written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
         }
     }
+}
+
+/// Processor time of this process so far, all its threads, in nanoseconds.
+pub(crate) fn cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// utime + stime. The name of the program, field 2, is in parentheses and may hold anything.

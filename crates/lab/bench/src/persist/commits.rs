@@ -21,11 +21,11 @@ use device::pmem::bare::{Bare, Stores};
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{AlignedBuffer, FileOptions, FileShelf, Shelf};
 use journal::{Committer, Journal, Options};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::clock::{Latency, less};
 use crate::histogram::Histogram;
 use crate::interrupt;
+use crate::process::cpu_ns;
 
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 1024;
@@ -71,10 +71,10 @@ pub(super) struct Row {
 
 /// How two engines compare: of the ratios of their medians in each round, the median and the quartiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
-    pub(super) median: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 /// The four engines and what they show.
@@ -170,12 +170,6 @@ fn turn(time: Duration, mut commit: impl FnMut(&[u8]) -> anyhow::Result<()>) -> 
     }
     let (seconds, cpu_ns) = (begun.elapsed().as_secs_f64(), cpu_ns() - cpu);
     Ok(Turn { commits, seconds, cpu_ns, latency: Latency::of(&histogram), histogram })
-}
-
-/// Processor time of this process, all its threads.
-fn cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Bare stores, around and around in the mapping.
@@ -275,7 +269,8 @@ impl Ratio {
         Ratio::among(over.iter().zip(under).map(|(over, under)| value(over) / value(under).max(1.0)).collect())
     }
 
-    fn among(mut ratios: Vec<f64>) -> Ratio {
+    /// Of the rounds' ratios; there must be one.
+    pub(crate) fn among(mut ratios: Vec<f64>) -> Ratio {
         ratios.sort_by(f64::total_cmp);
         let at = |quarter: usize| ratios[(ratios.len() - 1) * quarter / 4];
         Ratio { median: at(2), low: at(1), high: at(3) }

@@ -31,6 +31,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 pub use clock::Latency;
+pub(crate) use commits::Ratio;
 pub use published::Comparison;
 pub use report::{Config, JournalRatios, Report, Run, Spread};
 
