@@ -12,11 +12,12 @@ use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::persist::PersistOptions;
 use bench::put::PutOptions;
+use bench::sqllogic::SqllogicOptions;
 use bench::t4::T4Options;
 use bench::t4::matrix::{self, MatrixOptions};
 use interop::engine;
 
-use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, T4Args};
+use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, SqllogicArgs, T4Args};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -72,6 +73,7 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Persist(args) => persist(&args),
         BenchCommand::Analytics(args) => analytics(&args),
         BenchCommand::Put(args) => put(&args),
+        BenchCommand::Sqllogic(args) => sqllogic(&args),
         BenchCommand::T4Load { settings } => {
             bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
             Ok(ExitCode::SUCCESS)
@@ -155,6 +157,21 @@ fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn sqllogic(args: &SqllogicArgs) -> anyhow::Result<ExitCode> {
+    let report = bench::sqllogic::run(&SqllogicOptions {
+        scripts: args.scripts.clone(),
+        server: args.server,
+        user: args.user.clone(),
+        seed: args.seed,
+        files: args.files,
+        queries: args.queries,
+        only: args.only.clone(),
+    })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(exit(report.is_clean()))
 }
 
 fn write(file: Option<&PathBuf>, json: impl FnOnce() -> String) -> anyhow::Result<()> {

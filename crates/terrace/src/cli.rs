@@ -291,6 +291,10 @@ pub enum BenchCommand {
     Analytics(AnalyticsArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
+    /// SQLite's sqllogictest scripts over PostgreSQL's protocol: how many pass, and why the rest do not
+    ///
+    /// scripts/test-sqllogic.sh fetches the scripts, starts a node and calls this.
+    Sqllogic(SqllogicArgs),
     /// The load of t4, started by it as a process of its own
     #[command(name = "t4-load", hide = true)]
     T4Load {
@@ -419,6 +423,35 @@ pub struct PutArgs {
     /// Map the journal's place as persistent memory; emulated, and said, where the file system cannot
     #[arg(long)]
     pub pmem: bool,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench sqllogic`
+#[derive(Debug, Args)]
+pub struct SqllogicArgs {
+    /// Folder with the scripts: select1.test, and folders index, random and evidence
+    #[arg(long, value_name = "DIR")]
+    pub scripts: PathBuf,
+    /// Where a server listens; its tables are dropped between scripts, so take a node without any
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: SocketAddr,
+    /// Who logs in, without a password: `trust = true` in [sql]
+    #[arg(long, value_name = "NAME")]
+    pub user: String,
+    /// What scripts and queries are drawn with
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Scripts of each folder below index and random
+    #[arg(long, default_value_t = 4)]
+    pub files: usize,
+    /// Queries of each of those scripts
+    #[arg(long, default_value_t = 1000)]
+    pub queries: usize,
+    /// Only scripts whose path holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -6,10 +6,12 @@
 //! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
+//! sqllogic  SQLite's sqllogictest scripts over the SQL wire, and why what fails does
 //! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
 //! load      senders and receivers over real sockets, and the account of who got what
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
+//! postgres  a small client of PostgreSQL's protocol
 //! machine, process, histogram        what it ran on, what it used, how long it took
 //! table, plot                        how figures look
 //! ```
@@ -31,7 +33,9 @@ pub mod messages;
 pub mod node;
 pub mod persist;
 pub mod plot;
+pub mod postgres;
 pub mod process;
 pub mod put;
+pub mod sqllogic;
 pub mod t4;
 pub mod table;

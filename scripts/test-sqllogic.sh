@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SQLite's public sqllogictest scripts over the wire of a real node: how many records pass, and why the rest do not.
+#
+#   scripts/test-sqllogic.sh [--published] [OPTION OF terrace bench sqllogic]...
+#
+# As ci runs it, one script of each folder and 50 queries of it: a minute. --published is the run of docs/sqllogictest.md, 4 and
+# 1,000. A failure whose reason is not known fails the test; what is known is in crates/lab/bench/src/sqllogic/reasons.rs.
+#
+# The scripts come with a package of Maven's, net.hydromatic:sql-logic-test (the scripts are in the public domain). It is
+# fetched once, its SHA-256 is verified, and the scripts are unpacked in the cache directory: TERRACE_CACHE, else
+# $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. That takes 110 MB and 1.1 GB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+VERSION=0.3
+SHA256=801efc1904e802795a20ce30559025c0b5a7a21840114722717c0466089c13f0
+PLUGIN=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
+
+share=(--files 1 --queries 50)
+if [ "${1:-}" = --published ]; then
+    share=()
+    shift
+fi
+
+skip() {
+    echo "skipped: $1"
+    echo "0 passed, 0 failed"
+    exit 0
+}
+
+terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
+[ -x "$terrace" ] || { echo "there is no $terrace; build it with cargo build --release" >&2; exit 1; }
+command -v python3 >/dev/null || skip "no python3"
+
+dir=$(mktemp -d)
+pid=
+end() {
+    if [ -n "$pid" ]; then
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    fi
+    rm -rf "$dir"
+}
+trap end EXIT
+
+cache=${TERRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace}
+scripts=$cache/sqllogictest-$VERSION
+if [ ! -d "$scripts" ]; then
+    command -v mvn >/dev/null || skip "no mvn, which fetches the scripts (Debian package maven)"
+    echo "fetching net.hydromatic:sql-logic-test:$VERSION" >&2
+    mvn --batch-mode --quiet "$PLUGIN:copy" -Dartifact="net.hydromatic:sql-logic-test:$VERSION" \
+        -DoutputDirectory="$dir" -Dmdep.useBaseVersion=true >&2 || skip "the scripts cannot be fetched"
+    echo "$SHA256  $dir/sql-logic-test-$VERSION.jar" | sha256sum --check --quiet ||
+        { echo "the package is another one than it was: look at it before its hash is changed" >&2; exit 1; }
+    mkdir -p "$cache"
+    # Unpacked beside and moved in whole: a run that is ended leaves nothing half done.
+    rm -rf "$scripts.new"
+    python3 - "$dir/sql-logic-test-$VERSION.jar" "$scripts.new" <<'PYTHON'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as jar:
+    jar.extractall(sys.argv[2], [name for name in jar.namelist() if name.startswith("test/") and name.endswith(".test")])
+PYTHON
+    mv "$scripts.new" "$scripts"
+fi
+
+verifier=$(echo unused | "$terrace" sql verifier)
+cat >"$dir/terrace.toml" <<TOML
+listen = "127.0.0.1:0"
+[sql]
+listen = "127.0.0.1:0"
+trust = true
+[sql.users]
+tester = "$verifier"
+TOML
+(cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
+pid=$!
+for _ in $(seq 300); do
+    grep -q ' ready ' "$dir/log" && break
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.1
+done
+address=$(sed -n 's/.* sql address=//p' "$dir/log")
+if [ -z "$address" ]; then
+    cat "$dir/log" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+
+if "$terrace" bench sqllogic --scripts "$scripts/test" --server "$address" --user tester "${share[@]}" "$@"; then
+    echo "1 passed, 0 failed"
+else
+    tail -5 "$dir/log" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
