@@ -68,8 +68,8 @@ pub enum Refusal {
     /// The journal cannot grow just now. Later submissions may succeed.
     #[error("the journal cannot grow")]
     Unavailable,
-    /// The record is larger than the journal takes.
-    #[error("the message and its outputs are larger than one journal record")]
+    /// The record is larger than the journal takes, or the message or an output than the store does.
+    #[error("the message, with its outputs, is larger than the store takes")]
     TooLarge,
     /// The journal failed or the node is stopping.
     #[error("the journal is closed")]

@@ -1,11 +1,15 @@
 //! Records of others: a service may append records in its own format, and the store applies them to trees as their
 //! [`Interpreter`] says. One record is one transaction.
+//!
+//! Invariant: a record that was appended can be applied. Behind the append a refusal would stop the store at every opening;
+//! so [`Interpreter::check`] is asked before it.
 
 use bytes::Bytes;
 use journal::Lsn;
 
 use crate::record::{Change, Op};
-use crate::{StoreError, TreeId};
+use crate::tree::VALUE_BYTES_MAX;
+use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 
 /// A record as its service appended it.
 #[derive(Clone, Debug)]
@@ -29,8 +33,36 @@ pub trait Interpreter: Send + Sync {
     /// in [`apply`](Interpreter::apply).
     fn trees(&self) -> Vec<String>;
 
-    /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store freezes.
+    /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store freezes. So it must
+    /// not refuse what [`check`](Interpreter::check) lets pass.
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError>;
+
+    /// Asked before a record is appended: whether it can be applied, that is, whether it can be read and becomes keys of 1 to
+    /// [`KEY_BYTES_MAX`] bytes and values of up to [`VALUE_BYTES_MAX`] in the trees of this interpreter. The record's LSN is not
+    /// known yet; the largest stands for it. Provided: interprets it and looks. To be overridden where it is known for less.
+    ///
+    /// Errors: [`StoreError::Refused`]; nothing is appended then.
+    fn check(&self, record: &Foreign<'_>, trees: &[TreeId]) -> Result<(), StoreError> {
+        let mut changes = Changes::default();
+        self.apply(record, trees, &mut changes).map_err(|error| StoreError::Refused(error.to_string().into()))?;
+        changes.list.iter().try_for_each(|change| limits(change, trees))
+    }
+}
+
+/// Whether a tree takes a change, of those in `trees`.
+fn limits(change: &Change, trees: &[TreeId]) -> Result<(), StoreError> {
+    let Change { tree, key, op } = change;
+    let refused = |why: String| Err(StoreError::Refused(format!("the record cannot be stored: {why}").into()));
+    if !trees.contains(tree) {
+        return refused(format!("it changes tree {}, which is not its service's", tree.0));
+    }
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()));
+    }
+    if op.bytes() > VALUE_BYTES_MAX {
+        return refused(format!("a value has at most {VALUE_BYTES_MAX} bytes, not {}", op.bytes()));
+    }
+    Ok(())
 }
 
 /// Changes of trees, in order; a later one of the same key counts.

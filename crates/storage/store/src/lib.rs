@@ -95,6 +95,7 @@ pub use record::reads;
 pub use space::home::HomeStats;
 pub use store::Store;
 pub use transaction::{Direction, Savepoint, Snapshot, Transaction};
+pub use tree::VALUE_BYTES_MAX;
 pub use upkeep::{inspect_places, restore, verify_places};
 pub use verify::{Progress, Still, Verified};
 

@@ -157,7 +157,7 @@ impl Store {
     /// calls. Where too much waits to be applied, it applies first.
     ///
     /// Errors, after each of which nothing was appended: [`StoreError::Full`], [`StoreError::Refused`] for a record that is
-    /// too long, [`StoreError::Frozen`].
+    /// too long or that the interpreter's [check](crate::Interpreter::check) refuses, [`StoreError::Frozen`].
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
         self.inner.append(kind, parts)
     }
@@ -428,7 +428,7 @@ impl Inner {
 }
 
 /// A record of the journal as it waits to be applied; none for fragments, which only their commitment names.
-fn entry_of(record: journal::Record) -> Result<Option<Entry>, StoreError> {
+pub(crate) fn entry_of(record: journal::Record) -> Result<Option<Entry>, StoreError> {
     let journal::Record { lsn, kind, payload } = record;
     let damaged = |damage: record::Damage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
     let bytes = payload.len();

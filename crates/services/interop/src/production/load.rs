@@ -17,9 +17,9 @@ use crate::lang::{Diagnostic, Rules, Source, Table, Tables, Transforms, diagnose
 const PARTS: &[(&str, &str)] =
     &[("services", "toml"), ("rules", "rules"), ("transforms", "hl7t"), ("tables", "csv"), ("operations", "toml")];
 
-/// Largest message that any service may be told to take: offsets in records are 32 bits, and a message is held in
-/// memory several times over while it is transformed.
-const MESSAGE_BYTES_MAX: u64 = 128 << 20;
+/// Largest message that any service may be told to take: with its head (names and a reason, 16 bits each) it is one value of
+/// the store, of 64 MiB at most ([`store::VALUE_BYTES_MAX`]).
+const MESSAGE_BYTES_MAX: u64 = 63 << 20;
 
 /// Most lanes of one operation: each is a connection to the receiver.
 const LANES_MAX: usize = 64;

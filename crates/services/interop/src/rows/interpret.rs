@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use hl7::Message;
-use store::{Changes, Foreign, Interpreter, StoreError, TreeId};
+use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId, VALUE_BYTES_MAX};
 
 use super::read::Summary;
 use super::search::{self, Index};
@@ -44,6 +44,33 @@ impl Interpreter for Rows {
         })?;
         batch.finish(changes);
         Ok(())
+    }
+
+    /// Without parsing the message: keys are made of numbers and of texts of [`super::TEXT_BYTES_MAX`], but for the name of an
+    /// operation.
+    fn check(&self, record: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
+        let fits = match record.kind {
+            record::KIND_MESSAGE => record::sections(record.payload).map(|found| {
+                // Its version stands before an output.
+                found.inbound.len() <= VALUE_BYTES_MAX && found.outputs.iter().all(|o| o.1.len() < VALUE_BYTES_MAX)
+            }),
+            record::KIND_DELIVERIES => record::each_delivery(record.payload, |_, _, _| ()).map(|()| true),
+            record::KIND_OPERATION => record::decode_switch(&Bytes::copy_from_slice(record.payload))
+                .ok()
+                .map(|switch| switch.operation.len() <= KEY_BYTES_MAX),
+            _ => None,
+        };
+        match fits {
+            Some(true) => Ok(()),
+            Some(false) => {
+                let text = format!("a message, or an output of one, has at most {VALUE_BYTES_MAX} bytes");
+                Err(StoreError::Refused(text.into()))
+            }
+            None => {
+                let text = format!("a record of kind {} that this release would not read again", record.kind);
+                Err(StoreError::Refused(text.into()))
+            }
+        }
     }
 }
 

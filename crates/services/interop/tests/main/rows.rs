@@ -11,7 +11,7 @@ use interop::history::{Filter, OutputState};
 use interop::record::{self, Delivery, Fate, Head, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Reader, Rows, TREES, check};
-use store::{Direction, Lsn, Options, Store};
+use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYTES_MAX};
 
 use crate::receiver::{Accepting, Down};
 use crate::rig::{Rig, keyed, until};
@@ -68,6 +68,43 @@ fn dump(store: &Store) -> String {
         }
     }
     out
+}
+
+#[test]
+fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended() {
+    let journal = journal::Options { max_record_bytes: journal::RECORD_BYTES_LIMIT, ..journal::Options::default() };
+    let options = Options { journal, interpreter: Some(Arc::new(Rows)), ..Options::default() };
+    let store = Store::in_memory(options).expect("memory");
+    let begin = store.appended();
+    let refused = |kind, payload: &[u8]| match store.append(kind, &[payload]) {
+        Err(StoreError::Refused(why)) => why.to_string(),
+        other => panic!("kind {kind}, {} bytes: {other:?}", payload.len()),
+    };
+    let switch = |operation: String| Switch { operation, suspended: true, at_us: 3, reason: String::new() };
+    let whole = [
+        (record::KIND_MESSAGE, message("C1", "7", 1)),
+        (record::KIND_DELIVERIES, record::encode_deliveries(&[delivery(1, 0, Fate::Delivered)])),
+        (record::KIND_OPERATION, record::encode_switch(&switch("one".to_owned()))),
+    ];
+    for (kind, payload) in &whole {
+        (0..payload.len()).for_each(|cut| assert!(!refused(*kind, &payload[..cut]).is_empty()));
+    }
+    refused(9, b"nobody's");
+    refused(record::KIND_OPERATION, &record::encode_switch(&switch("o".repeat(KEY_BYTES_MAX + 1))));
+    let (small, large) = (Bytes::from_static(b"MSH|^~\\&|A"), Bytes::from(vec![b'x'; VALUE_BYTES_MAX]));
+    for (raw, body) in [(&large, None), (&small, Some(&large))] {
+        let (service, reason) = ("in", "main: all");
+        let head =
+            Head { status: Status::Routed, duplicate: false, resent_from: None, received_us: 1, service, reason };
+        let mut writer = Writer::new(&head, raw);
+        body.into_iter().for_each(|body| writer.output("one", "", body, None::<std::iter::Empty<Piece<'_>>>));
+        let why = refused(record::KIND_MESSAGE, &writer.finish().to_bytes());
+        assert!(why.contains("has at most 67108864 bytes"), "{why}");
+    }
+    assert_eq!(store.appended(), begin, "nothing was appended");
+    for (kind, payload) in &whole {
+        append(&store, *kind, payload);
+    }
 }
 
 #[test]

@@ -68,17 +68,20 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Result<JoinHandle<()>, StoreError> {
 }
 
 fn run(inner: &Inner) {
-    let has_work = || inner.queue.first().is_some();
+    let (mut applied, mut full) = (false, false);
     loop {
-        // With more than a batch behind there is nothing to wait for.
-        let behind = inner.queue.bytes() > super::BATCH_BYTES && !inner.is_frozen();
-        if !behind && !inner.background.sleep(has_work) {
+        // With more than a batch behind there is nothing to wait for, unless all of it waits for the journal, or for room.
+        let behind = applied && inner.queue.bytes() > super::BATCH_BYTES && !inner.is_frozen();
+        applied = false;
+        // Where there is no room, room does not come in a moment.
+        if !behind && !inner.background.sleep(|| !full && inner.queue.first().is_some()) {
             return;
         }
         if inner.is_frozen() || !inner.room.try_apply() {
             continue;
         }
         // A failure freezes the store, and is told to whoever comes next.
-        let _ = inner.apply_in_role();
+        let outcome = inner.apply_in_role();
+        (applied, full) = (matches!(outcome, Ok(true)), matches!(outcome, Err(StoreError::Full(_))));
     }
 }

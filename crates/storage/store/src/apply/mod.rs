@@ -13,9 +13,17 @@
 //!
 //! A huge transaction is a batch of its own, applied piece by piece from its runs.
 //!
+//! Whatever dirties more than a part of the cache is applied in pieces: between two of them the lock is given back, and a
+//! cycle may be cut. So no record is too large for the cache. What is cut then is applied again from the batch's first record
+//! after a crash: putting and deleting twice does no harm.
+//!
+//! A batch that finds no room on the medium stays as far as it came, unseen; it is read from the journal and applied again,
+//! from its first record, until there is room. Updates are refused meanwhile, nothing is frozen.
+//!
 //! Invariants:
 //! 1. What is changed in a tree is durable.
 //! 2. Snapshots up to `visible` read what they should at any moment, also beside a batch half applied, also if it fails there.
+//! 3. While a batch is begun and not ended, `applying` is its first record, so that no cut takes it for applied.
 
 mod background;
 
@@ -23,12 +31,14 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use journal::Lsn;
 use parking_lot::MutexGuard;
 
 use crate::commit::queue::{Entry, What};
 use crate::interpreter::{Changes, Foreign};
+use crate::pages::Pages;
 use crate::record::{self, Change, Op};
-use crate::store::{CATALOG, Inner};
+use crate::store::{CATALOG, Inner, entry_of};
 use crate::versions::Replaced;
 use crate::writes::{Run, RunCursor};
 use crate::{StoreError, TreeId};
@@ -38,8 +48,11 @@ pub(crate) use background::{Background, start};
 /// Payload of one batch, bytes: enough to sort over, little enough that visibility does not wait for it.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Changes of a huge transaction applied at a time.
+/// Changes of a huge transaction gathered at a time.
 const PIECE_CHANGES: usize = 4096;
+
+/// Of the cache, as much may become dirty before a cycle may be cut.
+const PIECE_OF_CACHE: u64 = 32;
 
 /// What only the applier uses, under its lock. A cut of the pages takes the lock: it stands between two batches.
 #[derive(Debug, Default)]
@@ -50,6 +63,10 @@ pub(crate) struct Applier {
     pub(crate) records: u64,
     /// Changes applied since opening.
     pub(crate) changes: u64,
+    /// What became dirty at most since a cycle could be cut, in bytes.
+    dirtied: u64,
+    /// The first and the last record of a batch that found no room.
+    waiting: Option<(Lsn, Lsn)>,
 }
 
 /// The applier's lock.
@@ -75,20 +92,61 @@ impl Inner {
             return Ok(false);
         }
         let _frozen = FreezeOnPanic(self);
-        let entries = self.queue.take(self.journal.durable(), BATCH_BYTES);
+        let entries = match applier.waiting {
+            Some((first, last)) => self.read_again(first, last).map_err(|error| self.freeze(error))?,
+            None => self.queue.take(self.journal.durable(), BATCH_BYTES),
+        };
         let is_some = !entries.is_empty();
         let applied = if is_some { self.apply_entries(&mut applier, entries) } else { self.collect() };
-        applied.map(|()| is_some).map_err(|error| self.freeze(error))
+        match applied {
+            Ok(()) => Ok(is_some),
+            Err(error @ StoreError::Full(_)) if applier.waiting.is_some() => Err(error),
+            Err(error) => Err(self.freeze(error)),
+        }
     }
 
-    /// Applies records as one step. Errors leave snapshots as they are; the store must freeze then.
+    /// The records of a batch, from the journal.
+    fn read_again(&self, first: Lsn, last: Lsn) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        for record in self.journal.read(first) {
+            let record = record?;
+            if record.lsn > last {
+                break;
+            }
+            entries.extend(entry_of(record)?);
+        }
+        Ok(entries)
+    }
+
+    /// Applies records as one step. Errors leave snapshots as they are; but for [`StoreError::Full`] the store must freeze then.
     pub(crate) fn apply_entries(&self, applier: &mut Guard<'_>, entries: Vec<Entry>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
-        let lsn = last.lsn;
-        self.applying.store(first.lsn, Ordering::SeqCst);
-        self.space.applying(journal::Lsn(lsn));
-        let mut replaced = Replaced::at(lsn);
-        applier.records += entries.len() as u64;
+        let (first, last, records) = (first.lsn, last.lsn, entries.len());
+        self.applying.store(first, Ordering::SeqCst);
+        self.space.applying(Lsn(last));
+        let mut replaced = Replaced::at(last);
+        let applied = self.apply_step(applier, entries, last, &mut replaced);
+        // Also where only a part is applied: nobody may see it before the whole is.
+        self.versions.publish(replaced);
+        if let Err(error) = applied {
+            let is_full = matches!(error, StoreError::Full(_));
+            applier.waiting = is_full.then_some((Lsn(first), Lsn(last)));
+            return Err(error);
+        }
+        applier.waiting = None;
+        applier.records += records as u64;
+        self.snapshots.publish(last);
+        self.applying.store(u64::MAX, Ordering::SeqCst);
+        self.collect()
+    }
+
+    fn apply_step(
+        &self,
+        applier: &mut Guard<'_>,
+        entries: Vec<Entry>,
+        lsn: u64,
+        replaced: &mut Replaced,
+    ) -> Result<(), StoreError> {
         let mut changes = Changes::default();
         for entry in entries {
             match entry.what {
@@ -96,19 +154,24 @@ impl Inner {
                 What::Changes(list) => changes.list.extend(list),
                 What::Foreign { kind, payload } => {
                     if let Some(interpreter) = &self.options.interpreter {
-                        let record = Foreign { lsn: journal::Lsn(entry.lsn), kind, payload: &payload };
+                        let record = Foreign { lsn: Lsn(entry.lsn), kind, payload: &payload };
                         interpreter.apply(&record, &self.interpreted, &mut changes)?;
                     }
                 }
-                What::Huge(runs) => self.apply_huge(applier, lsn, &runs, &mut replaced)?,
+                What::Huge(runs) => self.apply_huge(applier, lsn, &runs, replaced)?,
             }
         }
-        let changes = sorted(changes.list);
-        self.apply_sorted(applier, lsn, changes, &mut HashSet::new(), &mut replaced)?;
-        self.versions.publish(replaced);
-        self.snapshots.publish(lsn);
-        self.applying.store(u64::MAX, Ordering::SeqCst);
-        self.collect()
+        self.apply_sorted(applier, lsn, sorted(changes.list), &mut HashSet::new(), replaced)
+    }
+
+    /// Notes what a change may make dirty, and lets a cycle be cut where that is much.
+    fn dirtied(&self, applier: &mut Guard<'_>, bytes: u64) -> Result<(), StoreError> {
+        applier.dirtied += bytes;
+        if applier.dirtied <= self.options.cache_bytes / PIECE_OF_CACHE {
+            return Ok(());
+        }
+        applier.dirtied = 0;
+        MutexGuard::unlocked(applier, || self.admit())
     }
 
     /// Merges the runs, the newest first, and applies them piece by piece.
@@ -142,8 +205,6 @@ impl Inner {
             if piece.len() >= PIECE_CHANGES {
                 let full = std::mem::take(&mut piece);
                 self.apply_sorted(applier, lsn, full, &mut dropped, replaced)?;
-                // A cycle may be cut here: it is applied again, from its beginning, after a crash.
-                MutexGuard::unlocked(applier, || self.admit())?;
             }
         }
         self.apply_sorted(applier, lsn, piece, &mut dropped, replaced)
@@ -152,7 +213,7 @@ impl Inner {
     /// Changes the trees; of several changes of a key the last counts.
     fn apply_sorted(
         &self,
-        applier: &mut Applier,
+        applier: &mut Guard<'_>,
         lsn: u64,
         changes: Vec<Change>,
         dropped: &mut HashSet<TreeId>,
@@ -169,7 +230,7 @@ impl Inner {
             }
             let mut writer = self.forest.change(tree, lsn)?;
             let mut pusher = self.versions.pusher(tree, replaced);
-            let mut made = None;
+            let (mut made, mut again) = (None, None);
             for (at, change) in of_one.iter().enumerate() {
                 let value = match &change.op {
                     Op::Put(value) => Some(value.as_ref()),
@@ -187,14 +248,17 @@ impl Inner {
                     old.iter().for_each(|cell| self.forest.detach(cell, &self.space));
                     // Nothing was there and nothing is: no change.
                     if old.is_some() || value.is_some() {
-                        pusher.push(&change.key, old);
+                        again = pusher.push(&change.key, old);
                     }
                 })?;
+                // Of the same batch, which found no room then: nobody has seen it.
+                again.take().iter().for_each(|cell| self.forest.free(cell));
+                self.dirtied(applier, self.forest.cache.page_bytes() as u64 + change.op.bytes() as u64)?;
             }
             if let Some(made) = made.filter(|made| made.0 >= applier.next_tree) {
                 applier.next_tree = made.0 + 1;
                 let key = Bytes::from_static(NEXT_TREE);
-                writer.set(&key, Some(&applier.next_tree.to_le_bytes()), |old| pusher.push(&key, old))?;
+                writer.set(&key, Some(&applier.next_tree.to_le_bytes()), |old| drop(pusher.push(&key, old)))?;
             }
         }
         Ok(())
@@ -206,7 +270,7 @@ impl Inner {
         let garbage = self.versions.collect(oldest, visible, self.options.versions_bytes);
         garbage.values.iter().for_each(|cell| self.forest.free(cell));
         garbage.trees.iter().try_for_each(|tree| self.forest.drop_tree(*tree, visible))?;
-        self.space.set_horizon(journal::Lsn(oldest));
+        self.space.set_horizon(Lsn(oldest));
         Ok(())
     }
 }

@@ -19,7 +19,9 @@
 //! Invariants:
 //! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full. The transactions
 //!    of the paragraph above wait for the batch that is being applied: the applier's lock is taken after the order's.
-//! 2. A record that was appended is applied, or updates are frozen.
+//! 2. A record that was appended is applied, or updates are frozen. Only hardware may do that: whatever a tree would refuse
+//!    is refused before the append, keys and values by [`Transaction::put`](crate::Transaction::put) and
+//!    [`Interpreter::check`](crate::Interpreter::check).
 
 pub(crate) mod queue;
 pub(crate) mod recent;
@@ -50,6 +52,9 @@ const FORGET_EVERY: u32 = 256;
 
 /// How long a durable transaction waits before it looks again whether a write cycle has found room.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pages that are free when something is appended, beyond what its bytes take: more than any one change cuts into two.
+const PAGES_FREE: u64 = 16;
 
 /// What an entry of the queue takes beside its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
@@ -95,6 +100,7 @@ impl Inner {
         if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
             self.spill(&mut writes)?;
         }
+        self.reserve(writes.grows())?;
         let footprint = writes.footprint();
         let prepared = self.prepare(&mut writes);
         let lsn = self.order(&snapshot, footprint, prepared)?;
@@ -160,8 +166,12 @@ impl Inner {
 
     /// Whether a record of a service's after `at` changes what these do; under the order lock, so that none is added.
     fn meets_records(&self, at: u64, changes: &[Change]) -> Result<bool, StoreError> {
-        // Between two batches: what was applied since is among the old versions, all else is in the queue.
+        // Between two batches what was applied since is among the old versions, and all else is in the queue.
         let _applier = self.applier.lock();
+        if self.applying.load(Ordering::SeqCst) != u64::MAX {
+            // A batch is applied in part, and waits for a write cycle: the rest of it is nowhere to be looked up.
+            return Ok(true);
+        }
         if changes.iter().any(|change| self.versions.is_replaced(change.tree, &change.key, at)) {
             return Ok(true);
         }
@@ -184,11 +194,17 @@ impl Inner {
     pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
         assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
         self.check_frozen()?;
-        self.make_room()?;
-        let payload = match self.options.interpreter {
-            Some(_) => Bytes::from(parts.concat()),
+        let payload = match &self.options.interpreter {
+            Some(interpreter) => {
+                let payload = Bytes::from(parts.concat());
+                self.reserve(payload.len() as u64)?;
+                // What is durable must be applied: what cannot be is refused here.
+                interpreter.check(&Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload }, &self.interpreted)?;
+                payload
+            }
             None => Bytes::new(),
         };
+        self.make_room()?;
         let bytes = payload.len();
         let lsn = {
             let mut order = self.order.lock();
@@ -237,7 +253,9 @@ impl Inner {
                     self.room.flushed(durable);
                     result?;
                 }
-                Role::Apply => self.apply_in_role()?,
+                Role::Apply => {
+                    self.apply_in_role()?;
+                }
                 Role::Wait(seat) => {
                     if self.is_frozen() {
                         self.room.wake_all();
@@ -248,15 +266,26 @@ impl Inner {
         }
     }
 
-    /// Applies what is durable, in the applier's role, and gives the role up, also by a panic.
-    pub(crate) fn apply_in_role(&self) -> Result<(), StoreError> {
+    /// Applies what is durable, in the applier's role, and gives the role up, also by a panic. Answers whether there was
+    /// something.
+    pub(crate) fn apply_in_role(&self) -> Result<bool, StoreError> {
         let _role = InRole(self);
         match self.admit() {
-            Ok(()) => self.apply_batch().map(drop),
+            Ok(()) => self.apply_batch(),
             // Without room for a cycle nothing is applied until there is some.
             Err(error @ StoreError::Full(_)) => Err(error),
             Err(error) => Err(self.freeze(error)),
         }
+    }
+
+    /// Sees to it that there are pages for so many bytes of new rows, and for what waits ahead of them: leaves are half full
+    /// at least when rows come in any order. An estimate: should a batch need more, it waits for room.
+    fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let page_bytes = self.space.page_bytes();
+        self.space.reserve(2 * (bytes + self.queue.bytes() as u64) / page_bytes + PAGES_FREE)
     }
 
     /// Applies records while more of them wait than may.

@@ -24,6 +24,10 @@ impl Interpreter for Held {
         changes.put(trees[0], record.payload.to_vec(), record.payload.to_vec());
         Ok(())
     }
+
+    fn check(&self, _: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 #[test]
@@ -72,6 +76,10 @@ impl Interpreter for Fragile {
             return Err(StoreError::Corrupt("not understood".into()));
         }
         changes.put(trees[0], record.payload.to_vec(), record.payload.to_vec());
+        Ok(())
+    }
+
+    fn check(&self, _: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -87,6 +87,8 @@ struct State {
     devices: Vec<Maps>,
     /// For each class the first device that may have room.
     first: [usize; CLASSES],
+    /// Pages that can be given out, of all devices.
+    free: u64,
     /// Map pages that differ from the last cut's: device, number.
     changed: BTreeSet<(u32, u32)>,
     freed: VecDeque<Freed>,
@@ -155,6 +157,7 @@ impl Space {
         let mut state = State {
             devices: Vec::new(),
             first: [0; CLASSES],
+            free: 0,
             changed: BTreeSet::new(),
             freed: VecDeque::new(),
             cycle: cycle + 1,
@@ -164,7 +167,9 @@ impl Space {
         };
         for device in 0..home.count() {
             if device < devices {
-                state.devices.push(Maps::read(&home, device)?);
+                let maps = Maps::read(&home, device)?;
+                state.free += u64::from(geometry.device_pages - maps.taken.used());
+                state.devices.push(maps);
             } else {
                 state.add_device(geometry);
             }
@@ -204,6 +209,21 @@ impl Space {
                 self.state.lock().add_device(self.geometry);
             }
         }
+    }
+
+    /// Sees to it that so many pages can be given out, if not as one run: makes devices where that takes some. To be asked before
+    /// something becomes durable that will need them.
+    ///
+    /// Errors: [`StoreError::Full`] where no device can be made, [`StoreError::Frozen`], [`StoreError::Device`].
+    pub(crate) fn reserve(&self, pages: u64) -> Result<(), StoreError> {
+        while self.state.lock().free < pages {
+            let _one = self.growing.lock();
+            if self.state.lock().free < pages {
+                self.home.grow()?;
+                self.state.lock().add_device(self.geometry);
+            }
+        }
+        Ok(())
     }
 
     /// Takes a loose run into the state. Panics where it is no loose run.
@@ -292,6 +312,11 @@ impl Space {
         !self.state.lock().devices[device as usize].cut.is_free(place, pages)
     }
 
+    /// Size of a page.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        u64::from(self.geometry.page_bytes)
+    }
+
     /// How full it is.
     pub(crate) fn usage(&self) -> Usage {
         let state = self.state.lock();
@@ -330,7 +355,9 @@ impl Maps {
 impl State {
     fn add_device(&mut self, geometry: Geometry) {
         let device = self.devices.len() as u32;
-        self.devices.push(Maps::new(geometry, device));
+        let maps = Maps::new(geometry, device);
+        self.free += u64::from(geometry.device_pages - maps.taken.used());
+        self.devices.push(maps);
         self.changed.extend((0..geometry.maps()).map(|nth| (device, nth)));
     }
 
@@ -341,6 +368,7 @@ impl State {
                 maps.taken.take(place, pages);
                 maps.first[class] = place as usize / 64;
                 self.first[class] = device;
+                self.free -= u64::from(pages);
                 return Some(geometry.page(device as u32, place));
             }
             maps.first[class] = usize::MAX / 2;
@@ -353,6 +381,7 @@ impl State {
         let (device, place) = geometry.place(first);
         let maps = &mut self.devices[device as usize];
         maps.taken.give(place, pages);
+        self.free += u64::from(pages);
         for class in 0..CLASSES {
             // A run of a larger class may begin further ahead.
             let word = place as usize / 64 / (1_usize << class).div_ceil(64) * (1_usize << class).div_ceil(64);

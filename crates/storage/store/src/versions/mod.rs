@@ -95,14 +95,20 @@ impl State {
         self.recent.push_back(Generation { lsn, keys: Vec::new() });
     }
 
-    fn push(&mut self, key: Bytes, old: Option<Cell>) {
+    /// Answers what is not taken: the batch changes the key a second time, and what it held before the batch counts.
+    fn push(&mut self, key: Bytes, old: Option<Cell>) -> Option<Cell> {
         let keys = &mut self.recent.back_mut().expect("the batch was begun").keys;
         if keys.last().is_none_or(|(last, _)| *last < key) {
             keys.push((key, old));
-        } else if let Err(place) = keys.binary_search_by(|(other, _)| other.cmp(&key)) {
-            keys.insert(place, (key, old));
+            return None;
         }
-        // Else the batch changes it a second time: what it held before the batch counts.
+        match keys.binary_search_by(|(other, _)| other.cmp(&key)) {
+            Ok(_) => old,
+            Err(place) => {
+                keys.insert(place, (key, old));
+                None
+            }
+        }
     }
 
     fn get(&self, key: &[u8], at: u64) -> Option<Option<Cell>> {
@@ -328,11 +334,12 @@ pub(crate) struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    /// `key` holds `old` and is about to be changed.
-    pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) {
+    /// `key` holds `old` and is about to be changed. Answers `old` where the same batch has put it there, which only one does
+    /// that is applied again.
+    pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) -> Option<Cell> {
         self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
         self.replaced.versions += 1;
         let key = if self.replaced.copies_keys { Bytes::copy_from_slice(key) } else { key.clone() };
-        self.tree.state.write().push(key, old);
+        self.tree.state.write().push(key, old)
     }
 }

@@ -51,6 +51,32 @@ struct Undo {
     before: Option<Op>,
 }
 
+/// How much changes add.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Growth {
+    set: u64,
+    removed: u64,
+    bytes: u64,
+}
+
+impl Growth {
+    fn add(&mut self, key: &Bytes, op: &Op) {
+        match op {
+            Op::Put(value) => {
+                self.set += 1;
+                self.bytes += (record::CHANGE_BYTES + key.len() + value.len()) as u64;
+            }
+            Op::Delete | Op::DropTree => self.removed += 1,
+        }
+    }
+
+    fn join(&mut self, other: Growth) {
+        self.set += other.set;
+        self.removed += other.removed;
+        self.bytes += other.bytes;
+    }
+}
+
 /// A savepoint.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -199,6 +225,14 @@ impl WriteSet {
         parts.push(std::mem::take(&mut self.layer));
         parts.reverse();
         parts
+    }
+
+    /// Bytes of rows that it sets; none where it removes more rows than that: what makes room is not refused for want of it.
+    pub(crate) fn grows(&self) -> u64 {
+        let mut sum = Growth::default();
+        self.layer.values().flatten().for_each(|(key, op)| sum.add(key, op));
+        self.runs.iter().for_each(|run| sum.join(run.growth));
+        if sum.removed > sum.set { 0 } else { sum.bytes }
     }
 
     /// The layer's changes, sorted; what remains are the runs.

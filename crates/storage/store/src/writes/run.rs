@@ -14,7 +14,7 @@ use bytes::Bytes;
 use journal::{Journal, Lsn};
 use parking_lot::Mutex;
 
-use super::Layer;
+use super::{Growth, Layer};
 use crate::commit::recent::{self, WHOLE};
 use crate::record::{self, Change, Op, Writer};
 use crate::transaction::Direction;
@@ -41,6 +41,7 @@ pub(crate) struct Run {
     /// Each once.
     pub(crate) trees: Vec<TreeId>,
     pub(crate) dropped: Vec<TreeId>,
+    pub(super) growth: Growth,
     kept: Kept,
 }
 
@@ -52,6 +53,7 @@ impl Run {
     ) -> Result<Run, StoreError> {
         let mut fragments = Vec::new();
         let mut hashes = Vec::new();
+        let mut growth = Growth::default();
         let mut first: Option<(TreeId, Bytes)> = None;
         let mut writer = Writer::new(0, FRAGMENT_BYTES);
         for (tree, key, op) in layer.iter().flat_map(|(tree, keys)| keys.iter().map(move |(key, op)| (*tree, key, op)))
@@ -62,6 +64,7 @@ impl Run {
             }
             first.get_or_insert_with(|| (tree, key.clone()));
             writer.push(tree, key, op);
+            growth.add(key, op);
             hashes.push(recent::hash(tree, key));
         }
         let first = first.expect("a run has changes");
@@ -70,14 +73,15 @@ impl Run {
         let used = |keys: &BTreeMap<Bytes, Op>| !keys.is_empty();
         let trees = layer.iter().filter(|(_, keys)| used(keys)).map(|(tree, _)| *tree).collect();
         let dropped = layer.iter().filter(|(_, keys)| keys.contains_key(WHOLE)).map(|(tree, _)| *tree).collect();
-        Ok(Run { fragments, hashes: Arc::new(hashes), trees, dropped, kept: Mutex::default() })
+        Ok(Run { fragments, hashes: Arc::new(hashes), trees, dropped, growth, kept: Mutex::default() })
     }
 
     /// A run named by a commitment, to be walked over as a whole: nothing else of it is known.
     pub(crate) fn of_commitment(lsns: &record::Run) -> Run {
         let fragment = |lsn: &Lsn| Fragment { lsn: *lsn, first: (TreeId(0), Bytes::new()) };
         let (hashes, trees, dropped) = (Arc::default(), Vec::new(), Vec::new());
-        Run { fragments: lsns.iter().map(fragment).collect(), hashes, trees, dropped, kept: Mutex::default() }
+        let (fragments, growth) = (lsns.iter().map(fragment).collect(), Growth::default());
+        Run { fragments, hashes, trees, dropped, growth, kept: Mutex::default() }
     }
 
     /// Where its fragments lie.

@@ -4,7 +4,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use device::{FaultyShelf, MemoryShelf, Shelf};
-use store::{Changes, Direction, Foreign, Interpreter, KEY_BYTES_MAX, Options, Store, StoreError, TreeId};
+use store::{
+    Changes, Direction, Foreign, Interpreter, KEY_BYTES_MAX, Options, Store, StoreError, TreeId, VALUE_BYTES_MAX,
+};
 
 use crate::support::{all, get, memory, places, put, small, walk, with_tree};
 
@@ -184,6 +186,55 @@ fn services_records_become_rows_and_survive_reopening() {
     let mut transaction = store.begin();
     assert!(matches!(transaction.drop_tree("pairs"), Err(StoreError::Refused(_))));
     assert!(transaction.create_tree("t").expect("is new").0 > trees[1].0);
+}
+
+/// Record kind 4: a tree, bytes of a key and bytes of a value, as text, and such a row is made.
+struct Sized;
+
+impl Interpreter for Sized {
+    fn trees(&self) -> Vec<String> {
+        vec!["sized".into()]
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        let text = std::str::from_utf8(record.payload).map_err(|_| StoreError::Corrupt("no text".into()))?;
+        let numbers: Vec<usize> = text.split(' ').filter_map(|number| number.parse().ok()).collect();
+        let [tree, key, value] = numbers[..] else { return Err(StoreError::Corrupt("no three numbers".into())) };
+        let tree = TreeId(trees[0].0 + tree as u32);
+        match value {
+            0 => changes.delete(tree, vec![b'k'; key]),
+            bytes => changes.put(tree, vec![b'k'; key], vec![b'v'; bytes]),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_tree_would_not_take_is_refused_before_it_is_durable() {
+    let journal = journal::Options { max_record_bytes: 128 << 20, ..small().journal };
+    let options = Options { journal, interpreter: Some(Arc::new(Sized)), ..small() };
+    let places = memory();
+    let (store, tree) = crate::support::open_with_tree(&places, &options);
+    let begin = store.appended();
+    let mut transaction = store.begin();
+    let too_long = vec![0; VALUE_BYTES_MAX + 1];
+    assert!(matches!(transaction.put(tree, b"k", &too_long), Err(StoreError::Refused(_))));
+    drop(transaction);
+    for record in ["0 0 1", "0 1025 1", "0 0 0", "0 1025 0", "0 1 67108865", "1 1 1", "text"] {
+        let outcome = store.append(4, &[record.as_bytes()]);
+        assert!(matches!(outcome, Err(StoreError::Refused(_))), "{record}: {outcome:?}");
+    }
+    assert_eq!(store.appended(), begin, "nothing was appended");
+    let last = ["0 1 1", "0 1024 67108864", "0 1 0"].map(|record| store.append(4, &[record.as_bytes()]).expect(record));
+    store.wait_visible(last[2]).expect("applies");
+    let rows = store.interpreted()[0];
+    let check = |store: &Store| {
+        let found = store.snapshot().get(rows, &[b'k'; KEY_BYTES_MAX]).expect("reads").expect("is there");
+        assert_eq!(found.len(), VALUE_BYTES_MAX);
+    };
+    check(&store);
+    drop(store);
+    check(&Store::open(places, options).expect("opens").0);
 }
 
 #[test]

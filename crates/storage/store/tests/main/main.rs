@@ -6,6 +6,7 @@ mod histories;
 mod kill;
 mod pages;
 mod power;
+mod room;
 mod spill;
 mod support;
 mod threads;

@@ -1,0 +1,130 @@
+//! More than there is room for: transactions larger than the cache, a data medium that is full.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::faulty::{Fault, Rule};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
+use store::{Options, Places, Store, StoreError, TreeId};
+
+use crate::support::{all, get, memory, open_with_tree, put, small};
+
+fn key(number: u32) -> String {
+    format!("k{number:06}")
+}
+
+fn fill(store: &Store, tree: TreeId, numbers: impl Iterator<Item = u32>, value: &str) -> Result<(), StoreError> {
+    let mut transaction = store.begin();
+    for number in numbers {
+        transaction.put(tree, key(number).as_bytes(), value.as_bytes()).expect("fits");
+    }
+    transaction.commit().map(drop)
+}
+
+#[test]
+fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redone() {
+    for background in [false, true] {
+        let places = memory();
+        let options = Options { cache_bytes: 4 << 20, background, ..small() };
+        let (store, tree) = open_with_tree(&places, &options);
+        for thousand in 0..12 {
+            fill(&store, tree, thousand * 1000..(thousand + 1) * 1000, &"v".repeat(1000)).expect("commits");
+        }
+        store.checkpoint().expect("writes home");
+        let before = store.snapshot();
+        // One row of each leaf: 12 MiB of leaves, of which no write cycle may bring one home before its cut.
+        fill(&store, tree, (0..12_000).step_by(8), &"w".repeat(1000)).expect("commits");
+        let check = |store: &Store| {
+            let rows = all(&store.snapshot(), tree);
+            assert_eq!(rows.len(), 12_000);
+            assert_eq!(rows.iter().filter(|row| row.ends_with('w')).count(), 1500);
+        };
+        check(&store);
+        assert!(get(&before, tree, &key(8)).is_some_and(|value| value.starts_with('v')), "a snapshot stays what it is");
+        assert!(store.metrics().cycles.cycles > 2, "cycles were cut while it was applied");
+        drop((before, store));
+        let (store, _) = Store::open(places, options).expect("opens");
+        check(&store);
+        store.checkpoint().expect("writes home");
+        let verified = store.verify(&mut |_| ()).expect("reads");
+        assert!(verified.is_sound(), "{verified}");
+    }
+}
+
+/// A store with devices of a mebibyte, none of which can be made any more once rows came.
+fn full(background: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { data: shelf.clone(), ..memory() };
+    let options = Options { page_bytes: 4096, data_device_bytes: 1 << 20, background, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    fill(&store, tree, (0..1000).map(|n| n * 100), &"v".repeat(700)).expect("commits");
+    shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    (shelf, places, options, store, tree)
+}
+
+#[test]
+fn a_full_data_medium_refuses_updates_before_they_are_durable_and_a_store_on_it_opens() {
+    for (background, reopens) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (shelf, places, options, mut store, tree) = full(background);
+        let refused = (0..2000).find_map(|number| {
+            let appended = store.appended();
+            let error = fill(&store, tree, number * 100 + 7..number * 100 + 8, &"w".repeat(700)).err()?;
+            assert_eq!(store.appended(), appended, "nothing of it is durable");
+            Some((number, error))
+        });
+        let Some((number, StoreError::Full(_))) = refused else { panic!("{refused:?}") };
+        assert!(store.frozen().is_none(), "full is not frozen");
+        if reopens {
+            drop(store);
+            store = Store::open(places, options).expect("opens on a full medium").0;
+        }
+        assert_eq!(all(&store.snapshot(), tree).len(), 1000 + number as usize);
+        let mut transaction = store.begin();
+        (0..40).for_each(|n| transaction.delete(tree, key(n * 100).as_bytes()).expect("fits"));
+        transaction.commit().expect("what makes room is not refused");
+        shelf.heal();
+        for number in number..number + 100 {
+            fill(&store, tree, number * 100 + 7..number * 100 + 8, &"w".repeat(700)).expect("there is room again");
+        }
+        assert_eq!(all(&store.snapshot(), tree).len(), 1060 + number as usize);
+    }
+}
+
+#[test]
+fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
+    let (shelf, places, options, store, tree) = full(true);
+    put(&store, tree, "large", &"1".repeat(20_000));
+    let mut rows = 1001;
+    while store.metrics().pages - store.metrics().pages_used > 110 {
+        put(&store, tree, &key(rows * 100), &"v".repeat(700));
+        rows += 1;
+    }
+    let before = store.snapshot();
+    // Short rows, of which each cuts a full leaf into two: more than is set aside for so few bytes.
+    let mut transaction = store.begin();
+    transaction.put(tree, b"a large one that comes first", &[b'x'; 20_000]).expect("fits");
+    (0..200).for_each(|n| transaction.put(tree, key(n * 500 + 1).as_bytes(), &[b'y'; 500]).expect("fits"));
+    transaction.put(tree, key(1).as_bytes(), &[b'2'; 20_000]).expect("fits");
+    let waiting = std::thread::spawn(move || transaction.commit());
+    while shelf.hits() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(store.frozen().is_none());
+    assert!(!waiting.is_finished(), "it is durable, so it is not refused");
+    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize, "no part of it is seen");
+    shelf.heal();
+    waiting.join().expect("does not panic").expect("commits");
+    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize + 201);
+    assert_eq!(all(&before, tree).len(), rows as usize);
+    drop(before);
+    put(&store, tree, "last", "1");
+    store.checkpoint().expect("writes home");
+    let verified = store.verify(&mut |_| ()).expect("reads");
+    assert!(verified.is_sound(), "{verified}");
+    let used = store.metrics().pages_used;
+    store.close().expect("closes");
+    let (store, _) = Store::open(places, options).expect("opens");
+    assert_eq!(store.metrics().pages_used, used, "what was begun in vain is free again");
+    assert_eq!(all(&store.snapshot(), tree).len(), rows as usize + 202);
+}
