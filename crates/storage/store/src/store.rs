@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
 use crate::backup::retention::Retention;
-use crate::cache::{Cache, CacheOptions};
+use crate::cache::{Cache, CacheOptions, Hint};
 use crate::checkpoint::{Cycles, CyclesLock, closed};
 use crate::commit::Order;
 use crate::commit::queue::{Entry, Queue, What};
@@ -217,6 +217,11 @@ impl Store {
         self.inner.keep_journal.store(lsn.0, Ordering::Release);
     }
 
+    /// Near memory of the page cache, in bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.inner.options.cache_bytes
+    }
+
     /// Figures, as they are now.
     pub fn metrics(&self) -> Metrics {
         self.inner.metrics()
@@ -361,7 +366,8 @@ impl Inner {
 
     /// The id that the catalog says the next tree gets.
     fn stored_next_tree(&self) -> Result<u32, StoreError> {
-        let stored = self.forest.get(CATALOG, NEXT_TREE)?.0.map(|cell| self.forest.value(&cell)).transpose()?;
+        let stored =
+            self.forest.get(CATALOG, NEXT_TREE)?.0.map(|cell| self.forest.value(&cell, Hint::Point)).transpose()?;
         Ok(stored.and_then(|value| apply::id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
     }
 
@@ -391,9 +397,9 @@ impl Inner {
         let mut known = HashMap::new();
         let mut left = Some(Span::all());
         while let Some(span) = left {
-            let Some(block) = self.forest.block(CATALOG, &span, Direction::Forward)? else { break };
+            let Some(block) = self.forest.block(CATALOG, &span, Direction::Forward, Hint::Point)? else { break };
             for at in (0..block.len()).filter(|at| block.key(*at) != NEXT_TREE) {
-                let id = apply::id_of(&self.forest.value(&block.cell(at)?)?);
+                let id = apply::id_of(&self.forest.value(&block.cell(at)?, Hint::Point)?);
                 known.extend(id.map(|id| (block.key_bytes(at), id)));
             }
             left = span.split(&block.low, &block.high, Direction::Forward).1;

@@ -42,6 +42,7 @@ pub mod home;
 mod inner;
 mod leaf;
 mod metrics;
+mod once;
 mod options;
 mod ring;
 mod room;
@@ -66,6 +67,7 @@ pub use far::Hint;
 pub use home::{Home, Space};
 pub use leaf::{LeafRead, LeafWrite};
 pub use metrics::Metrics;
+pub(crate) use once::Once;
 pub use options::{CacheOptions, NEAR_BYTES_MIN, Policy};
 
 use crate::StoreError;

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::in_order;
+use crate::cache::Hint;
 use crate::forest::Span;
 use crate::transaction::{Direction, Snapshot};
 use crate::tree::{Cell, LeafBlock};
@@ -27,6 +28,7 @@ pub(super) struct Base {
     pub(super) snapshot: Snapshot,
     tree: TreeId,
     direction: Direction,
+    pub(super) hint: Hint,
     /// What is left of the range behind the piece; none at its end.
     left: Option<Span>,
     piece: Piece,
@@ -40,7 +42,7 @@ impl Base {
         direction: Direction,
     ) -> Base {
         let left = Span::of(range.0, range.1);
-        Base { snapshot, tree, direction, left, piece: Piece::Merged(VecDeque::new()) }
+        Base { snapshot, tree, direction, hint: Hint::Point, left, piece: Piece::Merged(VecDeque::new()) }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Item>, StoreError> {
@@ -72,7 +74,7 @@ impl Base {
     fn fill(&mut self, span: Span) -> Result<(), StoreError> {
         let inner = &self.snapshot.store.inner;
         let at = self.snapshot.lsn();
-        let block = inner.forest.block(self.tree, &span, self.direction)?;
+        let block = inner.forest.block(self.tree, &span, self.direction, self.hint)?;
         let piece = match &block {
             Some(block) => {
                 let (piece, left) = span.split(&block.low, &block.high, self.direction);

@@ -20,6 +20,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use crate::cache::Hint;
 use crate::record::Op;
 use crate::transaction::{Direction, Snapshot};
 use crate::{StoreError, TreeId};
@@ -51,6 +52,13 @@ impl Cursor {
         Cursor { base, own, direction, ahead_base: None, ahead_own: None, started: false }
     }
 
+    /// The same cursor for whoever reads the range once: what it brings into the cache does not displace what is used often.
+    #[must_use]
+    pub fn once(mut self) -> Cursor {
+        self.base.hint = Hint::Scan;
+        self
+    }
+
     /// The next key and value, or `None` at the end of the range. Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`],
     /// [`StoreError::Device`].
     #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
@@ -70,7 +78,7 @@ impl Cursor {
             let base = if order.is_le() { std::mem::replace(&mut self.ahead_base, self.base.next()?) } else { None };
             if order.is_lt() {
                 let (key, cell) = base.expect("it was looked at");
-                return Ok(Some((key, self.base.snapshot.value(&cell)?)));
+                return Ok(Some((key, self.base.snapshot.value(&cell, self.base.hint)?)));
             }
             let next = self.own.next(&self.base.snapshot)?;
             if let Some((key, Op::Put(value))) = std::mem::replace(&mut self.ahead_own, next) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Hint, Once};
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::space::Space;
@@ -153,14 +153,22 @@ impl Forest {
         tree: TreeId,
         span: &Span,
         direction: Direction,
+        hint: Hint,
     ) -> Result<Option<LeafBlock>, StoreError> {
         let Some(tree) = self.tree(tree) else { return Ok(None) };
-        tree.leaf_block(&*self.cache, &span.from, &span.to, direction).map(Some)
+        let block = match hint {
+            Hint::Point => tree.leaf_block(&*self.cache, &span.from, &span.to, direction),
+            Hint::Scan => tree.leaf_block(&Once(&self.cache), &span.from, &span.to, direction),
+        };
+        block.map(Some)
     }
 
     /// The value of a cell.
-    pub(crate) fn value(&self, cell: &Cell) -> Result<Bytes, StoreError> {
-        cell.read(&*self.cache)
+    pub(crate) fn value(&self, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
+        match hint {
+            Hint::Point => cell.read(&*self.cache),
+            Hint::Scan => cell.read(&Once(&self.cache)),
+        }
     }
 
     /// Nobody reads it any more.

@@ -92,6 +92,8 @@ pub(crate) struct WriteSet {
     undo: Vec<Undo>,
     marks: Vec<Mark>,
     runs: Vec<Arc<Run>>,
+    /// Hashes of keys that count as changed when it comes to conflicts, and are not.
+    counted: BTreeMap<TreeId, Vec<u64>>,
     /// Of the journal, from the first fragment on.
     pub(crate) claim: Option<Claim>,
 }
@@ -153,6 +155,12 @@ impl WriteSet {
         if let Some(before) = before {
             self.bytes -= taken(&key, &before);
         }
+    }
+
+    /// Counts keys as changed, as far as conflicts go. Going back to a savepoint leaves that as it is.
+    pub(crate) fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
+        let hashes = keys.into_iter().map(|key| recent::hash(tree, key));
+        self.counted.entry(tree).or_default().extend(hashes);
     }
 
     /// Remembers this moment; answers its number.
@@ -246,8 +254,8 @@ impl WriteSet {
         changes
     }
 
-    /// What it conflicts with.
-    pub(crate) fn footprint(&self) -> Footprint {
+    /// What it conflicts with; asked once.
+    pub(crate) fn footprint(&mut self) -> Footprint {
         let mut footprint = Footprint::default();
         let mut trees = HashSet::new();
         for (tree, keys) in self.layer.iter().filter(|(_, keys)| !keys.is_empty()) {
@@ -261,6 +269,11 @@ impl WriteSet {
             trees.extend(run.trees.iter().copied());
             footprint.dropped.extend(run.dropped.iter().copied());
             footprint.runs.push(run.hashes.clone());
+        }
+        for (tree, mut hashes) in std::mem::take(&mut self.counted) {
+            trees.insert(tree);
+            hashes.sort_unstable();
+            footprint.runs.push(Arc::new(hashes));
         }
         footprint.trees = trees.into_iter().collect();
         footprint.trees.sort_unstable();

@@ -41,6 +41,37 @@ fn the_second_of_two_that_change_a_key_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn keys_that_count_as_changed_conflict_as_if_they_were_and_stay_what_they_are() {
+    let (store, tree) = with_tree(small());
+    let counting = || {
+        let mut transaction = store.begin();
+        transaction.put(tree, b"bulk", b"1").expect("fits");
+        transaction.count_as_changed(tree, [&b"b"[..], &b"a"[..]]);
+        transaction
+    };
+    let changing = |key: &[u8]| {
+        let mut transaction = store.begin();
+        transaction.put(tree, key, b"2").expect("fits");
+        transaction
+    };
+    for key in [&b"a"[..], b"b"] {
+        let (counts, changes, other) = (counting(), changing(key), changing(b"c"));
+        counts.commit().expect("is first");
+        assert!(matches!(changes.commit(), Err(StoreError::Conflict)));
+        other.commit().expect("changes another key");
+        let (counts, changes) = (counting(), changing(key));
+        changes.commit().expect("is first");
+        assert!(matches!(counts.commit(), Err(StoreError::Conflict)));
+    }
+    let mut going_back = store.begin();
+    let savepoint = going_back.savepoint();
+    going_back.count_as_changed(tree, [&b"z"[..]]);
+    going_back.rollback_to(savepoint);
+    going_back.commit().expect("it changed nothing");
+    assert_eq!(all(&store.snapshot(), tree), ["a=2", "b=2", "bulk=1", "c=2"]);
+}
+
+#[test]
 fn going_back_to_a_savepoint_undoes_what_came_after_and_nothing_else() {
     let (store, tree) = with_tree(small());
     put(&store, tree, "a", "0");
