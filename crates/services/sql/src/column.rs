@@ -28,6 +28,7 @@ mod convert;
 pub mod descriptor;
 mod form;
 mod provider;
+mod ranges;
 mod scan;
 mod segments;
 mod write;

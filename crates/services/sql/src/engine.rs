@@ -10,14 +10,17 @@
 //! A session is one connection: it runs one statement at a time. Its rows are streams: they must be read to the end or
 //! dropped before the next statement.
 
+mod alter;
 mod answer;
 mod apply;
 mod assign;
 mod block;
+mod bulk;
 mod cancel;
 mod change;
 mod context;
 mod control;
+mod conversion;
 mod copy;
 mod define;
 mod definitions;
@@ -43,16 +46,20 @@ use store::{Direction, TreeId};
 
 use store::Store;
 
+use conversion::{Conversion, Worker};
 use definitions::Definitions;
 use locks::Locks;
 
 pub use answer::{Answer, CopyFormat, CopyIn, CopyOut};
 pub use cancel::Canceller;
+pub use conversion::{ConversionOptions, ConversionStats};
 pub use prepared::Prepared;
 pub use session::{Session, SessionState};
 pub use settings::Settings;
 
+use crate::column::{Columns, SEGMENT_ROWS};
 use crate::table::catalog::CATALOG_TREE;
+use crate::table::counts::RowCounts;
 use crate::table::key;
 use crate::table::{Catalog, ColumnForm, Table, View};
 use crate::{Relation, SqlError};
@@ -67,14 +74,23 @@ pub struct EngineOptions {
     pub threads: usize,
     /// Memory that all queries together may take for sorting, grouping and joining, in bytes. Default 1 GiB.
     pub query_bytes: usize,
-    /// What keeps rows in column form. Default none: all rows stay in row form.
-    pub columns: Option<Arc<dyn ColumnForm>>,
+    /// Rows of a whole column segment: 1 to 122,880, which is the default and the best for scans.
+    pub segment_rows: usize,
+    /// When rows move from row form to column segments, on a thread of the engine's own. None: only when
+    /// [`Engine::convert`] is called. Default: [`ConversionOptions::default`].
+    pub conversion: Option<ConversionOptions>,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        EngineOptions { relations: Vec::new(), threads, query_bytes: 1 << 30, columns: None }
+        EngineOptions {
+            relations: Vec::new(),
+            threads,
+            query_bytes: 1 << 30,
+            segment_rows: SEGMENT_ROWS,
+            conversion: Some(ConversionOptions::default()),
+        }
     }
 }
 
@@ -83,9 +99,16 @@ impl Default for EngineOptions {
 pub struct Engine {
     pub(crate) store: Store,
     pub(crate) options: EngineOptions,
+    /// What of the tables is in column form.
+    pub(crate) columns: Arc<Columns>,
     pub(crate) runtime: Arc<RuntimeEnv>,
     pub(crate) locks: Locks,
-    pub(crate) definitions: Definitions,
+    pub(crate) definitions: Arc<Definitions>,
+    /// About how many rows are in row form.
+    pub(crate) counts: Arc<RowCounts>,
+    conversion: Arc<Conversion>,
+    /// The thread of the conversion.
+    worker: Option<Worker>,
     /// The tree of the catalog.
     pub(crate) catalog: TreeId,
     /// The next number of a table or of its storage.
@@ -111,12 +134,19 @@ impl Engine {
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
         let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.relations)?;
         let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
+        let columns = Arc::new(Columns::with_segments_of(options.segment_rows));
+        let conversion = Arc::new(Conversion::new(&store, &columns, catalog, &options.relations));
+        let worker = options.conversion.map(|options| Worker::start(&conversion, options)).transpose()?;
         Ok(Arc::new(Engine {
             store,
             options,
+            columns,
             runtime,
             locks: Locks::default(),
-            definitions: Definitions::default(),
+            definitions: conversion.definitions.clone(),
+            counts: conversion.counts.clone(),
+            conversion,
+            worker,
             catalog,
             next: AtomicU64::new(last + 1),
             sessions: AtomicU64::new(1),
@@ -127,6 +157,24 @@ impl Engine {
     /// A connection of `user`, who is already authenticated.
     pub fn session(self: &Arc<Self>, user: &str) -> Session {
         Session::new(self.clone(), user)
+    }
+
+    /// Moves rows from row form to column segments, now: of each table whole segments, as long as `keep` rows stay. Gives how
+    /// many rows that were.
+    pub fn convert(&self, keep: usize) -> Result<usize, SqlError> {
+        self.conversion.run(keep)
+    }
+
+    /// What was moved so far.
+    pub fn conversion(&self) -> ConversionStats {
+        self.conversion.stats()
+    }
+
+    /// Ends the engine's own thread, and waits for it. Sessions go on.
+    pub fn close(&self) {
+        if let Some(worker) = &self.worker {
+            worker.stop();
+        }
     }
 
     /// The store beneath.
@@ -168,10 +216,7 @@ impl Engine {
                 let view = View::Snapshot(self.store.snapshot());
                 let mut last = view.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Backward)?;
                 let last = last.next()?.map_or(Ok(0), |(key, _)| key::read_row_id(&key))?;
-                let moved = match &self.options.columns {
-                    Some(form) => form.last_row_id(&view, table)?,
-                    None => 0,
-                };
+                let moved = self.columns.last_row_id(&view, table)?;
                 row_ids.entry(table.storage).or_insert(last.max(moved) + 1)
             }
         };

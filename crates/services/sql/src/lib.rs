@@ -29,7 +29,10 @@ mod hl7;
 pub mod table;
 pub mod wire;
 
-pub use engine::{Answer, Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState};
+pub use engine::{
+    Answer, Canceller, ConversionOptions, ConversionStats, CopyIn, Engine, EngineOptions, Prepared, Session,
+    SessionState,
+};
 pub use error::{Report, SqlError};
 pub use table::{ColumnBound, Relation, ScanRequest};
 

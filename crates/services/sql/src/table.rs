@@ -9,12 +9,14 @@
 //! ```
 
 pub(crate) mod catalog;
+pub(crate) mod counts;
 mod definition;
 mod form;
 pub(crate) mod key;
 pub(crate) mod range;
 mod relation;
 pub(crate) mod row;
+mod rows;
 pub(crate) mod scan;
 mod types;
 mod view;

@@ -21,7 +21,6 @@ use anyhow::Context;
 use interop::node::Node;
 use interop::production::units::Bytes;
 use serde::Deserialize;
-use sql::column::Columns;
 use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
 
@@ -48,6 +47,8 @@ pub struct Settings {
     threads: Option<usize>,
     /// Memory that all queries together may take. Default 1 GiB.
     memory: Option<Bytes>,
+    /// Rows move to column segments in the background. Default yes.
+    convert: Option<bool>,
 }
 
 impl Settings {
@@ -87,7 +88,8 @@ impl Settings {
             query_bytes: self
                 .memory
                 .map_or(defaults.query_bytes, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
-            columns: Some(Arc::new(Columns::new())),
+            conversion: if self.convert.unwrap_or(true) { defaults.conversion } else { None },
+            ..defaults
         }
     }
 
@@ -104,11 +106,12 @@ impl Settings {
             .context("the runtime of SQL cannot start")?;
         // From another runtime's thread: spawned there, and waited for here.
         let (answer, started) = std::sync::mpsc::channel();
-        runtime.spawn(async move { answer.send(Server::start(engine, wire).await) });
+        let serving = Arc::clone(&engine);
+        runtime.spawn(async move { answer.send(Server::start(serving, wire).await) });
         match started.recv().context("SQL cannot start").and_then(|server| Ok(server?)) {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
-                Ok(Running { server, runtime })
+                Ok(Running { server, engine, runtime })
             }
             Err(error) => {
                 // A runtime must not be dropped on a thread of another one.
@@ -123,13 +126,17 @@ impl Settings {
 #[derive(Debug)]
 pub struct Running {
     server: Server,
+    engine: Arc<Engine>,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Running {
-    /// Ends all connections. Queries under way are cancelled.
+    /// Ends all connections, and the thread that moves rows to column form. Queries under way are cancelled.
     pub async fn stop(self) {
         self.server.stop().await;
+        let engine = self.engine;
+        // Waits for a move under way, a second or two: not on a thread of the runtime. It only fails if the thread panicked.
+        let _ = tokio::task::spawn_blocking(move || engine.close()).await;
         self.runtime.shutdown_background();
     }
 }

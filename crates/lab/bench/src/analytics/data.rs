@@ -125,7 +125,7 @@ fn open(
     for field in schema.fields() {
         let kind = SqlType::from_arrow(field)?;
         let (name, not_null) = (field.name().clone(), !field.is_nullable());
-        definition.push(Column { name, kind, not_null, default: None });
+        definition.push(Column { not_null, ..Column::new(name, kind) });
     }
     Ok(SegmentTable::open(store, columns, source.name, number as u64 + 1, definition, source.key.to_vec())?)
 }

@@ -7,27 +7,27 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use store::{Direction, Store};
+use store::{Direction, Transaction};
 
+use super::Columns;
 use super::form::LAST_ROW_ID;
 use super::segments::Trees;
-use super::{Columns, SEGMENT_ROWS};
 use crate::SqlError;
 use crate::table::Table;
 use crate::table::row::BatchBuilder;
 
 impl Columns {
     /// Moves one segment's rows, if the table has that many in row form and `keep` more; gives how many were moved, 0 where
-    /// there are too few. Durable when it returns.
+    /// there are too few. Durable when it returns. The transaction has just begun, and the table is as it sees it.
     ///
     /// Errors: [`SqlError::Again`] where somebody changed one of the rows meanwhile: nothing was moved.
-    pub fn convert(&self, store: &Store, table: &Arc<Table>, keep: usize) -> Result<usize, SqlError> {
-        let mut transaction = store.begin();
+    pub fn convert(&self, mut transaction: Transaction, table: &Arc<Table>, keep: usize) -> Result<usize, SqlError> {
+        let whole = self.segment_rows();
         let mut cursor = transaction.scan(table.rows, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let all: Vec<usize> = (0..table.schema.fields().len()).collect();
-        let mut batch = BatchBuilder::new(table, &all, table.schema.clone(), SEGMENT_ROWS);
+        let mut batch = BatchBuilder::new(table, &all, table.schema.clone(), whole);
         let mut keys = Vec::new();
-        while keys.len() < SEGMENT_ROWS {
+        while keys.len() < whole {
             let Some((key, row)) = cursor.next()? else { return Ok(0) };
             batch.push(&key, &row)?;
             keys.push(key);

@@ -14,15 +14,22 @@ use parking_lot::Mutex;
 use store::Transaction;
 
 use super::scan::SegmentScan;
-use super::segments::{Address, Segments, Shared, Trees, delete};
-use super::{Appender, damaged};
+use super::segments::{Address, Segments, Shared, Trees, delete, find};
+use super::{Appender, SEGMENT_ROWS, damaged};
 use crate::SqlError;
 use crate::table::{ColumnForm, FormRequest, Table, View};
 
 /// Column form over a store. One for each open store: it remembers which numbers of segments were given out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Columns {
+    segment_rows: usize,
     tables: Mutex<HashMap<u64, Arc<Shared>>>,
+}
+
+impl Default for Columns {
+    fn default() -> Columns {
+        Columns::with_segments_of(SEGMENT_ROWS)
+    }
 }
 
 /// Key in the tree of segments, behind all numbers, of the largest row id that was moved.
@@ -34,12 +41,23 @@ impl Columns {
         Columns::default()
     }
 
-    pub(crate) fn shared(&self, storage: u64) -> Arc<Shared> {
-        self.tables.lock().entry(storage).or_default().clone()
+    /// The same with segments of other sizes: 1 to [`SEGMENT_ROWS`] rows.
+    pub fn with_segments_of(rows: usize) -> Columns {
+        Columns { segment_rows: rows.clamp(1, SEGMENT_ROWS), tables: Mutex::default() }
     }
 
-    /// Adds rows straight to segments: a bulk load. The caller commits, and makes sure that nobody else adds rows to the
-    /// table meanwhile: a row's key conflicts with the same key in row form only where both are in one tree.
+    /// Rows of a whole segment.
+    pub fn segment_rows(&self) -> usize {
+        self.segment_rows
+    }
+
+    pub(crate) fn shared(&self, storage: u64) -> Arc<Shared> {
+        let make = || Arc::new(Shared::new(self.segment_rows));
+        self.tables.lock().entry(storage).or_insert_with(make).clone()
+    }
+
+    /// Adds rows straight to segments: a bulk load. The caller commits. Of two transactions that add one primary key, in
+    /// whatever form, the first to commit wins.
     pub fn append(&self, table: &Arc<Table>) -> Appender {
         Appender::new(table.clone(), self.shared(table.storage), false)
     }
@@ -53,10 +71,6 @@ impl Columns {
     pub fn bytes_asked(&self) -> u64 {
         self.tables.lock().values().map(|table| table.asked.load(Ordering::Relaxed)).sum()
     }
-
-    fn open(&self, view: &View, table: &Table) -> Result<Option<Segments>, SqlError> {
-        Segments::open(view, table.storage, &table.schema, &table.key, &self.shared(table.storage))
-    }
 }
 
 impl ColumnForm for Columns {
@@ -66,7 +80,9 @@ impl ColumnForm for Columns {
         table: &Arc<Table>,
         request: FormRequest<'_>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, SqlError> {
-        let Some(segments) = self.open(view, table)? else { return Ok(None) };
+        let shared = self.shared(table.storage);
+        let Some(mut segments) = Segments::open(view, table, &shared)? else { return Ok(None) };
+        segments.hint = segments.hint_for(request.projection)?;
         let names = DFSchema::try_from(table.schema.as_ref().clone())?;
         let properties = ExecutionProps::new();
         // What cannot be said here alone, such as a subquery, is checked above.
@@ -80,8 +96,7 @@ impl ColumnForm for Columns {
     }
 
     fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError> {
-        let Some(segments) = self.open(view, table)? else { return Ok(None) };
-        let found = segments.find(key)?;
+        let found = find(view, table, key, &self.shared(table.storage))?;
         Ok(found.map(|(address, row)| (address.encode().to_vec(), row)))
     }
 
@@ -101,7 +116,7 @@ impl ColumnForm for Columns {
     }
 
     fn discard(&self, transaction: &mut Transaction, table: &Table) -> Result<(), SqlError> {
-        if Trees::with(table.storage, |name| Ok(transaction.tree(name)?))?.is_some() {
+        if Trees::find(transaction, table.storage)?.is_some() {
             for name in Trees::names(table.storage) {
                 transaction.drop_tree(&name)?;
             }

@@ -26,8 +26,7 @@ mod stream;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::array::{ArrayRef, new_null_array};
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics};
 use datafusion::config::ConfigOptions;
@@ -280,9 +279,4 @@ impl SegmentScan {
         })?;
         Ok(moved.data)
     }
-}
-
-/// A column that a segment was written without: it was added to the table later.
-pub(crate) fn absent(schema: &Schema, column: usize, rows: usize) -> Result<ArrayRef, SqlError> {
-    Ok(new_null_array(schema.field(column).data_type(), rows))
 }

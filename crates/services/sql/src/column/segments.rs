@@ -1,7 +1,8 @@
 //! [`Segments`]: a table's segments as one view sees them.
 //!
 //! Descriptors are read once and kept for the life of the process: a segment never changes and its number is never used
-//! again. What a view sees is decided by the keys in the tree, not by what is kept.
+//! again. What a view sees is decided by the keys in the tree, not by what is kept. A scan goes through all keys of the tree;
+//! a search for a primary key asks the ranges in memory first, and mostly nothing else.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -11,16 +12,56 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+use store::cache::Hint;
 use store::{Cursor, Direction, Transaction, TreeId};
 
 use super::chunk::{Chunk, Rows};
 use super::descriptor::Descriptor;
 use super::form::LAST_ROW_ID;
+use super::ranges::Ranges;
 use super::{VECTOR_ROWS, damaged};
 use crate::SqlError;
 use crate::table::key::KeyColumn;
-use crate::table::{COLUMN_TAG, View};
+use crate::table::{COLUMN_TAG, Table, View};
+
+/// What segments are read through: a view, or the transaction that writes them.
+pub(crate) trait Source {
+    /// The value of a key.
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, SqlError>;
+    /// A range of keys, in their order.
+    fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Cursor, SqlError>;
+    /// The tree of a name.
+    fn tree(&self, name: &str) -> Result<Option<TreeId>, SqlError>;
+}
+
+impl Source for View {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, SqlError> {
+        View::get(self, tree, key)
+    }
+
+    fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Cursor, SqlError> {
+        View::scan(self, tree, from, to, Direction::Forward)
+    }
+
+    fn tree(&self, name: &str) -> Result<Option<TreeId>, SqlError> {
+        View::tree(self, name)
+    }
+}
+
+impl Source for Transaction {
+    fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, SqlError> {
+        Ok(Transaction::get(self, tree, key)?)
+    }
+
+    fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Cursor, SqlError> {
+        Ok(Transaction::scan(self, tree, from, to, Direction::Forward))
+    }
+
+    fn tree(&self, name: &str) -> Result<Option<TreeId>, SqlError> {
+        Ok(Transaction::tree(self, name)?)
+    }
+}
 
 /// Where a row in column form lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,14 +117,18 @@ impl Trees {
         ["segments", "chunks", "deleted"].map(|what| format!("columns.{storage}.{what}"))
     }
 
-    /// The trees as a view sees them; `None` where the table never had a segment.
-    pub(crate) fn find(view: &View, storage: u64) -> Result<Option<Trees>, SqlError> {
-        Trees::with(storage, |name| tree(view, name))
+    /// The trees as a source sees them; `None` where the table never had a segment.
+    pub(crate) fn find(source: &impl Source, storage: u64) -> Result<Option<Trees>, SqlError> {
+        let [segments, chunks, deleted] = Trees::names(storage);
+        match (source.tree(&segments)?, source.tree(&chunks)?, source.tree(&deleted)?) {
+            (Some(segments), Some(chunks), Some(deleted)) => Ok(Some(Trees { segments, chunks, deleted })),
+            _ => Ok(None),
+        }
     }
 
     /// The trees in a transaction, made where they are missing.
     pub(crate) fn make(transaction: &mut Transaction, storage: u64) -> Result<Trees, SqlError> {
-        if let Some(trees) = Trees::with(storage, |name| Ok(transaction.tree(name)?))? {
+        if let Some(trees) = Trees::find(transaction, storage)? {
             return Ok(trees);
         }
         let [segments, chunks, deleted] = Trees::names(storage);
@@ -93,35 +138,81 @@ impl Trees {
             deleted: transaction.create_tree(&deleted)?,
         })
     }
-
-    pub(crate) fn with(
-        storage: u64,
-        tree: impl Fn(&str) -> Result<Option<TreeId>, SqlError>,
-    ) -> Result<Option<Trees>, SqlError> {
-        let [segments, chunks, deleted] = Trees::names(storage);
-        match (tree(&segments)?, tree(&chunks)?, tree(&deleted)?) {
-            (Some(segments), Some(chunks), Some(deleted)) => Ok(Some(Trees { segments, chunks, deleted })),
-            _ => Ok(None),
-        }
-    }
 }
 
 /// What is kept of a table's segments between views.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
+    /// Rows of a whole segment.
+    pub(crate) segment_rows: usize,
     descriptors: Mutex<HashMap<u32, Arc<Descriptor>>>,
+    ranges: RwLock<Ranges>,
     used: AtomicU32,
     /// Bytes of chunks that were asked for.
     pub(crate) asked: Arc<AtomicU64>,
 }
 
 impl Shared {
+    pub(crate) fn new(segment_rows: usize) -> Shared {
+        Shared {
+            segment_rows,
+            descriptors: Mutex::default(),
+            ranges: RwLock::default(),
+            used: AtomicU32::new(0),
+            asked: Arc::default(),
+        }
+    }
+
     /// A number for a new segment, larger than `seen` and than any given before.
     pub(crate) fn next(&self, seen: u32) -> u32 {
         self.used.fetch_max(seen, Ordering::AcqRel);
         self.used.fetch_add(1, Ordering::AcqRel) + 1
     }
+
+    /// A segment is about to be written.
+    pub(crate) fn enter(&self, segment: u32, descriptor: Descriptor) {
+        self.ranges.write().enter([(segment, Arc::new(descriptor))]);
+    }
+
+    /// The segments that a source sees with keys around or between two keys; without their deleted rows.
+    pub(crate) fn meeting(
+        &self,
+        source: &impl Source,
+        table: &Table,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<(Trees, Listed)>, SqlError> {
+        if !self.ranges.read().is_complete {
+            self.complete(source, table)?;
+        }
+        let meeting = self.ranges.read().meeting(from, to);
+        if meeting.is_empty() {
+            return Ok(None);
+        }
+        let Some(trees) = Trees::find(source, table.storage)? else { return Ok(None) };
+        let mut there = Vec::with_capacity(meeting.len());
+        for (segment, descriptor) in meeting {
+            if source.get(trees.segments, &segment.to_be_bytes())?.is_some() {
+                there.push((segment, descriptor));
+            }
+        }
+        Ok(Some((trees, there)))
+    }
+
+    /// Enters what was stored before. Any source knows all of it: what came later was entered by those who wrote it.
+    fn complete(&self, source: &impl Source, table: &Table) -> Result<(), SqlError> {
+        let mut ranges = self.ranges.write();
+        if let Some(trees) = Trees::find(source, table.storage)? {
+            let listed = list(source, &trees, &table.schema, self)?;
+            ranges.enter(listed);
+        }
+        ranges.is_complete = true;
+        Ok(())
+    }
 }
+
+/// Segments by their numbers.
+pub(crate) type Listed = Vec<(u32, Arc<Descriptor>)>;
 
 /// One segment of a view.
 #[derive(Clone, Debug)]
@@ -133,10 +224,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn is_deleted(&self, row: u32) -> bool {
-        self.deleted.binary_search(&row).is_ok()
-    }
-
     /// Rows that are there.
     pub(crate) fn rows(&self) -> usize {
         self.descriptor.rows - self.deleted.len()
@@ -148,95 +235,107 @@ impl Segment {
 pub struct Segments {
     pub(crate) view: View,
     pub(crate) trees: Trees,
-    /// The table's columns.
-    pub(crate) schema: SchemaRef,
-    /// Positions of the primary key.
-    pub(crate) key: Arc<[usize]>,
+    pub(crate) table: Arc<Table>,
     /// The segments, in the order of their numbers.
     pub(crate) list: Arc<[Segment]>,
+    /// How chunks are read.
+    pub(crate) hint: Hint,
     asked: Arc<AtomicU64>,
 }
 
 impl Segments {
     /// The segments of a table as a view sees them; `None` where it has none.
-    pub(crate) fn open(
-        view: &View,
-        storage: u64,
-        schema: &SchemaRef,
-        key: &[usize],
-        shared: &Shared,
-    ) -> Result<Option<Segments>, SqlError> {
-        let Some(trees) = Trees::find(view, storage)? else { return Ok(None) };
-        let scan = |tree| view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        let list = list(scan(trees.segments)?, scan(trees.deleted)?, schema, shared)?;
-        let (schema, asked) = (schema.clone(), shared.asked.clone());
-        let segments = Segments { view: view.clone(), trees, schema, key: key.into(), list, asked };
-        Ok(Some(segments).filter(|segments| !segments.list.is_empty()))
+    pub(crate) fn open(view: &View, table: &Arc<Table>, shared: &Shared) -> Result<Option<Segments>, SqlError> {
+        let Some(trees) = Trees::find(view, table.storage)? else { return Ok(None) };
+        let listed = list(view, &trees, &table.schema, shared)?;
+        if listed.is_empty() {
+            return Ok(None);
+        }
+        let mut gone = deleted(view, &trees, None)?;
+        let segment = |(id, descriptor)| {
+            let deleted = gone.remove(&id).unwrap_or_default().into();
+            Segment { id, descriptor, deleted }
+        };
+        let list = listed.into_iter().map(segment).collect();
+        Ok(Some(Segments {
+            view: view.clone(),
+            trees,
+            table: table.clone(),
+            list,
+            hint: Hint::Point,
+            asked: shared.asked.clone(),
+        }))
+    }
+
+    /// So that a large scan does not displace what others use: one of more than a quarter of near memory reads its chunks as one
+    /// that does not come back, which is where PostgreSQL draws the line too. How many bytes chunks have is not known before
+    /// they are read; it is taken to be half of what the values take in Arrow.
+    pub(crate) fn hint_for(&self, columns: &[usize]) -> Result<Hint, SqlError> {
+        let rows: u64 = self.list.iter().map(|segment| segment.descriptor.rows as u64).sum();
+        let kinds = columns.iter().map(|&column| self.table.addressed.field(column).data_type());
+        let bytes: u64 = kinds.map(|kind| rows * kind.primitive_width().unwrap_or(16) as u64 / 2).sum();
+        let near = self.view.snapshot()?.store().cache_bytes();
+        Ok(if bytes > near / 4 { Hint::Scan } else { Hint::Point })
+    }
+
+    /// The table's columns.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.table.schema
     }
 
     /// Reads a chunk.
     pub(crate) fn chunk(&self, segment: u32, column: usize, chunk: usize) -> Result<Chunk, SqlError> {
         let get = |key: &[u8]| {
-            let bytes = self.view.get(self.trees.chunks, key)?;
+            let bytes = self.view.get_with(self.trees.chunks, key, self.hint)?;
             self.asked.fetch_add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64), Ordering::Relaxed);
             Ok(bytes)
         };
-        read_chunk(&get, &self.schema, segment, column, chunk)
+        read_chunk(&get, self.schema(), segment, column, chunk)
     }
+}
 
-    /// Some rows of one vector, of the table's columns named; deleted ones as well.
-    fn rows(
-        &self,
-        segment: &Segment,
-        vector: usize,
-        columns: &[usize],
-        rows: (usize, usize),
-    ) -> Result<Vec<ArrayRef>, SqlError> {
-        let get = |key: &[u8]| self.view.get(self.trees.chunks, key);
-        read_rows(&get, &self.schema, segment, vector, columns, rows)
-    }
-
-    /// The row of an encoded primary key.
-    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<(Address, RecordBatch)>, SqlError> {
-        for segment in self.list.iter() {
-            let Some((last, firsts)) = segment.descriptor.keys.split_last() else { continue };
-            let vector = firsts.partition_point(|first| first.as_slice() <= key);
-            if vector == 0 || key > last.as_slice() {
-                continue;
-            }
-            let vector = vector - 1;
-            if let Some(at) = self.search(segment, vector, key)? {
-                let address = Address { segment: segment.id, row: (vector * VECTOR_ROWS + at) as u32 };
-                if segment.is_deleted(address.row) {
-                    continue;
-                }
-                let all: Vec<usize> = (0..self.schema.fields().len()).collect();
-                let columns = self.rows(segment, vector, &all, (at, 1))?;
-                return Ok(Some((address, RecordBatch::try_new(self.schema.clone(), columns)?)));
-            }
+/// The row of an encoded primary key.
+pub(crate) fn find(
+    view: &View,
+    table: &Table,
+    key: &[u8],
+    shared: &Shared,
+) -> Result<Option<(Address, RecordBatch)>, SqlError> {
+    let Some((trees, meeting)) = shared.meeting(view, table, key, key)? else { return Ok(None) };
+    let get = |key: &[u8]| view.get(trees.chunks, key);
+    for (id, descriptor) in meeting {
+        let Some((_, firsts)) = descriptor.keys.split_last() else { continue };
+        let Some(vector) = firsts.partition_point(|first| first.as_slice() <= key).checked_sub(1) else { continue };
+        let rows = descriptor.vector_rows(vector);
+        let columns = read_rows(&get, table, (id, &descriptor), vector, &table.key, (0, rows))?;
+        let Some(at) = search(&columns, rows, key) else { continue };
+        let address = Address { segment: id, row: (vector * VECTOR_ROWS + at) as u32 };
+        if view.get(trees.deleted, &address.key())?.is_some() {
+            continue;
         }
-        Ok(None)
+        let all: Vec<usize> = (0..table.columns.len()).collect();
+        let columns = read_rows(&get, table, (id, &descriptor), vector, &all, (at, 1))?;
+        return Ok(Some((address, RecordBatch::try_new(table.schema.clone(), columns)?)));
     }
+    Ok(None)
+}
 
-    /// The place of a key in a vector, by halves.
-    fn search(&self, segment: &Segment, vector: usize, key: &[u8]) -> Result<Option<usize>, SqlError> {
-        let rows = segment.descriptor.vector_rows(vector);
-        let columns = self.rows(segment, vector, &self.key, (0, rows))?;
-        let columns: Vec<KeyColumn<'_>> = columns.iter().map(KeyColumn::new).collect();
-        let (mut low, mut high) = (0, rows);
-        let mut here = Vec::new();
-        while low < high {
-            let middle = low + (high - low) / 2;
-            here.clear();
-            columns.iter().for_each(|column| column.encode(middle, &mut here));
-            match here.as_slice().cmp(key) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Ok(Some(middle)),
-            }
+/// The place of a key among those of a vector, by halves.
+fn search(columns: &[ArrayRef], rows: usize, key: &[u8]) -> Option<usize> {
+    let columns: Vec<KeyColumn<'_>> = columns.iter().map(KeyColumn::new).collect();
+    let (mut low, mut high) = (0, rows);
+    let mut here = Vec::new();
+    while low < high {
+        let middle = low + (high - low) / 2;
+        here.clear();
+        columns.iter().for_each(|column| column.encode(middle, &mut here));
+        match here.as_slice().cmp(key) {
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+            std::cmp::Ordering::Equal => return Some(middle),
         }
-        Ok(None)
     }
+    None
 }
 
 /// Reads values of the tree of chunks.
@@ -252,38 +351,29 @@ fn read_chunk(get: &Get<'_>, schema: &SchemaRef, segment: u32, column: usize, ch
 /// Some rows of a vector, as the first and how many, of some columns.
 pub(crate) fn read_rows(
     get: &Get<'_>,
-    schema: &SchemaRef,
-    segment: &Segment,
+    table: &Table,
+    (segment, descriptor): (u32, &Descriptor),
     vector: usize,
     columns: &[usize],
     (from, rows): (usize, usize),
 ) -> Result<Vec<ArrayRef>, SqlError> {
     let read = |&column: &usize| {
-        let Some(facts) = segment.descriptor.columns.get(column) else {
-            return super::scan::absent(schema, column, rows);
-        };
+        let Some(facts) = descriptor.columns.get(column) else { return absent(table, column, rows) };
         let chunk = facts.chunks.partition_point(|&first| usize::from(first) <= vector) - 1;
         let first = usize::from(facts.chunks[chunk]) * VECTOR_ROWS;
-        let read = read_chunk(get, schema, segment.id, column, chunk)?;
+        let read = read_chunk(get, &table.schema, segment, column, chunk)?;
         let from = vector * VECTOR_ROWS + from - first;
         if from + rows > read.rows() {
-            return Err(damaged(format!("chunk {chunk} of column {column} of segment {} is too short", segment.id)));
+            return Err(damaged(format!("chunk {chunk} of column {column} of segment {segment} is too short")));
         }
         read.decode(Rows::Range(from, rows))
     };
     columns.iter().map(read).collect()
 }
 
-/// The tree of that name as a view sees it.
-fn tree(view: &View, name: &str) -> Result<Option<TreeId>, SqlError> {
-    match view {
-        View::Snapshot(snapshot) => Ok(snapshot.tree(name)?),
-        View::Transaction(shared) => match shared.lock().as_ref() {
-            Some(transaction) => Ok(transaction.tree(name)?),
-            // Its next read says that it has ended.
-            None => Ok(None),
-        },
-    }
+/// A column that a segment was written without: it was added to the table later.
+pub(crate) fn absent(table: &Table, column: usize, rows: usize) -> Result<ArrayRef, SqlError> {
+    table.columns[column].absent(rows)
 }
 
 /// The key of a chunk.
@@ -291,14 +381,9 @@ pub(crate) fn chunk_key(segment: u32, column: usize, chunk: usize) -> [u8; 8] {
     (u64::from(segment) << 32 | (column as u64) << 16 | chunk as u64).to_be_bytes()
 }
 
-/// The segments in a tree, from cursors over it and over the tree of deleted rows.
-pub(crate) fn list(
-    mut segments: Cursor,
-    deleted: Cursor,
-    schema: &SchemaRef,
-    shared: &Shared,
-) -> Result<Arc<[Segment]>, SqlError> {
-    let mut deleted = all_deleted(deleted)?;
+/// The segments in a tree, in the order of their numbers.
+fn list(source: &impl Source, trees: &Trees, schema: &SchemaRef, shared: &Shared) -> Result<Listed, SqlError> {
+    let mut segments = source.scan(trees.segments, Bound::Unbounded, Bound::Unbounded)?;
     let mut list = Vec::new();
     while let Some((number, bytes)) = segments.next()? {
         if number.as_ref() == LAST_ROW_ID {
@@ -315,13 +400,22 @@ pub(crate) fn list(
                 read
             }
         };
-        let deleted = deleted.remove(&id).unwrap_or_default().into();
-        list.push(Segment { id, descriptor, deleted });
+        list.push((id, descriptor));
     }
-    Ok(list.into())
+    Ok(list)
 }
 
-fn all_deleted(mut cursor: Cursor) -> Result<HashMap<u32, Vec<u32>>, SqlError> {
+/// The deleted rows by segment, ascending; of all segments or of one.
+pub(crate) fn deleted(
+    source: &impl Source,
+    trees: &Trees,
+    segment: Option<u32>,
+) -> Result<HashMap<u32, Vec<u32>>, SqlError> {
+    let row = |row| segment.map(|segment| Address { segment, row }.key());
+    let (first, last) = (row(0), row(u32::MAX));
+    let bound = |key: &'_ Option<[u8; 8]>| key.map_or(Bound::Unbounded, Bound::Included);
+    let (from, to) = (bound(&first), bound(&last));
+    let mut cursor = source.scan(trees.deleted, from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..]))?;
     let mut all: HashMap<u32, Vec<u32>> = HashMap::new();
     while let Some((key, _)) = cursor.next()? {
         let address = Address::of_key(&key)?;
@@ -332,7 +426,7 @@ fn all_deleted(mut cursor: Cursor) -> Result<HashMap<u32, Vec<u32>>, SqlError> {
 
 /// Marks a row as deleted. Errors: damaged, where there is no such segment.
 pub(crate) fn delete(transaction: &mut Transaction, storage: u64, address: Address) -> Result<(), SqlError> {
-    match Trees::with(storage, |name| Ok(transaction.tree(name)?))? {
+    match Trees::find(transaction, storage)? {
         Some(trees) => Ok(transaction.put(trees.deleted, &address.key(), &[])?),
         None => Err(damaged("the table of a row in column form has no segments")),
     }

@@ -192,7 +192,7 @@ fn a_long_texts_bounds_are_around_it() {
 }
 
 fn column(name: &str, kind: SqlType, not_null: bool) -> Column {
-    Column { name: name.into(), kind, not_null, default: None }
+    Column { not_null, ..Column::new(name, kind) }
 }
 
 fn orders() -> (Vec<Column>, Vec<usize>) {
@@ -457,9 +457,9 @@ fn rows_move_from_row_form_a_segment_at_a_time_and_numbers_of_segments_go_on() {
         transaction.put(table.rows, keys.get(row), &bytes).unwrap();
     }
     transaction.commit().unwrap();
-    assert_eq!(both.forms.convert(&both.store, table, 2001).unwrap(), 0);
-    assert_eq!(both.forms.convert(&both.store, table, 2000).unwrap(), SEGMENT_ROWS);
-    assert_eq!(both.forms.convert(&both.store, table, 0).unwrap(), 0);
+    assert_eq!(both.forms.convert(both.store.begin(), table, 2001).unwrap(), 0);
+    assert_eq!(both.forms.convert(both.store.begin(), table, 2000).unwrap(), SEGMENT_ROWS);
+    assert_eq!(both.forms.convert(both.store.begin(), table, 0).unwrap(), 0);
     let view = View::Snapshot(both.store.snapshot());
     for row in [0, 8192, SEGMENT_ROWS - 1] {
         let (_, found) = both.forms.find(&view, table, keys.get(row)).unwrap().unwrap();

@@ -3,6 +3,10 @@
 //! A segment's rows are ordered by primary key; input that comes in order is only looked through. Keys are checked against
 //! each other, against the table's rows in row form, and against the segments whose keys overlap, by merging: a load in key
 //! order behind what is there compares two keys for each segment.
+//!
+//! That is about what the transaction sees. About what others add meanwhile: whoever adds a row in row form changes its key in
+//! the tree of rows, and the keys of a segment count as changed there too, without being stored. So two that add one key
+//! conflict, whichever form each of them chose, and the first to commit wins.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,13 +14,13 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use store::{Direction, Transaction};
+use store::{Direction, KEY_BYTES_MAX, Transaction};
 
+use super::VECTOR_ROWS;
 use super::chunk::encode;
 use super::descriptor::{Column, Descriptor, Zone};
 use super::form::LAST_ROW_ID;
-use super::segments::{Segment, Shared, Trees, chunk_key, list, read_rows};
-use super::{SEGMENT_ROWS, VECTOR_ROWS};
+use super::segments::{Shared, Trees, chunk_key, deleted, read_rows};
 use crate::SqlError;
 use crate::table::Table;
 use crate::table::key::{self, KeyColumn};
@@ -44,10 +48,16 @@ impl Appender {
     pub fn push(&mut self, transaction: &mut Transaction, batch: RecordBatch) -> Result<(), SqlError> {
         self.rows += batch.num_rows();
         self.waiting.push(batch);
-        while self.rows >= SEGMENT_ROWS {
-            self.write(transaction, SEGMENT_ROWS)?;
+        let whole = self.shared.segment_rows;
+        while self.rows >= whole {
+            self.write(transaction, whole)?;
         }
         Ok(())
+    }
+
+    /// Gives back what is left: less than a whole segment.
+    pub fn into_rest(self) -> Vec<RecordBatch> {
+        self.waiting
     }
 
     /// Writes what is left. Errors as for [`push`](Appender::push).
@@ -67,11 +77,14 @@ impl Appender {
         let (now, keys) = self.ordered(now)?;
         if let (Some(keys), false) = (&keys, self.moved) {
             self.check_unique(transaction, &now, keys)?;
+            transaction.count_as_changed(self.table.rows, keys.all());
         }
         let seen = last_segment(transaction, &trees)?;
         let segment = self.shared.next(seen);
         let descriptor = write_segment(transaction, &trees, segment, &now, keys.as_ref())?;
-        Ok(transaction.put(trees.segments, &segment.to_be_bytes(), &descriptor.encode()?)?)
+        transaction.put(trees.segments, &segment.to_be_bytes(), &descriptor.encode()?)?;
+        self.shared.enter(segment, descriptor);
+        Ok(())
     }
 
     /// Rows in the order of their keys, and the keys; errors where two are the same.
@@ -80,6 +93,9 @@ impl Appender {
             return Ok((batch, None));
         }
         let keys = Keys::of(&batch, &self.table.key);
+        if let Some(bytes) = keys.all().map(<[u8]>::len).max().filter(|bytes| *bytes > KEY_BYTES_MAX) {
+            return Err(key::too_long(bytes));
+        }
         if (1..keys.len()).all(|row| keys.get(row - 1) < keys.get(row)) {
             return Ok((batch, Some(keys)));
         }
@@ -88,61 +104,44 @@ impl Appender {
         let batch = take_record_batch(&batch, &UInt32Array::from(order))?;
         let keys = Keys::of(&batch, &self.table.key);
         match (1..keys.len()).find(|&row| keys.get(row - 1) == keys.get(row)) {
-            Some(row) => Err(self.duplicate(&batch, row)),
+            Some(row) => Err(key::duplicate(&self.table, batch.columns(), row)),
             None => Ok((batch, Some(keys))),
         }
     }
 
-    fn duplicate(&self, batch: &RecordBatch, row: usize) -> SqlError {
-        let columns: Vec<ArrayRef> = self.table.key.iter().map(|&at| batch.column(at).clone()).collect();
-        let names: Vec<&str> = self.table.key.iter().map(|&at| self.table.columns[at].name.as_str()).collect();
-        let text = format!("duplicate key value violates unique constraint \"{}\"", self.table.key_name);
-        let detail = format!("Key ({})=({}) already exists.", names.join(", "), key::display(&columns, row));
-        SqlError::value("23505", text).with_detail(detail)
-    }
-
     fn check_unique(&self, transaction: &Transaction, batch: &RecordBatch, keys: &Keys) -> Result<(), SqlError> {
+        let duplicate = |row| key::duplicate(&self.table, batch.columns(), row);
         let (first, last) = (keys.get(0), keys.get(keys.len() - 1));
         let range = (Bound::Included(first), Bound::Included(last));
         let mut cursor = transaction.scan(self.table.rows, range.0, range.1, Direction::Forward);
         while let Some((known, _)) = cursor.next()? {
             if let Some(row) = keys.find(&known) {
-                return Err(self.duplicate(batch, row));
+                return Err(duplicate(row));
             }
         }
-        let Some(trees) = Trees::with(self.table.storage, |name| Ok(transaction.tree(name)?))? else { return Ok(()) };
-        let scan = |tree| transaction.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        let segments = list(scan(trees.segments), scan(trees.deleted), &self.table.schema, &self.shared)?;
-        for segment in segments.iter() {
-            let Some((end, firsts)) = segment.descriptor.keys.split_last() else { continue };
+        let Some((trees, meeting)) = self.shared.meeting(transaction, &self.table, first, last)? else {
+            return Ok(());
+        };
+        let get = |key: &[u8]| Ok(transaction.get(trees.chunks, key)?);
+        for (segment, descriptor) in meeting {
+            let gone = deleted(transaction, &trees, Some(segment))?.remove(&segment).unwrap_or_default();
+            let Some((end, firsts)) = descriptor.keys.split_last() else { continue };
             for (vector, begin) in firsts.iter().enumerate() {
                 let end = firsts.get(vector + 1).unwrap_or(end);
                 if end.as_slice() < first || begin.as_slice() > last {
                     continue;
                 }
-                let known = self.keys_of(transaction, &trees, segment, vector)?;
-                let there = |at: usize| !segment.is_deleted((vector * VECTOR_ROWS + at) as u32);
-                let found = (0..known.len()).filter(|&at| there(at)).find_map(|at| keys.find(known.get(at)));
-                if let Some(row) = found {
-                    return Err(self.duplicate(batch, row));
+                let rows = descriptor.vector_rows(vector);
+                let at = (segment, descriptor.as_ref());
+                let known = read_rows(&get, &self.table, at, vector, &self.table.key, (0, rows))?;
+                let known = Keys::of_columns(&known, rows);
+                let there = |at: &usize| gone.binary_search(&((vector * VECTOR_ROWS + at) as u32)).is_err();
+                if let Some(row) = (0..rows).filter(there).find_map(|at| keys.find(known.get(at))) {
+                    return Err(duplicate(row));
                 }
             }
         }
         Ok(())
-    }
-
-    /// The keys of a vector of a segment that is there.
-    fn keys_of(
-        &self,
-        transaction: &Transaction,
-        trees: &Trees,
-        segment: &Segment,
-        vector: usize,
-    ) -> Result<Keys, SqlError> {
-        let rows = segment.descriptor.vector_rows(vector);
-        let get = |key: &[u8]| Ok(transaction.get(trees.chunks, key)?);
-        let columns = read_rows(&get, &self.table.schema, segment, vector, &self.table.key, (0, rows))?;
-        Ok(Keys::of_columns(&columns, rows))
     }
 }
 
@@ -175,6 +174,10 @@ impl Keys {
     pub(crate) fn get(&self, row: usize) -> &[u8] {
         let from = if row == 0 { 0 } else { self.ends[row - 1] };
         &self.bytes[from..self.ends[row]]
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|row| self.get(row))
     }
 
     /// The row of a key; the keys are in order.

@@ -13,7 +13,7 @@ use super::block::Block;
 use crate::SqlError;
 use crate::table::key::{self, KeyColumn};
 use crate::table::row::RowEncoder;
-use crate::table::{COLUMN_TAG, ROW_TAG, Table};
+use crate::table::{COLUMN_TAG, ColumnForm, ROW_TAG, Table};
 
 /// What happens to a row whose primary key is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,19 +61,10 @@ impl<'a> Keys<'a> {
             column.encode(row, out);
         }
         if out.len() > KEY_BYTES_MAX {
-            return Err(SqlError::value("54000", format!("a primary key of {} bytes is too long", out.len()))
-                .with_hint(format!("Encoded, a primary key has at most {KEY_BYTES_MAX} bytes.")));
+            return Err(key::too_long(out.len()));
         }
         Ok(())
     }
-}
-
-/// The error for a primary key that is there.
-pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlError {
-    let names: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
-    let values: Vec<ArrayRef> = table.key.iter().map(|at| columns[*at].clone()).collect();
-    SqlError::value("23505", format!("duplicate key value violates unique constraint \"{}\"", table.key_name))
-        .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), key::display(&values, row)))
 }
 
 impl Engine {
@@ -99,7 +90,7 @@ impl Engine {
                 keys.encode(row, &mut key)?;
                 if self.exists(block, table, &key)? {
                     match existing {
-                        Existing::Refuse => return Err(duplicate(table, columns, row)),
+                        Existing::Refuse => return Err(key::duplicate(table, columns, row)),
                         Existing::Skip => continue,
                     }
                 }
@@ -109,6 +100,7 @@ impl Engine {
             block.put(table.rows, &key, &value)?;
             inserted.push(row);
         }
+        block.count(table.storage, inserted.len() as i64);
         Ok(inserted)
     }
 
@@ -117,10 +109,7 @@ impl Engine {
         if block.get(table.rows, key)?.is_some() {
             return Ok(true);
         }
-        match &self.options.columns {
-            Some(form) => Ok(form.find(&block.own_view(), table, key)?.is_some()),
-            None => Ok(false),
-        }
+        Ok(self.columns.find(&block.own_view(), table, key)?.is_some())
     }
 
     /// Deletes the rows at addresses, each once. Returns the positions of those that were deleted.
@@ -143,9 +132,12 @@ impl Engine {
     }
 
     fn delete_row(&self, block: &Block, table: &Table, address: &[u8]) -> Result<(), SqlError> {
-        match (address.split_first(), &self.options.columns) {
-            (Some((&ROW_TAG, key)), _) => block.with(|transaction| Ok(transaction.delete(table.rows, key)?)),
-            (Some((&COLUMN_TAG, _)), Some(form)) => block.with(|transaction| form.delete(transaction, table, address)),
+        match address.split_first() {
+            Some((&ROW_TAG, key)) => {
+                block.count(table.storage, -1);
+                block.with(|transaction| Ok(transaction.delete(table.rows, key)?))
+            }
+            Some((&COLUMN_TAG, _)) => block.with(|transaction| self.columns.delete(transaction, table, address)),
             _ => Err(store::StoreError::Corrupt("the address of a row cannot be read".into()).into()),
         }
     }
@@ -187,6 +179,7 @@ impl Engine {
                 }
             }
         }
+        block.count(table.storage, moved.len() as i64);
         let first_id = if table.key.is_empty() { self.row_ids(table, moved.len() as u64)? } else { 0 };
         for (nth, row) in moved.into_iter().enumerate() {
             if table.key.is_empty() {
@@ -195,7 +188,7 @@ impl Engine {
             } else {
                 keys.encode(row, &mut key)?;
                 if self.exists(block, table, &key)? {
-                    return Err(duplicate(table, columns, row));
+                    return Err(key::duplicate(table, columns, row));
                 }
             }
             value.clear();

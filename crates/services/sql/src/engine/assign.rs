@@ -233,7 +233,7 @@ mod tests {
     use datafusion::arrow::array::{Decimal128Array, Int64Array, StringArray};
 
     fn column(kind: SqlType) -> Column {
-        Column { name: "c".into(), kind, not_null: false, default: None }
+        Column::new("c", kind)
     }
 
     fn one(text: &str, kind: SqlType) -> Result<String, &'static str> {

@@ -1,5 +1,6 @@
 //! [`Block`]: the transaction of a session, from BEGIN or from the first change of a statement on its own.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,6 +17,10 @@ pub(crate) struct Block {
     owner: u64,
     transaction: Arc<Mutex<Option<Transaction>>>,
     savepoints: Vec<(String, Savepoint)>,
+    /// Rows added to row form, less those deleted there, by storage.
+    rows: Mutex<HashMap<u64, i64>>,
+    /// Some of them were undone.
+    went_back: bool,
     /// Tables it has locks of, and whether alone.
     locks: Vec<(u64, bool)>,
     /// Whether it changes the catalog.
@@ -34,6 +39,8 @@ impl Block {
             owner,
             transaction,
             savepoints: Vec::new(),
+            rows: Mutex::default(),
+            went_back: false,
             locks: Vec::new(),
             defines: false,
             read_only: false,
@@ -76,6 +83,11 @@ impl Block {
         self.with(|transaction| Ok(transaction.put(tree, key, value)?))
     }
 
+    /// So many rows of a storage were added to row form, or deleted there.
+    pub(crate) fn count(&self, storage: u64, rows: i64) {
+        *self.rows.lock().entry(storage).or_default() += rows;
+    }
+
     /// Takes the lock of a table that is to be changed.
     pub(crate) fn lock(&mut self, table: u64, alone: bool) -> Result<(), SqlError> {
         if self.locks.iter().any(|(held, was_alone)| *held == table && *was_alone >= alone) {
@@ -106,6 +118,7 @@ impl Block {
         let at = self.find(name)?;
         let savepoint = self.savepoints[at].1;
         self.savepoints.truncate(at + 1);
+        self.went_back = true;
         self.with(|transaction| {
             transaction.rollback_to(savepoint);
             Ok(())
@@ -141,6 +154,14 @@ impl Block {
         };
         if self.defines {
             self.engine.definitions.end(outcome.as_ref().ok().map(|lsn| lsn.0));
+        }
+        if outcome.is_ok() {
+            for (storage, rows) in self.rows.get_mut().drain() {
+                match self.went_back {
+                    true => self.engine.counts.forget(storage),
+                    false => self.engine.counts.add(storage, rows),
+                }
+            }
         }
         self.give_back(outcome.as_ref().ok());
         Ok(outcome.map(|_| ())?)

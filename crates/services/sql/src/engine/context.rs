@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
 
 use super::Engine;
 use super::names::{DATABASE, Names, Shared};
+use crate::column::session_config;
 use crate::table::catalog::PUBLIC;
 
 pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
-    let mut config = SessionConfig::new()
-        .with_target_partitions(engine.options.threads)
+    let mut config = session_config(engine.options.threads)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(DATABASE, PUBLIC)
         .with_information_schema(true);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::scalar::ScalarValue;
@@ -14,11 +14,11 @@ use datafusion::sql::sqlparser::ast::{
 use parking_lot::Mutex;
 
 use super::answer::{CopyFormat, CopyIn, CopyOut, CopySink};
-use super::apply::Existing;
 use super::assign::assign;
 use super::block::Block;
+use super::bulk::Bulk;
 use super::control::folded;
-use super::insert::column_position;
+use super::insert::{column_position, whole};
 use super::target;
 use super::{Answer, Session};
 use crate::SqlError;
@@ -78,12 +78,7 @@ impl Session {
         let fields: Vec<_> =
             columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
         let schema = Arc::new(Schema::new(fields));
-        let mut template = vec![None; table.columns.len()];
-        for (at, column) in table.columns.iter().enumerate() {
-            if !columns.contains(&at) && column.default.is_some() {
-                template[at] = Some(self.default_value(column).await?);
-            }
-        }
+        let defaults = self.defaults(&table, &columns).await?;
         let mine = self.block.is_none();
         let mut block = match self.block.take() {
             Some(block) => block,
@@ -99,7 +94,8 @@ impl Session {
         }
         let back = (!mine).then(|| self.lent.clone());
         let failed = self.failed_flag();
-        let rows = CopyRows { table, columns, template, block: Some(block), back, failed, count: 0 };
+        let bulk = Some(Bulk::new(&self.engine, &table));
+        let rows = CopyRows { table, columns, defaults, block: Some(block), bulk, back, failed };
         Ok(Answer::CopyIn(CopyIn { schema, format, sink: Box::new(rows) }))
     }
 }
@@ -110,44 +106,37 @@ struct CopyRows {
     /// For each column of a batch its position in the table.
     columns: Vec<usize>,
     /// The defaults of the others.
-    template: Vec<Option<ScalarValue>>,
+    defaults: Vec<Option<ScalarValue>>,
     block: Option<Block>,
+    bulk: Option<Bulk>,
     /// Where a lent transaction is given back.
     back: Option<Arc<Mutex<Option<Block>>>>,
     failed: Arc<AtomicBool>,
-    count: u64,
 }
 
 #[async_trait]
 impl CopySink for CopyRows {
     async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
-        let Some(block) = &self.block else {
+        let (Some(block), Some(bulk)) = (&self.block, &mut self.bulk) else {
             return Err(SqlError::transaction("25000", "this COPY has ended"));
         };
-        let mut values: Vec<Option<ArrayRef>> = vec![None; self.table.columns.len()];
-        for (array, at) in batch.columns().iter().zip(&self.columns) {
-            values[*at] = Some(assign(array, &self.table.columns[*at], true)?);
-        }
-        let mut whole = Vec::with_capacity(values.len());
-        for ((value, default), column) in values.into_iter().zip(&self.template).zip(&self.table.columns) {
-            whole.push(match (value, default) {
-                (Some(array), _) => array,
-                (None, Some(default)) => default.to_array_of_size(batch.num_rows())?,
-                (None, None) => new_null_array(&column.kind.arrow(), batch.num_rows()),
-            });
-        }
-        let rows = block.engine().clone().insert_rows(block, &self.table, &whole, Existing::Refuse)?;
-        self.count += rows.len() as u64;
-        Ok(())
+        let values = batch.columns().iter().zip(&self.columns);
+        let values = values.map(|(array, at)| assign(array, &self.table.columns[*at], true));
+        let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+        bulk.push(block, whole(&self.table, &self.defaults, &self.columns, values, batch.num_rows())?)
     }
 
     async fn finish(mut self: Box<Self>) -> Result<u64, SqlError> {
+        let rows = match (&self.block, self.bulk.take()) {
+            (Some(block), Some(bulk)) => bulk.finish(block)?,
+            _ => 0,
+        };
         match (self.block.take(), &self.back) {
             (Some(block), Some(back)) => *back.lock() = Some(block),
             (Some(block), None) => block.commit().await?,
             (None, _) => {}
         }
-        Ok(self.count)
+        Ok(rows)
     }
 }
 

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, CreateView, Expr,
-    ObjectName, ObjectType, PrimaryKeyConstraint, RenameTableNameKind, SchemaName, Statement, TableConstraint,
-    Truncate,
+    ColumnDef, ColumnOption, CreateTable, CreateView, Expr, ObjectName, ObjectType, PrimaryKeyConstraint, SchemaName,
+    Statement, TableConstraint, Truncate,
 };
+use store::TreeId;
 
-use super::apply::Existing;
 use super::assign::assign;
+use super::bulk::Bulk;
 use super::control::folded;
 use super::target::{self, resolve};
 use super::{Answer, Session};
 use crate::SqlError;
 use crate::table::catalog::{self, PUBLIC};
 use crate::table::key::is_key_type;
-use crate::table::{Column, Entry, SqlType, Table};
+use crate::table::{Column, ColumnForm, Entry, SqlType, Table};
 
-fn done(tag: &str) -> Result<Answer, SqlError> {
+pub(crate) fn done(tag: &str) -> Result<Answer, SqlError> {
     Ok(Answer::Done { tag: tag.into() })
 }
 
@@ -70,7 +70,7 @@ impl Session {
             Some((schema, _)) => {
                 let column = |field: &Arc<datafusion::arrow::datatypes::Field>| {
                     let kind = SqlType::from_arrow(field)?;
-                    Ok(Column { name: field.name().clone(), kind, not_null: false, default: None })
+                    Ok(Column::new(field.name(), kind))
                 };
                 let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, SqlError>>()?;
                 (columns, Vec::new(), String::new())
@@ -79,14 +79,17 @@ impl Session {
         };
         check_names(&columns)?;
         let table = self.make_table(schema, name, columns, key, key_name)?;
-        let Some((schema, batches)) = rows else {
+        let Some((_, batches)) = rows else {
             return done("CREATE TABLE");
         };
-        let batch = target::joined(&schema, &batches)?;
-        let values = batch.columns().iter().zip(&table.columns).map(|(array, column)| assign(array, column, false));
-        let values: Vec<_> = values.collect::<Result<_, _>>()?;
+        let engine = self.engine.clone();
         let block = self.changing("CREATE TABLE AS")?;
-        let count = block.engine().clone().insert_rows(block, &table, &values, Existing::Refuse)?.len();
+        let mut bulk = Bulk::new(&engine, &table);
+        for batch in batches {
+            let values = batch.columns().iter().zip(&table.columns).map(|(array, column)| assign(array, column, false));
+            bulk.push(block, values.collect::<Result<_, _>>()?)?;
+        }
+        let count = bulk.finish(block)?;
         Ok(Answer::Done { tag: format!("SELECT {count}") })
     }
 
@@ -99,16 +102,13 @@ impl Session {
         key: Vec<usize>,
         key_name: String,
     ) -> Result<Arc<Table>, SqlError> {
-        let engine = self.engine.clone();
-        let (id, storage) = (engine.next_number(), engine.next_number());
-        let block = self.changing("CREATE TABLE")?;
-        block.defines = true;
-        block.lock(id, true)?;
-        let rows = block.with(|transaction| Ok(transaction.create_tree(&format!("sql.rows.{storage}"))?))?;
+        let id = self.engine.next_number();
+        self.changing("CREATE TABLE")?.lock(id, true)?;
+        let (storage, rows) = self.make_storage("CREATE TABLE")?;
         let (schema, addressed) = Table::schemas(&columns, &key);
         let table = Table { schema_name, name, id, storage, columns, key, key_name, rows, schema, addressed };
-        engine.fresh(storage);
-        block.with(|transaction| catalog::put_table(transaction, engine.catalog, &table))?;
+        let (tree, block) = (self.engine.catalog, self.changing("CREATE TABLE")?);
+        block.with(|transaction| catalog::put_table(transaction, tree, &table))?;
         Ok(Arc::new(table))
     }
 
@@ -170,9 +170,12 @@ impl Session {
     }
 
     /// A column, and if it says PRIMARY KEY the constraint's name.
-    async fn read_column(&self, definition: &ColumnDef) -> Result<(Column, Option<Option<String>>), SqlError> {
+    pub(crate) async fn read_column(
+        &self,
+        definition: &ColumnDef,
+    ) -> Result<(Column, Option<Option<String>>), SqlError> {
         let kind = SqlType::from_ast(&definition.data_type)?;
-        let mut column = Column { name: folded(&definition.name), kind, not_null: false, default: None };
+        let mut column = Column::new(folded(&definition.name), kind);
         let mut is_key = None;
         for option in &definition.options {
             match &option.option {
@@ -193,7 +196,7 @@ impl Session {
     }
 
     /// A default can be evaluated, and has the column's type.
-    async fn check_default(&self, column: &Column, expr: &Expr) -> Result<(), SqlError> {
+    pub(crate) async fn check_default(&self, column: &Column, expr: &Expr) -> Result<(), SqlError> {
         let query = target::select(vec![target::named(expr.clone(), "default")], Vec::new(), None)?;
         let (schema, batches) = self.collect(&query, &[]).await?;
         assign(target::joined(&schema, &batches)?.column(0), column, target::is_open(expr))?;
@@ -290,14 +293,12 @@ impl Session {
     }
 
     /// Gives up all rows of a table that is then this transaction's alone.
-    fn discard_rows(&mut self, table: &Table) -> Result<(), SqlError> {
-        let form = self.engine.options.columns.clone();
+    pub(crate) fn discard_rows(&mut self, table: &Table) -> Result<(), SqlError> {
+        let columns = self.engine.columns.clone();
         let block = self.changing("DROP TABLE")?;
         block.lock(table.id, true)?;
         block.with(|transaction| {
-            if let Some(form) = &form {
-                form.discard(transaction, table)?;
-            }
+            columns.discard(transaction, table)?;
             Ok(transaction.drop_tree(&format!("sql.rows.{}", table.storage))?)
         })
     }
@@ -329,84 +330,23 @@ impl Session {
         for target in &truncate.table_names {
             let table = target::table(&self.shared.catalog(), &target.name)?;
             self.discard_rows(&table)?;
-            let engine = self.engine.clone();
-            let storage = engine.next_number();
-            let block = self.changing("TRUNCATE TABLE")?;
-            block.defines = true;
-            let rows = block.with(|transaction| Ok(transaction.create_tree(&format!("sql.rows.{storage}"))?))?;
-            engine.fresh(storage);
+            let (storage, rows) = self.make_storage("TRUNCATE TABLE")?;
             let table = Table { storage, rows, ..(*table).clone() };
-            block.with(|transaction| catalog::put_table(transaction, engine.catalog, &table))?;
+            let (tree, block) = (self.engine.catalog, self.changing("TRUNCATE TABLE")?);
+            block.with(|transaction| catalog::put_table(transaction, tree, &table))?;
         }
         done("TRUNCATE TABLE")
     }
 
-    async fn alter(&mut self, alter: &AlterTable) -> Result<Answer, SqlError> {
-        let table = match target::table(&self.shared.catalog(), &alter.name) {
-            Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
-            table => table?,
-        };
-        self.changing("ALTER TABLE")?.lock(table.id, true)?;
-        let old = table.name.clone();
-        let mut table = (*table).clone();
-        for operation in &alter.operations {
-            self.alter_one(&mut table, operation).await?;
-        }
-        let (schema, addressed) = Table::schemas(&table.columns, &table.key);
-        (table.schema, table.addressed) = (schema, addressed);
-        let tree = self.engine.catalog;
-        let block = self.changing("ALTER TABLE")?;
+    /// What holds the rows of a table, empty: its number and the tree of the row form.
+    pub(crate) fn make_storage(&mut self, what: &str) -> Result<(u64, TreeId), SqlError> {
+        let engine = self.engine.clone();
+        let storage = engine.next_number();
+        let block = self.changing(what)?;
         block.defines = true;
-        block.with(|transaction| {
-            if table.name != old {
-                catalog::remove(transaction, tree, &table.schema_name, &old)?;
-            }
-            catalog::put_table(transaction, tree, &table)
-        })?;
-        done("ALTER TABLE")
-    }
-
-    async fn alter_one(&mut self, table: &mut Table, operation: &AlterTableOperation) -> Result<(), SqlError> {
-        match operation {
-            AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
-                let (_, name) = resolve(name)?;
-                if self.shared.catalog().get(&table.schema_name, &name).is_some() {
-                    return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
-                }
-                table.name = name;
-            }
-            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-                let at = super::insert::column_position(table, &folded(old_column_name))?;
-                table.columns[at].name = folded(new_column_name);
-                check_names(&table.columns)?;
-            }
-            AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
-                if *if_not_exists && table.position(&folded(&column_def.name)).is_some() {
-                    return Ok(());
-                }
-                let (column, is_key) = self.read_column(column_def).await?;
-                if is_key.is_some() || column.not_null || column.default.is_some() {
-                    return Err(SqlError::unsupported("ADD COLUMN with a constraint or default")
-                        .with_hint("Add it plain, UPDATE the rows, then ALTER COLUMN .. SET DEFAULT."));
-                }
-                table.columns.push(column);
-                check_names(&table.columns)?;
-            }
-            AlterTableOperation::AlterColumn { column_name, op } => {
-                let at = super::insert::column_position(table, &folded(column_name))?;
-                match op {
-                    AlterColumnOperation::SetDefault { value } => {
-                        table.columns[at].default = Some(value.to_string());
-                        self.check_default(&table.columns[at], value).await?;
-                    }
-                    AlterColumnOperation::DropDefault => table.columns[at].default = None,
-                    AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
-                    other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
-                }
-            }
-            other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
-        }
-        Ok(())
+        let rows = block.with(|transaction| Ok(transaction.create_tree(&format!("sql.rows.{storage}"))?))?;
+        engine.fresh(storage);
+        Ok((storage, rows))
     }
 }
 
@@ -424,7 +364,7 @@ fn set_key(
     Ok(())
 }
 
-fn check_names(columns: &[Column]) -> Result<(), SqlError> {
+pub(crate) fn check_names(columns: &[Column]) -> Result<(), SqlError> {
     if columns.len() > COLUMNS_MOST {
         return Err(SqlError::statement("54011", format!("tables can have at most {COLUMNS_MOST} columns")));
     }

@@ -1,26 +1,32 @@
 //! INSERT.
 //!
-//! VALUES of literals and parameters become columns here, without DataFusion. Everything else is a query that DataFusion
-//! runs to its end before the first row is written, so that a table can be inserted into itself.
+//! VALUES of literals and parameters become columns here, without DataFusion. Everything else is a query of DataFusion's. Its
+//! rows are written as they come where it reads a snapshot that does not see them; in a transaction that has changed
+//! something it is run to its end first, so that a table can be inserted into itself.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, StringArray, new_null_array};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray, new_null_array};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     ConflictTarget, Expr, Insert, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement,
     TableObject, Value,
 };
+use futures::{TryStreamExt, stream};
 
 use super::apply::Existing;
 use super::assign::assign;
+use super::block::Block;
+use super::bulk::Bulk;
 use super::control::folded;
 use super::target::{self, Changed, Literal};
 use super::{Answer, Session};
 use crate::SqlError;
-use crate::table::{Column, SqlType, Table};
+use crate::table::scan::Reads;
+use crate::table::{Column, SqlType, Table, View};
 
 /// An INSERT whose names are resolved.
 struct Into<'a> {
@@ -72,10 +78,14 @@ impl Session {
         let into = self.resolve_insert(insert)?;
         self.changing("INSERT")?.lock(into.table.id, false)?;
         let existing = existing(&into.table, insert.on.as_ref())?;
+        if let (Existing::Refuse, None, Some(source)) = (existing, &insert.returning, into.source)
+            && target::plain_values(source).is_none()
+        {
+            let rows = self.insert_query(&into, source, parameters).await?;
+            return Ok(Answer::Done { tag: format!("INSERT 0 {rows}") });
+        }
         let columns = self.source_columns(&into, parameters).await?;
-        let Some(block) = &self.block else {
-            return Err(SqlError::transaction("25P01", "there is no transaction in progress"));
-        };
+        let block = self.open_block()?;
         let rows = self.engine.insert_rows(block, &into.table, &columns, existing)?;
         let batch = match &insert.returning {
             Some(_) => vec![target::picked(&into.table, &columns, &rows)?],
@@ -90,6 +100,36 @@ impl Session {
             returning: insert.returning.as_ref(),
         };
         self.changed(change, parameters).await
+    }
+
+    fn open_block(&self) -> Result<&Block, SqlError> {
+        self.block.as_ref().ok_or_else(|| SqlError::transaction("25P01", "there is no transaction in progress"))
+    }
+
+    /// Inserts what a query gives.
+    async fn insert_query(&self, into: &Into<'_>, source: &Query, parameters: &[ScalarValue]) -> Result<u64, SqlError> {
+        let query = Statement::Query(Box::new(with_defaults(into, source)?));
+        let plan = self.plan(&query).await?;
+        let mut stream = self.run(plan, parameters).await?;
+        let width = stream.schema().fields().len();
+        check_width(into, width)?;
+        let given = &into.columns[..width];
+        let open = open_columns(source, width);
+        let defaults = self.defaults(&into.table, given).await?;
+        if matches!(self.shared.view(), View::Transaction(_)) {
+            let schema = stream.schema();
+            let all: Vec<RecordBatch> = stream.try_collect().await?;
+            stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter(all.into_iter().map(Ok))));
+        }
+        let block = self.open_block()?;
+        let mut bulk = Bulk::new(&self.engine, &into.table);
+        while let Some(batch) = stream.try_next().await? {
+            let values = batch.columns().iter().zip(given).zip(&open);
+            let values = values.map(|((array, at), open)| assign(array, &into.table.columns[*at], *open));
+            let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+            bulk.push(block, whole(&into.table, &defaults, given, values, batch.num_rows())?)?;
+        }
+        bulk.finish(block)
     }
 
     /// The rows to insert: all columns of the table, in its types.
@@ -116,26 +156,25 @@ impl Session {
     }
 
     /// Adds the columns that are not given: defaults, or NULL.
-    pub(crate) async fn complete(
+    async fn complete(
         &self,
         table: &Table,
         given: &[usize],
         values: Vec<ArrayRef>,
         rows: usize,
     ) -> Result<Vec<ArrayRef>, SqlError> {
-        let mut whole: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
-        for (at, array) in given.iter().zip(values) {
-            whole[*at] = Some(array);
+        whole(table, &self.defaults(table, given).await?, given, values, rows)
+    }
+
+    /// The defaults of the columns that are not given, now; none for those that have none.
+    pub(crate) async fn defaults(&self, table: &Table, given: &[usize]) -> Result<Vec<Option<ScalarValue>>, SqlError> {
+        let mut defaults = vec![None; table.columns.len()];
+        for (at, column) in table.columns.iter().enumerate() {
+            if !given.contains(&at) && column.default.is_some() {
+                defaults[at] = Some(self.default_value(column).await?);
+            }
         }
-        let mut columns = Vec::with_capacity(whole.len());
-        for (column, array) in table.columns.iter().zip(whole) {
-            columns.push(match (array, &column.default) {
-                (Some(array), _) => array,
-                (None, None) => new_null_array(&column.kind.arrow(), rows),
-                (None, Some(_)) => self.default_value(column).await?.to_array_of_size(rows)?,
-            });
-        }
-        Ok(columns)
+        Ok(defaults)
     }
 
     /// The value of a column's default, now.
@@ -200,6 +239,28 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Whole rows of the columns that are given, the defaults of others, and NULL.
+pub(crate) fn whole(
+    table: &Table,
+    defaults: &[Option<ScalarValue>],
+    given: &[usize],
+    values: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<Vec<ArrayRef>, SqlError> {
+    let mut whole: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
+    for (at, array) in given.iter().zip(values) {
+        whole[*at] = Some(array);
+    }
+    let columns = whole.into_iter().zip(defaults).zip(&table.columns);
+    let column =
+        |((array, default), column): ((Option<ArrayRef>, &Option<ScalarValue>), &Column)| match (array, default) {
+            (Some(array), _) => Ok(array),
+            (None, Some(default)) => Ok(default.to_array_of_size(rows)?),
+            (None, None) => Ok(new_null_array(&column.kind.arrow(), rows)),
+        };
+    columns.map(column).collect()
 }
 
 /// Notes the type of a parameter.

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::RwLock;
 
 use crate::SqlError;
+use crate::table::counts::RowCounts;
 use crate::table::scan::{Reads, RelationTable, StoredTable};
 use crate::table::{Catalog, ColumnForm, Entry, View};
 
@@ -34,14 +35,15 @@ pub(crate) const MADE: &str = "$made";
 pub(crate) struct Shared {
     now: RwLock<(View, Arc<Catalog>)>,
     made: RwLock<HashMap<String, Arc<MemTable>>>,
-    columns: Option<Arc<dyn ColumnForm>>,
+    columns: Arc<dyn ColumnForm>,
+    counts: Arc<RowCounts>,
     pub(crate) state: OnceLock<Weak<parking_lot::RwLock<DfState>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(view: View, columns: Option<Arc<dyn ColumnForm>>) -> Shared {
+    pub(crate) fn new(view: View, columns: Arc<dyn ColumnForm>, counts: Arc<RowCounts>) -> Shared {
         let now = RwLock::new((view, Arc::new(Catalog::default())));
-        Shared { now, made: RwLock::default(), columns, state: OnceLock::new() }
+        Shared { now, made: RwLock::default(), columns, counts, state: OnceLock::new() }
     }
 
     /// From here on plans read this.
@@ -142,6 +144,7 @@ impl SchemaProvider for Namespace {
                 table: table.clone(),
                 reads,
                 columns: self.shared.columns.clone(),
+                counts: self.shared.counts.clone(),
                 addressed: self.addressed,
             })),
             Some(Entry::View(sql)) => Some(Arc::new(self.view(sql).await?)),

@@ -30,7 +30,7 @@ use crate::SqlError;
 use crate::table::key::KeyColumn;
 use crate::table::row::BatchBuilder;
 use crate::table::scan::Reads;
-use crate::table::{ROW_TAG, SqlType, Table, View};
+use crate::table::{ColumnForm, ROW_TAG, SqlType, Table, View};
 
 /// A row as it was found: its address and all columns.
 struct Found {
@@ -138,10 +138,7 @@ impl Session {
             builder.push(key, &row)?;
             return Ok(Some(Found { address: [&[ROW_TAG], key].concat(), row: builder.finish()? }));
         }
-        match &self.engine.options.columns {
-            Some(form) => Ok(form.find(view, table, key)?.map(|(address, row)| Found { address, row })),
-            None => Ok(None),
-        }
+        Ok(self.engine.columns.find(view, table, key)?.map(|(address, row)| Found { address, row }))
     }
 
     /// Answers a query for one row; `None` if it is not one.

@@ -66,7 +66,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
         let view = View::Snapshot(engine.store.snapshot());
-        let shared = Arc::new(Shared::new(view, engine.options.columns.clone()));
+        let shared = Arc::new(Shared::new(view, engine.columns.clone(), engine.counts.clone()));
         Session {
             context: context::make(&engine, &shared),
             number: engine.next_session(),

@@ -1,18 +1,23 @@
 //! [`Table`] and [`Column`]: what a table is, as the catalog keeps it.
 //!
 //! Columns are only ever added at the end, so that the number of columns a row was written with says which ones it
-//! has: the version of its schema. A column that a row does not have is NULL.
+//! has: the version of its schema. A column that a row does not have is what it was added with: the value that its default
+//! had then, or NULL. A column that is dropped takes all rows into another storage, without it.
 //!
 //! A row's *address* is where it lies: a tag, then for the row form the key in the table's tree, for the column form
 //! whatever that uses to find it. Changes are made to addresses.
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::{ArrayRef, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::scalar::ScalarValue;
 use serde::{Deserialize, Serialize};
 use store::TreeId;
 
+use super::row;
 use super::types::SqlType;
+use crate::SqlError;
 
 /// The name of the column of row addresses, Binary, that scans append for the engine's own changes. Not a name that SQL
 /// can say without quotes.
@@ -34,6 +39,26 @@ pub struct Column {
     pub not_null: bool,
     /// The default, as SQL text of an expression without columns.
     pub default: Option<String>,
+    /// What rows have that were written before the column was added: a row in row form of this column alone. Default: NULL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Vec<u8>>,
+}
+
+impl Column {
+    /// A column that may be NULL, without a default.
+    pub fn new(name: impl Into<String>, kind: SqlType) -> Column {
+        Column { name: name.into(), kind, not_null: false, default: None, missing: None }
+    }
+
+    /// So many values of rows that were written before the column was added. Errors: damaged.
+    pub(crate) fn absent(&self, rows: usize) -> Result<ArrayRef, SqlError> {
+        match &self.missing {
+            None => Ok(new_null_array(&self.kind.arrow(), rows)),
+            Some(row) => {
+                Ok(ScalarValue::try_from_array(&row::decode_value(self.kind, row)?, 0)?.to_array_of_size(rows)?)
+            }
+        }
+    }
 }
 
 /// A table, as it is stored and as plans see it. Never changes: another definition is another value.

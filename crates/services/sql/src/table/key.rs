@@ -24,6 +24,9 @@ use datafusion::arrow::datatypes::{
     Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
+use store::KEY_BYTES_MAX;
+
+use super::definition::Table;
 use super::types::SqlType;
 use crate::SqlError;
 
@@ -141,6 +144,20 @@ pub(crate) fn display(columns: &[ArrayRef], row: usize) -> String {
     use datafusion::arrow::util::display::array_value_to_string;
     let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_else(|_| "?".into());
     columns.iter().map(value).collect::<Vec<_>>().join(", ")
+}
+
+/// The error for a primary key that is there.
+pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlError {
+    let names: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
+    let values: Vec<ArrayRef> = table.key.iter().map(|at| columns[*at].clone()).collect();
+    SqlError::value("23505", format!("duplicate key value violates unique constraint \"{}\"", table.key_name))
+        .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), display(&values, row)))
+}
+
+/// The error for a primary key of so many bytes.
+pub(crate) fn too_long(bytes: usize) -> SqlError {
+    SqlError::value("54000", format!("a primary key of {bytes} bytes is too long"))
+        .with_hint(format!("Encoded, a primary key has at most {KEY_BYTES_MAX} bytes."))
 }
 
 /// The first key after all that begin with a prefix; `Unbounded` if there is none.

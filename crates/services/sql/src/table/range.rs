@@ -64,11 +64,6 @@ fn condition(schema: &SchemaRef, filter: &Expr) -> Option<Condition> {
     Some(Condition { column, operator, value })
 }
 
-/// Whether a condition may narrow a scan of a table.
-pub(crate) fn is_useful(table: &Table, filter: &Expr) -> bool {
-    condition(&table.schema, filter).is_some_and(|c| table.key.contains(&c.column))
-}
-
 /// Appends the encoded value of a key column.
 pub(crate) fn encode(value: &ScalarValue, out: &mut Vec<u8>) -> Result<(), SqlError> {
     let array = value.to_array()?;

@@ -23,7 +23,7 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 use store::StoreError;
 
-use super::definition::{ROW_TAG, Table};
+use super::definition::{Column, ROW_TAG, Table};
 use super::key::{KeyColumn, is_short};
 use super::types::{SqlType, UTC};
 use crate::SqlError;
@@ -87,11 +87,15 @@ impl<'a> RowEncoder<'a> {
     pub(crate) fn new(table: &Table, columns: &'a [ArrayRef]) -> RowEncoder<'a> {
         assert_eq!(table.columns.len(), columns.len(), "a row has all columns of its table");
         let kinds: Vec<SqlType> = table.columns.iter().map(|c| c.kind).collect();
+        RowEncoder::of(&kinds, columns)
+    }
+
+    fn of(kinds: &[SqlType], columns: &'a [ArrayRef]) -> RowEncoder<'a> {
         let column = |array: &'a ArrayRef| match array.data_type() {
             DataType::Interval(_) => (KeyOrInterval::Interval(array.as_primitive()), array),
             _ => (KeyOrInterval::Key(KeyColumn::new(array)), array),
         };
-        RowEncoder { columns: columns.iter().map(column).collect(), layout: Layout::new(&kinds) }
+        RowEncoder { columns: columns.iter().map(column).collect(), layout: Layout::new(kinds) }
     }
 
     /// Appends a row.
@@ -229,6 +233,18 @@ impl Cells {
         Ok(())
     }
 
+    /// Appends the value of a column of a row that has it.
+    fn push_from(&mut self, kind: SqlType, row: &[u8], layout: &Layout, at: usize) -> Result<(), SqlError> {
+        let nulls = row.get(2 + at / 8).ok_or_else(|| damaged("it is too short"))?;
+        if nulls >> (at % 8) & 1 == 1 {
+            self.push_null();
+            return Ok(());
+        }
+        let slot = row.get(layout.slots[at]..).ok_or_else(|| damaged("it is too short"))?;
+        let bytes = if is_long(kind) { long(row, layout, at)? } else { &[] };
+        self.push(slot, bytes)
+    }
+
     fn push_null(&mut self) {
         match self {
             Cells::Boolean(b) => b.append_null(),
@@ -277,9 +293,25 @@ fn damaged(why: &str) -> SqlError {
     StoreError::Corrupt(format!("a row cannot be read: {why}").into()).into()
 }
 
+/// The first value of an array, as a row of that column alone.
+pub(crate) fn encode_value(kind: SqlType, value: &ArrayRef) -> Result<Vec<u8>, SqlError> {
+    let mut row = Vec::new();
+    RowEncoder::of(&[kind], std::slice::from_ref(value)).encode(0, &mut row)?;
+    Ok(row)
+}
+
+/// Reads what [`encode_value`] wrote.
+pub(crate) fn decode_value(kind: SqlType, row: &[u8]) -> Result<ArrayRef, SqlError> {
+    let mut cells = Cells::new(kind, 1);
+    cells.push_from(kind, row, &Layout::new(&[kind]), 0)?;
+    Ok(cells.finish())
+}
+
 /// Makes batches of rows.
 pub(crate) struct BatchBuilder {
     kinds: Vec<SqlType>,
+    /// What the columns are in rows that do not have them.
+    missing: Vec<Option<(Vec<u8>, Layout)>>,
     layout: Layout,
     /// A layout for rows with fewer columns, the last one that was needed.
     older: Option<(usize, Layout)>,
@@ -296,11 +328,13 @@ impl BatchBuilder {
     pub(crate) fn new(table: &Table, projection: &[usize], schema: SchemaRef, rows: usize) -> BatchBuilder {
         let kinds: Vec<SqlType> = table.columns.iter().map(|c| c.kind).collect();
         let columns = projection.iter().filter(|at| **at < kinds.len());
+        let missing = |column: &Column| Some((column.missing.clone()?, Layout::new(&[column.kind])));
         BatchBuilder {
             layout: Layout::new(&kinds),
             older: None,
             cells: columns.map(|at| Cells::new(kinds[*at], rows)).collect(),
             addresses: projection.contains(&kinds.len()).then(BinaryBuilder::new),
+            missing: table.columns.iter().map(missing).collect(),
             kinds,
             projection: projection.to_vec(),
             schema,
@@ -339,18 +373,11 @@ impl BatchBuilder {
         let mut cells = self.cells.iter_mut();
         for at in self.projection.iter().copied().filter(|at| *at < self.kinds.len()) {
             let Some(cell) = cells.next() else { break };
-            if at >= columns {
-                cell.push_null();
-                continue;
+            match &self.missing[at] {
+                _ if at < columns => cell.push_from(self.kinds[at], row, layout, at)?,
+                Some((row, layout)) => cell.push_from(self.kinds[at], row, layout, 0)?,
+                None => cell.push_null(),
             }
-            let nulls = row.get(2 + at / 8).ok_or_else(|| damaged("it is too short"))?;
-            if nulls >> (at % 8) & 1 == 1 {
-                cell.push_null();
-                continue;
-            }
-            let slot = row.get(layout.slots[at]..).ok_or_else(|| damaged("it is too short"))?;
-            let bytes = if is_long(self.kinds[at]) { long(row, layout, at)? } else { &[] };
-            cell.push(slot, bytes)?;
         }
         Ok(())
     }

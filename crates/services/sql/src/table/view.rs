@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use store::cache::Hint;
 use store::{Cursor, Direction, Snapshot, Transaction, TreeId};
 
 use crate::SqlError;
@@ -25,10 +26,26 @@ pub enum View {
 impl View {
     /// The value of a key.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, SqlError> {
+        self.get_with(tree, key, Hint::Point)
+    }
+
+    /// The same, with what the reader does with it.
+    pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, SqlError> {
         match self {
-            View::Snapshot(snapshot) => Ok(snapshot.get(tree, key)?),
+            View::Snapshot(snapshot) => Ok(snapshot.get_with(tree, key, hint)?),
             View::Transaction(shared) => match shared.lock().as_ref() {
-                Some(transaction) => Ok(transaction.get(tree, key)?),
+                Some(transaction) => Ok(transaction.get_with(tree, key, hint)?),
+                None => Err(ended()),
+            },
+        }
+    }
+
+    /// The tree of a name.
+    pub fn tree(&self, name: &str) -> Result<Option<TreeId>, SqlError> {
+        match self {
+            View::Snapshot(snapshot) => Ok(snapshot.tree(name)?),
+            View::Transaction(shared) => match shared.lock().as_ref() {
+                Some(transaction) => Ok(transaction.tree(name)?),
                 None => Err(ended()),
             },
         }

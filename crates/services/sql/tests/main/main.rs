@@ -1,6 +1,8 @@
 //! The engine from outside, through the same calls that the wire makes.
 
 mod changes;
+mod forms;
+mod histories;
 mod queries;
 mod sessions;
 mod support;

@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use sql::{Answer, Engine, EngineOptions, Relation, ScanRequest, Session, SessionState, SqlError};
 use store::{Options, Snapshot, Store};
 
-use crate::support::{check, engine, run, session};
+use crate::support::{check, copy, engine, run, session};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_update_of_a_statement_on_its_own_is_lost() {
@@ -26,17 +26,6 @@ async fn no_update_of_a_statement_on_its_own_is_lost() {
         task.await.unwrap();
     }
     check(&mut engine.session("d"), &[("SELECT v FROM t", "60")]).await;
-}
-
-async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef>) -> Result<u64, SqlError> {
-    let prepared = session.prepare(sql, &[]).await?;
-    let Answer::CopyIn(mut copy) = session.execute(&prepared[0], &[]).await? else { panic!("no COPY") };
-    let fields = copy.schema.fields().iter().zip(&columns);
-    let fields: Vec<_> =
-        fields.map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true)).collect();
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns fit their schema");
-    copy.push(batch).await?;
-    copy.finish().await
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::scalar::ScalarValue;
 use futures::TryStreamExt;
@@ -11,6 +13,12 @@ use store::{Options, Store};
 pub(crate) fn engine() -> Arc<Engine> {
     let store = Store::in_memory(Options::default()).expect("memory is enough");
     Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).expect("an engine starts")
+}
+
+/// An engine with small column segments, which are made when the test says so.
+pub(crate) fn with_segments_of(store: Store, segment_rows: usize) -> Arc<Engine> {
+    let options = EngineOptions { threads: 2, segment_rows, conversion: None, ..EngineOptions::default() };
+    Engine::new(store, options).expect("an engine starts")
 }
 
 pub(crate) fn session() -> Session {
@@ -53,6 +61,18 @@ pub(crate) async fn try_run(session: &mut Session, sql: &str, parameters: &[Scal
         }
     }
     Ok(lines.join("\n"))
+}
+
+/// COPY .. FROM STDIN of those columns.
+pub(crate) async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef>) -> Result<u64, SqlError> {
+    let prepared = session.prepare(sql, &[]).await?;
+    let Answer::CopyIn(mut copy) = session.execute(&prepared[0], &[]).await? else { panic!("no COPY") };
+    let fields = copy.schema.fields().iter().zip(&columns);
+    let fields: Vec<_> =
+        fields.map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true)).collect();
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).expect("columns fit their schema");
+    copy.push(batch).await?;
+    copy.finish().await
 }
 
 /// Runs each text and compares its answer; an expected `error 23505` needs only to be the beginning.

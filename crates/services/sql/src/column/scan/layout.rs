@@ -59,7 +59,7 @@ impl Layout {
         if keyed {
             order.sort_by(|&a, &b| keys(a).cmp(keys(b)));
             if order.windows(2).all(|pair| keys(pair[0]).last() < keys(pair[1]).first()) {
-                ordered = segments.key.to_vec();
+                ordered = segments.table.key.clone();
             }
         }
         if count == 1 {
@@ -76,8 +76,8 @@ impl Layout {
     }
 
     fn by_ranges(segments: &Segments, order: &[usize], count: usize, ordered: &[usize]) -> Option<Layout> {
-        let &column = segments.key.first()?;
-        let kind = segments.schema.field(column).data_type();
+        let &column = segments.table.key.first()?;
+        let kind = segments.schema().field(column).data_type();
         if !matches!(kind, DataType::Int16 | DataType::Int32 | DataType::Int64) {
             return None;
         }

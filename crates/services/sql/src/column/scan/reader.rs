@@ -8,7 +8,7 @@ use datafusion::arrow::compute::concat;
 use super::Scanned;
 use crate::SqlError;
 use crate::column::chunk::{Chunk, Rows};
-use crate::column::segments::Segment;
+use crate::column::segments::{Segment, absent};
 use crate::column::{Address, VECTOR_ROWS, damaged};
 
 /// A segment's chunks by column and number; those not read yet are absent.
@@ -73,11 +73,11 @@ impl Reader {
 
     /// Values of a column of the addressed schema at rows of the segment.
     pub(crate) fn column(&mut self, column: usize, rows: Rows<'_>) -> Result<ArrayRef, SqlError> {
-        if column == self.scanned.segments.schema.fields().len() {
+        if column == self.scanned.segments.schema().fields().len() {
             return Ok(self.addresses(rows));
         }
         if !self.has(column) {
-            return super::absent(&self.scanned.segments.schema, column, rows.len());
+            return absent(&self.scanned.segments.table, column, rows.len());
         }
         match rows {
             Rows::Range(from, length) => {

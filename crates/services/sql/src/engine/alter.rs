@@ -1,0 +1,175 @@
+//! ALTER TABLE.
+//!
+//! A column is added without touching a row: rows that were written before have what its default was then. One that is dropped
+//! takes all rows into another storage, in the same transaction: so its space is given back, and no reader has to know
+//! of columns that are no more.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, Ident, RenameTableNameKind,
+    SelectItem, Statement,
+};
+use futures::TryStreamExt;
+
+use super::bulk::Bulk;
+use super::control::folded;
+use super::define::{check_names, done};
+use super::insert::column_position;
+use super::target::{self, resolve};
+use super::{Answer, Session};
+use crate::SqlError;
+use crate::table::row::encode_value;
+use crate::table::{Table, catalog};
+
+impl Session {
+    pub(crate) async fn alter(&mut self, alter: &AlterTable) -> Result<Answer, SqlError> {
+        let table = match target::table(&self.shared.catalog(), &alter.name) {
+            Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
+            table => table?,
+        };
+        self.changing("ALTER TABLE")?.lock(table.id, true)?;
+        let old = table.name.clone();
+        let mut table = (*table).clone();
+        match dropped(&table, &alter.operations)? {
+            Some(columns) if columns.is_empty() => return done("ALTER TABLE"),
+            Some(columns) => self.without(&mut table, &columns).await?,
+            None => {
+                for operation in &alter.operations {
+                    self.alter_one(&mut table, operation).await?;
+                }
+                (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
+            }
+        }
+        let tree = self.engine.catalog;
+        let block = self.changing("ALTER TABLE")?;
+        block.defines = true;
+        block.with(|transaction| {
+            if table.name != old {
+                catalog::remove(transaction, tree, &table.schema_name, &old)?;
+            }
+            catalog::put_table(transaction, tree, &table)
+        })?;
+        done("ALTER TABLE")
+    }
+
+    async fn alter_one(&mut self, table: &mut Table, operation: &AlterTableOperation) -> Result<(), SqlError> {
+        match operation {
+            AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
+                let (_, name) = resolve(name)?;
+                if self.shared.catalog().get(&table.schema_name, &name).is_some() {
+                    return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
+                }
+                table.name = name;
+            }
+            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                let at = column_position(table, &folded(old_column_name))?;
+                table.columns[at].name = folded(new_column_name);
+                check_names(&table.columns)?;
+            }
+            AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+                if *if_not_exists && table.position(&folded(&column_def.name)).is_some() {
+                    return Ok(());
+                }
+                self.add_column(table, column_def).await?;
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                let at = column_position(table, &folded(column_name))?;
+                match op {
+                    AlterColumnOperation::SetDefault { value } => {
+                        table.columns[at].default = Some(value.to_string());
+                        self.check_default(&table.columns[at], value).await?;
+                    }
+                    AlterColumnOperation::DropDefault => table.columns[at].default = None,
+                    AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
+                    other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
+        }
+        Ok(())
+    }
+
+    async fn add_column(&self, table: &mut Table, definition: &ColumnDef) -> Result<(), SqlError> {
+        let (mut column, is_key) = self.read_column(definition).await?;
+        if is_key.is_some() {
+            return Err(SqlError::unsupported("ADD COLUMN with PRIMARY KEY"));
+        }
+        if column.default.is_some() {
+            let default = target::default_of(&column)?;
+            let query = target::select(vec![SelectItem::UnnamedExpr(default)], Vec::new(), None)?;
+            if self.plan(&query).await?.expressions().iter().any(|expr| expr.is_volatile()) {
+                return Err(SqlError::unsupported("ADD COLUMN with a default that is another one for each row")
+                    .with_hint("Add it plain, UPDATE the rows, then ALTER COLUMN .. SET DEFAULT."));
+            }
+            let value = self.default_value(&column).await?;
+            if !value.is_null() {
+                column.missing = Some(encode_value(column.kind, &value.to_array()?)?);
+            }
+        }
+        if column.not_null && column.missing.is_none() {
+            return Err(SqlError::unsupported("ADD COLUMN with NOT NULL and no default"));
+        }
+        table.columns.push(column);
+        check_names(&table.columns)
+    }
+
+    /// Takes the rows into another storage without those columns.
+    async fn without(&mut self, table: &mut Table, dropped: &[usize]) -> Result<(), SqlError> {
+        let kept: Vec<usize> = (0..table.columns.len()).filter(|at| !dropped.contains(at)).collect();
+        let column = |at: &usize| {
+            SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', table.columns[*at].name.as_str())))
+        };
+        let name = target::addressed(table, &table.name)?;
+        let query: Statement = target::select(kept.iter().map(column).collect(), vec![name], None)?;
+        let mut rows = self.run(self.plan(&query).await?, &[]).await?;
+        let old = table.clone();
+        table.columns =
+            kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();
+        table.key = old.key.iter().map(|key| kept.partition_point(|at| at < key)).collect();
+        (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
+        (table.storage, table.rows) = self.make_storage("ALTER TABLE")?;
+        let engine = self.engine.clone();
+        let block = self.changing("ALTER TABLE")?;
+        let mut bulk = Bulk::new(&engine, &std::sync::Arc::new(table.clone()));
+        while let Some(batch) = rows.try_next().await? {
+            bulk.push(block, batch.columns().to_vec())?;
+        }
+        bulk.finish(block)?;
+        drop(rows);
+        self.discard_rows(&old)
+    }
+}
+
+/// The columns that are dropped; none where the statement does something else.
+fn dropped(table: &Table, operations: &[AlterTableOperation]) -> Result<Option<Vec<usize>>, SqlError> {
+    let mut columns = Vec::new();
+    let mut others = false;
+    for operation in operations {
+        let AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } = operation else {
+            others = true;
+            continue;
+        };
+        if *drop_behavior == Some(DropBehavior::Cascade) {
+            return Err(SqlError::unsupported("CASCADE").with_hint("Drop what is in the way first."));
+        }
+        for name in column_names {
+            match column_position(table, &folded(name)) {
+                Err(_) if *if_exists => {}
+                Err(error) => return Err(error),
+                Ok(at) if table.key.contains(&at) => {
+                    return Err(SqlError::unsupported("dropping a column of the primary key"));
+                }
+                Ok(at) if columns.contains(&at) => {}
+                Ok(at) => columns.push(at),
+            }
+        }
+    }
+    let drops = operations.iter().any(|operation| matches!(operation, AlterTableOperation::DropColumn { .. }));
+    match (drops, others) {
+        (true, true) => Err(SqlError::unsupported("DROP COLUMN beside other changes in one ALTER TABLE")),
+        (true, false) if columns.len() == table.columns.len() => {
+            Err(SqlError::unsupported("dropping all columns").with_hint("DROP TABLE drops the table."))
+        }
+        (true, false) => Ok(Some(columns)),
+        (false, _) => Ok(None),
+    }
+}

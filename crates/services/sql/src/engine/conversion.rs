@@ -1,0 +1,245 @@
+//! [`Conversion`]: moves rows from row form into column segments, in the background.
+//!
+//! ```text
+//!   every second:  for each table with a whole segment's rows in row form, and some more
+//!                     move one segment's rows in a transaction        pause: nine times as long as that took
+//! ```
+//!
+//! A move is a transaction like any other: of it and a statement that changes one of its rows the first to commit wins. Where
+//! that was the statement, nothing was moved, and the table is tried again in the next round. The pauses keep the share of a
+//! processor, and of the store's applier, small however much there is to move.
+//!
+//! The thread is the engine's, one for a node. It ends when the engine is closed or dropped, which waits for it, and when the
+//! store is frozen: nothing can be moved any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use store::{Store, TreeId};
+
+use super::definitions::Definitions;
+use crate::column::Columns;
+use crate::table::counts::RowCounts;
+use crate::table::{Catalog, Table, View};
+use crate::{Relation, SqlError};
+
+/// When rows move to column form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConversionOptions {
+    /// How often tables are looked at. Default 1 second.
+    pub every: Duration,
+    /// The most that moving takes of the time of one thread, above 0 to 1. Default 0.1.
+    pub share: f64,
+    /// Rows that stay in row form beside those of the segment: those with the largest keys, which often are the ones that still
+    /// change. Default 8192.
+    pub keep: usize,
+}
+
+impl Default for ConversionOptions {
+    fn default() -> ConversionOptions {
+        ConversionOptions { every: Duration::from_secs(1), share: 0.1, keep: crate::column::VECTOR_ROWS }
+    }
+}
+
+/// What was moved since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConversionStats {
+    /// Segments made of rows in row form.
+    pub segments: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Moves given up because a statement changed one of the rows first.
+    pub conflicts: u64,
+}
+
+/// What a move needs to know; shared with the thread.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    pub(crate) store: Store,
+    pub(crate) columns: Arc<Columns>,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) counts: Arc<RowCounts>,
+    /// The tree of the catalog.
+    pub(crate) catalog: TreeId,
+    /// What else the engine's catalog has: it is one for both.
+    pub(crate) relations: Vec<(String, Arc<dyn Relation>)>,
+    segments: AtomicU64,
+    rows: AtomicU64,
+    conflicts: AtomicU64,
+    stop: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Conversion {
+    pub(crate) fn new(
+        store: &Store,
+        columns: &Arc<Columns>,
+        catalog: TreeId,
+        relations: &[(String, Arc<dyn Relation>)],
+    ) -> Conversion {
+        Conversion {
+            store: store.clone(),
+            columns: columns.clone(),
+            definitions: Arc::default(),
+            counts: Arc::default(),
+            catalog,
+            relations: relations.to_vec(),
+            segments: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ConversionStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ConversionStats { segments: of(&self.segments), rows: of(&self.rows), conflicts: of(&self.conflicts) }
+    }
+
+    fn tables(&self, view: &View) -> Result<Arc<Catalog>, SqlError> {
+        let lsn = view.snapshot()?.lsn().0;
+        self.definitions.at(lsn, view, |view| Catalog::load(view, self.catalog, &self.relations))
+    }
+
+    /// The tables that have enough rows to move.
+    fn due(&self, keep: usize) -> Result<Vec<u64>, SqlError> {
+        let view = View::Snapshot(self.store.snapshot());
+        let mut due = Vec::new();
+        for table in self.tables(&view)?.tables() {
+            if self.counts.get(&view, table)? >= self.columns.segment_rows() + keep {
+                due.push(table.id);
+            }
+        }
+        Ok(due)
+    }
+
+    /// Moves one segment's rows of a table; gives how many rows that were. 0 where there are too few, the table is gone, or
+    /// somebody changed one of the rows first.
+    fn move_one(&self, id: u64, keep: usize) -> Result<usize, SqlError> {
+        let transaction = self.store.begin();
+        // Rows are read as the table was when the transaction began.
+        let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
+        let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(0) };
+        match self.columns.convert(transaction, table, keep) {
+            Ok(0) => {
+                self.counts.forget(table.storage);
+                Ok(0)
+            }
+            Ok(rows) => {
+                self.moved(table, rows);
+                Ok(rows)
+            }
+            Err(SqlError::Again(_)) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(table = table.display(), "rows stay in row form for now: somebody changed one of them");
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn moved(&self, table: &Table, rows: usize) {
+        self.counts.add(table.storage, -(rows as i64));
+        self.segments.fetch_add(1, Ordering::Relaxed);
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Moves what there is to move, now. Gives how many rows that were.
+    pub(crate) fn run(&self, keep: usize) -> Result<usize, SqlError> {
+        let mut rows = 0;
+        for table in self.due(keep)? {
+            loop {
+                match self.move_one(table, keep)? {
+                    0 => break,
+                    moved => rows += moved,
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Sleeps; whether to go on.
+    fn sleep(&self, time: Duration) -> bool {
+        let mut stop = self.stop.lock();
+        if !*stop {
+            self.wake.wait_for(&mut stop, time);
+        }
+        !*stop
+    }
+
+    /// One round; whether to go on.
+    fn round(&self, options: ConversionOptions) -> Result<bool, SqlError> {
+        for id in self.due(options.keep)? {
+            loop {
+                let before = Instant::now();
+                let rows = self.move_one(id, options.keep)?;
+                if rows == 0 {
+                    break;
+                }
+                let took = before.elapsed();
+                tracing::info!(table = id, rows, ms = took.as_millis() as u64, "rows moved to column form");
+                if !self.sleep(took.mul_f64(1.0 / options.share.clamp(0.001, 1.0) - 1.0)) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn work(&self, options: ConversionOptions) {
+        while self.sleep(options.every) {
+            if let Some(cause) = self.store.frozen() {
+                tracing::warn!(%cause, "rows stay in row form: updates are frozen");
+                return;
+            }
+            match self.round(options) {
+                Ok(true) => {}
+                Ok(false) => return,
+                // What is wrong with a table is told to whoever reads it; others may go on.
+                Err(error) => tracing::warn!(%error, "rows could not be moved to column form"),
+            }
+        }
+    }
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    conversion: Arc<Conversion>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    /// Starts it. Errors: the system gives no thread.
+    pub(crate) fn start(conversion: &Arc<Conversion>, options: ConversionOptions) -> Result<Worker, SqlError> {
+        let work = {
+            let conversion = conversion.clone();
+            move || conversion.work(options)
+        };
+        let thread = std::thread::Builder::new().name("sql-convert".into()).spawn(work);
+        let thread = thread.map_err(|error| {
+            SqlError::statement("53000", format!("the thread that moves rows to column form cannot start: {error}"))
+        })?;
+        Ok(Worker { conversion: conversion.clone(), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends it, when the move under way is done.
+    pub(crate) fn stop(&self) {
+        *self.conversion.stop.lock() = true;
+        self.conversion.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // If it panicked, rows stay in row form: that is no reason to panic here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
