@@ -29,6 +29,7 @@ mod locks;
 pub(crate) mod names;
 mod prepared;
 mod quick;
+mod repeated;
 mod session;
 mod settings;
 mod target;

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::Session;
+use super::{Session, repeated};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -88,9 +88,9 @@ impl Session {
         match &statement {
             Statement::Query(_) | Statement::Explain { .. } if plans => {
                 self.refresh()?;
-                let plan = self.plan(&statement).await?;
+                let plan = self.plan_result(&statement).await?;
                 prepared.add_parameters(&plan)?;
-                prepared.schema = Some(plan.schema().inner().clone());
+                prepared.schema = Some(repeated::shown(plan.schema().inner().clone()));
                 prepared.plan = Some((self.shared.catalog(), plan));
             }
             Statement::Insert(insert) if plans => {
@@ -116,6 +116,14 @@ impl Session {
         }
         prepared.statement = Some(statement);
         Ok(prepared)
+    }
+
+    /// Plans a query whose rows go to the client: names of columns may repeat.
+    pub(crate) async fn plan_result(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        match repeated::tell_apart(statement) {
+            Some(statement) => self.plan(&statement).await,
+            None => self.plan(statement).await,
+        }
     }
 
     /// Plans a query. Errors: 0A000 for one that changes something.

@@ -275,10 +275,10 @@ impl Session {
         }
         let plan = match prepared.plan(&self.shared.catalog()) {
             Some(plan) => plan,
-            None => self.plan(statement).await?,
+            None => self.plan_result(statement).await?,
         };
         let stream = self.run(plan, parameters).await?;
-        Ok(Answer::Rows { schema: stream.schema(), stream, tag: "SELECT" })
+        Ok(Answer::Rows { schema: super::repeated::shown(stream.schema()), stream, tag: "SELECT" })
     }
 
     /// Runs a query's plan.

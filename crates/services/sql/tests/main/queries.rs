@@ -112,3 +112,24 @@ async fn fields_of_messages_are_columns() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn columns_that_are_given_one_name_all_come_and_all_under_it() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE two (a int, b int)").await;
+    let sql = "SELECT a AS x, b AS x, a + b AS X FROM two";
+    check(
+        &mut s,
+        &[
+            ("INSERT INTO two VALUES (1, 2)", "INSERT 0 1"),
+            (sql, "1|2|3"),
+            ("SELECT DISTINCT a AS x, b AS x FROM two", "1|2"),
+            // A view's columns have names of their own.
+            ("CREATE VIEW v AS SELECT a AS x, b AS x FROM two", "error 42"),
+        ],
+    )
+    .await;
+    let prepared = s.prepare(sql, &[]).await.expect("it is planned");
+    let names: Vec<_> = prepared[0].schema().expect("rows").fields().iter().map(|field| field.name()).collect();
+    assert_eq!(names, ["x", "x", "x"]);
+}
