@@ -4,7 +4,8 @@
 #   scripts/test-sqllogic.sh [--published] [OPTION OF terrace bench sqllogic]...
 #
 # As ci runs it, one script of each folder and 50 queries of it: a minute. --published is the run of docs/sqllogictest.md, 100
-# queries; the command's own defaults, 4 scripts and 1,000 queries, take longest. A failure whose reason is not known fails the test; what is known is in crates/lab/bench/src/sqllogic/reasons.rs.
+# queries. Options replace that share: without --files and --queries it is then 4 and 1,000, which takes longest. A failure whose
+# reason is not known fails the test; what is known is in crates/lab/bench/src/sqllogic/reasons.rs.
 #
 # The scripts come with a package of Maven's, net.hydromatic:sql-logic-test (the scripts are in the public domain). It is
 # fetched once, its SHA-256 is verified, and the scripts are unpacked in the cache directory: TERRACE_CACHE, else
@@ -20,6 +21,8 @@ share=(--files 1 --queries 50)
 if [ "${1:-}" = --published ]; then
     share=(--seed 1 --files 1 --queries 100)
     shift
+elif (($#)); then
+    share=()
 fi
 
 skip() {
