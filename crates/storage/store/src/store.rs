@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
 use crate::backup::retention::Retention;
-use crate::cache::{Cache, CacheOptions, Hint};
+use crate::cache::{Cache, CacheOptions, Guest, Hint};
 use crate::checkpoint::{Cycles, CyclesLock, closed};
 use crate::commit::Order;
 use crate::commit::queue::{Entry, Queue, What};
@@ -220,6 +220,13 @@ impl Store {
     /// Near memory of the page cache, in bytes.
     pub fn cache_bytes(&self) -> u64 {
         self.inner.options.cache_bytes
+    }
+
+    /// Takes a file of so many bytes that is not the store's as a guest into the page cache; see [`Guest`].
+    ///
+    /// Errors: [`StoreError::Full`] where there are too many of them: drop others.
+    pub fn guest(&self, bytes: u64) -> Result<Guest, StoreError> {
+        Guest::new(&self.inner.forest.cache, bytes)
     }
 
     /// Figures, as they are now.

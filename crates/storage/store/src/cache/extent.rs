@@ -7,7 +7,7 @@ use super::far::Hint;
 use super::state::{Flag, Place};
 use super::{Cache, other_kind};
 use crate::StoreError;
-use crate::page::{EXTENT_BYTES_MAX, Extent};
+use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 
 /// What an extent is called in messages.
 const EXTENT: &str = "extent of that length now";
@@ -37,16 +37,29 @@ impl Cache {
         if extent.bytes == 0 || bytes > EXTENT_BYTES_MAX {
             return Err(other_kind(first, EXTENT));
         }
-        let pages = extent.pages(self.page_bytes);
+        self.read_run(first, bytes, hint, |buffer| {
+            self.home.read(first, buffer)?;
+            extent.check(&buffer[..bytes])
+        })
+    }
+
+    /// The bytes of a run without headers, which `fill` reads and checks where it is not in memory.
+    pub(super) fn read_run(
+        &self,
+        first: PageId,
+        bytes: usize,
+        hint: Hint,
+        fill: impl Fn(&mut [u8]) -> Result<(), StoreError>,
+    ) -> Result<Bytes, StoreError> {
+        let pages = bytes.div_ceil(self.page_bytes) as u32;
         let mut may_promote = hint == Hint::Point;
         loop {
             let state = self.state(first);
             let Some(tier) = self.tier(first, state, EXTENT)? else {
                 // It says that it is an extent from its first reading on; a page that was never in memory says nothing.
-                let check = |read: &[u8]| extent.check(&read[..bytes]);
-                let frame = match self.load(first, state, pages, hint, check) {
+                let frame = match self.load(first, state, pages, hint, &fill) {
                     Ok(Some(frame)) => frame,
-                    Err(StoreError::Full(_)) => match self.read_past(first, state, pages, check)? {
+                    Err(StoreError::Full(_)) => match self.read_past(first, state, pages, &fill)? {
                         Some(copy) => return Ok(Bytes::from_owner(Copied(copy)).slice(..bytes)),
                         None => continue,
                     },

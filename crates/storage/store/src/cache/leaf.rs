@@ -158,7 +158,7 @@ impl Cache {
                 match self.load_leaf(page, state, hint) {
                     Ok(Some(frame)) => return Ok(LeafRead(Held::Frame(frame.downgrade()))),
                     Err(StoreError::Full(_)) => {
-                        match self.read_past(page, state, 1, |bytes| check_leaf(page, bytes))? {
+                        match self.read_past(page, state, 1, |bytes| self.fill_leaf(page, bytes))? {
                             Some(copy) => return Ok(LeafRead(Held::Copy(copy))),
                             None => continue,
                         }
@@ -218,20 +218,26 @@ impl Cache {
 
     /// Reads a page from home into a frame; none where somebody else was quicker.
     fn load_leaf(&self, page: PageId, state: State, hint: Hint) -> Result<Option<Exclusive<'_>>, StoreError> {
-        self.load(page, state, 1, hint, |bytes| check_leaf(page, bytes))
+        self.load(page, state, 1, hint, |bytes| self.fill_leaf(page, bytes))
     }
 
-    /// Reads a run that is `state`, nowhere, from home past the cache, where no frame can be had: a reader need not wait for
+    /// Reads a page from home, and checks it.
+    fn fill_leaf(&self, page: PageId, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.home.read(page, bytes)?;
+        check_leaf(page, bytes)
+    }
+
+    /// Lets `fill` read a run that is `state`, nowhere, past the cache, where no frame can be had: a reader need not wait for
     /// whoever fills the cache with changes. None where the run came to memory meanwhile: only then can its home change.
     pub(super) fn read_past(
         &self,
         page: PageId,
         state: State,
         pages: u32,
-        check: impl FnOnce(&[u8]) -> Result<(), StoreError>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), StoreError>,
     ) -> Result<Option<AlignedBuffer>, StoreError> {
         let mut copy = AlignedBuffer::zeroed(pages as usize * self.page_bytes);
-        let read = self.home.read(page, &mut copy).and_then(|()| check(&copy));
+        let read = fill(&mut copy);
         if self.state(page) != state {
             return Ok(None);
         }
@@ -240,7 +246,7 @@ impl Cache {
         Ok(Some(copy))
     }
 
-    /// Reads a run that is `state`, nowhere, from home into a frame, and checks it; it stays nowhere where that fails. None
+    /// Lets `fill` read a run that is `state`, nowhere, into a frame, and check it; it stays nowhere where that fails. None
     /// where somebody else was quicker.
     pub(super) fn load(
         &self,
@@ -248,7 +254,7 @@ impl Cache {
         state: State,
         pages: u32,
         hint: Hint,
-        check: impl FnOnce(&[u8]) -> Result<(), StoreError>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), StoreError>,
     ) -> Result<Option<Exclusive<'_>>, StoreError> {
         let tier = &self.main;
         let mut frame = self.frame_for(pages, hint)?;
@@ -265,8 +271,7 @@ impl Cache {
         }
         // Others find the frame from here on, and wait for its latch.
         let bytes = &mut frame[..pages as usize * self.page_bytes];
-        let read = self.home.read(page, bytes).and_then(|()| check(bytes));
-        if let Err(error) = read {
+        if let Err(error) = fill(bytes) {
             let _ = self.change(page, |now| Some(now.at(Place::Nowhere, 0).seen_times(0)));
             tier.release(frame);
             return Err(self.at_place(page, error));

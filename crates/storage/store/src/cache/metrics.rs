@@ -40,6 +40,10 @@ pub struct Metrics {
     pub direct_fetches: u64,
     /// Pages that a direct map wrote back to far memory.
     pub direct_write_backs: u64,
+    /// Of the hits, those of blocks of guests.
+    pub guest_hits: u64,
+    /// Of the misses, those of blocks of guests.
+    pub guest_misses: u64,
 }
 
 impl Metrics {
@@ -68,9 +72,11 @@ pub(super) enum Count {
     KeptImage,
     DirectFetch,
     DirectWriteBack,
+    GuestHit,
+    GuestMiss,
 }
 
-const COUNTS: usize = Count::DirectWriteBack as usize + 1;
+const COUNTS: usize = Count::GuestMiss as usize + 1;
 
 /// One thread's share; two lines of their own (adjacent lines are fetched in pairs on Intel 64).
 #[derive(Default)]
@@ -109,6 +115,8 @@ impl Counters {
             kept_images: sum(Count::KeptImage),
             direct_fetches: sum(Count::DirectFetch),
             direct_write_backs: sum(Count::DirectWriteBack),
+            guest_hits: sum(Count::GuestHit),
+            guest_misses: sum(Count::GuestMiss),
         }
     }
 }

@@ -10,6 +10,7 @@
 //!   Home (data devices), Space (which pages are in use)      home.rs
 //!
 //!   room.rs: which page leaves     ring.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
+//!   guest.rs: blocks of files that are not the store's
 //! ```
 //!
 //! # How a page is found
@@ -38,6 +39,7 @@ mod direct;
 mod extent;
 mod far;
 mod frames;
+mod guest;
 pub mod home;
 mod inner;
 mod leaf;
@@ -64,6 +66,7 @@ use parking_lot::Mutex;
 
 pub use cut::{Cut, Run};
 pub use far::Hint;
+pub use guest::{GUEST_BLOCK_BYTES, Guest};
 pub use home::{Home, Space};
 pub use leaf::{LeafRead, LeafWrite};
 pub use metrics::Metrics;
@@ -75,6 +78,7 @@ use crate::page::PageId;
 use direct::DirectMap;
 use far::Draw;
 use frames::Tier;
+use guest::Numbers;
 use metrics::{Count, Counters};
 use ring::Ring;
 use slots::Slots;
@@ -137,6 +141,7 @@ pub struct Cache {
     /// Pages that left memory, a moment in the life of the ghost list.
     left: AtomicU32,
     counters: Counters,
+    guests: Numbers,
 }
 
 #[derive(Default)]
@@ -186,6 +191,7 @@ impl Cache {
             dirty: Dirty::default(),
             left: AtomicU32::new(0),
             counters: Counters::default(),
+            guests: Numbers::default(),
         }))
     }
 

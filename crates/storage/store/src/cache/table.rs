@@ -37,6 +37,14 @@ impl Table {
         let words = piece.get_or_init(|| (0..1 << WORD_BITS).map(|_| AtomicU64::new(0)).collect());
         &words[page & ((1 << WORD_BITS) - 1)]
     }
+
+    /// The same, where its piece was made: nothing else is of a page that was never used.
+    pub(super) fn made(&self, page: PageId) -> Option<&AtomicU64> {
+        let page = page.0 as usize;
+        let pieces = self.roots[page >> (WORD_BITS + PIECE_BITS)].get()?;
+        let words = pieces[page >> WORD_BITS & ((1 << PIECE_BITS) - 1)].get()?;
+        Some(&words[page & ((1 << WORD_BITS) - 1)])
+    }
 }
 
 fn empty<T>(bits: u32) -> Box<[OnceLock<T>]> {
@@ -52,6 +60,7 @@ mod tests {
     #[test]
     fn every_page_has_its_own_word() {
         let table = Table::new();
+        assert!(table.made(PageId(8191)).is_none());
         let pages = [0, 1, 8191, 8192, (1 << 22) - 1, 1 << 22, u32::MAX - 1, u32::MAX];
         for (value, page) in pages.iter().enumerate() {
             table.word(PageId(*page)).store(value as u64 + 1, Ordering::Relaxed);
@@ -59,6 +68,7 @@ mod tests {
         for (value, page) in pages.iter().enumerate() {
             assert_eq!(table.word(PageId(*page)).load(Ordering::Relaxed), value as u64 + 1);
         }
+        assert!(table.made(PageId(8191)).is_some() && table.made(PageId(3 << 22)).is_none());
         assert_eq!(table.word(PageId(77)).load(Ordering::Relaxed), 0);
     }
 }

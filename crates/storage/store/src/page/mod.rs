@@ -44,6 +44,10 @@ pub const HEADER_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 
+/// Page numbers from here on are of guests of the page cache: files that are not the store's. What remains is 24 TiB of pages of
+/// 8 KiB.
+pub(crate) const FIRST_GUEST: u32 = 3 << 30;
+
 impl fmt::Display for PageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

@@ -1,5 +1,6 @@
 //! The cache against a model: what is read is what was written last, and what a cut says is what was there at the cut.
 
+mod guest;
 mod model;
 mod stress;
 mod tiers;
