@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   [sql] of terrace.toml --> Settings --start--> Running: Engine over the node's store, Server over the engine
-//!                                                    relation hl7.messages   (messages.rs)
+//!                                                    relations hl7.messages, hl7.segments, hl7.fields
 //! ```
 //!
 //! Queries run on threads of their own: one that computes or waits for a page must not keep a sender waiting for its
 //! acknowledgement. The service ends before the node closes its store.
 
+mod fields;
 mod messages;
+mod segments;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal};
@@ -23,6 +26,7 @@ use interop::production::units::Bytes;
 use serde::Deserialize;
 use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
+use walk::History;
 
 /// `[sql]`: there is a service where the table is there.
 #[derive(Debug, Deserialize)]
@@ -49,6 +53,15 @@ pub struct Settings {
     memory: Option<Bytes>,
     /// Rows move to column segments in the background. Default yes.
     convert: Option<bool>,
+}
+
+/// The message history as tables.
+fn history() -> Vec<(String, Arc<dyn Relation>)> {
+    vec![
+        ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::default())),
+        ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::default())),
+        ("hl7.fields".to_owned(), Arc::new(History::<fields::Fields>::default())),
+    ]
 }
 
 impl Settings {
@@ -81,9 +94,8 @@ impl Settings {
 
     fn engine(&self) -> EngineOptions {
         let defaults = EngineOptions::default();
-        let messages: Arc<dyn Relation> = Arc::new(messages::Messages::default());
         EngineOptions {
-            relations: vec![("hl7.messages".to_owned(), messages)],
+            relations: history(),
             threads: self.threads.unwrap_or(defaults.threads).max(1),
             query_bytes: self
                 .memory

@@ -1,0 +1,156 @@
+//! The tables of the message history, asked through a session over a store with messages.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use hl7::{Message, Path};
+use interop::record::{self, Head, Status, Writer};
+use interop::rows::Rows;
+use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
+use sql::{Answer, Engine, EngineOptions, Session};
+use store::{Options, Store};
+
+const FIRST_US: i64 = 1_767_225_600_000_000; // 2026-01-01
+
+/// What a service is sent: a result with a repeated field and subcomponents, an admission in Latin 1, what is no message, and a
+/// message with a line that is no segment.
+fn received() -> Vec<Vec<u8>> {
+    let header = |kind: &str, id: &str, rest: &str| format!("MSH|^~\\&|LAB|NORTH|||1||{kind}|{id}|P|2.5{rest}\r");
+    let result = "PID|1||7^^^N&1.2&ISO^MR~8||DOE^JA\\T\\NE\rOBX|1|NM|GLU^Glucose||5\rOBX|2|NM|NA||140\rOBX|3|NM|GLU^Glucose||\"\"\r";
+    let latin = [header("ADT^A01", "C2", "||||||8859/1").as_bytes(), b"PID|1||9||M\xfcller^X\r"].concat();
+    vec![
+        (header("ORU^R01", "C1", "") + result).into_bytes(),
+        latin,
+        b"no message".to_vec(),
+        (header("ORU^R01", "C4", "") + "lost text|x\rOBX|1|NM|K||4\r").into_bytes(),
+    ]
+}
+
+/// A session, and the ids of the messages.
+fn session() -> (Session, Vec<u64>) {
+    let options = Options { interpreter: Some(Arc::new(Rows)), ..Options::default() };
+    let store = Store::in_memory(options).expect("memory is enough");
+    let mut ids = Vec::new();
+    for (raw, at) in received().into_iter().zip(0..) {
+        let service = if at == 1 { "ward" } else { "lab" };
+        let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
+        let head = Head { status, duplicate: false, resent_from: None, received_us, service, reason: "" };
+        let record = Writer::new(&head, &Bytes::from(raw)).finish();
+        let lsn = store.append(record::KIND_MESSAGE, &record.parts()).expect("there is room");
+        store.commit(lsn).expect("it works");
+        store.wait_visible(lsn).expect("it works");
+        ids.push(lsn.0);
+    }
+    let options = EngineOptions { relations: crate::sql::history(), threads: 2, ..EngineOptions::default() };
+    (Engine::new(store, options).expect("an engine starts").session("tester"), ids)
+}
+
+/// The rows of a query as lines `a|b`; ids of messages as `#1`, `#2`.
+async fn ask(session: &mut Session, ids: &[u64], sql: &str) -> String {
+    let mut sql = sql.to_owned();
+    for (id, nth) in ids.iter().zip(1..) {
+        sql = sql.replace(&format!("#{nth}"), &id.to_string());
+    }
+    let prepared = session.prepare(&sql, &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let answer = session.execute(&prepared[0], &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let Answer::Rows { stream, .. } = answer else { panic!("no rows: {sql}") };
+    let batches: Vec<_> = stream.try_collect().await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let options = FormatOptions::default().with_null("-");
+    let mut lines = String::new();
+    for batch in batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns: Vec<_> = columns.collect::<Result<_, _>>().expect("every type is shown");
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+            writeln!(lines, "{}", cells.join("|")).expect("a text grows");
+        }
+    }
+    let named = |line: &str| match ids.iter().position(|id| line.starts_with(&format!("{id}|"))) {
+        Some(at) => format!("#{}|{}\n", at + 1, line.split_once('|').map_or("", |(_, rest)| rest)),
+        None => format!("{line}\n"),
+    };
+    lines.lines().map(named).collect()
+}
+
+#[tokio::test]
+async fn segments_are_rows_and_what_cannot_be_read_says_so() {
+    let (mut session, ids) = session();
+    let all = "SELECT message_id, position, segment, occurrence, fields, error FROM hl7.segments";
+    let expected = "#1|1|MSH|1|12|-\n#1|2|PID|1|5|-\n#1|3|OBX|1|5|-\n#1|4|OBX|2|5|-\n#1|5|OBX|3|5|-\n";
+    assert_eq!(ask(&mut session, &ids, &format!("{all} WHERE message_id = #1 ORDER BY position")).await, expected);
+    let damaged = ask(&mut session, &ids, &format!("{all} WHERE error IS NOT NULL ORDER BY message_id")).await;
+    let expected = "#3|0|-|-|-|the message does not start with MSH and a field separator; check the sender's framing\n\
+                    #4|2|-|-|1|a line that does not begin with a segment's name\n";
+    assert_eq!(damaged, expected);
+    for (condition, rows) in [
+        ("true", "11"),
+        ("segment = 'OBX'", "4"),
+        ("control_id = 'C4'", "3"),
+        ("type = 'ORU^R01'", "8"),
+        ("mrn = '9'", "2"),
+        ("interface = 'ward'", "2"),
+        ("message_id = -1", "0"),
+        ("message_id > #1 AND message_id <= #3", "3"),
+        ("received_at >= '2026-01-01 00:00:01' AND received_at < '2026-01-01 00:00:03'", "3"),
+        ("received_at > '2026-01-01 00:00:01' AND received_at <= '2026-01-01 00:00:02'", "1"),
+        ("type = 'ORU^R01' AND segment = 'OBX' AND control_id = 'C4'", "1"),
+    ] {
+        let found = ask(&mut session, &ids, &format!("SELECT count(*) FROM hl7.segments WHERE {condition}")).await;
+        assert_eq!(found.trim(), rows, "{condition}");
+    }
+    let raw = ask(&mut session, &ids, "SELECT raw FROM hl7.segments WHERE control_id = 'C2' AND segment = 'PID'").await;
+    assert_eq!(raw, "PID|1||9||M\u{fc}ller^X\n");
+}
+
+#[tokio::test]
+async fn fields_are_rows_that_join_and_count() {
+    let (mut session, ids) = session();
+    let patient = "SELECT path, repetition, value FROM hl7.fields WHERE message_id = #1 AND segment = 'PID' \
+                   ORDER BY field, repetition, component NULLS FIRST, subcomponent NULLS FIRST";
+    let expected = "PID-1|1|1\nPID-1.1|1|1\nPID-3|1|7^^^N&1.2&ISO^MR\nPID-3.1|1|7\nPID-3.4|1|N&1.2&ISO\nPID-3.4.1|1|N\n\
+                    PID-3.4.2|1|1.2\nPID-3.4.3|1|ISO\nPID-3.5|1|MR\nPID-3|2|8\nPID-3.1|2|8\nPID-5|1|DOE^JA&NE\n\
+                    PID-5.1|1|DOE\nPID-5.2|1|JA&NE\n";
+    assert_eq!(ask(&mut session, &ids, patient).await, expected);
+    for (query, expected) in [
+        ("SELECT value, count(*) FROM hl7.fields WHERE path = 'OBX-3.1' GROUP BY 1 ORDER BY 1", "GLU|2\nK|1\nNA|1\n"),
+        ("SELECT value FROM hl7.fields WHERE path = 'PID-5.1' ORDER BY message_id", "DOE\nM\u{fc}ller\n"),
+        ("SELECT value FROM hl7.fields WHERE path = 'MSH-2' AND message_id = #1", "^~\\&\n"),
+        (
+            "SELECT occurrence, value FROM hl7.fields WHERE path = 'OBX-5' AND message_id = #1 ORDER BY 1",
+            "1|5\n2|140\n3|\"\"\n",
+        ),
+        ("SELECT count(*) FROM hl7.fields WHERE path IN ('OBX-3.2', 'OBX-99', 'OBX', '', 'OBX-3.x')", "2\n"),
+        ("SELECT count(*) FROM hl7.fields WHERE path = 'OBX-03.1'", "0\n"),
+        (
+            "SELECT message_id, position, error IS NULL FROM hl7.fields WHERE path IS NULL ORDER BY 1",
+            "#3|0|false\n#4|2|false\n",
+        ),
+        (
+            "SELECT m.control_id, c.value, v.value FROM hl7.messages m JOIN hl7.fields c ON c.message_id = m.id \
+             JOIN hl7.fields v ON v.message_id = c.message_id AND v.position = c.position \
+             WHERE m.object = 0 AND m.interface = 'lab' AND c.path = 'OBX-3.1' AND v.path = 'OBX-5' ORDER BY 1, 2, 3",
+            "C1|GLU|\"\"\nC1|GLU|5\nC1|NA|140\nC4|K|4\n",
+        ),
+    ] {
+        assert_eq!(ask(&mut session, &ids, query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_what_the_function_gives_for_its_place() {
+    let (mut session, ids) = session();
+    let all = "SELECT message_id, segment || '[' || occurrence || ']-' || field || '[' || repetition || ']' || \
+               coalesce('.' || component, '') || coalesce('.' || subcomponent, ''), value FROM hl7.fields WHERE path IS NOT NULL";
+    let rows = ask(&mut session, &ids, all).await;
+    let raws = received();
+    assert!(rows.lines().count() > 80, "{rows}");
+    for row in rows.lines() {
+        let [message, path, value] = row.splitn(3, '|').collect::<Vec<_>>()[..] else { panic!("{row}") };
+        let nth: usize = message.trim_start_matches('#').parse().expect("a number");
+        let message = Message::parse(&raws[nth - 1]).expect("it has fields");
+        let path: Path = path.parse().unwrap_or_else(|error| panic!("{error}: {row}"));
+        assert_eq!(message.text(&path), value, "{row}");
+    }
+}
