@@ -17,7 +17,7 @@ mod status;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use device::{Durability, FileOptions, FileShelf, Shelf};
@@ -157,7 +157,7 @@ pub struct Node {
     opened: Opened,
     media: Media,
     /// None while a pass is under way.
-    pruner: Mutex<Option<Pruner>>,
+    pruner: Mutex<Pruner>,
     /// None where the node was given its shelf, and its data directory is not noted.
     _hold: Option<Hold>,
 }
@@ -264,7 +264,7 @@ impl Node {
             reloading: tokio::sync::Mutex::default(),
             opened,
             media,
-            pruner: Mutex::new(Some(pruner)),
+            pruner: Mutex::new(pruner),
             _hold: hold,
         });
         node.start_lanes(&node.engine.plan().queues);
@@ -347,20 +347,30 @@ impl Node {
     pub async fn prune(self: &Arc<Self>, pressed: bool) -> Result<Pruned, InteropError> {
         let node = Arc::clone(self);
         let pass = move || {
-            let Some(mut pruner) = lock(&node.pruner).take() else { return Ok(Pruned::default()) };
+            let mut pruner = match node.pruner.try_lock() {
+                Ok(pruner) => pruner,
+                // A pass panicked: what it had committed is done, the rest is done now.
+                Err(TryLockError::Poisoned(pruner)) => pruner.into_inner(),
+                Err(TryLockError::WouldBlock) => return Ok(Pruned::default()),
+            };
             if pressed {
                 tracing::warn!("there is no room: messages that are done are given up before their retention ends");
                 node.make_room();
             }
             let taken = node.engine.ledger.taken();
             let pruned = pruner.pass(taken, node.engine.clock.now_us(), pressed, &|| *node.stop.borrow());
-            *lock(&node.pruner) = Some(pruner);
+            drop(pruner);
             if pressed {
                 node.make_room();
             }
             pruned
         };
-        let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or(Err(InteropError::Stopping))?;
+        let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or_else(|failed| {
+            if failed.is_panic() {
+                tracing::error!("removing old messages panicked; the next pass goes on where it was");
+            }
+            Err(InteropError::Stopping)
+        })?;
         if pruned.messages > 0 {
             tracing::info!(messages = pruned.messages, held = pruned.held, "messages beyond the retention removed");
         }

@@ -64,6 +64,8 @@ pub struct Pruner {
     retention: Retention,
     /// Bytes of messages taken before this start.
     before: u64,
+    /// The newest message that was there at this start.
+    newest: u64,
     /// Bytes at the newest mark.
     marked: u64,
     /// Messages before this are gone, or waited when they were looked at.
@@ -81,20 +83,23 @@ impl Pruner {
     pub fn new(store: &Store, retention: Retention) -> Result<Pruner, InteropError> {
         let reader = Reader::new(store);
         let trees = *reader.trees();
-        let newest = reader.all(trees.marks, Direction::Backward).next()?;
-        let (id, marked) = newest.and_then(|(key, value)| mark_of(&key, &value)).unwrap_or((0, 0));
-        let mut before = marked;
+        let mark = reader.all(trees.marks, Direction::Backward).next()?;
+        let (id, marked) = mark.and_then(|(key, value)| mark_of(&key, &value)).unwrap_or((0, 0));
+        let (mut before, mut newest) = (marked, id);
         let after = object_key(id.saturating_add(1), 0);
         let from = Bound::Included(&after[..]);
         let mut cursor = reader.snapshot().scan(trees.messages, from, Bound::Unbounded, Direction::Forward);
-        while let Some((_, row)) = cursor.next()? {
+        while let Some((key, row)) = cursor.next()? {
             before += row.len() as u64;
+            newest = object_of(&key).map_or(newest, |(id, _)| id);
         }
-        Ok(Pruner { store: store.clone(), trees, retention, before, marked, position: 0, held: false, passes: 0 })
+        let store = store.clone();
+        Ok(Pruner { store, trees, retention, before, newest, marked, position: 0, held: false, passes: 0 })
     }
 
     /// One pass. `newest` is the id of the newest message and how many bytes were taken since the start, that message's
-    /// included; `pressed`: there is no room, so retention does not count. `stop` ends it early, between transactions.
+    /// included, and (0, 0) where none was; `pressed`: there is no room, so retention does not count. `stop` ends it early,
+    /// between transactions.
     ///
     /// # Errors
     /// The store's; what was removed before stays removed.
@@ -105,7 +110,7 @@ impl Pruner {
         pressed: bool,
         stop: &dyn Fn() -> bool,
     ) -> Result<Pruned, InteropError> {
-        let (id, taken) = newest;
+        let (id, taken) = (newest.0.max(self.newest), newest.1);
         let total = self.before + taken;
         let mut pruned = Pruned::default();
         // Where there is no room, what makes room comes first.

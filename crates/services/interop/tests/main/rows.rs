@@ -155,11 +155,12 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
         let (key, _) = transaction.scan(tree, all.0, all.1, Direction::Forward).next().expect("it reads").expect("one");
         transaction.delete(tree, &key).expect("a change");
         transaction.commit().expect("it works");
-        assert!(check::check(&Reader::new(&store)).expect("it reads").wrong > 0, "an entry of {name} is gone");
+        let gone = check::check(&Reader::new(&store)).expect("it reads").wrong;
+        assert!(gone > 0, "an entry of {name} is gone");
         let mut transaction = store.begin();
         transaction.put(tree, &[&key[..key.len() - 10], &[0xee; 10]].concat(), b"").expect("a change");
         transaction.commit().expect("it works");
-        assert!(check::check(&Reader::new(&store)).expect("it reads").wrong > 1, "{name} has one too many");
+        assert!(check::check(&Reader::new(&store)).expect("it reads").wrong > gone, "{name} has one too many");
     }
 }
 
@@ -193,10 +194,10 @@ fn retention_removes_whole_messages_with_all_their_entries_and_none_that_waits()
     assert_eq!((report.messages, report.waiting, report.wrong), (kept.len() as u64, 3, 0), "{report:?}");
     // A start counts on from the newest mark.
     let mut pruner = Pruner::new(&store, retention).expect("it reads");
-    pruner.pass((ids[199], 0), 200, false, &|| false).expect("it works");
+    pruner.pass((0, 0), 200, false, &|| false).expect("it works");
     assert_eq!(left(&store), kept, "nothing came, nothing goes");
     deliver(&store, ids[3]);
-    pruner.pass((ids[199], 0), 200, true, &|| false).expect("it works");
+    pruner.pass((0, 0), 200, true, &|| false).expect("it works");
     assert_eq!(left(&store), Vec::<u64>::new(), "without room all that is done goes");
     assert_eq!(check::check(&Reader::new(&store)).expect("it reads"), check::Report::default());
 }
