@@ -11,6 +11,8 @@
 //! from an earlier record than necessary does no harm: a put or a deletion done twice is done. So a cut may even stand in the
 //! middle of a huge transaction.
 //!
+//! A backup of such a state can be restored only to moments from the batch's end on: *reached* says where that is.
+//!
 //! Invariants: X never goes back. A cut holds the applier's lock and no other, and takes no time that grows with what is dirty
 //! but for the list of it.
 
@@ -23,6 +25,7 @@ use journal::Lsn;
 use parking_lot::Mutex;
 
 use crate::StoreError;
+use crate::apply::Applier;
 use crate::cycle::cycler::{CycleStats, Cycler, Subject};
 use crate::cycle::frozen::FrozenCut;
 use crate::cycle::pace::{CycleOptions, Load, Urgency, urgency};
@@ -111,15 +114,16 @@ impl Inner {
     }
 
     fn cut(&self) -> Result<Moment, StoreError> {
-        let _applier = self.applier.lock();
-        self.cut_locked()
+        let applier = self.applier.lock();
+        self.cut_locked(&applier)
     }
 
     /// Freezes the pages as they are now; with the applier's lock. Not where applying failed half way: a tree may be split in
     /// part, and must not come home. Errors: [`StoreError::Frozen`].
-    fn cut_locked(&self) -> Result<Moment, StoreError> {
+    fn cut_locked(&self, applier: &Applier) -> Result<Moment, StoreError> {
         self.freeze.check()?;
         let applied = self.applied();
+        self.reached.fetch_max(applied.0.max(applier.last + 1), Ordering::SeqCst);
         self.cut_at.store(applied.0, Ordering::SeqCst);
         self.space.set_horizon(Lsn(self.snapshots.oldest()));
         let map = self.space.cut(applied);
@@ -136,8 +140,10 @@ impl Inner {
 
     /// Gives up the journal before `applied`, as far as nobody needs it.
     fn truncate(&self, applied: Lsn) -> Result<(), StoreError> {
-        let kept = self.keep_journal.load(Ordering::Acquire);
-        let needed = self.spills.needed(applied.0).min(kept).min(self.upkeep.retention.before(applied).0);
+        let kept = self.keep_journal.load(Ordering::Acquire).min(self.upkeep.retention.before(applied).0);
+        // For a commitment that is kept its fragments are, wherever they lie.
+        let needed = self.spills.needed(kept);
+        self.spills.forget(kept);
         Ok(self.journal.truncate(Lsn(needed))?)
     }
 
@@ -176,7 +182,7 @@ impl Inner {
         }
     }
 
-    fn cycle_inline(&self, is_clean: bool) -> Result<Written, StoreError> {
+    pub(crate) fn cycle_inline(&self, is_clean: bool) -> Result<Written, StoreError> {
         let mut cycles = self.cycles.lock();
         let Cycles::Inline(inline) = &mut *cycles else { return Err(closed()) };
         let cycle = inline.unfinished.take();
@@ -239,7 +245,8 @@ fn unshared(mut cycler: Arc<Cycler>) -> Cycler {
             Ok(cycler) => return cycler,
             Err(shared) => cycler = shared,
         }
-        std::thread::yield_now();
+        // A check or a backup holds it longer than that.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

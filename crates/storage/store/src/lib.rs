@@ -28,8 +28,8 @@
 //! which an [`Interpreter`] turns into changes when they are applied.
 //!
 //! Pages come home in *write cycles*. A cut freezes the changed pages between two records; those that something durable refers
-//! to go to the write image journal first, so that at home there is always, exactly, the state at some record *X*. Opening
-//! brings a flagged batch of images home, and applies the journal from X.
+//! to go to the write image journal first, so that at home there is always the state at some record *X*, and at most a part of
+//! the batch that begins there. Opening brings a flagged batch of images home, and applies the journal from X.
 //!
 //! # What a caller may rely on
 //!
@@ -45,7 +45,8 @@
 //! allowed. A snapshot is too old when what it needs exceeds [`Options::versions_bytes`].
 //!
 //! *Failures*: when a journal or a device fails, updates are frozen and reads go on ([`Store::frozen`]); nothing acknowledged
-//! is lost. A full journal refuses what needs room, before anything of it happened.
+//! is lost. A full journal refuses what needs room, before anything of it happened; so does a full medium of pages, by an
+//! estimate. What is durable and finds no room waits for it.
 //!
 //! # What it deliberately does not do
 //!

@@ -88,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) appending: AtomicU64,
     /// The first record of the batch that is being applied.
     pub(crate) applying: AtomicU64,
+    /// Pages at home hold nothing of records from here on.
+    pub(crate) reached: AtomicU64,
     /// X of the last cut.
     pub(crate) cut_at: AtomicU64,
     /// The journal is kept from here on, whatever cycles have done.
@@ -301,7 +303,10 @@ impl Inner {
             space,
             cycles: Mutex::new(Cycles::inline(writer)),
             appending: AtomicU64::new(u64::MAX),
-            applying: AtomicU64::new(u64::MAX),
+            // Nothing of the journal is applied yet.
+            applying: AtomicU64::new(superblock.applied.0),
+            // Nothing says how far the batch went that was cut last.
+            reached: AtomicU64::new(recovered.end.0),
             cut_at: AtomicU64::new(superblock.applied.0),
             keep_journal: AtomicU64::new(u64::MAX),
             upkeep,
@@ -311,6 +316,10 @@ impl Inner {
             next_tree: AtomicU32::new(FIRST_TREE),
         };
         let mut inner = inner;
+        if superblock.is_clean {
+            // From here on pages at home may be half written by a cycle: nobody may take it for closed any more.
+            inner.cycle_inline(false)?;
+        }
         inner.interpreted = inner.make_interpreted()?;
         Ok((inner, found))
     }
@@ -330,6 +339,11 @@ impl Inner {
             bytes += record.payload.len();
             let Some(entry) = entry_of(record)? else { continue };
             let huge = matches!(entry.what, What::Huge(_));
+            if let What::Huge(runs) = &entry.what
+                && let Some(first) = runs.iter().flatten().min()
+            {
+                self.spills.claim(first.0).committed(entry.lsn);
+            }
             if huge {
                 self.redo(&mut applier, &mut entries)?;
             }
@@ -362,6 +376,7 @@ impl Inner {
     /// Trees that were dropped while a snapshot saw them, and whose pages a crash left behind.
     fn drop_orphans(&self) -> Result<(), StoreError> {
         let known: HashSet<TreeId> = self.catalog()?.into_values().collect();
+        self.order.lock().trees.clone_from(&known);
         for tree in self.forest.trees() {
             if tree.id != CATALOG && !known.contains(&tree.id) {
                 self.versions.forget_tree(tree.id);
@@ -373,8 +388,12 @@ impl Inner {
 
     /// The id that the catalog says the next tree gets.
     fn stored_next_tree(&self) -> Result<u32, StoreError> {
-        let stored =
-            self.forest.get(CATALOG, NEXT_TREE)?.0.map(|cell| self.forest.value(&cell, Hint::Point)).transpose()?;
+        let stored = self
+            .forest
+            .get(CATALOG, NEXT_TREE, u64::MAX)?
+            .0
+            .map(|cell| self.forest.value(&cell, Hint::Point))
+            .transpose()?;
         Ok(stored.and_then(|value| apply::id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
     }
 
@@ -404,7 +423,9 @@ impl Inner {
         let mut known = HashMap::new();
         let mut left = Some(Span::all());
         while let Some(span) = left {
-            let Some(block) = self.forest.block(CATALOG, &span, Direction::Forward, Hint::Point)? else { break };
+            let Some(block) = self.forest.block(CATALOG, &span, Direction::Forward, u64::MAX, Hint::Point)? else {
+                break;
+            };
             for at in (0..block.len()).filter(|at| block.key(*at) != NEXT_TREE) {
                 let id = apply::id_of(&self.forest.value(&block.cell(at)?, Hint::Point)?);
                 known.extend(id.map(|id| (block.key_bytes(at), id)));

@@ -84,7 +84,9 @@ impl Snapshot {
     /// The same, with what the reader does with it.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
         let inner = &self.store.inner;
-        let (mut cell, lsn) = inner.forest.get(tree, key)?;
+        // A page that is something else by now is no damage where this snapshot is too old.
+        let found = inner.forest.get(tree, key, self.held.lsn());
+        let (mut cell, lsn) = found.or_else(|error| self.check().and(Err(error)))?;
         if lsn > self.held.lsn()
             && let Some(old) = inner.versions.get(tree, key, self.held.lsn())
         {
@@ -164,6 +166,7 @@ impl Transaction {
             return Err(StoreError::Refused(format!("tree {name} exists").into()));
         }
         let id = self.snapshot.store.inner.new_tree();
+        self.writes.created.push(id);
         self.put(CATALOG, name.as_bytes(), &id.0.to_le_bytes())?;
         Ok(id)
     }
@@ -265,7 +268,8 @@ impl Transaction {
     /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's for one that changed nothing.
     ///
     /// Errors: [`StoreError::Conflict`]: a key was changed by another transaction since this one began, and nothing of
-    /// this one happened. [`StoreError::Full`], [`StoreError::Refused`]: nothing of it happened. [`StoreError::Frozen`]:
+    /// this one happened. [`StoreError::Full`], [`StoreError::Refused`] (also where it writes to a tree that does not exist):
+    /// nothing of it happened. [`StoreError::Frozen`]:
     /// whether it happened is known after reopening.
     pub fn commit(self) -> Result<Lsn, StoreError> {
         if let Some(error) = self.broken {

@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use device::Shelf;
 use journal::Record;
@@ -61,7 +62,9 @@ impl Store {
     pub fn backup(&self, to: Arc<dyn Shelf>, progress: &mut dyn FnMut(Copying)) -> Result<Manifest, StoreError> {
         let inner = &*self.inner;
         let Upkeep { segments, home, retention } = &inner.upkeep;
-        let source = Source { home, journal: &inner.journal, segments, retention };
+        let needed = |from: journal::Lsn| journal::Lsn(inner.spills.needed(from.0));
+        let reached = || journal::Lsn(inner.reached.load(Ordering::SeqCst));
+        let source = Source { home, journal: &inner.journal, segments, retention, needed: &needed, reached: &reached };
         crate::backup::backup(source, &|work| inner.between_cycles(work), &to, progress)
     }
 }

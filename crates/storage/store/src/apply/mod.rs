@@ -26,6 +26,8 @@
 //! 3. While a batch is begun and not ended, `applying` is its first record, so that no cut takes it for applied.
 
 mod background;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -65,6 +67,8 @@ pub(crate) struct Applier {
     pub(crate) changes: u64,
     /// What became dirty at most since a cycle could be cut, in bytes.
     dirtied: u64,
+    /// The last record of the batch that was begun last.
+    pub(crate) last: u64,
     /// The first and the last record of a batch that found no room.
     waiting: Option<(Lsn, Lsn)>,
 }
@@ -123,8 +127,10 @@ impl Inner {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last, records) = (first.lsn, last.lsn, entries.len());
         self.applying.store(first, Ordering::SeqCst);
+        applier.last = last;
         self.space.applying(Lsn(last));
-        let mut replaced = Replaced::at(last);
+        let recovering = self.recovering.load(Ordering::Acquire);
+        let mut replaced = if recovering { Replaced::unseen(last) } else { Replaced::at(last) };
         let applied = self.apply_step(applier, entries, last, &mut replaced);
         // Also where only a part is applied: nobody may see it before the whole is.
         self.versions.publish(replaced);
@@ -224,13 +230,15 @@ impl Inner {
             let tree = of_one[0].tree;
             if of_one[0].op == Op::DropTree && dropped.insert(tree) {
                 replaced.drop_tree(tree);
+                self.forest.hide(tree, lsn);
             }
             if dropped.contains(&tree) {
                 continue;
             }
             let mut writer = self.forest.change(tree, lsn)?;
             let mut pusher = self.versions.pusher(tree, replaced);
-            let (mut made, mut again) = (None, None);
+            // An old value that nobody will look at.
+            let (mut made, mut unseen) = (None, None);
             for (at, change) in of_one.iter().enumerate() {
                 let value = match &change.op {
                     Op::Put(value) => Some(value.as_ref()),
@@ -248,11 +256,14 @@ impl Inner {
                     old.iter().for_each(|cell| self.forest.detach(cell, &self.space));
                     // Nothing was there and nothing is: no change.
                     if old.is_some() || value.is_some() {
-                        again = pusher.push(&change.key, old);
+                        unseen = pusher.push(&change.key, old);
                     }
                 })?;
-                // Of the same batch, which found no room then: nobody has seen it.
-                again.take().iter().for_each(|cell| self.forest.free(cell));
+                unseen.take().iter().for_each(|cell| self.forest.free(cell));
+                if pusher.bytes() > self.options.versions_bytes {
+                    let garbage = self.versions.let_go(pusher.replaced());
+                    garbage.values.iter().for_each(|cell| self.forest.free(cell));
+                }
                 self.dirtied(applier, self.forest.cache.page_bytes() as u64 + change.op.bytes() as u64)?;
             }
             if let Some(made) = made.filter(|made| made.0 >= applier.next_tree) {

@@ -10,6 +10,8 @@
 //!       32      8  end of the journal that is copied with them
 //!       40      8  microseconds since 1970 at the cut of the pages
 //!       48      4  identity of the journal
+//!       56      8  where the journal begins that is copied with them; 0 (of earlier releases): at X
+//!       64      8  the pages hold nothing of records from this LSN on; 0 (of earlier releases): X
 //! ```
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -33,12 +35,17 @@ pub struct Manifest {
     pub identity: u64,
     /// Of its journal.
     pub journal: u32,
-    /// The pages are the state behind every record before this. The earliest moment that it can be restored to.
+    /// The pages are the state behind every record before this; opening redoes the journal from here.
     pub applied: Lsn,
     /// The journal in the backup ends here: the latest moment that it can be restored to by itself.
     pub end: Lsn,
     /// When the pages' state was, microseconds since 1970.
     pub micros: u64,
+    /// From here on the journal is needed: at or before `applied`, for a huge transaction's changes lie ahead of its end.
+    pub from: Lsn,
+    /// The earliest moment that it can be restored to is the first end of a group commit from here on: at or behind
+    /// `applied`, for the pages may hold a part of what was being applied.
+    pub reached: Lsn,
 }
 
 fn sum(block: &[u8]) -> u32 {
@@ -59,6 +66,8 @@ impl Manifest {
         for (place, field) in block[16..48].as_chunks_mut::<8>().0.iter_mut().zip(fields) {
             *place = field.to_le_bytes();
         }
+        block[56..64].copy_from_slice(&self.from.0.to_le_bytes());
+        block[64..72].copy_from_slice(&self.reached.0.to_le_bytes());
         block[48..52].copy_from_slice(&self.journal.to_le_bytes());
         let sum = sum(&block);
         block[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -86,6 +95,8 @@ impl Manifest {
             return Err(StoreError::Corrupt(format!("this backup has version {} of its format", half(8)).into()));
         }
         let (applied, end) = (Lsn(word(24)), Lsn(word(32)));
-        Ok(Manifest { identity: word(16), journal: half(48), applied, end, micros: word(40) })
+        let or_applied = |at| if word(at) == 0 { applied } else { Lsn(word(at)) };
+        let (from, reached) = (or_applied(56), or_applied(64));
+        Ok(Manifest { identity: word(16), journal: half(48), applied, end, micros: word(40), from, reached })
     }
 }

@@ -6,7 +6,7 @@
 //!   more passes     those that were                                        fewer each time
 //!   the end         between two cycles: those that are left, map,          the copy is the state at X3
 //!                   superblock
-//!   journal         from X3 to what is durable by then
+//!   journal         from X3 to what is durable by then, and what fragments commitments in it name
 //!   manifest        last: without it there is no backup
 //! ```
 //!
@@ -93,6 +93,10 @@ pub(crate) struct Source<'a> {
     pub(crate) segments: &'a Arc<dyn Shelf>,
     /// What the journal is kept by.
     pub(crate) retention: &'a Retention,
+    /// From where on the journal is needed to apply everything from a position on.
+    pub(crate) needed: &'a dyn Fn(Lsn) -> Lsn,
+    /// The pages at home hold nothing of records from there on; asked between two cycles.
+    pub(crate) reached: &'a dyn Fn() -> Lsn,
 }
 
 /// What is done between two cycles.
@@ -140,16 +144,19 @@ pub(crate) fn backup(
     }
     let mut superblock = None;
     between_cycles(&mut |writer| {
-        superblock = Some(*writer.superblock());
+        let applied = writer.superblock().applied;
+        // The hold keeps the fragments too, also of what is committed from here on.
+        superblock = Some((*writer.superblock(), (source.needed)(applied), (source.reached)()));
         copy.last_pass(writer.superblock(), &source.home.take_watched(), progress)
     })?;
-    let superblock = superblock.ok_or_else(|| StoreError::Refused("no moment between cycles came".into()))?;
+    let (superblock, from, reached) =
+        superblock.ok_or_else(|| StoreError::Refused("no moment between cycles came".into()))?;
     copy.flush()?;
     let view = View::open(source.segments.clone())?;
-    let copied = journal::copy(&view, &**to, superblock.applied, source.journal.durable())?;
+    let copied = journal::copy(&view, &**to, from, source.journal.durable())?;
     drop(hold);
     let Superblock { identity, journal, applied, micros, .. } = superblock;
-    let manifest = Manifest { identity, journal, applied, end: copied.end, micros };
+    let manifest = Manifest { identity, journal, applied, end: copied.end, micros, from, reached };
     manifest.write(&**to)?;
     Ok(manifest)
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use device::{AlignedBuffer, DeviceError, Shelf};
-use journal::{Lsn, Record, View};
+use journal::{JournalError, Lsn, Record, View};
 
 use super::{Manifest, Until, check_empty, create};
 use crate::StoreError;
@@ -52,22 +52,34 @@ pub(crate) fn restore(
     if view.identity().is_some_and(|identity| identity != manifest.journal) {
         return Err(StoreError::Corrupt("the kept journal is another store's".into()));
     }
-    if view.first() > manifest.applied {
+    if view.first() > manifest.from {
         let why = format!(
-            "the kept journal begins at {}, the backup ends at {}: records in between are missing",
+            "the kept journal begins at {}, the backup needs it from {} on: records in between are missing",
             view.first(),
-            manifest.applied
+            manifest.from
         );
         return Err(StoreError::Corrupt(why.into()));
     }
     let until = position(&view, &manifest, until, time_of)?;
-    if until < manifest.applied {
-        let why = format!("the moment lies before the backup, which is the state at {}", manifest.applied);
-        return Err(StoreError::Refused(why.into()));
+    let early = || {
+        let why = format!(
+            "the moment lies before the backup: the first that it can be restored to is the end of the group commit at {}",
+            manifest.reached
+        );
+        StoreError::Refused(why.into())
+    };
+    if until < manifest.reached {
+        return Err(early());
     }
-    let copied = journal::copy(&view, &*places.journal, manifest.applied, until)?;
-    if copied.end < manifest.applied {
-        let why = format!("the journal ends at {}, before the backup's state at {}", copied.end, manifest.applied);
+    let copied = match journal::copy(&view, &*places.journal, manifest.from, until) {
+        Err(JournalError::BeyondEnd { .. }) if until < manifest.end => return Err(early()),
+        copied => copied?,
+    };
+    if copied.end < manifest.reached {
+        if until < manifest.end {
+            return Err(early());
+        }
+        let why = format!("the journal ends at {}, before the backup's state at {}", copied.end, manifest.reached);
         return Err(StoreError::Corrupt(why.into()));
     }
     let mut numbers: Vec<u32> = backup.list()?.iter().filter_map(|name| device_number(name)).collect();

@@ -65,7 +65,7 @@ fn back_up(
     view.refresh().expect("reads");
     let view = View::open(node.logs.clone()).expect("opens");
     let copied = journal::copy(&view, &**to, applied, toy.borrow().journal.durable()).expect("copies");
-    let manifest = Manifest { identity, journal, applied, end: copied.end, micros };
+    let manifest = Manifest { identity, journal, applied, end: copied.end, micros, from: applied, reached: applied };
     manifest.write(&**to).expect("writes");
     manifest
 }

@@ -130,6 +130,11 @@ impl Cut {
         }
     }
 
+    /// Says whether the cycle waits for room on its medium: whoever wants room in the cache is told that there is none.
+    pub fn waits(&self, waits: bool) {
+        self.cache.cut_waits.store(waits, Ordering::Release);
+    }
+
     /// Ends the cut; all that is left of it is home.
     pub fn finish(mut self) {
         for run in self.fresh.iter().chain(&self.changed) {
@@ -142,6 +147,7 @@ impl Cut {
 
 impl Drop for Cut {
     fn drop(&mut self) {
+        self.waits(false);
         if !self.is_finished {
             self.cache.cut_failed.store(true, Ordering::Release);
         }

@@ -72,7 +72,7 @@ impl Cache {
         writing.put(&image);
         writing.set_owner(Some(page));
         let slot = writing.slot;
-        if self.change(page, |now| (now == state).then(|| now.at(Place::Slot, slot))).is_err() {
+        if self.change(page, |now| (now == state).then(|| now.of_pages(1).at(Place::Slot, slot))).is_err() {
             self.slots.give(writing);
         }
         Ok(None)

@@ -272,7 +272,8 @@ impl Cache {
         // Others find the frame from here on, and wait for its latch.
         let bytes = &mut frame[..pages as usize * self.page_bytes];
         if let Err(error) = fill(bytes) {
-            let _ = self.change(page, |now| Some(now.at(Place::Nowhere, 0).seen_times(0)));
+            // A reader whose list of extents is stale asks for a run that is none any more: its length must not stay.
+            let _ = self.change(page, |now| Some(now.of_pages(state.pages()).at(Place::Nowhere, 0).seen_times(0)));
             tier.release(frame);
             return Err(self.at_place(page, error));
         }

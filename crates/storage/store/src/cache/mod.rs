@@ -137,6 +137,8 @@ pub struct Cache {
     cutting: AtomicBool,
     /// Whether one was dropped unfinished: its pages stay, and no write cycle makes room any more.
     cut_failed: AtomicBool,
+    /// Whether it waits for room on its medium, so that none is made here for now.
+    cut_waits: AtomicBool,
     dirty: Dirty,
     /// Pages that left memory, a moment in the life of the ghost list.
     left: AtomicU32,
@@ -188,6 +190,7 @@ impl Cache {
             kept: Mutex::default(),
             cutting: AtomicBool::new(false),
             cut_failed: AtomicBool::new(false),
+            cut_waits: AtomicBool::new(false),
             dirty: Dirty::default(),
             left: AtomicU32::new(0),
             counters: Counters::default(),

@@ -14,7 +14,7 @@
 //! A page that leaves near memory goes to far memory if there is any (far.rs). In all, a page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
 //! the caller may hold latches.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::AlignedBuffer;
 use device::arena::Exclusive;
@@ -91,11 +91,13 @@ impl Cache {
         })
     }
 
-    /// Tries `take` again as long as there is no room and a write cycle is under way, which makes some. Latches that the caller
+    /// Tries `take` again as long as there is no room and a write cycle is under way, which makes some; not while that waits for
+    /// room on its own medium, which may be for ever. Latches that the caller
     /// holds are not in its way: what it holds for writing was kept aside if it is in the cut.
     pub(super) fn in_time<T>(&self, take: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
-            let is_cutting = self.cutting.load(Ordering::Acquire) && !self.cut_failed.load(Ordering::Acquire);
+            let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+            let is_cutting = is(&self.cutting) && !is(&self.cut_failed) && !is(&self.cut_waits);
             match take() {
                 Err(StoreError::Full(_)) if is_cutting => std::thread::sleep(PAUSE),
                 done => return done,

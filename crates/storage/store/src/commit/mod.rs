@@ -38,7 +38,7 @@ use journal::{JournalError, Lsn};
 
 use crate::interpreter::{Changes, Foreign};
 use crate::record::{self, Change, Writer};
-use crate::store::Inner;
+use crate::store::{CATALOG, Inner};
 use crate::transaction::Snapshot;
 use crate::writes::WriteSet;
 use crate::{StoreError, TreeId};
@@ -66,6 +66,8 @@ pub(crate) struct Order {
     entered: u32,
     /// The last record of a service's.
     foreign: u64,
+    /// Those that are in the catalog once everything ordered is applied.
+    pub(crate) trees: HashSet<TreeId>,
 }
 
 impl Order {
@@ -103,7 +105,7 @@ impl Inner {
         self.reserve(writes.grows())?;
         let footprint = writes.footprint();
         let prepared = self.prepare(&mut writes);
-        let lsn = self.order(&snapshot, footprint, prepared)?;
+        let lsn = self.order(&snapshot, footprint, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
         }
@@ -134,12 +136,24 @@ impl Inner {
         Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
     }
 
-    fn order(&self, snapshot: &Snapshot, footprint: Footprint, prepared: Prepared) -> Result<Lsn, StoreError> {
+    fn order(
+        &self,
+        snapshot: &Snapshot,
+        footprint: Footprint,
+        prepared: Prepared,
+        created: &[TreeId],
+    ) -> Result<Lsn, StoreError> {
         let at = snapshot.lsn().0;
         let mut order = self.order.lock();
         self.check_frozen()?;
         if !order.recent.allows(at, &footprint) {
             return Err(StoreError::Conflict);
+        }
+        let exists = |tree: &TreeId| *tree == CATALOG || order.trees.contains(tree) || created.contains(tree);
+        if let Some(TreeId(gone)) = footprint.trees.iter().find(|tree| !exists(tree)) {
+            let why =
+                format!("tree {gone} does not exist: it was dropped before this transaction began, or never made");
+            return Err(StoreError::Refused(why.into()));
         }
         let foreign = |tree: &TreeId| self.interpreted.contains(tree);
         if order.foreign > at && footprint.trees.iter().any(foreign) {
@@ -155,6 +169,10 @@ impl Inner {
         }
         let Prepared { kind, payload, what, bytes } = prepared;
         let lsn = self.append_queued(kind, &[&payload], bytes, what)?;
+        order.trees.extend(created);
+        for tree in &footprint.dropped {
+            order.trees.remove(tree);
+        }
         order.recent.enter(lsn.0, footprint);
         order.entered += 1;
         if order.entered >= FORGET_EVERY {

@@ -74,7 +74,8 @@ impl Base {
     fn fill(&mut self, span: Span) -> Result<(), StoreError> {
         let inner = &self.snapshot.store.inner;
         let at = self.snapshot.lsn();
-        let block = inner.forest.block(self.tree, &span, self.direction, self.hint)?;
+        let block = inner.forest.block(self.tree, &span, self.direction, at.0, self.hint);
+        let block = block.or_else(|error| self.snapshot.check().and(Err(error)))?;
         let piece = match &block {
             Some(block) => {
                 let (piece, left) = span.split(&block.low, &block.high, self.direction);

@@ -48,6 +48,10 @@ impl Frozen for FrozenCut {
         self.cut.homed(self.runs[&first]);
     }
 
+    fn waits(&self, waits: bool) {
+        self.cut.waits(waits);
+    }
+
     fn finish(self: Box<Self>) {
         self.cut.finish();
     }

@@ -43,6 +43,9 @@ pub(crate) trait Frozen: Send {
     /// Says that the image of a page or run is at home, persistently: the frame is clean if nothing changed it since.
     fn homed(&self, first: PageId);
 
+    /// Says whether the cycle waits for room on its medium.
+    fn waits(&self, _: bool) {}
+
     /// The cycle is over.
     fn finish(self: Box<Self>);
 }
@@ -207,7 +210,9 @@ impl Writer {
             Step::Reserve => {
                 let count = cycle.order.len() as u32;
                 let Superblock { identity, geometry, cycle: number, applied, .. } = cycle.superblock;
-                self.images.reserve(geometry, count)?;
+                let reserved = self.images.reserve(geometry, count);
+                cycle.frozen().waits(reserved.is_err());
+                reserved?;
                 cycle.batch = Some(self.images.begin(identity, geometry, number, applied, count));
             }
             Step::Fresh(from, to) => cycle.written.home_bytes += self.write_fresh(cycle, from, to)?,

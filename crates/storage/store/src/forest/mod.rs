@@ -97,7 +97,21 @@ impl Span {
 pub(crate) struct Forest {
     pub(crate) cache: Arc<Cache>,
     roots: Tree,
-    trees: RwLock<HashMap<TreeId, Tree, foldhash::fast::FixedState>>,
+    trees: RwLock<HashMap<TreeId, Known, foldhash::fast::FixedState>>,
+}
+
+/// A tree that has pages.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    tree: Tree,
+    /// The record that dropped it: older snapshots still see it.
+    dropped: Option<u64>,
+}
+
+impl Known {
+    fn new(tree: Tree) -> Known {
+        Known { tree, dropped: None }
+    }
 }
 
 impl Forest {
@@ -115,7 +129,7 @@ impl Forest {
                 let damaged = || StoreError::Corrupt("the tree of trees holds something else".into());
                 let id = u32::from_be_bytes(block.key(at).try_into().map_err(|_| damaged())?);
                 let root = u32::from_le_bytes(block.stored(at).bytes().try_into().map_err(|_| damaged())?);
-                trees.insert(TreeId(id), Tree { root: PageId(root), id: TreeId(id) });
+                trees.insert(TreeId(id), Known::new(Tree { root: PageId(root), id: TreeId(id) }));
             }
             left = span.split(&block.low, &block.high, Direction::Forward).1;
         }
@@ -129,19 +143,31 @@ impl Forest {
 
     /// All trees there are, by id.
     pub(crate) fn trees(&self) -> Vec<Tree> {
-        let mut trees: Vec<Tree> = self.trees.read().values().copied().collect();
+        let mut trees: Vec<Tree> = self.trees.read().values().map(|known| known.tree).collect();
         trees.sort_unstable_by_key(|tree| tree.id);
         trees
     }
 
     fn tree(&self, id: TreeId) -> Option<Tree> {
-        self.trees.read().get(&id).copied()
+        self.trees.read().get(&id).map(|known| known.tree)
     }
 
-    /// What a key holds, and the last change of its leaf. A tree that is not there was never changed, or is dropped and not
-    /// seen by anybody.
-    pub(crate) fn get(&self, tree: TreeId, key: &[u8]) -> Result<(Option<Cell>, u64), StoreError> {
-        match self.tree(tree) {
+    /// The tree as a snapshot at `at` sees it.
+    fn seen(&self, id: TreeId, at: u64) -> Option<Tree> {
+        self.trees.read().get(&id).filter(|known| known.dropped.is_none_or(|lsn| at < lsn)).map(|known| known.tree)
+    }
+
+    /// Snapshots from `lsn` on do not see the tree any more. The applier only.
+    pub(crate) fn hide(&self, id: TreeId, lsn: u64) {
+        if let Some(known) = self.trees.write().get_mut(&id) {
+            known.dropped = Some(lsn);
+        }
+    }
+
+    /// What a key holds, and the last change of its leaf, for a snapshot at `at`. A tree that is not there was never changed, or is
+    /// dropped.
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: u64) -> Result<(Option<Cell>, u64), StoreError> {
+        match self.seen(tree, at) {
             Some(tree) => tree.get(&*self.cache, key).map(|(cell, lsn)| (cell, lsn.0)),
             None => Ok((None, u64::MAX)),
         }
@@ -153,9 +179,10 @@ impl Forest {
         tree: TreeId,
         span: &Span,
         direction: Direction,
+        at: u64,
         hint: Hint,
     ) -> Result<Option<LeafBlock>, StoreError> {
-        let Some(tree) = self.tree(tree) else { return Ok(None) };
+        let Some(tree) = self.seen(tree, at) else { return Ok(None) };
         let block = match hint {
             Hint::Point => tree.leaf_block(&*self.cache, &span.from, &span.to, direction),
             Hint::Scan => tree.leaf_block(&Once(&self.cache), &span.from, &span.to, direction),
@@ -191,18 +218,30 @@ impl Forest {
             None => {
                 let tree = Tree::create(&*self.cache, id, Lsn(lsn))?;
                 self.roots.writer(&*self.cache).put(&id.0.to_be_bytes(), &tree.root.0.to_le_bytes(), Lsn(lsn))?;
-                self.trees.write().insert(id, tree);
+                self.trees.write().insert(id, Known::new(tree));
                 tree
             }
         };
         Ok(TreeWriter { writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
     }
 
-    /// Gives a tree's pages up. The applier only.
+    /// Gives a tree's pages up. What cannot be read of it is lost space until the allocation map is made anew: the tree is gone
+    /// all the same, and must not keep the store from opening. The applier only.
     pub(crate) fn drop_tree(&self, id: TreeId, lsn: u64) -> Result<(), StoreError> {
-        let Some(tree) = self.trees.write().remove(&id) else { return Ok(()) };
-        self.roots.writer(&*self.cache).delete(&id.0.to_be_bytes(), Lsn(lsn))?;
-        tree.drop_all(&*self.cache)
+        let Some(Known { tree, .. }) = self.trees.write().remove(&id) else { return Ok(()) };
+        let removed = self.roots.writer(&*self.cache).delete(&id.0.to_be_bytes(), Lsn(lsn));
+        let dropped = match removed {
+            // The next opening finds it, and that no name leads to it.
+            Err(error @ StoreError::Full(_)) => Err(error),
+            removed => removed.map(|_| tree.drop_all(&*self.cache))?,
+        };
+        match dropped {
+            Err(error @ (StoreError::Corrupt(_) | StoreError::Device(_) | StoreError::Full(_))) => {
+                tracing::warn!(tree = id.0, %error, "pages of a dropped tree are not used again");
+                Ok(())
+            }
+            done => done,
+        }
     }
 }
 

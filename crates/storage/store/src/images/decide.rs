@@ -4,7 +4,8 @@
 //! |---|---|---|---|---|---|
 //! | no data devices | create | create | pages missing | pages missing | pages missing |
 //! | superblock unreadable | damaged | damaged | damaged | **restore** | damaged |
-//! | cycle s = 0, or closed | begin images | nothing | nothing | as below | as below |
+//! | closed | begin images | nothing | nothing | as below | as below |
+//! | cycle s = 0 | images missing | nothing | nothing | as below | as below |
 //! | cycle s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
 //!
 //! Another identity than the superblock's is foreign in every row.
@@ -18,7 +19,8 @@
 //!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is flagged.
 //! * **Cleared k** and another s: one of the two shelves is not this store's, or is older.
 //! * **Zeros or missing** although cycles were run: home may be half written, and what would mend it is gone. After closing
-//!   nothing is half written.
+//!   nothing is half written: opening takes the mark away, in a cycle that writes nothing else, before anything is changed.
+//! * **Missing at cycle 0**: images are made ahead of pages, so that they were there, and a first cycle may have begun.
 //!
 //! A flagged batch of which something does not verify was persistent once, so that it is damaged. The restoration of the rest
 //! goes on; a page whose image is damaged is right if home holds just that image already. Otherwise opening refuses and names
@@ -110,8 +112,8 @@ pub(crate) fn decide(home: Home, images: Option<Headers>) -> Verdict {
             (_, Some((header, Mark::Cleared))) if header.cycle == cycle => Verdict::Nothing,
             (_, Some(_)) => Verdict::Refuse(Refusal::Foreign),
             (Some(Headers::Torn), None) => Verdict::Nothing,
-            (None, None) if is_clean || cycle == 0 => Verdict::Begin,
-            (_, None) if is_clean || cycle == 0 => Verdict::Nothing,
+            (None, None) if is_clean => Verdict::Begin,
+            (Some(_), None) if is_clean || cycle == 0 => Verdict::Nothing,
             (_, None) => Verdict::Refuse(Refusal::ImagesMissing),
         },
     }
@@ -158,7 +160,7 @@ mod tests {
             (Home::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, torn,  torn,    torn,  Restore, torn]),
             (readable(5, false),   [gone,   gone,    Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
             (readable(5, true),    [Begin,  Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
-            (readable(0, false),   [Begin,  Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
+            (readable(0, false),   [gone,   Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
         ];
         for (home, row) in table {
             for (images, expected) in images.iter().zip(row) {

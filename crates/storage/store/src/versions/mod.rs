@@ -16,7 +16,7 @@
 //! 1. A version is here *before* its key changes in the tree. So whoever reads the tree first and the versions second sees what
 //!    its snapshot should: if the tree was read after the change, the version is found.
 //! 2. A version replaced at L is kept while a snapshot before L is open, or could be opened (L is not visible yet).
-//! 3. Versions are dropped oldest replacement first. The *floor* is raised before anything is dropped that an open snapshot
+//! 3. Versions are dropped oldest replacement first; but those of a batch that alone exceeds the limit at once. The *floor* is raised before anything is dropped that an open snapshot
 //!    could need: a snapshot below the floor is too old, and whoever reads for it asks again after reading.
 //!
 //! All of it is in memory: no snapshot outlives the process. What holds pages of its own (large values, dropped trees) is given
@@ -176,6 +176,9 @@ pub(crate) struct Versions {
     floor: AtomicU64,
     bytes: AtomicU64,
     count: AtomicU64,
+    /// The most bytes that one batch had when it was applied.
+    #[cfg(test)]
+    pub(crate) most: AtomicU64,
 }
 
 /// What one batch replaced.
@@ -189,6 +192,8 @@ pub(crate) struct Replaced {
     dropped: Vec<TreeId>,
     /// Keys are pieces of something larger, which is not to be kept for their sake.
     copies_keys: bool,
+    /// Nothing of it is kept: no snapshot before it is left, or none that is not too old.
+    lets_go: bool,
     bytes: u64,
 }
 
@@ -196,6 +201,11 @@ impl Replaced {
     /// Of a batch that ends with that record.
     pub(crate) fn at(lsn: u64) -> Replaced {
         Replaced { lsn, ..Replaced::default() }
+    }
+
+    /// Of a batch that nobody has a snapshot before: at opening.
+    pub(crate) fn unseen(lsn: u64) -> Replaced {
+        Replaced { lsn, lets_go: true, ..Replaced::default() }
     }
 
     /// Copies keys from here on.
@@ -243,8 +253,27 @@ impl Versions {
         Pusher { tree: target, replaced }
     }
 
+    /// Keeps nothing of what a batch replaces, from here on, nor what it has replaced so far: its versions alone exceed the limit.
+    /// Every snapshot before it is too old, also those that begin before it is visible.
+    pub(crate) fn let_go(&self, replaced: &mut Replaced) -> Garbage {
+        self.floor.fetch_max(replaced.lsn, Ordering::AcqRel);
+        let mut garbage = Garbage::default();
+        for tree in &replaced.trees {
+            if let Some(tree) = self.tree(*tree) {
+                let mut state = tree.state.write();
+                if let Some(generation) = state.recent.back_mut().filter(|last| last.lsn == replaced.lsn) {
+                    std::mem::take(&mut generation.keys).into_iter().for_each(|(_, old)| garbage.take(old));
+                }
+            }
+        }
+        (replaced.lets_go, replaced.bytes, replaced.versions) = (true, 0, 0);
+        garbage
+    }
+
     /// The batch is applied: what it replaced can be dropped once nobody needs it.
     pub(crate) fn publish(&self, replaced: Replaced) {
+        #[cfg(test)]
+        self.most.fetch_max(replaced.bytes, Ordering::Relaxed);
         self.bytes.fetch_add(replaced.bytes, Ordering::Relaxed);
         self.count.fetch_add(replaced.versions, Ordering::Relaxed);
         self.log.lock().push_back(replaced);
@@ -334,9 +363,22 @@ pub(crate) struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    /// `key` holds `old` and is about to be changed. Answers `old` where the same batch has put it there, which only one does
-    /// that is applied again.
+    /// Memory that the batch's versions take, in all trees.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.replaced.bytes
+    }
+
+    /// What the batch has replaced so far.
+    pub(crate) fn replaced(&mut self) -> &mut Replaced {
+        self.replaced
+    }
+
+    /// `key` holds `old` and is about to be changed. Answers `old` where nobody will look at it: where nothing is kept, or where
+    /// the same batch has put it there, which only one does that is applied again.
     pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) -> Option<Cell> {
+        if self.replaced.lets_go {
+            return old;
+        }
         self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
         self.replaced.versions += 1;
         let key = if self.replaced.copies_keys { Bytes::copy_from_slice(key) } else { key.clone() };

@@ -94,6 +94,8 @@ pub(crate) struct WriteSet {
     runs: Vec<Arc<Run>>,
     /// Hashes of keys that count as changed when it comes to conflicts, and are not.
     counted: BTreeMap<TreeId, Vec<u64>>,
+    /// Trees that it makes; of those taken back, too.
+    pub(crate) created: Vec<TreeId>,
     /// Of the journal, from the first fragment on.
     pub(crate) claim: Option<Claim>,
 }

@@ -44,11 +44,17 @@ impl Spills {
         Claim { of: self.clone(), number, committed: false }
     }
 
-    /// Where the journal must begin once everything before `applied` is in the pages.
-    pub(crate) fn needed(&self, applied: u64) -> u64 {
-        let mut state = self.state.lock();
-        state.open.retain(|_, spill| spill.committed.is_none_or(|lsn| lsn >= applied));
-        state.open.values().map(|spill| spill.first).chain([applied]).min().expect("one at least")
+    /// Where the journal must begin for everything from `from` on to be applied: what is committed there, or may be, names
+    /// fragments before it.
+    pub(crate) fn needed(&self, from: u64) -> u64 {
+        let state = self.state.lock();
+        let needed = state.open.values().filter(|spill| spill.committed.is_none_or(|lsn| lsn >= from));
+        needed.map(|spill| spill.first).chain([from]).min().expect("one at least")
+    }
+
+    /// Commitments before this are not kept in the journal any more.
+    pub(crate) fn forget(&self, before: u64) {
+        self.state.lock().open.retain(|_, spill| spill.committed.is_none_or(|lsn| lsn >= before));
     }
 }
 
@@ -82,6 +88,10 @@ mod tests {
         committed.committed(400);
         assert_eq!(spills.needed(400), 50, "the commitment is not in the pages yet");
         assert_eq!(spills.needed(401), 100);
+        assert_eq!(spills.needed(400), 50, "asking forgets nothing");
+        spills.forget(401);
+        assert_eq!(spills.needed(0), 0);
+        assert_eq!(spills.needed(400), 100);
         drop(open);
         assert_eq!(spills.needed(401), 401);
     }

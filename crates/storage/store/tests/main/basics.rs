@@ -160,6 +160,43 @@ fn a_dropped_tree_is_gone_for_new_snapshots_and_stays_for_old_ones() {
 }
 
 #[test]
+fn a_tree_that_was_dropped_or_never_made_takes_nothing_and_shows_nothing() {
+    let places = memory();
+    let (store, tree) = crate::support::open_with_tree(&places, &small());
+    put(&store, tree, "a", "1");
+    let before = store.snapshot();
+    let mut transaction = store.begin();
+    transaction.drop_tree("t").expect("is there");
+    transaction.commit().expect("commits");
+    assert!(all(&store.snapshot(), tree).is_empty() && get(&store.snapshot(), tree, "a").is_none());
+    let mut late = store.begin();
+    late.put(tree, b"b", b"2").expect("is looked at when it commits");
+    assert!(matches!(late.commit(), Err(StoreError::Refused(_))), "it would be lost with the tree");
+    assert_eq!(all(&before, tree), ["a=1"]);
+    let mut other = store.begin();
+    let never = other.create_tree("never").expect("is new");
+    other.rollback();
+    drop(before);
+    // What was dropped is collected behind this.
+    let mut transaction = store.begin();
+    let made = transaction.create_tree("u").expect("is new");
+    transaction.put(made, b"a", b"1").expect("its own tree");
+    transaction.commit().expect("commits");
+    for gone in [tree, never] {
+        let mut late = store.begin();
+        late.put(gone, b"b", b"2").expect("is looked at when it commits");
+        assert!(matches!(late.commit(), Err(StoreError::Refused(_))), "tree {}", gone.0);
+    }
+    drop(store);
+    let (store, _) = Store::open(places, small()).expect("opens");
+    let mut late = store.begin();
+    late.put(tree, b"b", b"2").expect("is looked at when it commits");
+    assert!(matches!(late.commit(), Err(StoreError::Refused(_))));
+    put(&store, made, "b", "2");
+    assert_eq!(all(&store.snapshot(), made), ["a=1", "b=2"]);
+}
+
+#[test]
 fn keys_and_values_beyond_the_limits_are_refused() {
     let (store, tree) = with_tree(small());
     let mut transaction = store.begin();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::{CrashShelf, Shelf};
-use store::{Options, Store, TreeId};
+use store::{CycleOptions, Options, Store, TreeId};
 
 use crate::support::{all, places, replay, seed, small};
 
@@ -26,19 +26,27 @@ fn tiny() -> Options {
     }
 }
 
+/// The same with cycles that are cut as soon as two pages are dirty: in the middle of transactions, huge ones and others.
+fn hasty() -> Options {
+    let cycles = CycleOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 32 << 10, ..CycleOptions::default() };
+    Options { cycles: Some(cycles), ..tiny() }
+}
+
 /// The states that were committed, and for each how many operations the shelf had been called when it was acknowledged.
 struct History {
     states: Vec<Vec<String>>,
     acknowledged: Vec<usize>,
+    /// Cycles that were cut between two parts of a transaction.
+    cut_inside: u64,
 }
 
-fn workload(shelf: &Arc<CrashShelf>, seed: u64) -> History {
+fn workload(shelf: &Arc<CrashShelf>, seed: u64, options: &Options) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
     let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
     let mut model: BTreeMap<String, String> = BTreeMap::new();
-    let mut history = History { states: vec![Vec::new()], acknowledged: vec![0] };
+    let mut history = History { states: vec![Vec::new()], acknowledged: vec![0], cut_inside: 0 };
     for life in 0..3 {
-        let (store, _) = Store::open(places(&dyn_shelf), tiny()).expect("opens");
+        let (store, _) = Store::open(places(&dyn_shelf), options.clone()).expect("opens");
         let tree = tree_of(&store);
         for step in 0..10 {
             let mut transaction = store.begin();
@@ -57,7 +65,10 @@ fn workload(shelf: &Arc<CrashShelf>, seed: u64) -> History {
             }
             // It counts from before it is acknowledged: it may be found.
             history.states.push(model.iter().map(|(key, value)| format!("{key}={value}")).collect());
+            let before = store.metrics().cycles.cycles;
             transaction.commit().expect("commits");
+            // The first one is ahead of it.
+            history.cut_inside += (store.metrics().cycles.cycles - before).saturating_sub(1);
             history.acknowledged.push(shelf.operations());
             if step % 4 == 3 {
                 store.checkpoint().expect("writes");
@@ -81,10 +92,10 @@ fn tree_of(store: &Store) -> TreeId {
 }
 
 /// Opens what a crash left, and looks; then a second time, since recovery itself may have written.
-fn check(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
+fn check(history: &History, point: usize, after: &Arc<CrashShelf>, options: &Options) -> Result<(), String> {
     let shelf: Arc<dyn Shelf> = after.clone();
     for _ in 0..2 {
-        let (store, _) = Store::open(places(&shelf), tiny()).map_err(|error| error.to_string())?;
+        let (store, _) = Store::open(places(&shelf), options.clone()).map_err(|error| error.to_string())?;
         let snapshot = store.snapshot();
         let found = match snapshot.tree("t").map_err(|error| error.to_string())? {
             Some(tree) => all(&snapshot, tree),
@@ -100,17 +111,25 @@ fn check(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(),
 
 #[test]
 fn a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged() {
+    for (name, options) in [("usual", tiny()), ("hasty", hasty())] {
+        let history = enumerate(&options);
+        assert_eq!(history.cut_inside > 0, name == "hasty", "{name}: {} cycles", history.cut_inside);
+    }
+}
+
+fn enumerate(options: &Options) -> History {
     let seed = seed(1);
     let shelf = Arc::new(CrashShelf::new(seed));
-    let history = workload(&shelf, seed);
+    let history = workload(&shelf, seed, options);
     let mut images = 0;
     // Every point, one of its images each: which one goes round.
     for point in shelf.points() {
         let all: Vec<_> = shelf.images(point).collect();
         let Some(image) = all.get(point % all.len().max(1)) else { continue };
         let after = Arc::new(image.shelf());
-        check(&history, point, &after).unwrap_or_else(|why| panic!("{image}: {why}; {}", replay(seed, TEST)));
+        check(&history, point, &after, options).unwrap_or_else(|why| panic!("{image}: {why}; {}", replay(seed, TEST)));
         images += 1;
     }
     assert!(images > 200, "only {images} images: too few to mean anything");
+    history
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use store::{Options, Places, Store, StoreError, TreeId};
+use store::{Changes, CycleOptions, Foreign, Interpreter, Lsn, Options, Places, Store, StoreError, TreeId};
 
 use crate::support::{all, get, memory, open_with_tree, put, small};
 
@@ -127,4 +127,48 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
     let (store, _) = Store::open(places, options).expect("opens");
     assert_eq!(store.metrics().pages_used, used, "what was begun in vain is free again");
     assert_eq!(all(&store.snapshot(), tree).len(), rows as usize + 202);
+}
+
+#[test]
+fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+    let places = Places { images: shelf.clone(), ..memory() };
+    let cycles = CycleOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 512 << 10, ..CycleOptions::default() };
+    let options = Options { images_device_bytes: 64 << 10, cycles: Some(cycles), background: true, ..small() };
+    let options = Options { interpreter: Some(Arc::new(Keys)), cache_bytes: 4 << 20, ..options };
+    let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
+    let tree = store.interpreted()[0];
+    let append = |from: u32, byte: u8| {
+        let append = |n: u32| store.append(3, &[key(n).as_bytes(), &[byte; 700]]).expect("there is room in the queue");
+        (from..from + 3000).map(append).fold(Lsn(0), |_, lsn| lsn)
+    };
+    store.wait_visible(append(0, b'1')).expect("applies");
+    store.checkpoint().expect("writes home");
+    shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
+    // Changes of pages that are home, more than a batch of images takes and more than the cache does.
+    store.commit(append(0, b'2')).expect("is durable");
+    let (told, closed) = std::sync::mpsc::channel();
+    let closing = std::thread::spawn(move || told.send(store.close()));
+    let closed = closed.recv_timeout(Duration::from_secs(60)).expect("it returns");
+    assert!(matches!(closed, Err(StoreError::Full(_))), "{closed:?}");
+    closing.join().expect("does not panic").expect("is listened to");
+    shelf.heal();
+    let (store, _) = Store::open(places, options).expect("opens");
+    let rows = all(&store.snapshot(), tree);
+    assert!(rows.len() == 3000 && rows.iter().all(|row| row.ends_with('2')));
+}
+
+/// Record kind 3: a key of seven bytes and its value.
+struct Keys;
+
+impl Interpreter for Keys {
+    fn trees(&self) -> Vec<String> {
+        vec!["keys".into()]
+    }
+
+    fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
+        let (key, value) = record.payload.split_at(7);
+        changes.put(trees[0], key.to_vec(), value.to_vec());
+        Ok(())
+    }
 }

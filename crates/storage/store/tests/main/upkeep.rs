@@ -239,3 +239,127 @@ fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time()
         store.close().expect("closes");
     }
 }
+
+/// Where a text lies in the first data device.
+fn place_of(shelf: &dyn Shelf, text: &[u8]) -> u64 {
+    let device = shelf.open_read_only("pages-0000").expect("is there");
+    let mut bytes = AlignedBuffer::zeroed(device.len() as usize);
+    device.read(0, &mut bytes).expect("reads");
+    bytes.windows(text.len()).position(|part| part == text).expect("lies there") as u64
+}
+
+#[test]
+fn a_tree_with_a_damaged_page_can_be_dropped_and_others_go_on() {
+    let places = memory();
+    let store = filled(&places, 200);
+    let mut transaction = store.begin();
+    let other = transaction.create_tree("other").expect("is new");
+    transaction.commit().expect("commits");
+    put(&store, other, "a", "1");
+    store.close().expect("closes");
+    flip(&*places.data, place_of(&*places.data, &[100; 300]));
+    assert!(!verify_places(&places, &mut |_| ()).expect("reads").is_sound(), "a leaf is damaged");
+    let options = Options { cache_bytes: 4 << 20, ..small() };
+    let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
+    let mut transaction = store.begin();
+    transaction.drop_tree("t").expect("is there");
+    transaction.commit().expect("commits");
+    put(&store, other, "b", "2");
+    assert!(store.frozen().is_none());
+    drop(store);
+    let (store, _) = Store::open(places, options).expect("opens again");
+    assert_eq!(all(&store.snapshot(), other), ["a=1", "b=2"]);
+    assert_eq!(store.snapshot().tree("t").expect("reads"), None);
+    store.checkpoint().expect("writes home");
+    let verified = store.verify(&mut |_| ()).expect("reads");
+    assert!(verified.faults == 0 && verified.leaked > Some(0), "only its pages are lost: {verified}");
+}
+
+/// Spills a transaction over several segments of the journal, and leaves it open.
+fn spilled(store: &Store, tree: TreeId) -> store::Transaction {
+    let mut huge = store.begin();
+    for key in 0..2000 {
+        huge.put(tree, format!("huge {key:05}").as_bytes(), &[b'h'; 300]).expect("fits");
+    }
+    huge
+}
+
+#[test]
+fn a_backup_taken_while_a_huge_transaction_is_committed_is_restored_and_opens() {
+    let source = memory();
+    let journal = journal::Options { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small().journal };
+    let options = Options { journal, transaction_bytes: 64 << 10, ..small() };
+    let (store, tree) = crate::support::open_with_tree(&source, &options);
+    let mut huge = Some(spilled(&store, tree));
+    put(&store, tree, "behind", "1");
+    let written = store.checkpoint().expect("writes home");
+    let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let manifest = store.backup(backup.clone(), &mut |_| {
+        if let Some(huge) = huge.take() {
+            huge.commit().expect("commits");
+        }
+    });
+    let manifest = manifest.expect("backs up");
+    assert!(manifest.from < manifest.applied && manifest.applied >= written.applied, "{manifest:?}");
+    for kept in [None, Some(&source.journal)] {
+        let places = memory();
+        restore(&backup, kept, &places, Until::End, &|_| None).expect("restores");
+        let (store, _) = Store::open(places, options.clone()).expect("opens");
+        assert_eq!(all(&store.snapshot(), tree).len(), 2001);
+        store.checkpoint().expect("writes home");
+    }
+    for until in
+        (0..manifest.end.0).step_by(997).chain([manifest.applied.0, manifest.reached.0, manifest.reached.0 + 1])
+    {
+        let places = memory();
+        match restore(&backup, None, &places, Until::Lsn(Lsn(until)), &|_| None) {
+            Ok(restored) => {
+                assert!(restored.end >= manifest.reached && restored.end.0 <= until);
+                let (store, _) = Store::open(places, options.clone()).expect("opens");
+                assert!([1, 2001].contains(&all(&store.snapshot(), tree).len()), "up to {until}");
+            }
+            Err(StoreError::Refused(why)) => assert!(why.contains("the first that it can be restored to"), "{why}"),
+            Err(error) => panic!("up to {until}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn the_journal_that_is_kept_holds_what_its_commitments_name() {
+    let places = memory();
+    let options = Options { transaction_bytes: 64 << 10, keep_journal_bytes: 16 << 10, ..small() };
+    let (store, tree) = crate::support::open_with_tree(&places, &options);
+    let begin = store.appended();
+    spilled(&store, tree).commit().expect("commits");
+    store.checkpoint().expect("writes home");
+    assert!(store.journal().first() <= begin, "the commitment is kept, so its fragments are");
+    for key in 0..200 {
+        put(&store, tree, &format!("k{key}"), &"v".repeat(1000));
+    }
+    store.checkpoint().expect("writes home");
+    assert!(store.journal().first() > begin, "the commitment is not kept any more");
+}
+
+#[test]
+fn a_store_that_was_opened_since_it_was_closed_is_not_taken_for_closed() {
+    for opens_again in [false, true] {
+        let places = memory();
+        filled(&places, 20).close().expect("closes");
+        assert!(inspect_places(&places).expect("reads").contains("closed: true"));
+        if opens_again {
+            drop(Store::open(places.clone(), small()).expect("opens"));
+            assert!(inspect_places(&places).expect("reads").contains("closed: false"));
+        }
+        // From the opening on a write cycle may have begun whose images are the only whole ones.
+        for name in places.images.list().expect("reads") {
+            places.images.remove(&name).expect("is there");
+        }
+        match Store::open(places, small()) {
+            Err(StoreError::Corrupt(why)) if opens_again => {
+                assert!(why.contains("write image journal is missing"), "{why}")
+            }
+            Ok(_) if !opens_again => {}
+            other => panic!("{opens_again}: {other:?}"),
+        }
+    }
+}

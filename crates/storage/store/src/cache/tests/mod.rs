@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalogue::{Model as TimingModel, Timing, VirtualClock, media};
 
 use super::*;
-use crate::page::{Header, Kind};
+use crate::page::{self, Extent, Header, Kind};
 use crate::pages::Pages;
 
 const PAGE: usize = 4096;
@@ -169,6 +169,28 @@ fn damage_at_home_is_found_when_it_is_read_and_says_where() {
     // Mended, it is read.
     medium.pages.lock().get_mut(&page.0).expect("is home")[100] ^= 1;
     assert_eq!(body(&anew.read(page).expect("mended")), body(&image(Kind::Leaf, 1)));
+}
+
+#[test]
+fn looking_for_a_value_that_is_gone_leaves_nothing_behind_at_the_page_that_is_there_now() {
+    let medium = Arc::new(Medium::default());
+    let (leaf, inner) = (PageId(7), PageId(20));
+    for (page, kind) in [(leaf, Kind::Leaf), (inner, Kind::Inner)] {
+        let mut bytes = image(kind, 1);
+        page::seal(page, &mut bytes);
+        medium.put(page, &bytes);
+    }
+    let cache = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
+    for first in [leaf, inner] {
+        let gone = Extent { first, bytes: 10_000, checksum: 1 };
+        assert!(matches!(cache.read_extent(gone), Err(StoreError::Corrupt(_))));
+    }
+    cache.write(leaf).expect("reads")[100] ^= 1;
+    cache.replace_inner(inner, &image(Kind::Inner, 2)).expect("reads");
+    let cut = cache.cut();
+    let runs: Vec<_> = cut.changed().iter().map(|run| (run.first, run.pages)).collect();
+    assert_eq!(runs, [(leaf, 1), (inner, 1)]);
+    cut.finish();
 }
 
 #[test]
