@@ -1,6 +1,7 @@
 //! The engine from outside, through the same calls that the wire makes.
 
 mod changes;
+mod crash;
 mod forms;
 mod histories;
 mod queries;
