@@ -146,9 +146,10 @@ impl Assembled {
     }
 }
 
-/// What may lie in the journal before the store waits for its pages to be written.
+/// What may lie in the journal: what waits for its pages to be written, and what is kept behind that.
 fn journal_limit(options: &Options) -> u64 {
-    options.store.cycles.unwrap_or_default().journal_bytes_max
+    let limit = options.store.cycles.unwrap_or_default().journal_bytes_max;
+    limit.saturating_add(options.store.keep_journal_bytes)
 }
 
 fn tier_of<'a>(placement: &'a Placement, seat: &Seat) -> &'a Tier {

@@ -53,8 +53,91 @@ pub enum Command {
     /// Print what is on a medium
     #[command(subcommand)]
     Inspect(InspectCommand),
-    /// Check everything stored in a data directory; exit code 1 where something is damaged
-    Verify(Place),
+    /// Check everything that a node or a backup has stored; exit code 1 where something is damaged
+    ///
+    /// Reads all of it and says what it found: the journal with every checksum, write images, each
+    /// page, extent and tree, the rows of each message against every index entry, and the rows of SQL
+    /// tables.
+    ///
+    /// A running node is asked, and goes on; no write cycle begins while its pages are read, so that
+    /// it takes changes only up to what its cache holds. Its SQL tables are not read. Of a stopped
+    /// node and of a backup the files are read, and recovered in memory: nothing on the medium changes.
+    ///
+    ///   terrace verify                          # ./terrace-data
+    ///   terrace verify /var/lib/terrace
+    ///   terrace verify /backup/monday --json
+    #[command(verbatim_doc_comment)]
+    Verify(VerifyArgs),
+    /// Copy all that a node has stored to an empty folder, while it runs or not
+    ///
+    /// What a backup holds is one moment of everything: messages, queues, SQL tables. The node goes on
+    /// meanwhile. Settings and the production are text files of yours, and not in it. `terrace verify`
+    /// checks a backup as it checks a node, and `terrace restore` makes a node's data of it again:
+    ///
+    ///   terrace backup /backup/monday --data /var/lib/terrace
+    ///   terrace verify /backup/monday
+    ///   terrace restore /backup/monday --to /var/lib/terrace-new
+    #[command(verbatim_doc_comment)]
+    Backup(BackupArgs),
+    /// Make a node's data of a backup, as it was at its end or at another moment
+    ///
+    /// The backup is checked first; one that is damaged is refused, with the place. Without --until the
+    /// end of its journal counts. With the journal of the node itself, as far as it kept it (`[journal]
+    /// keep` of terrace.toml), every later moment can be had as well:
+    ///
+    ///   terrace restore /backup/monday --to /var/lib/terrace-new
+    ///   terrace restore /backup/monday --to new --journal /var/lib/terrace --until 2026-11-21T08:00
+    ///   terrace serve --data new
+    ///
+    /// What waited for delivery at that moment waits again: a node that is started on it sends it, also
+    /// where it has been delivered since. Take the operations out of its production, or their receivers
+    /// away, if that must not be.
+    #[command(verbatim_doc_comment)]
+    Restore(RestoreArgs),
+}
+
+/// `terrace verify`
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// A node's data directory, or a backup [default: terrace-data]
+    pub dir: Option<PathBuf>,
+    /// The same, as other commands name it
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    pub data: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace backup`
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// The folder to make; it must be empty or not exist
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub place: Place,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace restore`
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The backup's folder
+    pub backup: PathBuf,
+    /// The data directory to make; journal, images and pages go below it
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// Up to here: a time as 2026-11-21T08:00, an age as 2h, or a position (LSN), before whose record it ends
+    #[arg(long, value_name = "TIME|LSN")]
+    pub until: Option<String>,
+    /// A node's data directory, or a later backup, whose journal goes on behind the backup's
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `terrace sql`

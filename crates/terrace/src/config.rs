@@ -70,6 +70,9 @@ struct JournalConfig {
     segment: Bytes,
     /// How much of it may wait to be written to the pages; a quarter of that begins a write cycle. Default 1 GiB.
     limit: Bytes,
+    /// How much of it is kept behind what recovery needs, so that a backup can be restored to any moment of that. Default
+    /// nothing.
+    keep: Bytes,
     /// Where it stood before there were pages. The same as `retention` below `[messages]`.
     retention: Option<Bytes>,
 }
@@ -108,6 +111,7 @@ impl Default for JournalConfig {
         Self {
             segment: Bytes(journal::Options::default().segment_bytes),
             limit: Bytes(CycleOptions::default().journal_bytes_max),
+            keep: Bytes(0),
             retention: None,
         }
     }
@@ -195,6 +199,7 @@ impl Config {
         options.store.data_device_bytes = self.pages.device.0;
         options.store.images_device_bytes = self.pages.images.0;
         options.journal.segment_bytes = self.journal.segment.0;
+        options.store.keep_journal_bytes = self.journal.keep.0;
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
         Plan::of(options, &settings, self.media.as_deref())
     }

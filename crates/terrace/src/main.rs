@@ -18,6 +18,7 @@ mod serve;
 mod show;
 mod sql;
 mod tiers;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -53,7 +54,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tier(command) => tiers::run(command),
         Command::Bench(command) => benches::run(command),
         Command::Inspect(command) => journals::inspect(command),
-        Command::Verify(args) => journals::verify(&args),
+        Command::Verify(args) => upkeep::verify(&args),
+        Command::Backup(args) => upkeep::backup(&args),
+        Command::Restore(args) => upkeep::restore(&args),
     }
 }
 

@@ -67,8 +67,8 @@ fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
     })
 }
 
-/// A time of day, or an age.
-fn moment(text: &str) -> anyhow::Result<i64> {
+/// A time of day, or an age; microseconds since 1970.
+pub fn moment(text: &str) -> anyhow::Result<i64> {
     if let Ok(age) = text.parse::<Span>() {
         let age = i64::try_from(age.0.as_micros()).context("that is too long ago")?;
         return Ok(interop::clock::Clock::system().now_us().saturating_sub(age));

@@ -37,5 +37,6 @@ pub mod record;
 pub mod recovery;
 pub mod rows;
 pub mod service;
+pub mod upkeep;
 
 pub use error::InteropError;

@@ -183,6 +183,12 @@ impl Locations {
         Locations { journal: Location::home(JOURNAL), images: Location::home(IMAGES), data: Location::home(PAGES) }
     }
 
+    /// All in the folder itself, as in a backup.
+    pub fn in_one() -> Locations {
+        let home = Location::home(".");
+        Locations { journal: home.clone(), images: home.clone(), data: home }
+    }
+
     fn named(&self) -> [Named<'_>; 3] {
         [("journal", &self.journal), ("write image journal", &self.images), ("pages", &self.data)]
     }

@@ -332,6 +332,25 @@ pub fn decode_switch(payload: &Bytes) -> Result<Switch, InteropError> {
     switch(&mut Reader { payload, at: 0 }).ok_or(InteropError::UnknownRecord { kind: KIND_OPERATION })
 }
 
+/// When a record of this kind was made, microseconds since 1970: a message when it came in, a group of deliveries when the last
+/// of them ended. None where the payload is not of this version.
+pub fn time_us(kind: u8, payload: &[u8]) -> Option<u64> {
+    let micros = match kind {
+        KIND_MESSAGE => i64::from_le_bytes(*payload.get(4..)?.first_chunk()?),
+        KIND_DELIVERIES => {
+            let mut last = None;
+            each_delivery(payload, |_, _, row| {
+                let at = row.get(1..).and_then(|rest| rest.first_chunk()).map(|at| i64::from_le_bytes(*at));
+                last = last.max(at);
+            })?;
+            last?
+        }
+        KIND_OPERATION => i64::from_le_bytes(*payload.get(1..)?.first_chunk()?),
+        _ => return None,
+    };
+    u64::try_from(micros).ok()
+}
+
 struct Reader<'a> {
     payload: &'a Bytes,
     at: usize,

@@ -18,6 +18,7 @@ mod block;
 mod bulk;
 mod cancel;
 mod change;
+mod check;
 mod context;
 mod control;
 mod conversion;
@@ -53,6 +54,7 @@ use locks::Locks;
 
 pub use answer::{Answer, CopyFormat, CopyIn, CopyOut};
 pub use cancel::Canceller;
+pub use check::{TableReport, read_tables};
 pub use conversion::{ConversionOptions, ConversionStats};
 pub use prepared::Prepared;
 pub use session::{Session, SessionState};

@@ -80,7 +80,7 @@ mod verify;
 mod versions;
 mod writes;
 
-pub use backup::restore::Restoration;
+pub use backup::restore::{Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
 pub use cursor::Cursor;
 pub use cycle::cycler::CycleStats;

@@ -5,15 +5,16 @@
 //!   verify_places   restore            nobody has it open
 //! ```
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::Shelf;
 use journal::Record;
 
-use crate::backup::restore::Restoration;
+use crate::backup::restore::{self, Restoration, Restoring};
 use crate::backup::retention::Retention;
-use crate::backup::{Copying, Manifest, Source, Until, Work};
+use crate::backup::{Copying, Manifest, Source, Until, Work, check_empty};
 use crate::checkpoint::{Cycles, closed};
 use crate::forest::{ROOTS, Span};
 use crate::options::Places;
@@ -54,12 +55,17 @@ impl Store {
     }
 
     /// Makes a backup on an empty shelf while the store is used: the state of a write cycle that ends while it runs, and the
-    /// journal from there on. [`restore`] takes it. `progress` is called for each mebibyte.
+    /// journal from there on. [`restore`] takes it. `progress` is called for each mebibyte, and ends the backup where it says
+    /// so.
     ///
-    /// Errors: [`StoreError::Refused`] where the shelf is not empty, or another backup is being made; [`StoreError::Full`] where
-    /// the shelf is; [`StoreError::Frozen`], [`StoreError::Journal`], [`StoreError::Device`]. After an error what is on the
-    /// shelf is no backup and can be removed.
-    pub fn backup(&self, to: Arc<dyn Shelf>, progress: &mut dyn FnMut(Copying)) -> Result<Manifest, StoreError> {
+    /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;
+    /// [`StoreError::Full`] where the shelf is; [`StoreError::Frozen`], [`StoreError::Journal`], [`StoreError::Device`]. After
+    /// an error there is no backup, and nothing of it on the shelf unless that refuses to be emptied.
+    pub fn backup(
+        &self,
+        to: Arc<dyn Shelf>,
+        progress: &mut dyn FnMut(Copying) -> ControlFlow<()>,
+    ) -> Result<Manifest, StoreError> {
         let inner = &*self.inner;
         let Upkeep { segments, home, retention } = &inner.upkeep;
         let needed = |from: journal::Lsn| journal::Lsn(inner.spills.needed(from.0));
@@ -109,26 +115,34 @@ pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
 
 /// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a journal
 /// that goes on behind the one in the backup: that of the store, if it still can be read. `foreign` tells when a record of a
-/// service was appended, in microseconds since 1970, where it says so; transactions do.
+/// service was appended, in microseconds since 1970, where it says so; transactions do. `progress` is called now and then.
 ///
-/// Going back is as exact as group commits are: of those that were made persistent together all are kept or none.
+/// All of the backup is checked before anything is copied. Going back is as exact as group commits are: of those that were made
+/// persistent together all are kept or none.
 ///
 /// Errors: [`StoreError::Refused`] where the places are not empty, or the moment lies before the backup; [`StoreError::Corrupt`]
-/// where the backup is not complete or the journal does not belong to it; [`StoreError::Full`], [`StoreError::Journal`],
-/// [`StoreError::Device`]. After an error the places are to be emptied.
+/// where the backup is not complete or damaged, with the place, or the journal does not belong to it; [`StoreError::Full`],
+/// [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
 pub fn restore(
     backup: &Arc<dyn Shelf>,
     kept: Option<&Arc<dyn Shelf>>,
     places: &Places,
     until: Until,
     foreign: &dyn Fn(&Record) -> Option<u64>,
+    progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restoration, StoreError> {
+    let manifest = Manifest::read(&**backup)?;
+    [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
+    // A backup has no write images: whichever shelf is asked for them has none.
+    let found =
+        verify::offline(backup.clone(), backup.clone(), &trees_of, &mut |told| progress(Restoring::Checking(told)))?;
+    restore::check(&manifest, &found)?;
     let time_of = |record: &Record| match record.kind {
         KIND_TRANSACTION | KIND_COMMITMENT => record::time_us(&record.payload).ok(),
         kind if kind < crate::Foreign::KINDS => foreign(record),
         _ => None,
     };
-    crate::backup::restore::restore(backup, kept, places, until, &time_of)
+    restore::restore(backup, kept, places, until, &time_of, progress)
 }
 
 /// The trees of a store, by name, from the root of its roots.

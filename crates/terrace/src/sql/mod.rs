@@ -24,6 +24,7 @@ use anyhow::Context;
 use interop::node::Node;
 use interop::production::units::Bytes;
 use serde::Deserialize;
+pub use sql::engine::TableReport;
 use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
 use walk::History;
@@ -151,6 +152,14 @@ impl Running {
         let _ = tokio::task::spawn_blocking(move || engine.close()).await;
         self.runtime.shutdown_background();
     }
+}
+
+/// Reads every row of every table of a store that nobody else uses.
+pub fn read_tables(store: store::Store) -> anyhow::Result<Vec<TableReport>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // It only reads.
+    let options = EngineOptions { conversion: None, ..EngineOptions::default() };
+    Ok(runtime.block_on(sql::engine::read_tables(store, options))?)
 }
 
 /// `terrace sql verifier`: reads a password and prints its verifier.

@@ -4,6 +4,7 @@
 //! person would.
 
 mod node;
+mod upkeep;
 
 use std::fs;
 use std::path::Path;

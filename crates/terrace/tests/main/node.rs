@@ -1,6 +1,7 @@
 //! A folder with settings and a data directory, and the node that runs on them as a process of its own.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -56,7 +57,7 @@ impl Bed {
             None => (placement, ""),
         };
         let text = format!(
-            "data = \"data\"\nlisten = \"127.0.0.1:0\"\n{keys}[journal]\nsegment = \"4MiB\"\n[messages]\nretention = \"16MiB\"\n[pages]\ndevice = \"16MiB\"\nimages = \"4MiB\"\n{tables}"
+            "data = \"data\"\nlisten = \"127.0.0.1:0\"\n{keys}[journal]\nsegment = \"4MiB\"\nkeep = \"64MiB\"\n[messages]\nretention = \"16MiB\"\n[pages]\ndevice = \"16MiB\"\nimages = \"4MiB\"\n{tables}"
         );
         fs::write(self.path("terrace.toml"), text).expect("a file");
     }
@@ -70,6 +71,11 @@ impl Bed {
         let mut command = Command::new(PROGRAM);
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
         command
+    }
+
+    /// Runs a command as it stands.
+    pub(crate) fn command_line(&self, args: &[&str]) -> Ran {
+        Ran { output: self.command(args).output().expect("the program runs"), what: args.join(" ") }
     }
 
     /// Runs a command whose last argument is the data directory.
@@ -132,6 +138,14 @@ impl Ran {
         out
     }
 
+    /// It ran, and found what is `wrong`.
+    pub(crate) fn finds(&self, wrong: &str) -> String {
+        let (out, error) = self.told();
+        assert_eq!(self.output.status.code(), Some(1), "{}: {out}\n{error}", self.what);
+        assert!(out.contains(wrong), "{}: `{wrong}` is not in: {out}", self.what);
+        out
+    }
+
     /// It could not run, and said `why`.
     pub(crate) fn fails(&self, why: &str) {
         let (out, error) = self.told();
@@ -156,6 +170,19 @@ impl Node<'_> {
         let output = self.bed.command(&["message", "send", &file, "--to", &self.address]).output();
         let ran = Ran { output: output.expect("the program runs"), what: format!("send {id}") };
         ran.succeeds("MSA|AA");
+    }
+
+    /// Where its SQL service listens: the last that the log says, once it says one of this process.
+    pub(crate) fn sql(&self) -> SocketAddr {
+        let mut address = None;
+        until("SQL is served", || {
+            let log = self.bed.log();
+            let started = log.rmatch_indices("store opened").next().map_or("", |(at, _)| &log[at..]);
+            let said = started.lines().find_map(|line| line.split_once(" sql address=")?.1.trim().parse().ok());
+            address = said;
+            said.is_some()
+        });
+        address.expect("it was said")
     }
 
     /// What it says of itself.

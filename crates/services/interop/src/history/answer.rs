@@ -27,7 +27,6 @@ pub(crate) fn answer(reader: &Reader, request: &str) -> Option<Result<Value, Int
             Err(_) => Err(InteropError::Refused(format!("`{id}` is not a message id"))),
         },
         ("count", "") => filter::count(reader).map(|counts| json(&counts)),
-        ("verify", "") => super::verify(reader.snapshot().store()).map(|report| json(&report)),
         ("check", "") => check::check(reader).map(|report| json(&report)),
         _ => return None,
     };

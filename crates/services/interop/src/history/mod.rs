@@ -11,13 +11,11 @@
 
 mod answer;
 mod filter;
-mod open;
+pub(crate) mod open;
 
 use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use store::Store;
 
 use crate::error::InteropError;
 use crate::location::Hold;
@@ -28,6 +26,7 @@ use crate::rows::{Reader, check};
 pub use crate::location::JOURNAL;
 pub(crate) use answer::answer;
 pub use open::open_stopped;
+use open::read;
 
 /// What `list` is asked for; everything that is given must hold.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
@@ -122,21 +121,6 @@ pub struct Counts {
     pub objects: u64,
 }
 
-/// What a check of the store below the rows found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreReport {
-    /// For people.
-    pub text: String,
-    /// Whether nothing is wrong.
-    pub sound: bool,
-}
-
-/// Checks every page, tree and extent of the state that the last write cycle left.
-pub(crate) fn verify(store: &Store) -> Result<StoreReport, InteropError> {
-    let found = store.verify(&mut |_| ())?;
-    Ok(StoreReport { text: found.to_string(), sound: found.is_sound() })
-}
-
 /// A look at what a node has stored.
 #[derive(Debug)]
 pub struct History {
@@ -208,17 +192,6 @@ impl History {
         }
     }
 
-    /// Whether every page and tree of the store is sound.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub fn verify(&self) -> Result<StoreReport, InteropError> {
-        match &self.source {
-            Source::Node(data) => read(node::ask(data, "verify")?),
-            Source::Stopped { reader, .. } => verify(reader.snapshot().store()),
-        }
-    }
-
     /// Whether every row of every message is there and fits.
     ///
     /// # Errors
@@ -233,9 +206,4 @@ impl History {
 
 fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {
     Ok(Trace { id, stored: reader.message(id)?, deliveries: reader.fates(id)? })
-}
-
-fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, InteropError> {
-    serde_json::from_value(answer)
-        .map_err(|_| InteropError::Refused("what this release cannot read; is it of the same release?".to_owned()))
 }

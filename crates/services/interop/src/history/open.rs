@@ -1,14 +1,16 @@
-//! Opening what a stopped node has left, without changing it: recovery writes to a layer of memory.
+//! Opening what a stopped node has left, without changing it: recovery writes to a layer of memory. And reading what a running
+//! one answered.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use device::{DeviceError, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::{Check, Preparation, RECORD_BYTES_LIMIT};
+use serde_json::Value;
 use store::{Options, Places, Store};
 
 use crate::error::InteropError;
-use crate::location::{self, Hold, Location};
+use crate::location::{self, Hold, Location, Locations};
 use crate::rows::Rows;
 
 /// Page cache of a look: enough for the inner pages of many gigabytes, and no burden beside another node.
@@ -21,11 +23,27 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// There is none, it lies in memory, or it cannot be read; `Device` with `Busy` where somebody has it.
 pub fn open_stopped(data: &Path) -> Result<(Store, Option<Hold>), InteropError> {
     let places = location::locations(data)?;
-    let hold = match Hold::take(data) {
-        Ok(hold) => Some(hold),
-        Err(InteropError::File { .. }) => None,
-        Err(error) => return Err(error),
-    };
+    let hold = hold(data)?;
+    Ok((open_at(data, &places)?, hold))
+}
+
+/// Holds the data directory, unless it may only be read.
+///
+/// # Errors
+/// `Device` with `Busy` where somebody has it.
+pub(crate) fn hold(data: &Path) -> Result<Option<Hold>, InteropError> {
+    match Hold::take(data) {
+        Ok(hold) => Ok(Some(hold)),
+        Err(InteropError::File { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the store that lies at `places`, relative to the folder `data`, over a layer of memory.
+///
+/// # Errors
+/// It cannot be read, or recovery is refused.
+pub(crate) fn open_at(data: &Path, places: &Locations) -> Result<Store, InteropError> {
     let shelf = |location: &Location| -> Result<Arc<dyn Shelf>, InteropError> {
         let Some(folder) = location.folder_in(data) else { return Ok(Arc::new(MemoryShelf::new())) };
         // Devices of a persistent-memory tier are files, and are read as such.
@@ -53,5 +71,11 @@ pub fn open_stopped(data: &Path) -> Result<(Store, Option<Hold>), InteropError> 
         background: false,
         ..Options::default()
     };
-    Ok((Store::open(places, options)?.0, hold))
+    Ok(Store::open(places, options)?.0)
+}
+
+/// What a running node answered, as what it is.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, InteropError> {
+    serde_json::from_value(answer)
+        .map_err(|_| InteropError::Refused("what this release cannot read; is it of the same release?".to_owned()))
 }

@@ -1,7 +1,8 @@
 //! The control socket: how `terrace message resend`, `terrace production reload` and the like reach a running node.
 //!
 //! A Unix socket in the data directory, so that the file system says who may use it. One request a line, words
-//! separated by blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`.
+//! separated by blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`. Ahead of it, what takes long says how far
+//! it has come: `{"progress": {"done": ..., "total": ...}}`, as often as whoever asked reads. Who hangs up ends it.
 //!
 //! | request | answer |
 //! |---|---|
@@ -12,18 +13,23 @@
 //! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
 //! | `message ID` | the message with its outputs and fates |
 //! | `count` | how much is stored |
-//! | `check`, `verify` | whether all rows fit together; whether the store below them is sound |
+//! | `check` | whether all rows fit together |
+//! | `verify` | whether the pages below them are sound; takes long |
+//! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
 //! | `stop` | ; the node ends |
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 
 use super::Node;
 use crate::error::InteropError;
@@ -33,6 +39,7 @@ use crate::ledger::Destination;
 use crate::queue::Entry;
 use crate::record::{Head, Status, Switch, Writer};
 use crate::rows::Reader;
+use crate::upkeep::{self, Progress};
 use hl7::{Message, Piece};
 
 /// Longest request taken; the longest real one names every operation of a large production.
@@ -72,11 +79,25 @@ async fn serve(node: Arc<Node>, mut stream: UnixStream) {
     let (read, mut write) = stream.split();
     let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let answer = match node.request(&line).await {
+        let (tell, mut told) = watch::channel(Progress::default());
+        let mut answer = std::pin::pin!(node.request(&line, tell));
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => break answer,
+                Ok(()) = told.changed() => {
+                    let progress = *told.borrow_and_update();
+                    // A client that has gone away wants it no more: what works on it finds nobody to tell, and ends.
+                    if write.write_all(format!("{}\n", json!({ "progress": progress })).as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        let answer = match answer {
             Ok(answer) => json!({ "ok": answer }),
             Err(error) => json!({ "error": error.to_string() }),
         };
-        // A client that has gone away needs no answer.
         if write.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
             return;
         }
@@ -84,7 +105,7 @@ async fn serve(node: Arc<Node>, mut stream: UnixStream) {
 }
 
 impl Node {
-    async fn request(&self, line: &str) -> Result<Value, InteropError> {
+    async fn request(&self, line: &str, told: watch::Sender<Progress>) -> Result<Value, InteropError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["status"] => Ok(serde_json::to_value(self.status()).expect("plain data becomes JSON")),
@@ -99,6 +120,19 @@ impl Node {
                 self.stop.send_replace(true);
                 Ok(Value::Null)
             }
+            ["verify"] => {
+                let work = |store: &Store, tell: upkeep::Tell<'_>| {
+                    let report = upkeep::verify(store, &mut |progress| _ = tell(progress))?;
+                    Ok(json!(report))
+                };
+                self.long(told, work).await
+            }
+            ["backup", ..] => {
+                let text = line.trim().trim_start_matches("backup");
+                let folder: PathBuf = serde_json::from_str(text)
+                    .map_err(|_| InteropError::Refused(format!("`{}` is no folder as a JSON text", text.trim())))?;
+                self.long(told, move |store, tell| Ok(json!(upkeep::back_up(store, &folder, tell)?))).await
+            }
             _ => {
                 let ledger = Arc::clone(&self.engine.ledger);
                 let request = line.to_owned();
@@ -111,6 +145,22 @@ impl Node {
                 answer.ok_or_else(|| InteropError::Refused(format!("`{line}` is not a request")))
             }
         }
+    }
+
+    /// Does on the store what takes long, telling how far it has come; it ends when nobody listens, or the node stops.
+    async fn long<W>(&self, told: watch::Sender<Progress>, work: W) -> Result<Value, InteropError>
+    where
+        W: FnOnce(&Store, upkeep::Tell<'_>) -> Result<Value, InteropError> + Send + 'static,
+    {
+        let (ledger, stop) = (Arc::clone(&self.engine.ledger), self.stop.subscribe());
+        let work = move || {
+            let mut tell = |progress| match told.send(progress) {
+                Ok(()) if !*stop.borrow() => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            };
+            work(ledger.store(), &mut tell)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(InteropError::Stopping))
     }
 
     /// Stores a stored message's outputs again, as a new message, and sends them: all, or those to `operations`.
@@ -192,15 +242,30 @@ pub fn answers(data: &Path) -> bool {
 /// # Errors
 /// `NoNode` where none runs there; `Refused` with its reason.
 pub fn ask(data: &Path, request: &str) -> Result<Value, InteropError> {
+    ask_telling(data, request, &mut |_| ())
+}
+
+/// Asks for what takes long; `tell` hears how far it has come.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_telling(data: &Path, request: &str, tell: &mut dyn FnMut(Progress)) -> Result<Value, InteropError> {
     let path = socket_path(data);
     let no_node = |source| InteropError::NoNode { path: path.clone(), source };
     let mut stream = Blocking::connect(&path).map_err(no_node)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
     stream.write_all(format!("{request}\n").as_bytes()).map_err(no_node)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(no_node)?;
-    let mut answer: Value = serde_json::from_str(&line)
-        .map_err(|_| InteropError::Refused("nothing that can be read; is it of the same release?".to_owned()))?;
+    let mut lines = BufReader::new(stream).lines();
+    let mut answer = loop {
+        let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
+        let mut answer: Value = serde_json::from_str(&line)
+            .map_err(|_| InteropError::Refused("nothing that can be read; is it of the same release?".to_owned()))?;
+        match answer.get_mut("progress").map(Value::take).map(serde_json::from_value) {
+            None => break answer,
+            // A release that tells otherwise is asked all the same.
+            Some(progress) => progress.into_iter().for_each(&mut *tell),
+        }
+    };
     match answer.get("error").and_then(Value::as_str) {
         Some(error) => Err(InteropError::Refused(error.to_owned())),
         None => Ok(answer["ok"].take()),

@@ -39,7 +39,7 @@ use crate::rows::prune::{Pruned, Pruner, Retention};
 use crate::rows::{Reader, Rows};
 use crate::service::{file::Watching, mllp::Listening};
 
-pub use control::{answers, ask};
+pub use control::{answers, ask, ask_telling};
 pub use status::{Status, read_ready};
 
 /// How often messages are looked at that need not be kept.

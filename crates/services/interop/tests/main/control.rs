@@ -157,3 +157,41 @@ async fn a_second_node_on_a_data_directory_is_refused_wherever_its_journal_lies(
     first.stop().await;
     drop(first);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens() {
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    let running = rig.start_on_files().await;
+    let mut sender = running.sender().await;
+    for id in 0..20 {
+        sender.accepted(&adt(&id.to_string())).await;
+    }
+    let data = rig.data().to_owned();
+    let backup = data.join("backup of it");
+    let ask = |request: String| {
+        let data = data.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut told = Vec::new();
+            let answer = node::ask_telling(&data, &request, &mut |progress| told.push(progress));
+            (answer, told)
+        })
+    };
+    let (answer, told) = ask("verify".to_owned()).await.expect("no panic");
+    assert_eq!(answer.expect("it answers")["sound"], true);
+    assert!(told.is_sorted_by_key(|progress| progress.done), "{told:?}");
+    // A client that hangs up at once: the backup ends, and its folder can be used again.
+    let request = format!("backup {}", serde_json::Value::from(backup.display().to_string()));
+    let mut hasty = std::os::unix::net::UnixStream::connect(data.join("control.sock")).expect("it listens");
+    std::io::Write::write_all(&mut hasty, format!("{request}\n").as_bytes()).expect("it reads");
+    drop(hasty);
+    // Unless the first was quicker than its end, and is whole.
+    while !backup.join("backup").is_file() {
+        if let Ok(made) = ask(request.clone()).await.expect("no panic").0 {
+            assert_eq!(made["folder"], backup.display().to_string());
+        }
+    }
+    let refused = refused(&running, "backup nowhere").await;
+    assert!(refused.contains("`nowhere` is no folder as a JSON text"), "{refused}");
+    running.stop().await;
+}

@@ -133,3 +133,17 @@ fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_
         assert!(forged(&ranges).is_err(), "{} pieces", ranges.len());
     }
 }
+
+#[test]
+fn every_record_says_when_it_was_made_and_what_is_cut_says_nothing() {
+    let micros = 1_700_000_000_000_000;
+    for (kind, payload, more) in [
+        (record::KIND_MESSAGE, message(), 1),
+        (record::KIND_DELIVERIES, deliveries(), 2),
+        (record::KIND_OPERATION, switch(), 3),
+    ] {
+        assert_eq!(record::time_us(kind, &payload), Some(micros + more), "kind {kind}");
+        assert_eq!(record::time_us(kind, &payload[..8]), None, "kind {kind}");
+    }
+    assert_eq!(record::time_us(99, &message()), None);
+}

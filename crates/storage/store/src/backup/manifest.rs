@@ -77,7 +77,7 @@ impl Manifest {
     }
 
     /// Reads that of a backup. Errors: [`StoreError::Corrupt`] where there is none, or a damaged one; [`StoreError::Device`].
-    pub(crate) fn read(shelf: &dyn Shelf) -> Result<Manifest, StoreError> {
+    pub fn read(shelf: &dyn Shelf) -> Result<Manifest, StoreError> {
         let device = match shelf.open_read_only(NAME) {
             Err(DeviceError::NotFound { .. }) => {
                 return Err(StoreError::Corrupt("this is no backup, or one that was not finished".into()));

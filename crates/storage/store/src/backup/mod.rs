@@ -31,6 +31,7 @@ pub(crate) mod retention;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::{AlignedBuffer, Device, DeviceError, Shelf};
@@ -73,10 +74,19 @@ pub(crate) fn create(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dy
     })
 }
 
+/// Whom a backup tells how far it has come, and who may end it.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(Copying) -> ControlFlow<()>;
+
+/// The devices of a store on a shelf.
+fn ours(shelf: &dyn Shelf) -> Result<Vec<String>, StoreError> {
+    let mut names = shelf.list()?;
+    names.retain(|name| ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start)));
+    Ok(names)
+}
+
 /// Errors: [`StoreError::Refused`] where something of a store lies on a shelf that should be empty.
 pub(crate) fn check_empty(shelf: &dyn Shelf) -> Result<(), StoreError> {
-    let ours = |name: &&String| ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start));
-    match shelf.list()?.iter().find(ours) {
+    match ours(shelf)?.first() {
         None => Ok(()),
         Some(name) => Err(StoreError::Refused(format!("{name} is there already: choose an empty place").into())),
     }
@@ -113,19 +123,34 @@ impl Drop for Watch<'_> {
 
 /// Backs up onto an empty shelf. `between_cycles` runs what it is given while no cycle runs and none begins.
 ///
-/// Errors: [`StoreError::Refused`] where the shelf is not empty or another backup runs, [`StoreError::Full`] on the shelf,
-/// [`StoreError::Frozen`], [`StoreError::Device`]. After an error there is no manifest: empty the shelf.
+/// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup runs, or `progress` ended it;
+/// [`StoreError::Full`] on the shelf, [`StoreError::Frozen`], [`StoreError::Device`]. After an error the shelf is as empty as it
+/// was, unless it refuses to be emptied; there is no manifest in any case.
 pub(crate) fn backup(
     source: Source<'_>,
     between_cycles: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
     to: &Arc<dyn Shelf>,
-    progress: &mut dyn FnMut(Copying),
+    progress: Tell<'_>,
 ) -> Result<Manifest, StoreError> {
     check_empty(&**to)?;
     if !source.home.watch() {
         return Err(StoreError::Refused("another backup is being made".into()));
     }
     let _watch = Watch(source.home);
+    let made = make(source, between_cycles, to, progress);
+    if made.is_err() {
+        // So that it can be tried again there. What went wrong is the error to tell, not what this may add.
+        let _ = ours(&**to).map(|names| names.iter().for_each(|name| drop(to.remove(name))));
+    }
+    made
+}
+
+fn make(
+    source: Source<'_>,
+    between_cycles: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    to: &Arc<dyn Shelf>,
+    progress: Tell<'_>,
+) -> Result<Manifest, StoreError> {
     let mut copy = Copy::new(source.home, to.clone());
     let mut hold = None;
     between_cycles(&mut |writer| {
@@ -198,7 +223,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    fn first_pass(&mut self, progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+    fn first_pass(&mut self, progress: Tell<'_>) -> Result<(), StoreError> {
         let all: Vec<PageId> = self.missing();
         self.copy(&all, progress)
     }
@@ -214,7 +239,7 @@ impl<'a> Copy<'a> {
         pages
     }
 
-    fn again(&mut self, written: &BTreeSet<PageId>, progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+    fn again(&mut self, written: &BTreeSet<PageId>, progress: Tell<'_>) -> Result<(), StoreError> {
         self.told.total += written.len() as u64;
         self.copy(&written.iter().copied().collect::<Vec<_>>(), progress)
     }
@@ -224,7 +249,7 @@ impl<'a> Copy<'a> {
         &mut self,
         superblock: &Superblock,
         written: &BTreeSet<PageId>,
-        progress: &mut dyn FnMut(Copying),
+        progress: Tell<'_>,
     ) -> Result<(), StoreError> {
         self.read_maps(superblock)?;
         let mut pages: BTreeSet<PageId> = self.missing().into_iter().collect();
@@ -252,7 +277,7 @@ impl<'a> Copy<'a> {
     }
 
     /// Copies pages in the order of their numbers, neighbours at once.
-    fn copy(&mut self, pages: &[PageId], progress: &mut dyn FnMut(Copying)) -> Result<(), StoreError> {
+    fn copy(&mut self, pages: &[PageId], progress: Tell<'_>) -> Result<(), StoreError> {
         let page_bytes = self.geometry.page_bytes as usize;
         let most = CHUNK_BYTES / page_bytes;
         let is_next = |a: &PageId, b: &PageId| b.0 == a.0 + 1 && self.geometry.place(*b).1 != 0;
@@ -269,7 +294,9 @@ impl<'a> Copy<'a> {
                 }
             }
             self.told.done += run.len() as u64;
-            progress(self.told);
+            if progress(self.told).is_break() {
+                return Err(StoreError::Refused("the backup was ended before it was complete".into()));
+            }
         }
         Ok(())
     }

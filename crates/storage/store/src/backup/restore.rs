@@ -1,5 +1,8 @@
 //! Restoring a backup onto empty shelves. What is opened there afterwards redoes the journal that was restored with it.
 //!
+//! Everything in the backup is checked first ([`check`]): a damaged page that is found when the old store is gone is found too
+//! late.
+//!
 //! ```text
 //!   journal first, then pages-0001 ..., pages-0000 last, under another name until it is persistent: as long as that is missing,
 //!   nothing opens
@@ -14,6 +17,7 @@ use super::{Manifest, Until, check_empty, create};
 use crate::StoreError;
 use crate::options::Places;
 use crate::space::home::{device_name, device_number};
+use crate::verify::{Progress, Verified};
 
 /// Copied at a time, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -30,6 +34,20 @@ pub struct Restoration {
     pub end: Lsn,
 }
 
+/// How far restoring has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restoring {
+    /// The backup's pages are looked at.
+    Checking(Progress),
+    /// Bytes of pages are copied.
+    Copying {
+        /// Of them, so many are.
+        done: u64,
+        /// All.
+        total: u64,
+    },
+}
+
 /// When a record was committed, microseconds since 1970; none for one that does not say.
 pub(crate) type TimeOf<'a> = &'a dyn Fn(&Record) -> Option<u64>;
 
@@ -37,14 +55,15 @@ pub(crate) type TimeOf<'a> = &'a dyn Fn(&Record) -> Option<u64>;
 /// it the backup's own is taken.
 ///
 /// Errors: [`StoreError::Refused`] where the places are not empty or the moment lies before the backup, [`StoreError::Corrupt`]
-/// where the backup is incomplete or the journal is another's, or was truncated behind the backup; [`StoreError::Full`],
-/// [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
+/// where the backup is incomplete or the journal is another's, or was truncated behind the backup;
+/// [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
 pub(crate) fn restore(
     backup: &Arc<dyn Shelf>,
     kept: Option<&Arc<dyn Shelf>>,
     places: &Places,
     until: Until,
     time_of: TimeOf<'_>,
+    progress: &mut dyn FnMut(Restoring),
 ) -> Result<Restoration, StoreError> {
     let manifest = Manifest::read(&**backup)?;
     [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
@@ -58,6 +77,12 @@ pub(crate) fn restore(
             view.first(),
             manifest.from
         );
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    if kept.is_none() && view.end() < manifest.end {
+        // What is cut off at the end looks as if a crash had torn it; in a backup nothing is torn.
+        let (there, said) = (view.end(), manifest.end);
+        let why = format!("the backup's journal is whole up to {there} only, and was made up to {said}");
         return Err(StoreError::Corrupt(why.into()));
     }
     let until = position(&view, &manifest, until, time_of)?;
@@ -84,8 +109,28 @@ pub(crate) fn restore(
     }
     let mut numbers: Vec<u32> = backup.list()?.iter().filter_map(|name| device_number(name)).collect();
     numbers.sort_unstable_by(|a, b| b.cmp(a));
-    numbers.into_iter().try_for_each(|number| copy_device(&**backup, &*places.data, number))?;
+    let total = numbers.len() as u64 * backup.open_read_only(&device_name(0))?.len();
+    let mut done = 0;
+    let mut tell = |bytes| {
+        done += bytes;
+        progress(Restoring::Copying { done, total });
+    };
+    numbers.into_iter().try_for_each(|number| copy_device(&**backup, &*places.data, number, &mut tell))?;
     Ok(Restoration { manifest, end: copied.end })
+}
+
+/// Whether what a check found in a backup is sound and what its manifest says.
+///
+/// Errors: [`StoreError::Corrupt`] with the first place that is damaged.
+pub(crate) fn check(manifest: &Manifest, found: &Verified) -> Result<(), StoreError> {
+    if let Some(first) = found.messages.first() {
+        let why = format!("the backup cannot be trusted, {} faults: {first}", found.faults);
+        return Err(StoreError::Corrupt(why.into()));
+    }
+    if (found.identity, found.applied) != (manifest.identity, manifest.applied) {
+        return Err(StoreError::Corrupt("the backup's pages are not those that its manifest is of".into()));
+    }
+    Ok(())
 }
 
 /// Where a moment is in the journal.
@@ -107,7 +152,7 @@ fn position(view: &View, manifest: &Manifest, until: Until, time_of: TimeOf<'_>)
     Ok(Lsn(u64::MAX))
 }
 
-fn copy_device(from: &dyn Shelf, to: &dyn Shelf, number: u32) -> Result<(), StoreError> {
+fn copy_device(from: &dyn Shelf, to: &dyn Shelf, number: u32, tell: &mut dyn FnMut(u64)) -> Result<(), StoreError> {
     let name = device_name(number);
     let source = from.open_read_only(&name)?;
     match to.remove(UNFINISHED) {
@@ -124,6 +169,7 @@ fn copy_device(from: &dyn Shelf, to: &dyn Shelf, number: u32) -> Result<(), Stor
             target.write(at, &chunk)?;
         }
         at += chunk.len() as u64;
+        tell(chunk.len() as u64);
     }
     target.flush()?;
     Ok(to.rename(UNFINISHED, &name)?)

@@ -49,7 +49,10 @@ fn back_up(
     let watch = Watch(&home);
     let mut copy = Copy::new(&home, to.clone());
     let _hold = retention.hold(view.first());
-    let mut go_on = |_: Copying| meanwhile(&mut toy.borrow_mut());
+    let mut go_on = |_: Copying| {
+        meanwhile(&mut toy.borrow_mut());
+        ControlFlow::Continue(())
+    };
     between(&mut |writer| copy.read_maps(writer.superblock())).expect("reads");
     copy.first_pass(&mut go_on).expect("copies");
     let written = home.take_watched();
@@ -57,7 +60,7 @@ fn back_up(
     let mut superblock = None;
     between(&mut |writer| {
         superblock = Some(*writer.superblock());
-        copy.last_pass(writer.superblock(), &home.take_watched(), &mut |_| ())
+        copy.last_pass(writer.superblock(), &home.take_watched(), &mut |_| ControlFlow::Continue(()))
     })
     .expect("copies");
     drop(watch);
@@ -104,7 +107,7 @@ fn a_backup_taken_while_pages_change_can_be_restored_to_every_moment_behind_it()
             let new = Node::new();
             let by_itself = *until <= manifest.end && number % 2 == 0;
             let kept = (!by_itself).then_some(&node.logs);
-            let restored = restore(&to, kept, &new.places(), Until::Lsn(*until), &|_| None);
+            let restored = restore(&to, kept, &new.places(), Until::Lsn(*until), &|_| None, &mut |_| ());
             let restored = restored.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             assert_eq!(restored.end, *until, "seed {seed}");
             // Opening checks every page and the map.
@@ -129,7 +132,7 @@ fn what_cannot_be_restored_is_refused_with_the_reason() {
     let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     back_up(&toy, &node, &to, &mut |_| ());
     let why = |backup: &Arc<dyn Shelf>, kept: Option<&Arc<dyn Shelf>>, until, new: &Node| {
-        restore(backup, kept, &new.places(), until, &|_| Some(5)).expect_err("is refused").to_string()
+        restore(backup, kept, &new.places(), until, &|_| Some(5), &mut |_| ()).expect_err("is refused").to_string()
     };
     let text = why(&to, None, Until::Lsn(Lsn(1)), &Node::new());
     assert!(text.contains("before the backup"), "{text}");

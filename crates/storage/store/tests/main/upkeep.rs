@@ -1,10 +1,12 @@
 //! Checking, backing up and restoring a store through its public interface.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{AlignedBuffer, MemoryShelf, Shelf};
+use device::faulty::{Fault, Rule};
+use device::{AlignedBuffer, FaultyShelf, MemoryShelf, Operation, Shelf};
 use store::{Lsn, Manifest, Options, Places, Store, StoreError, TreeId, Until, inspect_places, restore, verify_places};
 
 use crate::support::{all, get, memory, put, small};
@@ -182,7 +184,7 @@ fn back_up_under_load(
         }
         store.checkpoint().expect("writes home");
         let before = count.load(Ordering::SeqCst);
-        let manifest = store.backup(backup.clone(), &mut |_| ()).expect("backs up");
+        let manifest = store.backup(backup.clone(), &mut |_| ControlFlow::Continue(())).expect("backs up");
         stop.store(true, Ordering::SeqCst);
         (manifest, before, writer.join().expect("works"))
     })
@@ -207,12 +209,12 @@ fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time()
     let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     let (manifest, before, commits) = back_up_under_load(&store, tree, &now, &backup);
     store.checkpoint().expect("writes home");
-    let again = store.backup(backup.clone(), &mut |_| ()).expect_err("the shelf is taken");
+    let again = store.backup(backup.clone(), &mut |_| ControlFlow::Continue(())).expect_err("the shelf is taken");
     assert!(again.to_string().contains("choose an empty place"), "{again}");
     drop(store);
     let open = |kept: Option<&Arc<dyn Shelf>>, until| {
         let places = memory();
-        restore(&backup, kept, &places, until, &|_| None).expect("restores");
+        restore(&backup, kept, &places, until, &|_| None, &mut |_| ()).expect("restores");
         let report = verify_places(&places, &mut |_| ()).expect("reads");
         assert!(report.is_sound(), "{report}");
         let (store, _) = Store::open(places, options.clone()).expect("opens");
@@ -298,12 +300,13 @@ fn a_backup_taken_while_a_huge_transaction_is_committed_is_restored_and_opens() 
         if let Some(huge) = huge.take() {
             huge.commit().expect("commits");
         }
+        ControlFlow::Continue(())
     });
     let manifest = manifest.expect("backs up");
     assert!(manifest.from < manifest.applied && manifest.applied >= written.applied, "{manifest:?}");
     for kept in [None, Some(&source.journal)] {
         let places = memory();
-        restore(&backup, kept, &places, Until::End, &|_| None).expect("restores");
+        restore(&backup, kept, &places, Until::End, &|_| None, &mut |_| ()).expect("restores");
         let (store, _) = Store::open(places, options.clone()).expect("opens");
         assert_eq!(all(&store.snapshot(), tree).len(), 2001);
         store.checkpoint().expect("writes home");
@@ -312,7 +315,7 @@ fn a_backup_taken_while_a_huge_transaction_is_committed_is_restored_and_opens() 
         (0..manifest.end.0).step_by(997).chain([manifest.applied.0, manifest.reached.0, manifest.reached.0 + 1])
     {
         let places = memory();
-        match restore(&backup, None, &places, Until::Lsn(Lsn(until)), &|_| None) {
+        match restore(&backup, None, &places, Until::Lsn(Lsn(until)), &|_| None, &mut |_| ()) {
             Ok(restored) => {
                 assert!(restored.end >= manifest.reached && restored.end.0 <= until);
                 let (store, _) = Store::open(places, options.clone()).expect("opens");
@@ -362,4 +365,66 @@ fn a_store_that_was_opened_since_it_was_closed_is_not_taken_for_closed() {
             other => panic!("{opens_again}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn a_damaged_backup_is_refused_with_its_place_and_nothing_is_made_of_it() {
+    let source = memory();
+    let store = filled(&source, 60);
+    store.checkpoint().expect("writes home");
+    let backup: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    store.backup(backup.clone(), &mut |_| ControlFlow::Continue(())).expect("backs up");
+    let as_it_lies = Places { journal: backup.clone(), images: backup.clone(), data: backup.clone() };
+    let sound = verify_places(&as_it_lies, &mut |_| ()).expect("reads");
+    assert!(sound.is_sound(), "{sound}");
+    let random = &mut fastrand::Rng::with_seed(11);
+    let mut refused = 0;
+    for page in 0..sound.used {
+        let offset = page * 4096 + random.u64(..4096);
+        flip(&*backup, offset);
+        let places = memory();
+        match restore(&backup, None, &places, Until::End, &|_| None, &mut |_| ()) {
+            // Where nothing is stored nothing is lost.
+            Ok(_) => assert!(verify_places(&as_it_lies, &mut |_| ()).expect("reads").is_sound(), "byte {offset}"),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Corrupt(_)), "byte {offset}: {error}");
+                assert!(page == 0 || error.to_string().contains("page"), "byte {offset}: {error}");
+                assert_eq!(places.data.list().expect("lists").len() + places.journal.list().expect("lists").len(), 0);
+                refused += 1;
+            }
+        }
+        flip(&*backup, offset);
+    }
+    assert!(refused > 25, "{refused} refused");
+    let journal = backup.list().expect("lists").into_iter().find(|name| name.starts_with("journal")).expect("is there");
+    let segment = backup.open(&journal).expect("opens");
+    let mut block = AlignedBuffer::zeroed(4096);
+    // The last batch of the journal: damaged, it looks like the end that a crash leaves.
+    let mut blocks = (0..segment.len() / 4096).map(|block| block * 4096);
+    let last = blocks.rfind(|at| {
+        segment.read(*at, &mut block).expect("reads");
+        block.iter().any(|byte| *byte != 0)
+    });
+    let zeros = AlignedBuffer::zeroed(4096);
+    segment.read(last.expect("there is one"), &mut block).expect("reads");
+    segment.write(last.expect("there is one"), &zeros).expect("writes");
+    let error = restore(&backup, None, &memory(), Until::End, &|_| None, &mut |_| ()).expect_err("it is not whole");
+    assert!(error.to_string().contains("journal"), "{error}");
+    segment.write(last.expect("there is one"), &block).expect("writes");
+    restore(&backup, None, &memory(), Until::End, &|_| None, &mut |_| ()).expect("it is whole again");
+}
+
+#[test]
+fn a_backup_that_is_ended_or_runs_out_of_room_leaves_nothing_and_can_be_made_again_there() {
+    let store = filled(&memory(), 60);
+    let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
+    let ended = store.backup(to.clone(), &mut |_| ControlFlow::Break(())).expect_err("it was ended");
+    assert!(ended.to_string().contains("ended before it was complete"), "{ended}");
+    assert_eq!(to.list().expect("lists"), [""; 0]);
+    let full = FaultyShelf::new(to.clone());
+    full.inject(Rule::from(Operation::Create, 2, Fault::NoSpace));
+    let error = store.backup(Arc::new(full), &mut |_| ControlFlow::Continue(())).expect_err("there is no room");
+    assert!(matches!(error, StoreError::Full(_) | StoreError::Journal(_)), "{error}");
+    assert_eq!(to.list().expect("lists"), [""; 0]);
+    store.backup(to, &mut |_| ControlFlow::Continue(())).expect("it can be made there");
 }
