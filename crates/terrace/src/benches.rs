@@ -137,6 +137,7 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
         rounds: args.rounds,
         seed: args.seed.unwrap_or(defaults.seed),
         services: defaults.services,
+        connections: defaults.connections,
         data: args.data.clone(),
     })?;
     println!("{}", report.to_text());

@@ -38,6 +38,8 @@ pub struct Node {
     data: PathBuf,
     started: Instant,
     services: BTreeMap<String, SocketAddr>,
+    /// Where in the log, which earlier nodes may have begun, its own lines do.
+    log_from: usize,
 }
 
 /// How the command line and the results name a way to store outputs.
@@ -61,6 +63,7 @@ impl Node {
     pub fn spawn(program: &Path, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
         let log = File::options().create(true).append(true).open(data.join("node.log"));
         let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
+        let log_from = log.metadata()?.len() as usize;
         let child = Command::new(program)
             .arg("serve")
             .arg("--data")
@@ -74,7 +77,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
-        Ok(Node { child, data: data.to_owned(), started: Instant::now(), services: BTreeMap::new() })
+        Ok(Node { child, data: data.to_owned(), started: Instant::now(), services: BTreeMap::new(), log_from })
     }
 
     /// Whether the node is ready now.
@@ -120,6 +123,15 @@ impl Node {
     /// The addresses its services listen at, by name; empty until it is ready.
     pub fn services(&self) -> &BTreeMap<String, SocketAddr> {
         &self.services
+    }
+
+    /// Where its SQL service listens, as its log says; none as long as it does not.
+    pub fn sql_address(&self) -> Option<SocketAddr> {
+        let text = fs::read(self.data.join("node.log")).ok()?;
+        let text = String::from_utf8_lossy(text.get(self.log_from..)?);
+        // A line that is not ended may not be whole.
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.filter_map(|line| line.split_once(" sql address=")?.1.trim().parse().ok()).next_back()
     }
 
     /// Its process id.
