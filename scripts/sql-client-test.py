@@ -223,6 +223,52 @@ def the_message_that_came_in_is_a_row_found_by_its_keys_and_its_fields(place):
     assert "ERROR" in place.psql("delete from hl7.messages", check=False)
 
 
+def the_content_of_messages_is_rows_too(place):
+    path = "select value from hl7.fields where control_id = 'MSG00001' and path = 'PID-5.1' limit 1"
+    deadline = 100
+    while not (rows := place.psql(path).split()) and deadline:
+        deadline -= 1
+    assert rows == ["Testperson"], rows
+    names = place.psql("select segment from hl7.segments where control_id = 'MSG00001' order by message_id, position").split()
+    assert names[:1] == ["MSH"] and "PID" in names, names
+    assert "hl7|fields|table" in place.psql("\\dt hl7.*")
+
+
+def an_upsert_inserts_or_changes_and_returns_the_row(place):
+    with place.connect() as connection:
+        connection.execute("create table counted (k text primary key, n integer not null)")
+        sql = ("insert into counted values (%s, %s) on conflict (k) do update set n = counted.n + excluded.n"
+               " where excluded.n > 0 returning n")
+        found = [connection.execute(sql, pair).fetchone() for pair in (("a", 1), ("a", 5), ("b", 2), ("a", 0))]
+        assert found == [(1,), (6,), (2,), None], found
+        try:
+            connection.execute("insert into counted values ('c', 1), ('c', 2) on conflict (k) do update set n = 0")
+        except psycopg.errors.CardinalityViolation:
+            return
+        raise AssertionError("a row was touched twice")
+
+
+def columns_are_called_what_postgresql_calls_them(place):
+    with place.connect() as connection:
+        cursor = connection.execute("select 1, 1, count(*), 'x'::text, max(n) as n from (select 2 as n) t")
+        assert [column.name for column in cursor.description] == ["?column?", "?column?", "count", "text", "n"]
+        assert cursor.fetchone() == (1, 1, 1, "x", 2)
+
+
+def explain_shows_plans(place):
+    place.psql("create table explained (id integer primary key)")
+    shown = place.psql("explain select * from explained", options=("-P", "tuples_only=off"))
+    assert shown.startswith("QUERY PLAN\n") and "Exec" in shown, shown
+    assert "output_rows=" in place.psql("explain analyze select count(*) from explained")
+    assert "not supported" in place.psql("explain analyze delete from explained", check=False)
+    assert "Time:" in place.psql("\\timing on", "explain select 1")
+
+
+def external_files_are_refused_where_no_folder_is_named(place):
+    said = place.psql("create external table e stored as parquet location '/etc/passwd'", check=False)
+    assert "reads no external files" in said and "external = " in said, said
+
+
 def tls_is_spoken_and_its_certificate_checked(place):
     with place.connect(sslmode="verify-full", sslrootcert=place.certificate, host="localhost") as connection:
         assert connection.pgconn.ssl_in_use

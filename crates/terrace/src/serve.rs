@@ -163,8 +163,17 @@ fn totals(status: &Status) -> Table {
         "cache",
         &format!("{} of {}, {} behind it", store.cache_mode, bytes(store.near_bytes), bytes(store.far_bytes)),
     ]);
+    totals.row(&["found in the cache", &found(store.cache_hits, store.cache_misses)]);
+    if store.external_hits + store.external_misses > 0 {
+        totals.row(&["of it external files", &found(store.external_hits, store.external_misses)]);
+    }
     totals.row(&["pages", &format!("{} of {} in use", count(store.pages_used), count(store.pages))]);
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
     totals
+}
+
+/// Hits of all that was asked for.
+fn found(hits: u64, misses: u64) -> String {
+    format!("{} of {}", count(hits), count(hits + misses))
 }

@@ -25,19 +25,23 @@ mod conversion;
 mod copy;
 mod define;
 mod definitions;
+mod explain;
+mod external;
 mod insert;
 mod locks;
 pub(crate) mod names;
 mod prepared;
 mod quick;
-mod repeated;
 mod session;
 mod settings;
 mod target;
+mod titles;
+mod upsert;
 mod watch;
 
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +65,7 @@ pub use session::{Session, SessionState};
 pub use settings::Settings;
 
 use crate::column::{Columns, SEGMENT_ROWS};
+use crate::external::{Files, Folders, runtime};
 use crate::table::catalog::CATALOG_TREE;
 use crate::table::counts::RowCounts;
 use crate::table::key;
@@ -82,6 +87,8 @@ pub struct EngineOptions {
     /// When rows move from row form to column segments, on a thread of the engine's own. None: only when
     /// [`Engine::convert`] is called. Default: [`ConversionOptions::default`].
     pub conversion: Option<ConversionOptions>,
+    /// The folders that external tables may lie in. Default none: there are no external tables.
+    pub external: Vec<PathBuf>,
 }
 
 impl Default for EngineOptions {
@@ -93,6 +100,7 @@ impl Default for EngineOptions {
             query_bytes: 1 << 30,
             segment_rows: SEGMENT_ROWS,
             conversion: Some(ConversionOptions::default()),
+            external: Vec::new(),
         }
     }
 }
@@ -105,6 +113,7 @@ pub struct Engine {
     /// What of the tables is in column form.
     pub(crate) columns: Arc<Columns>,
     pub(crate) runtime: Arc<RuntimeEnv>,
+    pub(crate) files: Arc<Files>,
     pub(crate) locks: Locks,
     pub(crate) definitions: Arc<Definitions>,
     /// About how many rows are in row form.
@@ -134,7 +143,8 @@ impl Engine {
             }
         };
         let pool = Arc::new(FairSpillPool::new(options.query_bytes));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        let files = Arc::new(Files::new(&store, Folders::new(&options.external)?));
+        let runtime = Arc::new(runtime(RuntimeEnvBuilder::new().with_memory_pool(pool), &files)?);
         let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.relations)?;
         let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
         let columns = Arc::new(Columns::with_segments_of(options.segment_rows));
@@ -145,6 +155,7 @@ impl Engine {
             options,
             columns,
             runtime,
+            files,
             locks: Locks::default(),
             definitions: conversion.definitions.clone(),
             counts: conversion.counts.clone(),

@@ -169,10 +169,7 @@ impl From<ArrowError> for SqlError {
             ArrowError::CastError(text) | ArrowError::ParseError(text) => return conversion(text),
             ArrowError::NotYetImplemented(what) => return SqlError::unsupported(what),
             ArrowError::MemoryError(_) => "53200",
-            ArrowError::ExternalError(inner) => match inner.downcast_ref::<SqlError>() {
-                Some(error) => return error.clone(),
-                None => "XX000",
-            },
+            ArrowError::ExternalError(inner) => return caused(inner.as_ref()),
             ArrowError::InvalidArgumentError(_) | ArrowError::ComputeError(_) => "22000",
             _ => "XX000",
         };
@@ -182,6 +179,18 @@ impl From<ArrowError> for SqlError {
             _ => SqlError::value(code, error.to_string()),
         }
     }
+}
+
+/// Ours, somewhere among the causes of an error that went through others' hands.
+fn caused(error: &(dyn std::error::Error + 'static)) -> SqlError {
+    let mut cause = Some(error);
+    while let Some(here) = cause {
+        if let Some(ours) = here.downcast_ref::<SqlError>() {
+            return ours.clone();
+        }
+        cause = here.source();
+    }
+    SqlError::Engine(Box::new(Report::new("XX000", error.to_string())))
 }
 
 /// A text that is no value of a type, or a number that does not fit one.
@@ -195,8 +204,10 @@ impl From<DataFusionError> for SqlError {
         match error {
             DataFusionError::External(inner) => match inner.downcast::<SqlError>() {
                 Ok(error) => *error,
-                Err(other) => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+                Err(other) => caused(other.as_ref()),
             },
+            DataFusionError::ObjectStore(error) => caused(error.as_ref()),
+            DataFusionError::ParquetError(error) => caused(error.as_ref()),
             DataFusionError::ArrowError(error, _) => SqlError::from(*error),
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => SqlError::from(*inner),
             DataFusionError::Shared(shared) => from_shared(&shared),
@@ -215,10 +226,9 @@ impl From<DataFusionError> for SqlError {
 /// A failure that several consumers of one input were told of: ours is found through its causes.
 fn from_shared(error: &DataFusionError) -> SqlError {
     match error {
-        DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
-            Some(error) => error.clone(),
-            None => SqlError::Engine(Box::new(Report::new("XX000", inner.to_string()))),
-        },
+        DataFusionError::External(inner) => caused(inner.as_ref()),
+        DataFusionError::ObjectStore(error) => caused(error.as_ref()),
+        DataFusionError::ParquetError(error) => caused(error.as_ref()),
         DataFusionError::ArrowError(error, _) => match error.as_ref() {
             ArrowError::DivideByZero => SqlError::from(ArrowError::DivideByZero),
             ArrowError::ArithmeticOverflow(text) => SqlError::from(ArrowError::ArithmeticOverflow(text.clone())),

@@ -54,6 +54,9 @@ pub struct Settings {
     memory: Option<Bytes>,
     /// Rows move to column segments in the background. Default yes.
     convert: Option<bool>,
+    /// Folders that external tables may lie in. Default none: there are no external tables.
+    #[serde(default)]
+    external: Vec<PathBuf>,
 }
 
 /// The message history as tables.
@@ -102,6 +105,7 @@ impl Settings {
                 .memory
                 .map_or(defaults.query_bytes, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
             conversion: if self.convert.unwrap_or(true) { defaults.conversion } else { None },
+            external: self.external.clone(),
             ..defaults
         }
     }

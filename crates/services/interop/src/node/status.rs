@@ -96,6 +96,14 @@ pub struct StoreStatus {
     pub near_bytes: u64,
     /// Far memory of the cache, bytes.
     pub far_bytes: u64,
+    /// Pages and blocks that were found in the cache, since the start.
+    pub cache_hits: u64,
+    /// The same, that had to be read from a device.
+    pub cache_misses: u64,
+    /// Of the hits, blocks of external files.
+    pub external_hits: u64,
+    /// Of the misses, blocks of external files.
+    pub external_misses: u64,
     /// Pages in all data devices.
     pub pages: u64,
     /// Of those, in use.
@@ -122,6 +130,10 @@ impl StoreStatus {
             cache_mode: cache_mode.to_owned(),
             near_bytes: options.cache_bytes,
             far_bytes: options.cache.far_bytes,
+            cache_hits: metrics.cache.near_hits + metrics.cache.far_hits + metrics.cache.inner_hits,
+            cache_misses: metrics.cache.misses,
+            external_hits: metrics.cache.guest_hits,
+            external_misses: metrics.cache.guest_misses,
             pages: metrics.pages,
             pages_used: metrics.pages_used,
             dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.cut,

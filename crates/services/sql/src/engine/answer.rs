@@ -15,7 +15,8 @@ pub enum Answer {
         schema: SchemaRef,
         /// The rows. Errors in it are [`SqlError`] packed as DataFusion's: `SqlError::from(error)` unpacks them.
         stream: SendableRecordBatchStream,
-        /// The first word of the tag: `SELECT`, `SHOW`, `INSERT 0`, ...; rows are counted after it, except for `SHOW`.
+        /// The first word of the tag: `SELECT`, `SHOW`, `INSERT 0`, ...; rows are counted after it, except for
+        /// `SHOW` and `EXPLAIN`.
         tag: &'static str,
     },
     /// It is done: the tag of CommandComplete, such as `INSERT 0 1`. Empty for an empty statement.

@@ -7,8 +7,8 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, Delete, Expr, FromTable, ObjectName, SelectItem, Statement, TableFactor, TableWithJoins, Update,
-    UpdateTableFromKind,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, ObjectName, SelectItem, Statement, TableFactor,
+    TableWithJoins, Update, UpdateTableFromKind,
 };
 
 use super::assign::assign;
@@ -46,6 +46,52 @@ fn plain(from: &TableWithJoins) -> Result<(&ObjectName, Option<String>), SqlErro
     }
 }
 
+/// The right sides of SET.
+pub(super) struct Assigned {
+    /// For each column its new value; `None` where it keeps the old one.
+    pub(super) values: Vec<Option<Expr>>,
+    /// For each column whether the new value's type is open.
+    pub(super) open: Vec<bool>,
+    /// Parameters that are assigned to columns as they are.
+    pub(super) parameters: Vec<Option<DataType>>,
+}
+
+/// Resolves the columns of SET. Errors: 42703, 42601 for a column that is assigned twice.
+pub(super) fn assigned(table: &Table, assignments: &[Assignment]) -> Result<Assigned, SqlError> {
+    let mut values: Vec<Option<Expr>> = vec![None; table.columns.len()];
+    let mut parameters = Vec::new();
+    for assignment in assignments {
+        let AssignmentTarget::ColumnName(name) = &assignment.target else {
+            return Err(SqlError::unsupported("assigning to several columns at once"));
+        };
+        let [part] = name.0.as_slice() else {
+            return Err(SqlError::unsupported(format!("assigning to {name}")));
+        };
+        let name = part.as_ident().map(folded).unwrap_or_default();
+        let at = column_position(table, &name)?;
+        if values[at].is_some() {
+            return Err(SqlError::statement("42601", format!("multiple assignments to same column \"{name}\"")));
+        }
+        if let Some(name) = placeholder(&assignment.value) {
+            note(&mut parameters, name, table.columns[at].kind.arrow())?;
+        }
+        values[at] = Some(match target::is_default(&assignment.value) {
+            true => target::default_of(&table.columns[at])?,
+            false => assignment.value.clone(),
+        });
+    }
+    let open = values.iter().map(|value| value.as_ref().is_some_and(target::is_open)).collect();
+    Ok(Assigned { values, open, parameters })
+}
+
+/// What a query selects for the new values of all columns, named `$0`, `$1`, ...
+pub(super) fn new_values(table: &Table, alias: &str, values: Vec<Option<Expr>>) -> impl Iterator<Item = SelectItem> {
+    table.columns.iter().zip(values).enumerate().map(move |(nth, (column, value))| {
+        let value = value.unwrap_or_else(|| target::column_of(alias, &column.name));
+        target::named(value, &format!("${nth}"))
+    })
+}
+
 impl Session {
     fn plan_update(&self, update: &Update) -> Result<Planned, SqlError> {
         if update.or.is_some() || !update.order_by.is_empty() || update.limit.is_some() || update.output.is_some() {
@@ -54,34 +100,9 @@ impl Session {
         let (name, alias) = plain(&update.table)?;
         let table = target::table(&self.shared.catalog(), name)?;
         let alias = alias.unwrap_or_else(|| table.name.clone());
-        let mut values: Vec<Option<Expr>> = vec![None; table.columns.len()];
-        let mut parameters = Vec::new();
-        for assignment in &update.assignments {
-            let AssignmentTarget::ColumnName(name) = &assignment.target else {
-                return Err(SqlError::unsupported("assigning to several columns at once"));
-            };
-            let [part] = name.0.as_slice() else {
-                return Err(SqlError::unsupported(format!("assigning to {name}")));
-            };
-            let name = part.as_ident().map(folded).unwrap_or_default();
-            let at = column_position(&table, &name)?;
-            if values[at].is_some() {
-                return Err(SqlError::statement("42601", format!("multiple assignments to same column \"{name}\"")));
-            }
-            if let Some(name) = placeholder(&assignment.value) {
-                note(&mut parameters, name, table.columns[at].kind.arrow())?;
-            }
-            values[at] = Some(match target::is_default(&assignment.value) {
-                true => target::default_of(&table.columns[at])?,
-                false => assignment.value.clone(),
-            });
-        }
-        let open = values.iter().map(|value| value.as_ref().is_some_and(target::is_open)).collect();
+        let Assigned { values, open, parameters } = assigned(&table, &update.assignments)?;
         let mut items = vec![target::named(target::column_of(&alias, ADDRESS), ADDRESS)];
-        for (nth, (column, value)) in table.columns.iter().zip(values).enumerate() {
-            let value = value.unwrap_or_else(|| target::column_of(&alias, &column.name));
-            items.push(target::named(value, &format!("${nth}")));
-        }
+        items.extend(new_values(&table, &alias, values));
         let mut from = vec![target::addressed(&table, &alias)?];
         match &update.from {
             Some(UpdateTableFromKind::AfterSet(tables)) => from.extend(tables.iter().cloned()),

@@ -19,6 +19,8 @@ pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
     // As in PostgreSQL, 0.1 is a numeric and not a float.
     options.sql_parser.parse_float_as_decimal = true;
     options.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+    // What EXPLAIN shows; VERBOSE shows how it came about.
+    options.explain.physical_plan_only = true;
     options.execution.time_zone = Some("+00:00".into());
     let state = SessionStateBuilder::new()
         .with_config(config)

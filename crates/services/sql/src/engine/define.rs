@@ -1,5 +1,6 @@
 //! Statements that change what there is: tables, views, schemas. They are part of the transaction like any other.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
@@ -12,7 +13,7 @@ use super::assign::assign;
 use super::bulk::Bulk;
 use super::control::folded;
 use super::target::{self, resolve};
-use super::{Answer, Session};
+use super::{Answer, Session, titles};
 use crate::SqlError;
 use crate::table::catalog::{self, PUBLIC};
 use crate::table::key::is_key_type;
@@ -28,6 +29,7 @@ const COLUMNS_MOST: usize = 1600;
 impl Session {
     pub(crate) async fn define(&mut self, statement: &Statement) -> Result<Answer, SqlError> {
         match statement {
+            Statement::CreateTable(create) if create.external => self.create_external(create).await,
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::CreateView(create) => self.create_view(create).await,
             Statement::CreateSchema { schema_name, if_not_exists, with: None, options: None, .. } => {
@@ -43,7 +45,7 @@ impl Session {
     }
 
     /// The name is free, its schema is there. `None` if something of the name may be there and is.
-    fn free(&self, name: &ObjectName, may_exist: bool) -> Result<Option<(String, String)>, SqlError> {
+    pub(super) fn free(&self, name: &ObjectName, may_exist: bool) -> Result<Option<(String, String)>, SqlError> {
         let (schema, name) = resolve(name)?;
         let catalog = self.shared.catalog();
         match catalog.schemas.get(&schema) {
@@ -61,13 +63,15 @@ impl Session {
         };
         let rows = match &create.query {
             Some(query) if create.columns.is_empty() && create.constraints.is_empty() => {
-                Some(self.collect(&Statement::Query(query.clone()), &[]).await?)
+                let query = Statement::Query(query.clone());
+                let (schema, batches) = self.collect(&query, &[]).await?;
+                Some((batches, titles::titled(&query, &schema)))
             }
             Some(_) => return Err(SqlError::unsupported("CREATE TABLE AS with columns of its own")),
             None => None,
         };
         let (columns, key, key_name) = match &rows {
-            Some((schema, _)) => {
+            Some((_, schema)) => {
                 let column = |field: &Arc<datafusion::arrow::datatypes::Field>| {
                     let kind = SqlType::from_arrow(field)?;
                     Ok(Column::new(field.name(), kind))
@@ -79,7 +83,7 @@ impl Session {
         };
         check_names(&columns)?;
         let table = self.make_table(schema, name, columns, key, key_name)?;
-        let Some((_, batches)) = rows else {
+        let Some((batches, _)) = rows else {
             return done("CREATE TABLE");
         };
         let engine = self.engine.clone();
@@ -216,7 +220,10 @@ impl Session {
             None | Some(Entry::View(_)) => {}
             Some(_) => return Err(SqlError::statement("42809", format!("\"{name}\" is not a view"))),
         }
-        self.plan(&Statement::Query(create.query.clone())).await?;
+        let query = Statement::Query(create.query.clone());
+        let plan = self.plan(&query).await?;
+        let titled = titles::titled(&query, plan.schema().inner());
+        check_apart(titled.fields().iter().map(|field| field.name()))?;
         let (tree, sql) = (self.engine.catalog, create.query.to_string());
         let block = self.changing("CREATE VIEW")?;
         block.defines = true;
@@ -280,7 +287,7 @@ impl Session {
                     self.discard_rows(&table)?;
                     self.changing(tag)?.with(|transaction| catalog::remove(transaction, tree, &schema, &name))?;
                 }
-                (Some(Entry::View(_)), ObjectType::View) => {
+                (Some(Entry::View(_)), ObjectType::View) | (Some(Entry::External(_)), ObjectType::Table) => {
                     block.with(|transaction| catalog::remove(transaction, tree, &schema, &name))?;
                 }
                 (Some(_), _) => {
@@ -368,12 +375,21 @@ pub(crate) fn check_names(columns: &[Column]) -> Result<(), SqlError> {
     if columns.len() > COLUMNS_MOST {
         return Err(SqlError::statement("54011", format!("tables can have at most {COLUMNS_MOST} columns")));
     }
-    for (at, column) in columns.iter().enumerate() {
-        if columns[..at].iter().any(|other| other.name == column.name) {
-            return Err(SqlError::statement("42701", format!("column \"{}\" specified more than once", column.name)));
-        }
+    check_apart(columns.iter().map(|column| &column.name))?;
+    for column in columns {
         if column.name.starts_with('$') {
             return Err(SqlError::statement("42939", format!("column name \"{}\" is reserved", column.name)));
+        }
+    }
+    Ok(())
+}
+
+/// No two names are the same. Errors: 42701.
+fn check_apart<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), SqlError> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(SqlError::statement("42701", format!("column \"{name}\" specified more than once")));
         }
     }
     Ok(())
@@ -384,7 +400,6 @@ fn refuse_options(create: &CreateTable) -> Result<(), SqlError> {
     let odd = [
         (create.temporary, "TEMPORARY"),
         (create.or_replace, "OR REPLACE"),
-        (create.external, "EXTERNAL"),
         (create.like.is_some(), "LIKE"),
         (create.inherits.is_some(), "INHERITS"),
         (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION"),

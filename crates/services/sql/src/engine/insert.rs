@@ -12,8 +12,8 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    ConflictTarget, Expr, Insert, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement,
-    TableObject, Value,
+    ConflictTarget, DoUpdate, Expr, Insert, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr,
+    Statement, TableObject, Value,
 };
 use futures::{TryStreamExt, stream};
 
@@ -29,12 +29,19 @@ use crate::table::scan::Reads;
 use crate::table::{Column, SqlType, Table, View};
 
 /// An INSERT whose names are resolved.
-struct Into<'a> {
-    table: Arc<Table>,
-    alias: String,
+pub(super) struct Into<'a> {
+    pub(super) table: Arc<Table>,
+    pub(super) alias: String,
     /// For each value of a row, its column.
     columns: Vec<usize>,
     source: Option<&'a Query>,
+}
+
+/// What happens to a row whose primary key is there.
+enum Conflict<'a> {
+    Existing(Existing),
+    /// The row that is there is changed.
+    Update(&'a DoUpdate),
 }
 
 /// The table that an INSERT names.
@@ -77,14 +84,20 @@ impl Session {
     pub(crate) async fn insert(&mut self, insert: &Insert, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
         let into = self.resolve_insert(insert)?;
         self.changing("INSERT")?.lock(into.table.id, false)?;
-        let existing = existing(&into.table, insert.on.as_ref())?;
-        if let (Existing::Refuse, None, Some(source)) = (existing, &insert.returning, into.source)
+        let conflict = conflict(&into.table, insert.on.as_ref())?;
+        if let (Conflict::Existing(Existing::Refuse), None, Some(source)) = (&conflict, &insert.returning, into.source)
             && target::plain_values(source).is_none()
         {
             let rows = self.insert_query(&into, source, parameters).await?;
             return Ok(Answer::Done { tag: format!("INSERT 0 {rows}") });
         }
         let columns = self.source_columns(&into, parameters).await?;
+        let existing = match conflict {
+            Conflict::Existing(existing) => existing,
+            Conflict::Update(update) => {
+                return self.upsert(&into, columns, update, insert.returning.as_ref(), parameters).await;
+            }
+        };
         let block = self.open_block()?;
         let rows = self.engine.insert_rows(block, &into.table, &columns, existing)?;
         let batch = match &insert.returning {
@@ -222,6 +235,9 @@ impl Session {
                 }
             }
         }
+        if let Conflict::Update(update) = conflict(&into.table, insert.on.as_ref())? {
+            self.upsert_parameters(&into, update, &mut found).await?;
+        }
         let schema = self.describe_returning(&insert.returning, &into.table, &into.alias).await?;
         Ok((found, schema))
     }
@@ -301,21 +317,22 @@ fn check_width(into: &Into<'_>, values: usize) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// What ON CONFLICT says. Errors: 0A000, 42P10.
-fn existing(table: &Table, on: Option<&OnInsert>) -> Result<Existing, SqlError> {
+/// What ON CONFLICT says. Errors: 0A000, 42P10, 42601 for DO UPDATE without a key.
+fn conflict<'a>(table: &Table, on: Option<&'a OnInsert>) -> Result<Conflict<'a>, SqlError> {
     let (target, action) = match on {
-        None => return Ok(Existing::Refuse),
+        None => return Ok(Conflict::Existing(Existing::Refuse)),
         Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) => (conflict_target, action),
         Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
     };
     let matches = match target {
         None => true,
         Some(ConflictTarget::Columns(names)) => {
-            let mut columns: Vec<usize> = names.iter().filter_map(|name| table.position(&folded(name))).collect();
+            let names: Vec<String> = names.iter().map(folded).collect();
+            let mut columns = names.iter().map(|name| column_position(table, name)).collect::<Result<Vec<_>, _>>()?;
             let mut key = table.key.clone();
             columns.sort_unstable();
             key.sort_unstable();
-            columns == key && names.len() == key.len() && !key.is_empty()
+            columns == key && !key.is_empty()
         }
         Some(ConflictTarget::OnConstraint(name)) => target::resolve(name)?.1 == table.key_name && !table.key.is_empty(),
     };
@@ -326,9 +343,12 @@ fn existing(table: &Table, on: Option<&OnInsert>) -> Result<Existing, SqlError> 
         ));
     }
     match action {
-        OnConflictAction::DoNothing => Ok(Existing::Skip),
-        OnConflictAction::DoUpdate(_) => Err(SqlError::unsupported("ON CONFLICT DO UPDATE")
-            .with_hint("UPDATE first, then INSERT .. ON CONFLICT DO NOTHING.")),
+        OnConflictAction::DoNothing => Ok(Conflict::Existing(Existing::Skip)),
+        OnConflictAction::DoUpdate(_) if target.is_none() => {
+            let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+            Err(SqlError::statement("42601", message).with_hint("For example, ON CONFLICT (column_name)."))
+        }
+        OnConflictAction::DoUpdate(update) => Ok(Conflict::Update(update)),
     }
 }
 

@@ -18,7 +18,9 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::RwLock;
 
+use super::Engine;
 use crate::SqlError;
+use crate::external::{ExternalTable, Files};
 use crate::table::counts::RowCounts;
 use crate::table::scan::{Reads, RelationTable, StoredTable};
 use crate::table::{Catalog, ColumnForm, Entry, View};
@@ -37,13 +39,15 @@ pub(crate) struct Shared {
     made: RwLock<HashMap<String, Arc<MemTable>>>,
     columns: Arc<dyn ColumnForm>,
     counts: Arc<RowCounts>,
+    files: Arc<Files>,
     pub(crate) state: OnceLock<Weak<parking_lot::RwLock<DfState>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(view: View, columns: Arc<dyn ColumnForm>, counts: Arc<RowCounts>) -> Shared {
+    pub(crate) fn new(view: View, engine: &Engine) -> Shared {
         let now = RwLock::new((view, Arc::new(Catalog::default())));
-        Shared { now, made: RwLock::default(), columns, counts, state: OnceLock::new() }
+        let (columns, counts, files) = (engine.columns.clone(), engine.counts.clone(), engine.files.clone());
+        Shared { now, made: RwLock::default(), columns, counts, files, state: OnceLock::new() }
     }
 
     /// From here on plans read this.
@@ -147,6 +151,9 @@ impl SchemaProvider for Namespace {
                 counts: self.shared.counts.clone(),
                 addressed: self.addressed,
             })),
+            Some(Entry::External(table)) => {
+                Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
+            }
             Some(Entry::View(sql)) => Some(Arc::new(self.view(sql).await?)),
         })
     }

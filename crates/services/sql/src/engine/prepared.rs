@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{Session, repeated};
+use super::{Session, explain, titles};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -86,12 +86,20 @@ impl Session {
         let mut prepared = Prepared { parameters: hints.to_vec(), schema: None, plan: None, statement: None };
         let plans = alone && (self.block.is_none() || !self.has_failed());
         match &statement {
-            Statement::Query(_) | Statement::Explain { .. } if plans => {
+            Statement::Query(_) if plans => {
                 self.refresh()?;
-                let plan = self.plan_result(&statement).await?;
+                let plan = self.plan(&statement).await?;
                 prepared.add_parameters(&plan)?;
-                prepared.schema = Some(repeated::shown(plan.schema().inner().clone()));
+                prepared.schema = Some(titles::titled(&statement, plan.schema().inner()));
                 prepared.plan = Some((self.shared.catalog(), plan));
+            }
+            Statement::Explain { .. } => {
+                let plain = explain::plain(&statement)?;
+                if plans {
+                    self.refresh()?;
+                    prepared.add_parameters(&self.plan(&plain).await?)?;
+                }
+                prepared.schema = Some(explain::schema());
             }
             Statement::Insert(insert) if plans => {
                 self.refresh()?;
@@ -118,21 +126,18 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Plans a query whose rows go to the client: names of columns may repeat.
-    pub(crate) async fn plan_result(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
-        match repeated::tell_apart(statement) {
-            Some(statement) => self.plan(&statement).await,
-            None => self.plan(statement).await,
-        }
-    }
-
     /// Plans a query. Errors: 0A000 for one that changes something.
     pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
         if let Statement::Query(query) = statement {
             refuse_changes(query)?;
         }
-        let statement = DfStatement::Statement(Box::new(statement.clone()));
-        let plan = self.context.state().statement_to_plan(statement).await?;
+        let plan = match self.plan_once(statement).await {
+            Err(error) if titles::are_alike(&error) => match titles::apart(statement) {
+                Some(statement) => self.plan_once(&statement).await.map_err(|_| error)?,
+                None => return Err(error),
+            },
+            plan => plan?,
+        };
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -140,6 +145,11 @@ impl Session {
             .verify_plan(&plan)
             .map_err(|_| SqlError::unsupported("a query that changes something"))?;
         Ok(plan)
+    }
+
+    async fn plan_once(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        let statement = DfStatement::Statement(Box::new(statement.clone()));
+        Ok(self.context.state().statement_to_plan(statement).await?)
     }
 }
 

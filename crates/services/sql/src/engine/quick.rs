@@ -33,9 +33,9 @@ use crate::table::scan::Reads;
 use crate::table::{ColumnForm, ROW_TAG, SqlType, Table, View};
 
 /// A row as it was found: its address and all columns.
-struct Found {
-    address: Vec<u8>,
-    row: RecordBatch,
+pub(super) struct Found {
+    pub(super) address: Vec<u8>,
+    pub(super) row: RecordBatch,
 }
 
 /// A query without anything but SELECT, to compare with.
@@ -131,7 +131,7 @@ fn key(table: &Table, alias: &str, condition: &Expr, parameters: &[ScalarValue])
 
 impl Session {
     /// The row of a primary key, in either form.
-    fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<Found>, SqlError> {
+    pub(super) fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<Found>, SqlError> {
         if let Some(row) = view.get(table.rows, key)? {
             let all: Vec<usize> = (0..table.columns.len()).collect();
             let mut builder = BatchBuilder::new(table, &all, table.schema.clone(), 1);

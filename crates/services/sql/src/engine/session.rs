@@ -29,7 +29,7 @@ use super::block::Block;
 use super::names::Shared;
 use super::settings::Settings;
 use super::watch::Watched;
-use super::{Answer, Canceller, Engine, Prepared, context};
+use super::{Answer, Canceller, Engine, Prepared, context, titles};
 use crate::SqlError;
 use crate::table::View;
 
@@ -66,7 +66,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
         let view = View::Snapshot(engine.store.snapshot());
-        let shared = Arc::new(Shared::new(view, engine.columns.clone(), engine.counts.clone()));
+        let shared = Arc::new(Shared::new(view, &engine));
         Session {
             context: context::make(&engine, &shared),
             number: engine.next_session(),
@@ -198,9 +198,13 @@ impl Session {
             return Ok(answer);
         }
         match statement {
-            Statement::Query(_) | Statement::Explain { .. } => {
+            Statement::Query(_) => {
                 self.refresh()?;
                 self.query(statement, prepared, parameters).await
+            }
+            Statement::Explain { .. } => {
+                self.refresh()?;
+                self.explain(statement, parameters).await
             }
             Statement::Copy { .. } => self.copy(statement).await,
             _ if self.block.is_some() => {
@@ -275,10 +279,12 @@ impl Session {
         }
         let plan = match prepared.plan(&self.shared.catalog()) {
             Some(plan) => plan,
-            None => self.plan_result(statement).await?,
+            None => self.plan(statement).await?,
         };
         let stream = self.run(plan, parameters).await?;
-        Ok(Answer::Rows { schema: super::repeated::shown(stream.schema()), stream, tag: "SELECT" })
+        let schema = titles::titled(statement, &stream.schema());
+        let stream = titles::entitle(stream, schema.clone());
+        Ok(Answer::Rows { schema, stream, tag: "SELECT" })
     }
 
     /// Runs a query's plan.

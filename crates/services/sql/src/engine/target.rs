@@ -18,7 +18,7 @@ use futures::{TryStreamExt, stream};
 
 use super::control::folded;
 use super::names::{DATABASE, MADE, TARGET};
-use super::{Answer, Session};
+use super::{Answer, Session, titles};
 use crate::SqlError;
 use crate::table::catalog::PUBLIC;
 use crate::table::{Catalog, Column, Entry, Table};
@@ -42,6 +42,10 @@ pub(crate) fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, 
         Some(Entry::View(_)) => Err(SqlError::statement("42809", format!("\"{name}\" is a view"))
             .with_hint("Change the tables that the view reads.")),
         Some(Entry::Relation(_)) => Err(SqlError::statement("42809", format!("\"{name}\" is read-only"))),
+        Some(Entry::External(_)) => {
+            Err(SqlError::statement("42809", format!("\"{name}\" is an external table: its files are only read"))
+                .with_hint("CREATE TABLE .. AS SELECT copies it into a table that can be changed."))
+        }
         None => {
             let name = if schema == PUBLIC { name } else { format!("{schema}.{name}") };
             Err(SqlError::statement("42P01", format!("relation \"{name}\" does not exist")))
@@ -225,8 +229,10 @@ impl Session {
         };
         self.shared.make("returning", None);
         let (schema, batches) = outcome?;
+        let titled = titles::under(items, &schema);
         let stream = stream::iter(batches.into_iter().map(Ok));
-        Ok((schema.clone(), Box::pin(RecordBatchStreamAdapter::new(schema, stream))))
+        let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
+        Ok((titled.clone(), titles::entitle(stream, titled)))
     }
 
     /// The columns of RETURNING.

@@ -1,119 +1,125 @@
-//! [`CachedObjects`]: objects of another store, read through a cache of blocks, never written.
+//! [`Objects`]: external files as DataFusion asks for files: heads, ranges, lists. Anything that would change one is refused.
 
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use bytes::Bytes;
+use datafusion::common::runtime::SpawnedTask;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::blocks::{BLOCK_BYTES, Blocks, Version};
+use super::files::{Files, Version};
+use crate::SqlError;
 
-/// Another store's objects. Reads of ranges go through the cache; anything that would change an object is refused.
+/// The files.
 #[derive(Debug)]
-pub struct CachedObjects {
-    inner: Arc<dyn ObjectStore>,
-    blocks: Arc<Blocks>,
+pub(super) struct Objects {
+    files: Arc<Files>,
+    /// Knows how paths are written as locations.
+    paths: LocalFileSystem,
 }
 
-impl CachedObjects {
-    /// Objects of `inner` through `blocks`.
-    pub fn new(inner: Arc<dyn ObjectStore>, blocks: Arc<Blocks>) -> CachedObjects {
-        CachedObjects { inner, blocks }
+impl Objects {
+    pub(super) fn new(files: Arc<Files>) -> Objects {
+        Objects { files, paths: LocalFileSystem::new() }
     }
 
-    /// Bytes of an object of that version; what is not in the cache is read in one request from the first block that is
-    /// missing to the last.
-    async fn range(&self, location: &Path, version: &Version, range: Range<u64>) -> Result<Bytes> {
-        let numbers = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
-        let mut blocks: Vec<Option<Bytes>> = numbers.clone().map(|number| self.blocks.get(version, number)).collect();
-        let first = blocks.iter().position(Option::is_none);
-        let last = blocks.iter().rposition(Option::is_none);
-        if let (Some(first), Some(last)) = (first, last) {
-            let from = (numbers.start + first as u64) * BLOCK_BYTES;
-            let to = ((numbers.start + last as u64 + 1) * BLOCK_BYTES).min(version.size);
-            let read = self.inner.get_range(location, from..to).await?;
-            for (at, block) in blocks.iter_mut().enumerate().take(last + 1).skip(first) {
-                let begin = ((at - first) as u64 * BLOCK_BYTES) as usize;
-                let end = (begin + BLOCK_BYTES as usize).min(read.len());
-                // A copy, so that one block does not keep all of a long reading in memory.
-                let bytes = Bytes::copy_from_slice(read.get(begin..end).unwrap_or_default());
-                self.blocks.put(version, numbers.start + at as u64, bytes.clone());
-                *block = Some(bytes);
-            }
-        }
-        let mut out = BytesMut::with_capacity((range.end - range.start) as usize);
-        let single = blocks.len() == 1;
-        for (number, block) in numbers.zip(blocks.into_iter().flatten()) {
-            let begin = number * BLOCK_BYTES;
-            let from = range.start.saturating_sub(begin) as usize;
-            let to = ((range.end - begin).min(BLOCK_BYTES) as usize).min(block.len());
-            if single && from <= to {
-                return Ok(block.slice(from..to));
-            }
-            out.extend_from_slice(block.get(from..to).unwrap_or_default());
-        }
-        Ok(out.freeze())
+    /// Does something with a file where it may wait for the disk.
+    async fn with<T: Send + 'static>(
+        &self,
+        location: &Path,
+        work: impl FnOnce(&Files, PathBuf) -> Result<T, SqlError> + Send + 'static,
+    ) -> Result<T> {
+        let (files, path) = (self.files.clone(), self.paths.path_to_filesystem(location)?);
+        let done = SpawnedTask::spawn_blocking(move || work(&files, path)).await;
+        done.map_err(|error| Error::JoinError { source: error })?.map_err(external)
+    }
+
+    async fn version(&self, location: &Path) -> Result<Version> {
+        self.with(location, |files, path| files.version(&path)).await
+    }
+
+    async fn ranges(&self, location: &Path, version: Version, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+        let read =
+            move |files: &Files, _| ranges.iter().map(|range| files.read(&version, range.start, range.end)).collect();
+        self.with(location, read).await
     }
 }
 
-fn version(meta: &ObjectMeta) -> Version {
-    Version {
-        path: meta.location.to_string(),
-        size: meta.size,
-        changed: meta.last_modified.timestamp_micros(),
-        tag: meta.e_tag.clone(),
-    }
+/// An error on its way through others' hands.
+fn external(error: SqlError) -> Error {
+    Error::Generic { store: "external", source: Box::new(error) }
+}
+
+fn meta(location: Path, version: &Version) -> ObjectMeta {
+    let (seconds, nanos) = version.changed;
+    let changed = std::time::UNIX_EPOCH + std::time::Duration::new(seconds.max(0) as u64, nanos.max(0) as u32);
+    let (size, e_tag) = (version.bytes, Some(version.tag()));
+    ObjectMeta { location, last_modified: changed.into(), size, e_tag, version: None }
 }
 
 fn read_only<T>() -> Result<T> {
     Err(Error::NotSupported { source: "external files are only read".into() })
 }
 
-impl fmt::Display for CachedObjects {
+impl fmt::Display for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cached {}", self.inner)
+        f.write_str("external files")
     }
 }
 
 #[async_trait]
-impl ObjectStore for CachedObjects {
+impl ObjectStore for Objects {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let Some(wanted) = options.range.clone().filter(|_| !options.head) else {
-            return self.inner.get_opts(location, options).await;
+        let version = self.version(location).await?;
+        let meta = meta(location.clone(), &version);
+        options.check_preconditions(&meta)?;
+        let range = match &options.range {
+            None => 0..meta.size,
+            Some(range) => {
+                let range = range.as_range(meta.size);
+                range.map_err(|source| Error::Generic { store: "external", source: Box::new(source) })?
+            }
         };
-        // Asking what the object is answers the conditions as well.
-        let head = GetOptions { range: None, head: true, ..options };
-        let meta = self.inner.get_opts(location, head).await?.meta;
-        let range = wanted.as_range(meta.size);
-        let range = range.map_err(|source| Error::Generic { store: "external", source: Box::new(source) })?;
-        let bytes = self.range(location, &version(&meta), range.clone()).await?;
-        let payload = GetResultPayload::Stream(futures::stream::once(async move { Ok(bytes) }).boxed());
+        let bytes = match options.head {
+            true => Vec::new(),
+            false => self.ranges(location, version, vec![range.clone()]).await?,
+        };
+        let payload = GetResultPayload::Stream(stream::iter(bytes.into_iter().map(Ok)).boxed());
         Ok(GetResult { payload, meta, range, attributes: Default::default() })
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let version = version(&self.inner.head(location).await?);
-        let mut all = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            all.push(self.range(location, &version, range.start..range.end.min(version.size)).await?);
-        }
-        Ok(all)
+        let version = self.version(location).await?;
+        self.ranges(location, version, ranges.to_vec()).await
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let folder = prefix.cloned().unwrap_or_default();
+        let this = Objects::new(self.files.clone());
+        let listed = async move {
+            let versions = this.with(&folder, |files, path| files.of_folder(&path)).await?;
+            let metas = versions.into_iter().map(|version| {
+                let location = Path::from_absolute_path(&version.path)?;
+                Ok::<_, Error>(meta(location, &version))
+            });
+            Ok::<_, Error>(stream::iter(metas))
+        };
+        stream::once(listed).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        let objects = self.list(prefix).try_collect().await?;
+        Ok(ListResult { objects, common_prefixes: Vec::new() })
     }
 
     async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {

@@ -4,13 +4,14 @@
 //!
 //! ```text
 //!   s / schema                 {}
-//!   t / schema / 00 / name     a table, or a view
+//!   t / schema / 00 / name     a table, a view, or an external table
 //! ```
 //!
 //! The schema `public` is always there and has no row.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use super::definition::{Column, Table};
 use super::relation::Relation;
 use super::view::View;
 use crate::SqlError;
+use crate::external::External;
 
 /// Name of the tree.
 pub(crate) const CATALOG_TREE: &str = "sql.catalog";
@@ -32,6 +34,7 @@ pub(crate) const PUBLIC: &str = "public";
 enum Stored {
     Table { id: u64, storage: u64, rows: u32, columns: Vec<Column>, key: Vec<usize>, key_name: String },
     View { sql: String },
+    External { location: PathBuf, columns: Vec<Column> },
 }
 
 /// What a name stands for.
@@ -43,6 +46,8 @@ pub enum Entry {
     View(Arc<str>),
     /// A read-only table from outside.
     Relation(Arc<dyn Relation>),
+    /// Files that others write.
+    External(Arc<External>),
 }
 
 /// Schema, then name within it, to what it is.
@@ -103,6 +108,7 @@ fn read(key: &[u8], value: &[u8]) -> Result<(String, Option<(String, Entry)>), S
     let (schema, name) = rest.split_once('\0').ok_or_else(|| damaged("a key without a name"))?;
     let entry = match serde_json::from_slice(value).map_err(damaged)? {
         Stored::View { sql } => Entry::View(sql.into()),
+        Stored::External { location, columns } => Entry::External(Arc::new(External::new(&location, columns))),
         Stored::Table { id, storage, rows, columns, key, key_name } => {
             if key.iter().any(|at| *at >= columns.len()) {
                 return Err(damaged("a primary key of columns that are not there"));
@@ -156,6 +162,18 @@ pub(crate) fn put_view(
     sql: &str,
 ) -> Result<(), SqlError> {
     write(transaction, tree, &key(schema, name), &Stored::View { sql: sql.into() })
+}
+
+/// Notes an external table.
+pub(crate) fn put_external(
+    transaction: &mut Transaction,
+    tree: TreeId,
+    schema: &str,
+    name: &str,
+    table: &External,
+) -> Result<(), SqlError> {
+    let stored = Stored::External { location: table.location.clone(), columns: table.columns.clone() };
+    write(transaction, tree, &key(schema, name), &stored)
 }
 
 /// Forgets a table or view.

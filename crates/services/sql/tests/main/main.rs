@@ -2,8 +2,10 @@
 
 mod changes;
 mod crash;
+mod external;
 mod forms;
 mod histories;
 mod queries;
 mod sessions;
 mod support;
+mod upserts;

@@ -133,3 +133,91 @@ async fn columns_that_are_given_one_name_all_come_and_all_under_it() {
     let names: Vec<_> = prepared[0].schema().expect("rows").fields().iter().map(|field| field.name()).collect();
     assert_eq!(names, ["x", "x", "x"]);
 }
+
+/// The titles of a query's columns, as they are described and as they are answered.
+async fn titles(session: &mut sql::Session, sql: &str) -> String {
+    let prepared = session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let names = |schema: &datafusion::arrow::datatypes::SchemaRef| {
+        schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>().join("|")
+    };
+    let described = names(prepared[0].schema().expect("it has rows"));
+    let answer = session.execute(&prepared[0], &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    let sql::Answer::Rows { schema, stream, .. } = answer else { panic!("no rows: {sql}") };
+    assert_eq!(names(&stream.schema()), names(&schema), "{sql}");
+    assert_eq!(names(&schema), described, "{sql}");
+    described
+}
+
+#[tokio::test]
+async fn columns_have_the_titles_that_postgresql_gives_them_and_may_share_them() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x'), (2, 'y')").await;
+    for (sql, expected, rows) in [
+        ("SELECT 1, 1", "?column?|?column?", "1|1"),
+        ("SELECT a, a FROM t ORDER BY a DESC", "a|a", "2|2\n1|1"),
+        ("SELECT a, t.a, b FROM t WHERE a = 1", "a|a|b", "1|1|x"),
+        ("SELECT *, a FROM t WHERE a + 0 = 1", "a|b|a", "1|x|1"),
+        ("SELECT a AS n, b AS n FROM t WHERE a = 2", "n|n", "2|y"),
+        (
+            "SELECT count(*), count(*), sum(a), -a FROM t GROUP BY a, b HAVING a = 1",
+            "count|count|sum|?column?",
+            "1|1|1|-1",
+        ),
+        (
+            "SELECT a + 1, b || 'z', a::text, '5'::int, CASE WHEN a = 1 THEN 2 END, b AS \"B\" FROM t WHERE a = 1",
+            "?column?|?column?|a|int4|case|B",
+            "2|xz|1|5|2|x",
+        ),
+        ("SELECT 1 UNION ALL SELECT 2 ORDER BY 1", "?column?", "1\n2"),
+        ("SELECT (SELECT max(a) FROM t), coalesce(NULL, 3)", "max|coalesce", "2|3"),
+        ("SELECT a, upper(b) FROM t WHERE a = 1", "a|upper", "1|X"),
+        ("INSERT INTO t VALUES (3, 'w') RETURNING a, a, a + 1", "a|a|?column?", "3|3|4"),
+    ] {
+        assert_eq!(run(&mut s, sql).await, rows, "{sql}");
+        run(&mut s, "DELETE FROM t WHERE a = 3").await;
+        assert_eq!(titles(&mut s, sql).await, expected, "{sql}");
+        run(&mut s, "DELETE FROM t WHERE a = 3").await;
+    }
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE u AS SELECT count(*), max(a) FROM t", "SELECT 1"),
+            ("SELECT count, max FROM u", "2|2"),
+            ("CREATE TABLE w AS SELECT a, a FROM t", "error 42701"),
+            ("CREATE VIEW w AS SELECT a, a FROM t", "error 42701"),
+            ("SELECT nosuch, nosuch FROM t", "error 42703"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn explain_shows_the_plan_line_by_line_and_analyze_what_it_took() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3)").await;
+    for (sql, parts) in [
+        ("EXPLAIN SELECT a FROM t WHERE a > 1", vec!["StreamingTableExec"]),
+        ("EXPLAIN (VERBOSE, COSTS off) SELECT a FROM t", vec!["initial_physical_plan", "StreamingTableExec"]),
+        ("EXPLAIN ANALYZE SELECT count(*) FROM t", vec!["AggregateExec", "output_rows=1"]),
+        ("EXPLAIN (ANALYZE true, FORMAT text) SELECT count(*) FROM t", vec!["output_rows=1"]),
+    ] {
+        let lines = run(&mut s, sql).await;
+        for part in parts {
+            assert!(lines.contains(part), "{sql} has no {part}:\n{lines}");
+        }
+        assert!(!lines.contains("EmptyExec"), "{lines}");
+        assert_eq!(titles(&mut s, sql).await, "QUERY PLAN");
+    }
+    check(
+        &mut s,
+        &[
+            ("EXPLAIN (FORMAT json) SELECT 1", "error 0A000"),
+            ("EXPLAIN (BUFFERS) SELECT 1", "error 0A000"),
+            ("EXPLAIN ANALYZE DELETE FROM t", "error 0A000"),
+            ("EXPLAIN INSERT INTO t VALUES (9)", "error 0A000"),
+            ("EXPLAIN SELECT nosuch FROM t", "error 42703"),
+            ("SELECT count(*) FROM t", "3"),
+        ],
+    )
+    .await;
+}

@@ -95,6 +95,7 @@ impl Facts {
                     Entry::Table(table) => (table.schema.clone(), table.key.clone(), table.key_name.clone()),
                     Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
                     Entry::Relation(relation) => (relation.schema(), Vec::new(), String::new()),
+                    Entry::External(table) => (table.schema.clone(), Vec::new(), String::new()),
                 };
                 moment.relations.push(Relation {
                     oid: number(&[&schema, name]),

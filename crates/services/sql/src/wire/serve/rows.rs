@@ -77,7 +77,8 @@ impl Serving<'_> {
                 Ok(false)
             }
             Sent::All => {
-                let tag = if rows.tag == "SHOW" { "SHOW".to_owned() } else { format!("{} {}", rows.tag, rows.sent) };
+                let is_counted = !matches!(rows.tag, "SHOW" | "EXPLAIN");
+                let tag = if is_counted { format!("{} {}", rows.tag, rows.sent) } else { rows.tag.to_owned() };
                 reply::complete(&mut self.connection.out, &tag);
                 Ok(true)
             }
