@@ -43,6 +43,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
+mod views;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::execution::memory_pool::FairSpillPool;

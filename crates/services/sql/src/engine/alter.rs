@@ -15,7 +15,7 @@ use super::control::folded;
 use super::define::{check_names, done};
 use super::insert::column_position;
 use super::target::{self, resolve};
-use super::{Answer, Session};
+use super::{Answer, Session, views};
 use crate::SqlError;
 use crate::table::row::encode_value;
 use crate::table::{Table, catalog};
@@ -27,6 +27,17 @@ impl Session {
             table => table?,
         };
         self.changing("ALTER TABLE")?.lock(table.id, true)?;
+        // Views keep the names they were made with.
+        let takes = |operation: &AlterTableOperation| {
+            use AlterTableOperation::{DropColumn, RenameColumn, RenameTable};
+            matches!(operation, RenameTable { .. } | RenameColumn { .. } | DropColumn { .. })
+        };
+        if alter.operations.iter().any(takes) {
+            let name = (table.schema_name.clone(), table.name.clone());
+            let readers = views::readers(&self.shared.catalog(), &[name])?;
+            views::refuse_readers("alter table", &readers)
+                .map_err(|error| error.with_hint("Drop the views, change the table, and create them again."))?;
+        }
         let old = table.name.clone();
         let mut table = (*table).clone();
         match dropped(&table, &alter.operations)? {

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateView, Expr, ObjectName, ObjectType, PrimaryKeyConstraint, SchemaName,
-    Statement, TableConstraint, Truncate,
+    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, CreateView, Expr, ObjectName, ObjectType,
+    PrimaryKeyConstraint, SchemaName, Statement, TableConstraint, Truncate,
 };
 use store::TreeId;
 
@@ -13,7 +14,7 @@ use super::assign::assign;
 use super::bulk::Bulk;
 use super::control::folded;
 use super::target::{self, resolve};
-use super::{Answer, Session, titles};
+use super::{Answer, Session, titles, views};
 use crate::SqlError;
 use crate::table::catalog::{self, PUBLIC};
 use crate::table::key::is_key_type;
@@ -72,7 +73,7 @@ impl Session {
         };
         let (columns, key, key_name) = match &rows {
             Some((_, schema)) => {
-                let column = |field: &Arc<datafusion::arrow::datatypes::Field>| {
+                let column = |field: &Arc<Field>| {
                     let kind = SqlType::from_arrow(field)?;
                     Ok(Column::new(field.name(), kind))
                 };
@@ -211,6 +212,18 @@ impl Session {
         if create.materialized || create.temporary || !create.columns.is_empty() {
             return Err(SqlError::unsupported("a view that is materialized, temporary or names its columns"));
         }
+        let odd = create.or_alter
+            || create.secure
+            || create.with_no_schema_binding
+            || create.copy_grants
+            || create.comment.is_some()
+            || create.to.is_some()
+            || create.params.is_some()
+            || !create.cluster_by.is_empty()
+            || create.options != CreateTableOptions::None;
+        if odd {
+            return Err(SqlError::unsupported("a view with options"));
+        }
         let (schema, name) = match self.free(&create.name, create.or_replace || create.if_not_exists)? {
             Some(free) => free,
             None if create.if_not_exists => return done("CREATE VIEW"),
@@ -224,11 +237,33 @@ impl Session {
         let plan = self.plan(&query).await?;
         let titled = titles::titled(&query, plan.schema().inner());
         check_apart(titled.fields().iter().map(|field| field.name()))?;
+        let catalog = self.shared.catalog();
+        if let Some(Entry::View(old)) = catalog.get(&schema, &name) {
+            if views::reaches(&catalog, Statement::Query(create.query.clone()), &(schema.clone(), name.clone()))? {
+                return Err(views::recursion(&name));
+            }
+            self.keeps_columns(old, &titled).await?;
+        }
         let (tree, sql) = (self.engine.catalog, create.query.to_string());
         let block = self.changing("CREATE VIEW")?;
         block.defines = true;
         block.with(|transaction| catalog::put_view(transaction, tree, &schema, &name, &sql))?;
         done("CREATE VIEW")
+    }
+
+    /// A view that takes another's place has its columns, and perhaps more after them: others may read them.
+    async fn keeps_columns(&self, old: &str, new: &Schema) -> Result<(), SqlError> {
+        // One that cannot be planned has no readers that work.
+        let query = target::parse(old)?;
+        let Ok(old) = self.plan(&query).await else { return Ok(()) };
+        for (at, field) in titles::titled(&query, old.schema().inner()).fields().iter().enumerate() {
+            let same = |other: &Arc<Field>| other.name() == field.name() && other.data_type() == field.data_type();
+            if !new.fields().get(at).is_some_and(same) {
+                let message = format!("cannot drop or change column \"{}\" of a view", field.name());
+                return Err(SqlError::statement("42P16", message).with_hint("DROP VIEW first, then create it."));
+            }
+        }
+        Ok(())
     }
 
     fn create_schema(&mut self, name: &SchemaName, if_not_exists: bool) -> Result<Answer, SqlError> {
@@ -259,7 +294,7 @@ impl Session {
         names: &[ObjectName],
         cascade: bool,
     ) -> Result<Answer, SqlError> {
-        if cascade {
+        if cascade && *kind == ObjectType::Schema {
             return Err(SqlError::unsupported("CASCADE").with_hint("Drop what is in the way first."));
         }
         let tag = match kind {
@@ -268,6 +303,9 @@ impl Session {
             ObjectType::Schema => "DROP SCHEMA",
             other => return Err(SqlError::unsupported(format!("DROP {other}"))),
         };
+        if *kind != ObjectType::Schema {
+            self.drop_readers(names, tag, cascade)?;
+        }
         for name in names {
             let (schema, name) = resolve(name)?;
             if *kind == ObjectType::Schema {
@@ -297,6 +335,22 @@ impl Session {
             self.refresh()?;
         }
         done(tag)
+    }
+
+    /// The views that read what is to be dropped: refused, or dropped as well.
+    fn drop_readers(&mut self, names: &[ObjectName], tag: &str, cascade: bool) -> Result<(), SqlError> {
+        let names: Vec<views::Name> = names.iter().map(resolve).collect::<Result<_, _>>()?;
+        let readers = views::readers(&self.shared.catalog(), &names)?;
+        if !cascade {
+            return views::refuse_readers(&tag.to_lowercase(), &readers);
+        }
+        let tree = self.engine.catalog;
+        for ((schema, name), _) in &readers {
+            let block = self.changing(tag)?;
+            block.defines = true;
+            block.with(|transaction| catalog::remove(transaction, tree, schema, name))?;
+        }
+        self.refresh()
     }
 
     /// Gives up all rows of a table that is then this transaction's alone.
@@ -404,7 +458,7 @@ fn refuse_options(create: &CreateTable) -> Result<(), SqlError> {
         (create.inherits.is_some(), "INHERITS"),
         (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION"),
         (create.on_commit.is_some(), "ON COMMIT"),
-        (create.table_options != datafusion::sql::sqlparser::ast::CreateTableOptions::None, "an option of storage"),
+        (create.table_options != CreateTableOptions::None, "an option of storage"),
     ];
     match odd.iter().find(|(is, _)| *is) {
         Some((_, what)) => Err(SqlError::unsupported(format!("CREATE TABLE with {what}"))),

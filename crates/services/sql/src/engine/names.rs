@@ -13,12 +13,14 @@ use datafusion::catalog::{CatalogProvider, MemTable, SchemaProvider, TableProvid
 use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionState as DfState;
+use datafusion::logical_expr::TableType;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::RwLock;
 
 use super::Engine;
+use super::views::{self, DEEP_MOST};
 use crate::SqlError;
 use crate::external::{ExternalTable, Files};
 use crate::table::counts::RowCounts;
@@ -31,6 +33,11 @@ pub(crate) const DATABASE: &str = "terrace";
 pub(crate) const TARGET: &str = "$target/";
 /// The engine's own batches.
 pub(crate) const MADE: &str = "$made";
+
+tokio::task_local! {
+    /// The views whose queries are being planned, the outermost first.
+    static EXPANDING: Vec<views::Name>;
+}
 
 /// What a session's running statement reads.
 #[derive(Debug)]
@@ -154,8 +161,16 @@ impl SchemaProvider for Namespace {
             Some(Entry::External(table)) => {
                 Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
             }
-            Some(Entry::View(sql)) => Some(Arc::new(self.view(sql).await?)),
+            Some(Entry::View(sql)) => Some(Arc::new(self.view(name, sql).await?)),
         })
+    }
+
+    /// Says it without planning views: whoever lists names meets one that cannot be planned.
+    async fn table_type(&self, name: &str) -> DfResult<Option<TableType>> {
+        if let Some(Entry::View(_)) = self.shared.catalog().get(&self.schema, name) {
+            return Ok(Some(TableType::View));
+        }
+        Ok(self.table(name).await?.map(|table| table.table_type()))
     }
 
     fn table_exist(&self, name: &str) -> bool {
@@ -167,7 +182,17 @@ impl SchemaProvider for Namespace {
 }
 
 impl Namespace {
-    async fn view(&self, sql: &str) -> DfResult<ViewTable> {
+    async fn view(&self, name: &str, sql: &str) -> DfResult<ViewTable> {
+        let mut expanding = EXPANDING.try_with(Clone::clone).unwrap_or_default();
+        let this = (self.schema.clone(), name.to_string());
+        if expanding.contains(&this) {
+            return Err(views::recursion(name).into());
+        }
+        if expanding.len() == DEEP_MOST {
+            let message = format!("view \"{name}\" is the end of {DEEP_MOST} views that each read the next");
+            return Err(SqlError::statement("54001", message).into());
+        }
+        expanding.push(this);
         let state = self.shared.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
         let state = state.read().clone();
@@ -175,7 +200,8 @@ impl Namespace {
             DataFusionError::from(SqlError::statement("42601", format!("the view cannot be read: {error}")))
         })?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
-        let plan = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement)))).await?;
+        let planning = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement))));
+        let plan = EXPANDING.scope(expanding, planning).await?;
         Ok(ViewTable::new(plan, Some(sql.into())))
     }
 }

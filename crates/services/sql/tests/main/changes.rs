@@ -228,7 +228,7 @@ async fn definitions_are_part_of_the_transaction() {
             ("SELECT t.a FROM lab.t", "1"),
             ("DROP SCHEMA lab", "error 2BP01"),
             ("BEGIN", "BEGIN"),
-            ("DROP TABLE u", "DROP TABLE"),
+            ("DROP TABLE u CASCADE", "DROP TABLE"),
             ("SELECT * FROM u", "error 42P01"),
             ("ROLLBACK", "ROLLBACK"),
             ("SELECT count(*) FROM u", "3"),

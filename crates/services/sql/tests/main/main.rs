@@ -9,3 +9,4 @@ mod queries;
 mod sessions;
 mod support;
 mod upserts;
+mod views;
