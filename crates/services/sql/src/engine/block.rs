@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
 use super::Engine;
-use crate::SqlError;
 use crate::table::View;
+use crate::{Report, SqlError};
 
 /// An open transaction.
 pub(crate) struct Block {
@@ -32,7 +32,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(engine: Arc<Engine>, owner: u64, implicit: bool) -> Block {
+    pub(crate) fn new(engine: Arc<Engine>, owner: u64, implicit: bool, read_only: bool) -> Block {
         let transaction = Arc::new(Mutex::new(Some(engine.store.begin())));
         Block {
             engine,
@@ -43,7 +43,7 @@ impl Block {
             went_back: false,
             locks: Vec::new(),
             defines: false,
-            read_only: false,
+            read_only,
             implicit,
         }
     }
@@ -132,8 +132,23 @@ impl Block {
         Ok(())
     }
 
-    /// Commits. Returns when the changes are durable and visible.
-    pub(crate) async fn commit(mut self) -> Result<(), SqlError> {
+    /// Commits. Returns when the changes are durable and visible. Once begun it runs to its end, whether somebody waits
+    /// for it or not.
+    pub(crate) async fn commit(self) -> Result<(), SqlError> {
+        if self.engine.store.is_inline() {
+            return self.commit_here();
+        }
+        // It waits for the journal, together with all others that commit now: not on a thread that serves.
+        match tokio::task::spawn_blocking(move || self.commit_here()).await {
+            Ok(outcome) => outcome,
+            Err(failed) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(SqlError::Engine(Box::new(Report::new("57P01", "the node is stopping")))),
+            },
+        }
+    }
+
+    fn commit_here(mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.transaction.lock().take() else {
             return Ok(());
         };
@@ -143,15 +158,7 @@ impl Block {
         if self.defines {
             self.engine.definitions.begin();
         }
-        let outcome = if self.engine.store.is_inline() {
-            transaction.commit()
-        } else {
-            // It waits for the journal, together with all others that commit now: not on a thread that serves.
-            match tokio::task::spawn_blocking(move || transaction.commit()).await {
-                Ok(outcome) => outcome,
-                Err(failed) => std::panic::resume_unwind(failed.into_panic()),
-            }
-        };
+        let outcome = transaction.commit();
         if self.defines {
             self.engine.definitions.end(outcome.as_ref().ok().map(|lsn| lsn.0));
         }

@@ -68,17 +68,15 @@ impl Session {
     }
 
     fn begin(&mut self, modes: &[TransactionMode]) -> Result<Option<Answer>, SqlError> {
-        let read_only = read_modes(modes)?.unwrap_or_else(|| self.settings.is_on("default_transaction_read_only"));
-        match &mut self.block {
-            // PostgreSQL warns and goes on.
-            Some(block) => block.implicit = false,
-            None => {
-                self.set_failed(false);
-                self.block = Some(Block::new(self.engine.clone(), self.number, false));
-            }
+        let read_only = read_modes(modes)?;
+        if self.block.is_none() {
+            self.set_failed(false);
+            self.block = Some(self.new_block(false));
         }
         if let Some(block) = &mut self.block {
-            block.read_only = read_only;
+            // In an open one PostgreSQL warns and goes on; modes that are not given stay.
+            block.implicit = false;
+            block.read_only = read_only.unwrap_or(block.read_only);
         }
         done("BEGIN")
     }
@@ -89,6 +87,7 @@ impl Session {
         match self.block.take() {
             Some(_) if failed => done("ROLLBACK"),
             Some(block) => {
+                self.canceller.close()?;
                 block.commit().await?;
                 done("COMMIT")
             }
@@ -128,7 +127,11 @@ impl Session {
     }
 
     fn show(&mut self, variable: &[Ident]) -> Result<Answer, SqlError> {
-        let value = self.settings.get(&shown(variable))?;
+        let value = match (shown(variable).as_str(), &self.block) {
+            ("transaction_read_only", Some(block)) if block.read_only => "on".to_string(),
+            ("transaction_read_only", None) => self.settings.get("default_transaction_read_only")?,
+            (name, _) => self.settings.get(name)?,
+        };
         let schema = show_schema(variable);
         let column: ArrayRef = Arc::new(StringArray::from(vec![value]));
         let batch = RecordBatch::try_new(schema.clone(), vec![column])?;

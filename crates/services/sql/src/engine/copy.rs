@@ -72,6 +72,11 @@ impl Session {
         let CopySource::Table { table_name, columns } = source else {
             return Err(SqlError::statement("42601", "COPY FROM needs a table"));
         };
+        // The table is looked up in the transaction that the rows go into.
+        let mine = self.block.is_none();
+        if mine {
+            self.block = Some(self.new_block(true));
+        }
         self.refresh()?;
         let table = target::table(&self.shared.catalog(), table_name)?;
         let columns = positions(&table, columns)?;
@@ -79,23 +84,12 @@ impl Session {
             columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
         let schema = Arc::new(Schema::new(fields));
         let defaults = self.defaults(&table, &columns).await?;
-        let mine = self.block.is_none();
-        let mut block = match self.block.take() {
-            Some(block) => block,
-            None => Block::new(self.engine.clone(), self.number, true),
-        };
-        let locked = match block.read_only {
-            true => Err(SqlError::transaction("25006", "cannot execute COPY FROM in a read-only transaction")),
-            false => block.lock(table.id, false),
-        };
-        if let Err(error) = locked {
-            self.block = (!mine).then_some(block);
-            return Err(error);
-        }
+        self.changing("COPY FROM")?.lock(table.id, false)?;
+        let block = self.block.take();
         let back = (!mine).then(|| self.lent.clone());
         let failed = self.failed_flag();
         let bulk = Some(Bulk::new(&self.engine, &table));
-        let rows = CopyRows { table, columns, defaults, block: Some(block), bulk, back, failed };
+        let rows = CopyRows { table, columns, defaults, block, bulk, back, failed };
         Ok(Answer::CopyIn(CopyIn { schema, format, sink: Box::new(rows) }))
     }
 }

@@ -58,6 +58,7 @@ impl Session {
     /// the parameter types that the client declared, for those it did. A text without any statement gives an empty list.
     /// An error fails the open transaction, as in PostgreSQL.
     pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        self.take_back();
         let outcome = self.prepare_all(sql, hints).await;
         if outcome.is_err() {
             self.set_failed(true);

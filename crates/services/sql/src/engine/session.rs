@@ -60,7 +60,7 @@ pub struct Session {
     /// Where a COPY gives the transaction back that it was lent.
     pub(crate) lent: Arc<Mutex<Option<Block>>>,
     failed: Arc<AtomicBool>,
-    canceller: Canceller,
+    pub(crate) canceller: Canceller,
 }
 
 impl Session {
@@ -128,8 +128,14 @@ impl Session {
         self.take_back();
         if self.block.is_none() {
             self.failed.store(false, Ordering::Release);
-            self.block = Some(Block::new(self.engine.clone(), self.number, true));
+            self.block = Some(self.new_block(true));
         }
+    }
+
+    /// A new transaction of this session.
+    pub(crate) fn new_block(&self, implicit: bool) -> Block {
+        let read_only = self.settings.is_on("default_transaction_read_only");
+        Block::new(self.engine.clone(), self.number, implicit, read_only)
     }
 
     /// Ends what [`begin_implicit`](Session::begin_implicit) began, if it is still open: commits, or rolls back if a
@@ -159,6 +165,7 @@ impl Session {
                 "current transaction is aborted, commands ignored until end of transaction block",
             ));
         }
+        let begins = self.block.is_none();
         let running = self.canceller.begin();
         let canceller = self.canceller.clone();
         let outcome = tokio::select! {
@@ -182,6 +189,10 @@ impl Session {
             }
             Err(error) => {
                 self.canceller.end(running);
+                // Cancelled in its midst, a statement leaves the transaction that is its own.
+                if begins && self.block.as_ref().is_some_and(|block| block.implicit) {
+                    self.block = None;
+                }
                 self.failed.store(true, Ordering::Release);
                 Err(error)
             }
@@ -219,19 +230,20 @@ impl Session {
     async fn alone(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
         let mut tries = 0;
         loop {
-            self.block = Some(Block::new(self.engine.clone(), self.number, true));
+            self.block = Some(self.new_block(true));
             let outcome = match self.refresh() {
                 Ok(()) => self.change(statement, parameters).await,
                 Err(error) => Err(error),
             };
             let Some(block) = self.block.take() else { return outcome };
-            let outcome = match outcome {
+            let outcome = match outcome.and_then(|answer| self.canceller.close().map(|()| answer)) {
                 Ok(answer) => block.commit().await.map(|()| answer),
                 Err(error) => Err(error),
             };
             match outcome {
                 Err(SqlError::Again(_)) if tries < AGAIN_MOST => {
                     tries += 1;
+                    self.canceller.reopen();
                     let pause = Duration::from_micros(100 << tries.min(10)).min(AGAIN_PAUSE_MOST);
                     tokio::time::sleep(pause).await;
                 }
@@ -319,7 +331,7 @@ impl Session {
     }
 
     /// The transaction that a COPY was lent and has given back.
-    fn take_back(&mut self) {
+    pub(crate) fn take_back(&mut self) {
         if let Some(block) = self.lent.lock().take() {
             self.block = Some(block);
         }

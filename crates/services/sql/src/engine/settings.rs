@@ -84,13 +84,22 @@ impl Settings {
             return Err(SqlError::unsupported(format!("search_path = {value}"))
                 .with_hint("Names without a schema are looked for in public; write schema.name for others."));
         }
+        let value = match (name.as_str(), value.to_lowercase().as_str()) {
+            ("default_transaction_read_only", "on" | "true" | "yes" | "1") => "on",
+            ("default_transaction_read_only", "off" | "false" | "no" | "0") => "off",
+            ("default_transaction_read_only", _) => {
+                let message = format!("parameter \"{name}\" requires a Boolean value");
+                return Err(SqlError::statement("22023", message));
+            }
+            _ => value,
+        };
         self.values.insert(name, value.into());
         Ok(())
     }
 
     /// Whether a setting is on.
     pub(crate) fn is_on(&self, name: &str) -> bool {
-        self.values.get(name).is_some_and(|value| matches!(value.to_lowercase().as_str(), "on" | "true" | "yes" | "1"))
+        self.values.get(name).is_some_and(|value| value == "on")
     }
 
     /// `RESET name` or `RESET ALL`.

@@ -1,5 +1,6 @@
 //! The engine from outside, through the same calls that the wire makes.
 
+mod cancelling;
 mod changes;
 mod crash;
 mod external;

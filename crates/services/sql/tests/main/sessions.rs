@@ -46,6 +46,67 @@ async fn copied_rows_belong_to_the_transaction_and_a_failed_copy_fails_it() {
     assert_eq!(run(&mut s, "COPY t FROM '/etc/passwd'").await[..11], *"error 0A000");
 }
 
+#[tokio::test]
+async fn what_follows_a_copy_is_planned_in_its_transaction() {
+    let mut s = session();
+    check(&mut s, &[("BEGIN", "BEGIN"), ("CREATE TABLE t (id int)", "CREATE TABLE")]).await;
+    let numbers: ArrayRef = Arc::new(Int32Array::from(vec![3]));
+    assert_eq!(copy(&mut s, "COPY t FROM STDIN", vec![numbers]).await.unwrap(), 1);
+    check(&mut s, &[("SELECT count(*) FROM t", "1"), ("COMMIT", "COMMIT")]).await;
+}
+
+#[tokio::test]
+async fn rows_are_copied_into_the_table_that_was_looked_up() {
+    let engine = engine();
+    let mut s = engine.session("a");
+    run(&mut s, "CREATE TABLE t (id int)").await;
+    let prepared = s.prepare("COPY t FROM STDIN", &[]).await.unwrap();
+    let Answer::CopyIn(mut open) = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no COPY") };
+    check(&mut engine.session("b"), &[("TRUNCATE t", "error 40001"), ("DROP TABLE t", "error 40001")]).await;
+    let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
+    open.push(RecordBatch::try_new(schema, vec![Arc::new(Int32Array::from(vec![3]))]).unwrap()).await.unwrap();
+    assert_eq!(open.finish().await.unwrap(), 1);
+    check(&mut s, &[("SELECT id FROM t", "3")]).await;
+    let failed = copy(&mut s, "COPY nosuch FROM STDIN", Vec::new()).await;
+    assert_eq!((failed.unwrap_err().code(), s.state()), ("42P01", SessionState::Idle));
+}
+
+#[tokio::test]
+async fn a_session_that_is_to_read_only_changes_nothing() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE t (id int)", "CREATE TABLE"),
+            ("BEGIN READ ONLY", "BEGIN"),
+            ("BEGIN", "BEGIN"),
+            ("SHOW transaction_read_only", "on"),
+            ("DELETE FROM t", "error 25006"),
+            ("ROLLBACK", "ROLLBACK"),
+            ("SET default_transaction_read_only = yes", "SET"),
+            ("SET default_transaction_read_only = perhaps", "error 22023"),
+            ("SHOW default_transaction_read_only", "on"),
+            ("INSERT INTO t VALUES (1)", "error 25006"),
+            ("UPDATE t SET id = 2", "error 25006"),
+            ("TRUNCATE t", "error 25006"),
+            ("CREATE TABLE u (id int)", "error 25006"),
+            ("CREATE VIEW u AS SELECT 1 AS a", "error 25006"),
+            ("DROP TABLE t", "error 25006"),
+            ("COPY t FROM STDIN", "error 25006"),
+            ("SELECT count(*) FROM t", "0"),
+            ("BEGIN", "BEGIN"),
+            ("DELETE FROM t", "error 25006"),
+            ("ROLLBACK", "ROLLBACK"),
+            ("BEGIN READ WRITE", "BEGIN"),
+            ("INSERT INTO t VALUES (1)", "INSERT 0 1"),
+            ("COMMIT", "COMMIT"),
+            ("SET default_transaction_read_only = off", "SET"),
+            ("INSERT INTO t VALUES (1)", "INSERT 0 1"),
+        ],
+    )
+    .await;
+}
+
 /// Numbers 0 to 99 with their squares; notes what it was asked.
 #[derive(Debug)]
 struct Squares {
