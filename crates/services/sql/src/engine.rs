@@ -28,6 +28,7 @@ mod definitions;
 mod explain;
 mod external;
 mod insert;
+mod gate;
 mod locks;
 pub(crate) mod names;
 mod prepared;

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{Session, explain, titles};
+use super::{Session, explain, gate, titles};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -72,6 +72,7 @@ impl Session {
         let mut prepared = Vec::with_capacity(statements.len());
         let alone = statements.len() == 1;
         for statement in statements {
+            gate::check(&statement)?;
             prepared.push(self.prepare_one(statement, hints, alone).await?);
         }
         Ok(prepared)

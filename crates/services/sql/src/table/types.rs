@@ -94,10 +94,14 @@ impl SqlType {
             T::JSON => SqlType::Json,
             T::Bytea => SqlType::Bytea,
             T::Date => SqlType::Date,
-            T::Time(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Time,
-            T::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
-            T::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::TimestampTz,
-            T::Interval { fields: None, .. } => SqlType::Interval,
+            T::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Time,
+            T::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
+            T::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::TimestampTz,
+            T::Time(Some(_), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) | T::Timestamp(Some(_), _) => {
+                return Err(SqlError::unsupported(format!("type {}", kind.to_string().to_lowercase()))
+                    .with_hint("Times are kept with six digits after the point: leave the precision out."));
+            }
+            T::Interval { fields: None, precision: None } => SqlType::Interval,
             T::Custom(name, arguments) if arguments.is_empty() && name.to_string().eq_ignore_ascii_case("name") => {
                 SqlType::Text
             }

@@ -221,3 +221,33 @@ async fn explain_shows_the_plan_line_by_line_and_analyze_what_it_took() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn what_would_be_ignored_is_refused_by_name() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (a int PRIMARY KEY, b text)").await;
+    check(
+        &mut s,
+        &[
+            ("SELECT a FROM t FOR UPDATE", "error 0A000: FOR UPDATE is not supported"),
+            ("SELECT a FROM t WHERE a = 1 FOR SHARE", "error 0A000"),
+            ("SELECT a FROM t WHERE a IN (SELECT a FROM t FOR UPDATE SKIP LOCKED)", "error 0A000"),
+            ("WITH c AS (SELECT a FROM t FOR SHARE NOWAIT) SELECT * FROM c", "error 0A000"),
+            ("DELETE FROM t WHERE a IN (SELECT a FROM t FOR UPDATE)", "error 0A000"),
+            ("INSERT INTO t SELECT * FROM t FOR UPDATE", "error 0A000"),
+            ("CREATE VIEW v AS SELECT a FROM t FOR UPDATE", "error 0A000"),
+            ("SELECT a FROM t TABLESAMPLE SYSTEM (10)", "error 0A000"),
+            ("SELECT * FROM generate_series(1, 2) WITH ORDINALITY", "error 0A000"),
+            ("SELECT a INTO u FROM t", "error 0A000"),
+            ("SELECT 'abcdef'::varchar(3)", "error 0A000"),
+            ("SELECT CAST('abcdef' AS char(3))", "error 0A000"),
+            ("SELECT b::timestamp(0) FROM t", "error 0A000"),
+            ("CREATE TABLE u (a timestamp(0))", "error 0A000"),
+            ("CREATE TABLE u (a timestamptz(3))", "error 0A000"),
+            ("CREATE TABLE u (a time(3))", "error 0A000"),
+            ("CREATE TABLE u (a timestamp(6), b varchar(3), c time(6))", "CREATE TABLE"),
+            ("SELECT a FROM t", ""),
+        ],
+    )
+    .await;
+}
