@@ -6,7 +6,7 @@
 //!   engine    Session: statements, transactions, settings; what changes rows is planned here, queries by DataFusion
 //!     |
 //!   table     catalog, row encoding, scans with pushdown        column, external    segments, Parquet
-//!     |                                                            |
+//!     |       text: values as PostgreSQL writes and reads them     |
 //!   store     transactions, snapshots, cursors, pages
 //! ```
 //!
@@ -27,6 +27,7 @@ mod error;
 pub mod external;
 mod hl7;
 pub mod table;
+mod text;
 pub mod wire;
 
 pub use engine::{

@@ -18,7 +18,7 @@ mod relation;
 pub(crate) mod row;
 mod rows;
 pub(crate) mod scan;
-mod types;
+pub(crate) mod types;
 mod view;
 
 pub use catalog::{Catalog, Entry, Schemas};

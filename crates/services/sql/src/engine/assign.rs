@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, Float32Array, Float64Array, StringViewBuilder, new_null_array,
+    Array, ArrayRef, AsArray, Float32Array, Float64Array, StringViewBuilder, new_null_array,
 };
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
-use datafusion::arrow::util::display::array_value_to_string;
 
 use crate::SqlError;
 use crate::table::{Column, SqlType};
+use crate::text;
 
 /// The array as the column's type, checked. `open` says that text stands for values of any type.
 pub(crate) fn assign(array: &ArrayRef, column: &Column, open: bool) -> Result<ArrayRef, SqlError> {
@@ -32,7 +32,12 @@ pub(crate) fn assign(array: &ArrayRef, column: &Column, open: bool) -> Result<Ar
     if !is_assignable(from, column.kind) {
         return Err(mismatch(column, from));
     }
-    let array = if column.kind.is_text() || *from == to { array.clone() } else { rounded(array, column.kind)? };
+    let array = match column.kind.is_text() {
+        true if is_text => array.clone(),
+        true => text::write(array)?,
+        false if *from == to => array.clone(),
+        false => rounded(array, column.kind)?,
+    };
     let cast = if *array.data_type() == to { array } else { cast(&array, &to, column)? };
     if column.kind.is_text() { check_text(&cast, column) } else { Ok(cast) }
 }
@@ -92,91 +97,30 @@ fn cast(array: &ArrayRef, to: &DataType, column: &Column) -> Result<ArrayRef, Sq
     let cast = cast_with_options(array, to, &CastOptions { safe: true, ..Default::default() })?;
     if cast.null_count() != array.null_count() {
         return Err(match column.kind {
-            SqlType::Numeric(precision, scale) => SqlError::value("22003", "numeric field overflow").with_detail(
-                format!("A field with precision {precision}, scale {scale} must round to an absolute value less than 10^{}.", precision as i8 - scale),
-            ),
+            SqlType::Numeric(precision, scale) => text::overflow(precision, scale),
             kind => SqlError::value("22003", format!("{} out of range", kind.name())),
         });
     }
+    if *to == DataType::Float32 && !keeps(array, &cast)? {
+        return Err(SqlError::value("22003", "value out of range for type real"));
+    }
     Ok(cast)
+}
+
+/// Whether no finite number became infinite, and none but 0 became 0.
+fn keeps(wide: &ArrayRef, narrow: &ArrayRef) -> Result<bool, SqlError> {
+    let wide = cast_with_options(wide, &DataType::Float64, &CastOptions::default())?;
+    let mut pairs = wide.as_primitive::<Float64Type>().iter().zip(narrow.as_primitive::<Float32Type>());
+    Ok(pairs.all(|pair| match pair {
+        (Some(wide), Some(narrow)) => wide.is_finite() == narrow.is_finite() && (wide == 0.0) == (narrow == 0.0),
+        _ => true,
+    }))
 }
 
 /// Reads text as values of the column's type.
 fn parse(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
     let texts = cast_with_options(array, &DataType::Utf8View, &CastOptions::default())?;
-    let texts = texts.as_string_view();
-    if column.kind == SqlType::Bytea {
-        let mut bytes = BinaryBuilder::new();
-        for text in texts {
-            match text {
-                Some(text) => bytes.append_value(parse_bytea(text)?),
-                None => bytes.append_null(),
-            }
-        }
-        return Ok(Arc::new(bytes.finish()));
-    }
-    let mut trimmed = StringViewBuilder::with_capacity(texts.len());
-    for text in texts {
-        trimmed.append_option(text.map(str::trim));
-    }
-    let trimmed: ArrayRef = Arc::new(trimmed.finish());
-    let parsed = cast_with_options(&trimmed, &column.kind.arrow(), &CastOptions { safe: true, ..Default::default() })?;
-    if parsed.null_count() != trimmed.null_count() {
-        let bad = (0..parsed.len()).find(|row| parsed.is_null(*row) && !trimmed.is_null(*row)).unwrap_or(0);
-        return Err(unreadable(&array_value_to_string(array, bad)?, column.kind));
-    }
-    Ok(parsed)
-}
-
-fn unreadable(text: &str, kind: SqlType) -> SqlError {
-    let digits = text.trim().trim_start_matches(['-', '+']);
-    let number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let name = kind.name();
-    match kind {
-        SqlType::SmallInt | SqlType::Integer | SqlType::BigInt if number && !digits.contains('.') => {
-            SqlError::value("22003", format!("value \"{text}\" is out of range for type {name}"))
-        }
-        SqlType::Numeric(..) if number => SqlError::value("22003", "numeric field overflow"),
-        SqlType::Date | SqlType::Time | SqlType::Timestamp | SqlType::TimestampTz | SqlType::Interval => {
-            SqlError::value("22007", format!("invalid input syntax for type {name}: \"{text}\""))
-        }
-        SqlType::Numeric(..) => SqlError::value("22P02", format!("invalid input syntax for type numeric: \"{text}\"")),
-        _ => SqlError::value("22P02", format!("invalid input syntax for type {name}: \"{text}\"")),
-    }
-}
-
-/// Reads bytea's hex form, `\x` and digits, or the escape form: `\\`, `\ooo`, everything else itself.
-pub(crate) fn parse_bytea(text: &str) -> Result<Vec<u8>, SqlError> {
-    let wrong = || SqlError::value("22P02", "invalid input syntax for type bytea");
-    if let Some(hex) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        if digits.len() % 2 == 1 {
-            return Err(SqlError::value("22023", "invalid hexadecimal data: odd number of digits"));
-        }
-        let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-        return digits
-            .chunks(2)
-            .map(|two| Some(digit(two[0])? << 4 | digit(two[1])?))
-            .collect::<Option<_>>()
-            .ok_or_else(wrong);
-    }
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        match (first, after) {
-            (b'\\', [b'\\', after @ ..]) => {
-                bytes.push(b'\\');
-                rest = after;
-            }
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            (b'\\', _) => return Err(wrong()),
-            (byte, _) => bytes.push(*byte),
-        }
-    }
-    Ok(bytes)
+    text::read(texts.as_string_view(), column.kind)
 }
 
 /// Lengths, blanks, and that JSON is JSON.
@@ -231,6 +175,7 @@ fn check_text(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
 mod tests {
     use super::*;
     use datafusion::arrow::array::{Decimal128Array, Int64Array, StringArray};
+    use datafusion::arrow::util::display::array_value_to_string;
 
     fn column(kind: SqlType) -> Column {
         Column::new("c", kind)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 
-use super::Engine;
+use super::meaning::Meaning;
 use super::names::{DATABASE, Names, Shared};
+use super::{Engine, sums};
 use crate::column::session_config;
 use crate::table::catalog::PUBLIC;
 
@@ -26,10 +27,12 @@ pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
         .with_default_features()
+        .with_analyzer_rule(Arc::new(Meaning))
         .build();
     let context = SessionContext::new_with_state(state);
     context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
     context.register_udf(crate::hl7::function());
+    context.register_udaf(sums::function());
     // The context is new: nothing was set before.
     let _ = shared.state.set(context.state_weak_ref());
     context

@@ -27,7 +27,7 @@ use crate::SqlError;
 pub const TYPE_KEY: &str = "sql";
 
 /// Digits of a numeric without any given, all and after the point: what fits 128 bits.
-const NUMERIC_DIGITS: (u8, i8) = (38, 10);
+pub(crate) const NUMERIC_DIGITS: (u8, i8) = (38, 10);
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

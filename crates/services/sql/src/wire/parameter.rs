@@ -6,7 +6,8 @@ use datafusion::scalar::ScalarValue;
 use super::fault::Fault;
 use super::message::Format;
 use super::oid::{Kind, Scalar};
-use super::value::{Column, numeric};
+use super::value::Column;
+use crate::text::numeric;
 
 /// Reads a value that was sent as this type; `wanted` is the type the statement has for it, if something said.
 pub(super) fn read(

@@ -6,10 +6,7 @@
 //! ```
 
 pub(crate) mod build;
-pub(crate) mod calendar;
-mod float;
 mod list;
-pub(crate) mod numeric;
 mod write;
 
 pub(crate) use build::Column;

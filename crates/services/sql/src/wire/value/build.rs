@@ -18,7 +18,8 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 
-use super::{calendar, float, list, numeric};
+use super::list;
+use crate::text::{calendar, float, numeric};
 use crate::wire::fault::Fault;
 use crate::wire::oid::{Kind, Scalar};
 

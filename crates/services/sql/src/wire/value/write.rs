@@ -28,7 +28,7 @@ use datafusion::arrow::datatypes::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-use super::{calendar, float, numeric};
+use crate::text::{calendar, float, numeric};
 use crate::wire::fault::Fault;
 use crate::wire::message::Format;
 use crate::wire::oid::{Kind, Scalar};
