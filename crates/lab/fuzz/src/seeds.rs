@@ -110,3 +110,37 @@ pub const CHOICES: &[&[u8]] = &[
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
     b"\x01\x40\x80\xc0\xff\x03\x07\x0f\x1f\x3f\x7f\x55\xaa\x11\x22\x33\x44\x66\x77\x88\0MSH|^~\\&|A\rPID|1||2~3\rOBX|1|||5\r",
 ];
+
+/// What clients of SQL send: wishes for encryption, a cancel request, a start, every message, answers of a login.
+pub const CONVERSATIONS: &[&[u8]] = &[
+    b"\0\0\0\x08\x04\xd2\x16\x30\0\0\0\x08\x04\xd2\x16\x2f\0\0\0\x1e\0\x03\0\x02user\0ann\0options\0-c a=b\0\0p\0\0\0\x08ABCD",
+    b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07abcd",
+    b"Q\0\0\0\x0dselect 1\0P\0\0\0\x18s\0select $1\0\0\x01\0\0\0\x17B\0\0\0\x1ap\0s\0\0\x01\0\x01\0\x01\0\0\0\x04\0\0\0\x07\0\x01\0\x01\
+      D\0\0\0\x07Pp\0E\0\0\0\x0ap\0\0\0\0\x02C\0\0\0\x07Ss\0H\0\0\0\x04S\0\0\0\x04",
+    b"d\0\0\0\x081\tx\nc\0\0\0\x04f\0\0\0\x08why\0X\0\0\0\x04",
+    b"SCRAM-SHA-256\0\0\0\0\x0bn,,n=,r=abc",
+    b"n,,n=user,r=rOprNGfwEbeRWgbNEkqOc=biws,r=rOprNGfwEbeRWgbNEkqOx,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    b"SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=",
+];
+
+/// Values of SQL, as text and in binary layouts.
+pub const VALUES: &[&[u8]] = &[
+    b"-9223372036854775808",
+    b"12345678901234567890.0123456789e-5",
+    b"5e-324",
+    b"0044-03-15 12:00:00.5+02:30 BC",
+    b"294276-12-31 23:59:59.999999",
+    b"1 year 2 mons -3 days +04:05:06.5",
+    b"\\x00ff",
+    b"{1,NULL,\"a \\\" b\"}",
+    b"\0\x03\0\x01\x40\0\0\x02\0\x01\x09\x29\x1a\x2c",
+    b"\0\0\0\0\0\0\x03\xe8\0\0\0\x02\xff\xff\xff\xfe",
+    b"\x7f\xff\xff\xff\xff\xff\xff\xff",
+];
+
+/// A byte that says where to cut, and data of COPY in each format; see `sql::wire::fuzzing::copy`.
+pub const COPIES: &[&[u8]] = &[
+    b"\x40a\t\\N\r\nb\\tc\t\\\\\nx\ty\n\\.\nignored",
+    b"\x80h1,h2\n\"a\nb\",\n\"\"\"\",2\n\\.\n",
+    b"\xc0PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\x02ex\0\x02\0\0\0\x01a\xff\xff\xff\xff\0\x02\0\0\0\0\0\0\0\x01b\xff\xff",
+];

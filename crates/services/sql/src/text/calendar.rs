@@ -1,9 +1,10 @@
-//! Days, times and spans as text, the way PostgreSQL writes and reads them with DateStyle ISO, and without tables: the
-//! calendar is the Gregorian one, forth and back for ever.
+//! Days, times and spans as text, the way PostgreSQL writes and reads them with DateStyle ISO. The calendar is chrono's,
+//! the Gregorian one, forth and back for ever.
 
 use std::fmt::Write;
 
 use bytes::BytesMut;
+use chrono::{Datelike, Days, NaiveDate};
 
 /// Microseconds of a day.
 pub(crate) const DAY_US: i64 = 86_400_000_000;
@@ -11,33 +12,25 @@ pub(crate) const DAY_US: i64 = 86_400_000_000;
 /// Days from 1970-01-01, Arrow's first, to 2000-01-01, PostgreSQL's.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
 
+/// Days of 400 years, after which the calendar repeats itself.
+const ERA_DAYS: i64 = 146_097;
+
 /// The day with this number, 0 being 1970-01-01, as year (0 is 1 BC), month and day.
 pub(crate) fn civil(days: i64) -> (i64, u32, u32) {
-    // Years begin in March here, so that the leap day is the last of a year; 400 years are 146,097 days.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = (of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+    // chrono's years end at 262,142 and PostgreSQL's at 5,874,897: chrono is asked about the same day of its own era.
+    let (era, of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
+    let date = NaiveDate::default() + Days::new(of_era as u64);
+    (i64::from(date.year()) + era * 400, date.month(), date.day())
 }
 
 /// The number of a day; none if there is no such day.
 pub(crate) fn days(year: i64, month: u32, day: u32) -> Option<i64> {
-    if !(1..=12).contains(&month) || day == 0 || year.abs() > 6_000_000 {
+    if year.abs() > 6_000_000 {
         return None;
     }
-    let shifted_year = year - i64::from(month <= 2);
-    let era = shifted_year.div_euclid(400);
-    let year_of_era = shifted_year.rem_euclid(400);
-    let month_from_march = i64::from((month + 9) % 12);
-    let of_year = (153 * month_from_march + 2) / 5 + i64::from(day) - 1;
-    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
-    let number = era * 146_097 + of_era - 719_468;
-    (civil(number) == (year, month, day)).then_some(number)
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let date = NaiveDate::from_ymd_opt(of_era as i32, month, day)?;
+    Some((date - NaiveDate::default()).num_days() + era * ERA_DAYS)
 }
 
 /// Writes a day.
@@ -219,8 +212,7 @@ impl Scan<'_> {
 
 /// Reads a day; what follows it of a time or a zone is checked and left out, as PostgreSQL does.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
-    let (us, _) = parse_moment(text)?;
-    i32::try_from(us.div_euclid(DAY_US)).ok()
+    i32::try_from(parse_moment(text)?.day).ok()
 }
 
 /// Reads a time of day.
@@ -232,16 +224,33 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 
 /// Reads a moment without a zone; a zone is checked and left out.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
-    Some(parse_moment(text)?.0)
+    parse_moment(text)?.us()
 }
 
 /// Reads a moment; without a zone it is UTC.
 pub(crate) fn parse_timestamptz(text: &str) -> Option<i64> {
-    let (us, zone) = parse_moment(text)?;
-    us.checked_sub(zone.unwrap_or(0) * 1_000_000)
+    let moment = parse_moment(text)?;
+    moment.us()?.checked_sub(moment.zone.unwrap_or(0) * 1_000_000)
 }
 
-fn parse_moment(text: &str) -> Option<(i64, Option<i64>)> {
+/// A moment as it was written.
+struct Moment {
+    /// The number of its day: there are more days than microseconds fit into 64 bits.
+    day: i64,
+    /// Microseconds of the day.
+    time: i64,
+    /// Seconds east of Greenwich, if it says.
+    zone: Option<i64>,
+}
+
+impl Moment {
+    /// Microseconds since 1970, of its own clock.
+    fn us(&self) -> Option<i64> {
+        self.day.checked_mul(DAY_US)?.checked_add(self.time)
+    }
+}
+
+fn parse_moment(text: &str) -> Option<Moment> {
     let mut scan = Scan(text.trim().as_bytes());
     let (year, month, day) = scan.date()?;
     let (mut time, mut zone) = (0, None);
@@ -258,8 +267,7 @@ fn parse_moment(text: &str) -> Option<(i64, Option<i64>)> {
     if !scan.0.is_empty() {
         return None;
     }
-    let us = days(year, month, day)?.checked_mul(DAY_US)?.checked_add(time)?;
-    Some((us, zone))
+    Some(Moment { day: days(year, month, day)?, time, zone })
 }
 
 /// Reads a span: numbers with units, a time, `ago`. Months, days, microseconds.

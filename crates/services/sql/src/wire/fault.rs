@@ -1,8 +1,10 @@
 //! What the client is told of an error: the fields of PostgreSQL's `ErrorResponse`.
 
-use crate::{Report, SqlError};
+use pgwire::error::ErrorInfo;
 
-use super::message::Malformed;
+use super::Reply;
+use super::codec::sent;
+use crate::{Report, SqlError};
 
 /// An error on its way to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,18 @@ impl Fault {
     #[must_use]
     pub(crate) fn with_context(self, context: impl FnOnce() -> String) -> Fault {
         Fault { context: self.context.or_else(|| Some(context())), ..self }
+    }
+
+    /// The message that tells the client; the connection ends with a `fatal` one.
+    pub(crate) fn reply(&self, fatal: bool) -> Reply {
+        let severity = if fatal { "FATAL" } else { "ERROR" };
+        let mut info = ErrorInfo::new(severity.into(), self.code.into(), sent(&self.message));
+        info.severity_nonlocalized = Some(severity.into());
+        info.detail = self.detail.as_deref().map(sent);
+        info.hint = self.hint.as_deref().map(sent);
+        info.position = self.position.map(|position| position.to_string());
+        info.where_context = self.context.as_deref().map(sent);
+        Reply::ErrorResponse(info.into())
     }
 
     /// The error of a statement, with its place in the statement if its text tells line and column, as those of the
@@ -88,12 +102,6 @@ impl From<&SqlError> for Fault {
 impl From<SqlError> for Fault {
     fn from(error: SqlError) -> Fault {
         Fault::from(&error)
-    }
-}
-
-impl From<Malformed> for Fault {
-    fn from(malformed: Malformed) -> Fault {
-        Fault::protocol(malformed.0)
     }
 }
 

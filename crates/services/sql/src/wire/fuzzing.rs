@@ -1,25 +1,80 @@
 //! Bodies of fuzz targets: what must hold for any bytes at all.
 
 use bytes::BytesMut;
+use pgwire::messages::startup::PasswordMessageFamily;
+use tokio_util::codec::Decoder;
 
+use super::Format;
+use super::codec::Codec;
 use super::copy::Reader;
-use super::message;
+use super::fault::Fault;
+use super::guard::{self, Phase};
+use super::oid::{Kind, Scalar};
+use super::scram::{self, Mock, Verifier};
+use super::value::{self, Column};
 use crate::engine::CopyFormat;
 
 /// Most bytes of a message or a row here.
 const LIMIT: usize = 4096;
 
-/// Reads the bytes as first packets and as messages: each one read takes bytes off the front, or the rest is waited for.
-pub fn messages(input: &[u8]) {
-    let mut bytes = BytesMut::from(input);
-    while let Ok(Some(_)) = message::opening(&mut bytes) {}
+/// Reads the bytes as what a connection begins with, and as messages of one that is logged in: what the guard lets through
+/// is decoded to its last byte, what is waited for takes nothing. Then as the answers of a login.
+pub fn wire(input: &[u8]) {
+    messages(input, Codec::new(LIMIT), Phase::Opening);
+    let mut codec = Codec::new(LIMIT);
+    codec.logged_in();
+    messages(input, codec, Phase::Serving);
+    if guard::sasl_first(input).is_ok() {
+        let answer = PasswordMessageFamily::Raw(BytesMut::from(input));
+        answer.into_sasl_initial_response().expect("the guard let it through");
+    }
+    let half = input.len() / 2;
+    if let Ok((_, exchange)) = scram::begin(&input[..half], "ann", None, &Mock::of([7; 32])) {
+        assert!(exchange.finish(&input[half..]).is_err(), "nobody knows this key");
+    }
+    if let Ok(Ok(verifier)) = std::str::from_utf8(input).map(str::parse::<Verifier>) {
+        assert_eq!(verifier.to_string().parse(), Ok(verifier));
+    }
+}
+
+fn messages(input: &[u8], mut codec: Codec, mut phase: Phase) {
     let mut bytes = BytesMut::from(input);
     loop {
         let before = bytes.len();
-        match message::message(&mut bytes, LIMIT) {
-            Ok(Some(_)) => assert!(bytes.len() < before, "a message of nothing"),
-            Ok(None) => break assert_eq!(bytes.len(), before, "waiting takes nothing"),
-            Err(_) => break,
+        let length = guard::frame(&bytes, phase, LIMIT);
+        match (length, codec.decode(&mut bytes)) {
+            (Ok(Some(length)), Ok(Some(message))) => {
+                assert_eq!(bytes.len(), before - length, "one frame was taken");
+                if matches!(message, super::Message::Startup(_)) {
+                    phase = Phase::Login;
+                }
+            }
+            (Ok(None), Ok(None)) => break assert_eq!(bytes.len(), before, "waiting takes nothing"),
+            (Err(_), Err(_)) => break,
+            (length, message) => panic!("the guard says {length:?}, pgwire {message:?}"),
+        }
+    }
+}
+
+/// Reads the bytes as a value of each type, as text and in the binary layout: what is a value is written as text that reads
+/// as the same value.
+pub fn value(input: &[u8]) {
+    for scalar in Scalar::ALL {
+        let kind = Kind::One(*scalar);
+        let Some(target) = kind.arrow() else { continue };
+        let read = |push: &dyn Fn(&mut Column) -> Result<(), Fault>| {
+            let mut column = Column::of(kind, &target).expect("it is the type's own");
+            push(&mut column).ok()?;
+            let array = column.finish().expect("it is of that type");
+            let (mut text, mut binary) = (BytesMut::new(), BytesMut::new());
+            value::write(&array, 0, kind, Format::Text, &mut text).ok()?;
+            value::write(&array, 0, kind, Format::Binary, &mut binary).ok()?;
+            Some(text)
+        };
+        let of_text =
+            |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| read(&|column| column.push_text(text)));
+        for written in [of_text(input), read(&|column| column.push_binary(input))].into_iter().flatten() {
+            assert_eq!(of_text(&written), Some(written), "{}", scalar.name());
         }
     }
 }
@@ -67,7 +122,7 @@ fn rows(format: &CopyFormat, chunks: &[&[u8]]) -> (Vec<Vec<Option<Vec<u8>>>>, bo
 mod tests {
     /// A seed that a failure prints, and inputs made of it: pieces of the formats and random bytes.
     #[test]
-    fn any_bytes_are_messages_and_copy_data_or_errors() {
+    fn any_bytes_are_messages_values_and_copy_data_or_errors() {
         const PIECES: [&[u8]; 16] = [
             b"Q\0\0\0\x06a\0",
             b"P\0\0\0\x08\0\0\0\0",
@@ -104,7 +159,8 @@ mod tests {
                 }
             }
             let held = std::panic::catch_unwind(|| {
-                super::messages(&input);
+                super::wire(&input);
+                super::value(&input);
                 super::copy(&input);
             });
             assert!(held.is_ok(), "seed {seed}: {input:?}");

@@ -10,20 +10,31 @@
 //! | replication | off | 0A000 |
 //! | options, others | given to the session as SET | the session's error |
 //!
-//! Protocol 3.0 is spoken; a client that wants a later one is told so and may go on.
+//! Protocols 3.0 and 3.2 are spoken; a client that wants a later one is told so and may go on.
+//!
+//! The flow is ours and the messages are pgwire's. Its own handler of SCRAM wants the salted password, with which whoever
+//! reads it can log in; verifiers as PostgreSQL stores them hold less (see `scram`).
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
+use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, PasswordMessageFamily, Startup,
+};
+use pgwire::messages::{ProtocolVersion, SslNegotiationMetaMessage};
 use tokio_rustls::TlsAcceptor;
 
+use super::codec::sent;
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
-use super::message::{Message, Opening};
-use super::options;
+use super::guard;
+use super::options::WireOptions;
 use super::registry::Registered;
-use super::reply::{self, Authentication, Status};
 use super::scram::{self, ScramError};
 use super::server::Shared;
+use super::{Message, Reply};
 use crate::Session;
 
 /// The PostgreSQL whose dialect of protocol and catalogs this is.
@@ -44,24 +55,26 @@ pub(super) async fn log_in(
     has_place: bool,
 ) -> Result<Option<Entered>, Broken> {
     let mut secure = false;
-    let (minor, parameters) = loop {
-        match connection.opening().await? {
-            Opening::Tls => match &acceptor {
+    let startup = loop {
+        match connection.message().await? {
+            Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => match &acceptor {
                 Some(acceptor) if !secure => {
                     begin_tls(connection, acceptor, shared.options.message_bytes_max).await?;
                     secure = true;
                 }
-                _ => refuse_encryption(connection).await?,
+                _ => answer(connection, Reply::SslResponse(SslResponse::Refuse)).await?,
             },
-            Opening::Gss => refuse_encryption(connection).await?,
-            Opening::Cancel { process, secret } => {
-                shared.registry.cancel(process, &secret);
+            Message::SslNegotiation(_) => answer(connection, Reply::GssEncResponse(GssEncResponse::Refuse)).await?,
+            Message::CancelRequest(request) => {
+                shared.registry.cancel(request.pid, &request.secret_key);
                 return Ok(None);
             }
-            Opening::Start { minor, parameters } => break (minor, parameters),
+            Message::Startup(startup) => break startup,
+            _ => return Err(Broken::fatal(Fault::protocol("expected a startup packet"))),
         }
     };
-    let named = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let parameters = &startup.parameters;
+    let named = |wanted: &str| parameters.get(wanted).map(String::as_str);
     if !secure && shared.options.tls.as_ref().is_some_and(|tls| tls.required) {
         let fault = Fault::new("28000", "connections without TLS are not accepted");
         return Err(Broken::fatal(fault.with_hint("Connect with sslmode=require.")));
@@ -72,32 +85,45 @@ pub(super) async fn log_in(
     let user = named("user").filter(|user| !user.is_empty());
     let user =
         user.ok_or_else(|| Broken::fatal(Fault::new("28000", "no PostgreSQL user name specified in startup packet")))?;
-    let unknown: Vec<&str> =
-        parameters.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("_pq_.")).collect();
-    if minor > 0 || !unknown.is_empty() {
-        reply::negotiate(&mut connection.out, &unknown);
-    }
+    let version = negotiate(connection, &startup).await?;
     authenticate(connection, peer, user, shared).await?;
-    check(&parameters, user, &shared.options).map_err(Broken::fatal)?;
+    check(parameters, user, &shared.options).map_err(Broken::fatal)?;
     let mut session = shared.engine.session(user);
-    for (name, value) in settings(&parameters) {
+    for (name, value) in settings(parameters) {
         set(&mut session, &name, &value).await?;
     }
-    let registered = shared.registry.register(session.canceller());
+    let registered = shared.registry.register(session.canceller(), version);
     let registered = registered.map_err(|error| Broken::fatal(Fault::new("58000", error.to_string())))?;
-    greet(connection, user, named("application_name").unwrap_or(""), &registered);
-    connection.flush().await?;
+    greet(connection, user, named("application_name").unwrap_or(""), &registered).await?;
+    connection.logged_in();
     Ok(Some(Entered { session, registered }))
 }
 
-async fn refuse_encryption(connection: &mut Connection) -> Result<(), Broken> {
-    reply::encryption(&mut connection.out, false);
+/// Replies, and does not wait for more to reply.
+async fn answer(connection: &mut Connection, reply: Reply) -> Result<(), Broken> {
+    connection.reply(reply).await?;
     connection.flush().await
 }
 
+/// The version that is spoken: the client's, or the newest there is. It is told if that is another one than it asked for,
+/// and what else it asked for that is not known.
+async fn negotiate(connection: &mut Connection, startup: &Startup) -> Result<ProtocolVersion, Broken> {
+    let newest = ProtocolVersion::PROTOCOL3_2;
+    let unknown: Vec<String> = startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
+    let version = match startup.protocol_number_minor {
+        // There is no 3.1; PostgreSQL takes it for 3.0.
+        0 | 1 => ProtocolVersion::PROTOCOL3_0,
+        _ => newest,
+    };
+    if startup.protocol_number_minor > newest.version_number().1 || !unknown.is_empty() {
+        let told = NegotiateProtocolVersion::new(version.into(), unknown);
+        connection.reply(Reply::NegotiateProtocolVersion(told)).await?;
+    }
+    Ok(version)
+}
+
 async fn begin_tls(connection: &mut Connection, acceptor: &TlsAcceptor, limit: usize) -> Result<(), Broken> {
-    reply::encryption(&mut connection.out, true);
-    connection.flush().await?;
+    answer(connection, Reply::SslResponse(SslResponse::Accept)).await?;
     let plain = std::mem::replace(connection, Connection::new(Box::new(tokio::io::empty()), limit));
     let stream = acceptor.accept(plain.into_socket()?).await?;
     *connection = Connection::new(Box::new(stream), limit);
@@ -112,12 +138,11 @@ async fn authenticate(
 ) -> Result<(), Broken> {
     let verifier = shared.options.users.get(user);
     if shared.options.trust && peer.ip().is_loopback() && verifier.is_some() {
-        reply::authentication(&mut connection.out, Authentication::Ok);
-        return Ok(());
+        return connection.reply(Reply::Authentication(Authentication::Ok)).await;
     }
-    reply::authentication(&mut connection.out, Authentication::Sasl(&[scram::MECHANISM]));
-    connection.flush().await?;
-    let first = sasl_first(&password(connection).await?).map_err(Broken::fatal)?;
+    let mechanisms = Authentication::SASL(vec![scram::MECHANISM.to_owned()]);
+    answer(connection, Reply::Authentication(mechanisms)).await?;
+    let first = sasl_first(password(connection).await?).map_err(Broken::fatal)?;
     let failed = |error: ScramError| {
         Broken::fatal(match error {
             ScramError::WrongPassword => {
@@ -127,39 +152,40 @@ async fn authenticate(
             other => Fault::protocol(other.to_string()),
         })
     };
-    let (answer, exchange) = scram::begin(&first, user, verifier, &shared.mock).map_err(failed)?;
-    reply::authentication(&mut connection.out, Authentication::SaslContinue(&answer));
-    connection.flush().await?;
-    let answer = exchange.finish(&password(connection).await?).map_err(failed)?;
-    reply::authentication(&mut connection.out, Authentication::SaslFinal(&answer));
-    reply::authentication(&mut connection.out, Authentication::Ok);
-    Ok(())
+    let (question, exchange) = scram::begin(&first, user, verifier, &shared.mock).map_err(failed)?;
+    answer(connection, Reply::Authentication(Authentication::SASLContinue(question.into()))).await?;
+    let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(Broken::fatal)?;
+    let signature = exchange.finish(&last.data).map_err(failed)?;
+    connection.reply(Reply::Authentication(Authentication::SASLFinal(signature.into()))).await?;
+    connection.reply(Reply::Authentication(Authentication::Ok)).await
 }
 
-async fn password(connection: &mut Connection) -> Result<bytes::Bytes, Broken> {
+async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, Broken> {
     match connection.message().await? {
-        Message::Password(data) => Ok(data),
-        Message::Terminate => Err(Broken::Closed),
+        Message::PasswordMessageFamily(answer) => Ok(answer),
+        Message::Terminate(_) => Err(Broken::Closed),
         _ => Err(Broken::fatal(Fault::protocol("expected a SASL response"))),
     }
 }
 
-/// The mechanism's data in a `SASLInitialResponse`.
-fn sasl_first(data: &[u8]) -> Result<Vec<u8>, Fault> {
-    let wrong = || Fault::protocol("malformed SASL response");
-    let name = data.iter().position(|byte| *byte == 0).ok_or_else(wrong)?;
-    if &data[..name] != scram::MECHANISM.as_bytes() {
+/// The mechanism's data in the first answer.
+fn sasl_first(answer: PasswordMessageFamily) -> Result<Bytes, Fault> {
+    if let PasswordMessageFamily::Raw(body) = &answer {
+        guard::sasl_first(body)?;
+    }
+    let first = answer.into_sasl_initial_response().map_err(unreadable)?;
+    if first.auth_method != scram::MECHANISM {
         return Err(Fault::protocol("client selected an invalid SASL authentication mechanism"));
     }
-    let (length, first) = data[name + 1..].split_first_chunk::<4>().ok_or_else(wrong)?;
-    if u32::from_be_bytes(*length) as usize != first.len() {
-        return Err(wrong());
-    }
-    Ok(first.to_vec())
+    Ok(first.data.unwrap_or_default())
+}
+
+fn unreadable(error: pgwire::error::PgWireError) -> Fault {
+    Fault::protocol(error.to_string())
 }
 
 /// Refuses what cannot be given.
-fn check(parameters: &[(String, String)], user: &str, options: &options::WireOptions) -> Result<(), Fault> {
+fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOptions) -> Result<(), Fault> {
     let invalid =
         |name: &str, value: &str| Fault::new("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
     for (name, value) in parameters {
@@ -185,7 +211,7 @@ fn check(parameters: &[(String, String)], user: &str, options: &options::WireOpt
 }
 
 /// What the session is asked to set.
-fn settings(parameters: &[(String, String)]) -> Vec<(String, String)> {
+fn settings(parameters: &BTreeMap<String, String>) -> Vec<(String, String)> {
     const KNOWN: [&str; 9] = [
         "user",
         "database",
@@ -230,8 +256,12 @@ async fn set(session: &mut Session, name: &str, value: &str) -> Result<(), Broke
 }
 
 /// What a client is told when it is in.
-fn greet(connection: &mut Connection, user: &str, application: &str, registered: &Registered) {
-    let out = &mut connection.out;
+async fn greet(
+    connection: &mut Connection,
+    user: &str,
+    application: &str,
+    registered: &Registered,
+) -> Result<(), Broken> {
     let parameters = [
         ("application_name", application),
         ("client_encoding", "UTF8"),
@@ -248,8 +278,9 @@ fn greet(connection: &mut Connection, user: &str, application: &str, registered:
         ("TimeZone", "UTC"),
     ];
     for (name, value) in parameters {
-        reply::parameter(out, name, value);
+        connection.reply(Reply::ParameterStatus(ParameterStatus::new(name.into(), sent(value)))).await?;
     }
-    reply::key(out, registered.process, &registered.secret);
-    reply::ready(out, Status::Idle);
+    let key = BackendKeyData::new(registered.process, registered.secret.clone());
+    connection.reply(Reply::BackendKeyData(key)).await?;
+    answer(connection, Reply::ReadyForQuery(ReadyForQuery::new(TransactionStatus::Idle))).await
 }

@@ -1,11 +1,17 @@
 //! PostgreSQL's types: their numbers, their sizes, and which of them stands for an Arrow type.
 //!
-//! The numbers are those of PostgreSQL's `pg_type.dat`; drivers have them built in. Columns of the system catalogs say
-//! by metadata of their Arrow field that an integer is an `oid` or one of its kin, and that a text is a `"char"`
-//! (the keys are datafusion-pg-catalog's).
+//! The numbers are pgwire's, from PostgreSQL's `pg_type.dat`; drivers have them built in. Its table knows all of
+//! PostgreSQL's types; this one names those that are supported, with their lengths and their names in SQL, which it has
+//! not. Columns of the system catalogs say by metadata of their Arrow field that an integer is an `oid` or one of its kin,
+//! and that a text is a `"char"` (the keys are datafusion-pg-catalog's).
 
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
+use pgwire::api::Type;
+use pgwire::messages::data::FieldDescription;
+
+use super::Format;
+use super::codec::sent;
 use super::fault::Fault;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
@@ -16,7 +22,7 @@ const CHAR: &str = "pg.char";
 const SQL_NAME: &str = "sql";
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $oid:literal, array $array:literal, length $length:literal, $text:literal;)+) => {
+    ($($(#[$doc:meta])* $name:ident = $one:ident, array $array:ident, length $length:literal, $text:literal;)+) => {
         /// A type of PostgreSQL that is no array.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Scalar {
@@ -24,16 +30,17 @@ macro_rules! kinds {
         }
 
         impl Scalar {
-            const ALL: &[Scalar] = &[$(Scalar::$name),+];
+            /// All of them.
+            pub(crate) const ALL: &[Scalar] = &[$(Scalar::$name),+];
 
             /// Its number.
             pub(crate) fn oid(self) -> u32 {
-                match self { $(Scalar::$name => $oid,)+ }
+                match self { $(Scalar::$name => Type::$one,)+ }.oid()
             }
 
             /// The number of the array of it.
             pub(crate) fn array_oid(self) -> u32 {
-                match self { $(Scalar::$name => $array,)+ }
+                match self { $(Scalar::$name => Type::$array,)+ }.oid()
             }
 
             /// Bytes of a value; -1 if that differs, -2 for text ended by a zero byte.
@@ -51,59 +58,69 @@ macro_rules! kinds {
 
 kinds! {
     /// True or false.
-    Bool = 16, array 1000, length 1, "boolean";
+    Bool = BOOL, array BOOL_ARRAY, length 1, "boolean";
     /// Bytes.
-    Bytea = 17, array 1001, length -1, "bytea";
+    Bytea = BYTEA, array BYTEA_ARRAY, length -1, "bytea";
     /// One byte of text, in catalogs.
-    Char = 18, array 1002, length 1, "\"char\"";
+    Char = CHAR, array CHAR_ARRAY, length 1, "\"char\"";
     /// A name, in catalogs.
-    Name = 19, array 1003, length 64, "name";
+    Name = NAME, array NAME_ARRAY, length 64, "name";
     /// 64 bits.
-    Int8 = 20, array 1016, length 8, "bigint";
+    Int8 = INT8, array INT8_ARRAY, length 8, "bigint";
     /// 16 bits.
-    Int2 = 21, array 1005, length 2, "smallint";
+    Int2 = INT2, array INT2_ARRAY, length 2, "smallint";
     /// 32 bits.
-    Int4 = 23, array 1007, length 4, "integer";
+    Int4 = INT4, array INT4_ARRAY, length 4, "integer";
     /// The number of a function.
-    Regproc = 24, array 1008, length 4, "regproc";
+    Regproc = REGPROC, array REGPROC_ARRAY, length 4, "regproc";
     /// Text.
-    Text = 25, array 1009, length -1, "text";
+    Text = TEXT, array TEXT_ARRAY, length -1, "text";
     /// A number of something in a catalog.
-    Oid = 26, array 1028, length 4, "oid";
+    Oid = OID, array OID_ARRAY, length 4, "oid";
     /// JSON as text.
-    Json = 114, array 199, length -1, "json";
+    Json = JSON, array JSON_ARRAY, length -1, "json";
     /// 32 bits.
-    Float4 = 700, array 1021, length 4, "real";
+    Float4 = FLOAT4, array FLOAT4_ARRAY, length 4, "real";
     /// 64 bits.
-    Float8 = 701, array 1022, length 8, "double precision";
+    Float8 = FLOAT8, array FLOAT8_ARRAY, length 8, "double precision";
     /// Nothing is known of it; a text.
-    Unknown = 705, array 1009, length -2, "unknown";
+    Unknown = UNKNOWN, array TEXT_ARRAY, length -2, "unknown";
     /// Text filled up with blanks.
-    Bpchar = 1042, array 1014, length -1, "character";
+    Bpchar = BPCHAR, array BPCHAR_ARRAY, length -1, "character";
     /// Text.
-    Varchar = 1043, array 1015, length -1, "character varying";
+    Varchar = VARCHAR, array VARCHAR_ARRAY, length -1, "character varying";
     /// A day.
-    Date = 1082, array 1182, length 4, "date";
+    Date = DATE, array DATE_ARRAY, length 4, "date";
     /// A time of day.
-    Time = 1083, array 1183, length 8, "time";
+    Time = TIME, array TIME_ARRAY, length 8, "time";
     /// A moment without a zone.
-    Timestamp = 1114, array 1115, length 8, "timestamp";
+    Timestamp = TIMESTAMP, array TIMESTAMP_ARRAY, length 8, "timestamp";
     /// A moment.
-    Timestamptz = 1184, array 1185, length 8, "timestamp with time zone";
+    Timestamptz = TIMESTAMPTZ, array TIMESTAMPTZ_ARRAY, length 8, "timestamp with time zone";
     /// A span of time.
-    Interval = 1186, array 1187, length 16, "interval";
+    Interval = INTERVAL, array INTERVAL_ARRAY, length 16, "interval";
     /// A decimal number.
-    Numeric = 1700, array 1231, length -1, "numeric";
+    Numeric = NUMERIC, array NUMERIC_ARRAY, length -1, "numeric";
     /// The number of a relation.
-    Regclass = 2205, array 2210, length 4, "regclass";
+    Regclass = REGCLASS, array REGCLASS_ARRAY, length 4, "regclass";
     /// The number of a type.
-    Regtype = 2206, array 2211, length 4, "regtype";
+    Regtype = REGTYPE, array REGTYPE_ARRAY, length 4, "regtype";
     /// The number of a schema.
-    Regnamespace = 4089, array 4090, length 4, "regnamespace";
+    Regnamespace = REGNAMESPACE, array REGNAMESPACE_ARRAY, length 4, "regnamespace";
     /// The number of a role.
-    Regrole = 4096, array 4097, length 4, "regrole";
+    Regrole = REGROLE, array REGROLE_ARRAY, length 4, "regrole";
     /// 128 bits, as text.
-    Uuid = 2950, array 2951, length 16, "uuid";
+    Uuid = UUID, array UUID_ARRAY, length 16, "uuid";
+}
+
+impl Scalar {
+    /// Whether it is the number of something in a catalog, which is unsigned.
+    pub(crate) fn is_oid(self) -> bool {
+        matches!(
+            self,
+            Scalar::Oid | Scalar::Regproc | Scalar::Regclass | Scalar::Regtype | Scalar::Regnamespace | Scalar::Regrole
+        )
+    }
 }
 
 /// A type of PostgreSQL.
@@ -275,6 +292,12 @@ impl Described {
             _ => -1,
         };
         Ok(Described { name: field.name().clone(), kind: Kind::of_field(field)?, modifier })
+    }
+
+    /// As pgwire sends it; of which table it is, is not told.
+    pub(crate) fn field(&self, format: Format) -> FieldDescription {
+        let (oid, length) = (self.kind.oid(), self.kind.length());
+        FieldDescription::new(sent(&self.name), 0, 0, oid, length, self.modifier, format.value())
     }
 }
 

@@ -3,8 +3,8 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
 
+use super::Format;
 use super::fault::Fault;
-use super::message::Format;
 use super::oid::{Kind, Scalar};
 use super::value::Column;
 use crate::text::numeric;

@@ -22,10 +22,11 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use pgwire::api::auth::sasl::scram::gen_salted_password;
 use ring::rand::SecureRandom;
-use ring::{digest, hmac, pbkdf2};
-
-use super::base64;
+use ring::{digest, hmac};
 
 /// The mechanism's name.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
@@ -53,9 +54,6 @@ pub enum ScramError {
     /// The text is no verifier.
     #[error("not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY")]
     Verifier,
-    /// A password that SASLprep (RFC 4013) does not allow.
-    #[error("the password has characters that passwords may not have")]
-    Password,
     /// The system gave no randomness.
     #[error("the system gives no random bytes")]
     Randomness,
@@ -82,15 +80,14 @@ impl Verifier {
     pub fn of(password: &str) -> Result<Verifier, ScramError> {
         let mut salt = vec![0; SALT_BYTES];
         random(&mut salt)?;
-        Verifier::with(password, salt, NonZeroU32::new(ITERATIONS).ok_or(ScramError::Verifier)?)
+        Ok(Verifier::with(password, salt, NonZeroU32::new(ITERATIONS).ok_or(ScramError::Verifier)?))
     }
 
-    fn with(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Result<Verifier, ScramError> {
-        let password = stringprep::saslprep(password).map_err(|_| ScramError::Password)?;
-        let mut salted: Key = [0; 32];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
+    fn with(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Verifier {
+        // What SASLprep (RFC 4013) does not allow is taken as it is, as PostgreSQL and its clients do.
+        let salted = gen_salted_password(password, &salt, iterations.get() as usize);
         let stored = hash(&mac(&salted, b"Client Key"));
-        Ok(Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") })
+        Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") }
     }
 }
 
@@ -98,7 +95,7 @@ impl fmt::Display for Verifier {
     /// As PostgreSQL stores it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (salt, stored, server) =
-            (base64::encode(&self.salt), base64::encode(&self.stored), base64::encode(&self.server));
+            (BASE64.encode(&self.salt), BASE64.encode(self.stored), BASE64.encode(self.server));
         write!(f, "{MECHANISM}${}:{salt}${stored}:{server}", self.iterations)
     }
 }
@@ -111,10 +108,10 @@ impl FromStr for Verifier {
             let (iterations, rest) = text.strip_prefix(MECHANISM)?.strip_prefix('$')?.split_once(':')?;
             let (salt, keys) = rest.split_once('$')?;
             let (stored, server) = keys.split_once(':')?;
-            let key = |text| Key::try_from(base64::decode(text)?).ok();
+            let key = |text| Key::try_from(decode(text)?).ok();
             Some(Verifier {
                 iterations: iterations.parse().ok()?,
-                salt: base64::decode(salt).filter(|salt| !salt.is_empty())?,
+                salt: decode(salt).filter(|salt| !salt.is_empty())?,
                 stored: key(stored)?,
                 server: key(server)?,
             })
@@ -151,7 +148,12 @@ impl Mock {
     pub(crate) fn new() -> Result<Mock, ScramError> {
         let mut key = [0; 32];
         random(&mut key)?;
-        Ok(Mock(key))
+        Ok(Mock::of(key))
+    }
+
+    /// One with this key.
+    pub(crate) fn of(key: Key) -> Mock {
+        Mock(key)
     }
 
     /// What is asked of `user`, who does not exist.
@@ -171,7 +173,7 @@ pub(crate) fn begin(
 ) -> Result<(String, Exchange), ScramError> {
     let mut ours = [0; NONCE_BYTES];
     random(&mut ours)?;
-    begin_with(first, user, verifier, mock, &base64::encode(&ours))
+    begin_with(first, user, verifier, mock, &BASE64.encode(ours))
 }
 
 fn begin_with(
@@ -202,7 +204,7 @@ fn begin_with(
     let known = verifier.is_some();
     let verifier = verifier.cloned().unwrap_or_else(|| mock.verifier(user));
     let nonce = format!("{theirs}{ours}");
-    let answer = format!("r={nonce},s={},i={}", base64::encode(&verifier.salt), verifier.iterations);
+    let answer = format!("r={nonce},s={},i={}", BASE64.encode(&verifier.salt), verifier.iterations);
     let transcript = format!("{bare},{answer}");
     let header = first[..first.len() - bare.len()].to_owned();
     Ok((answer, Exchange { verifier, known, header, nonce, transcript }))
@@ -214,14 +216,14 @@ impl Exchange {
         let last = std::str::from_utf8(last).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or(ScramError::Malformed("it has no proof"))?;
         let mut fields = without_proof.split(',');
-        let header = fields.next().and_then(|field| field.strip_prefix("c=")).and_then(base64::decode);
+        let header = fields.next().and_then(|field| field.strip_prefix("c=")).and_then(decode);
         if header.as_deref() != Some(self.header.as_bytes()) {
             return Err(ScramError::Malformed("its header is another one than before"));
         }
         if fields.next().and_then(|field| field.strip_prefix("r=")) != Some(&self.nonce) {
             return Err(ScramError::Malformed("its nonce is not the one of this login"));
         }
-        let proof = base64::decode(proof).and_then(|proof| Key::try_from(proof).ok());
+        let proof = decode(proof).and_then(|proof| Key::try_from(proof).ok());
         let mut key = proof.ok_or(ScramError::Malformed("its proof is not 32 bytes"))?;
 
         let signed = format!("{},{without_proof}", self.transcript);
@@ -231,13 +233,18 @@ impl Exchange {
         if !(right && self.known) {
             return Err(ScramError::WrongPassword);
         }
-        Ok(format!("v={}", base64::encode(&mac(&self.verifier.server, signed.as_bytes()))))
+        Ok(format!("v={}", BASE64.encode(mac(&self.verifier.server, signed.as_bytes()))))
     }
 }
 
 /// Fills `bytes` with randomness of the system.
 pub(super) fn random(bytes: &mut [u8]) -> Result<(), ScramError> {
     ring::rand::SystemRandom::new().fill(bytes).map_err(|_| ScramError::Randomness)
+}
+
+/// The bytes of Base64 with padding (RFC 4648, section 4).
+fn decode(text: &str) -> Option<Vec<u8>> {
+    BASE64.decode(text).ok()
 }
 
 fn mac(key: &[u8], text: &[u8]) -> Key {
@@ -262,15 +269,13 @@ pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
 #[cfg(test)]
 pub(super) fn client_final(password: &str, first: &str, server: &str) -> String {
     let field = |tag: &str| server.split(',').find_map(|field| field.strip_prefix(tag)).expect("it is there");
-    let salt = base64::decode(field("s=")).expect("it is Base64");
-    let iterations = field("i=").parse().expect("it is a number");
-    let mut salted: Key = [0; 32];
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
+    let salt = decode(field("s=")).expect("it is Base64");
+    let salted = gen_salted_password(password, &salt, field("i=").parse().expect("it is a number"));
     let key = mac(&salted, b"Client Key");
     let without_proof = format!("c=biws,r={}", field("r="));
     let signature = mac(&hash(&key), format!("{first},{server},{without_proof}").as_bytes());
     let proof: Vec<u8> = key.iter().zip(signature).map(|(key, mask)| key ^ mask).collect();
-    format!("{without_proof},p={}", base64::encode(&proof))
+    format!("{without_proof},p={}", BASE64.encode(&proof))
 }
 
 #[cfg(test)]
@@ -285,8 +290,7 @@ mod tests {
         p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 
     fn pencil() -> Verifier {
-        Verifier::with("pencil", base64::decode(SALT).expect("it is"), NonZeroU32::new(4096).expect("it is"))
-            .expect("it is allowed")
+        Verifier::with("pencil", decode(SALT).expect("it is"), NonZeroU32::new(4096).expect("it is"))
     }
 
     fn begin(first: &[u8], verifier: Option<&Verifier>) -> Result<(String, Exchange), ScramError> {
@@ -302,7 +306,7 @@ mod tests {
 
     #[test]
     fn wrong_passwords_and_unknown_users_fail_alike_at_the_same_step() {
-        let other = Verifier::with("pencils", base64::decode(SALT).expect("it is"), NonZeroU32::MIN).expect("allowed");
+        let other = Verifier::with("pencils", decode(SALT).expect("it is"), NonZeroU32::MIN);
         let (_, exchange) = begin(FIRST, Some(&other)).expect("it is SCRAM");
         assert_eq!(exchange.finish(LAST), Err(ScramError::WrongPassword));
         let (answer, exchange) = begin(FIRST, None).expect("asked like any other");

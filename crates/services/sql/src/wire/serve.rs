@@ -10,6 +10,9 @@
 //! themselves: as in PostgreSQL, either all of them happened or none. It is begun only if there are several, so that a
 //! single statement commits by itself.
 //!
+//! pgwire's own handlers are not used: of a Query they run all statements before they answer the first, so that COPY in the
+//! middle cannot wait for its data, and of an Execute they gather all rows before they send one.
+//!
 //! Invariants: a failed statement leaves no rows half sent; each Query and each Sync is answered by exactly one
 //! ReadyForQuery; a portal does not outlive its transaction.
 
@@ -21,16 +24,17 @@ mod simple;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
 use super::catalog::Catalogs;
+use super::codec::sent;
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
 use super::login::Entered;
-use super::message::Message;
 use super::registry::Registered;
-use super::reply::{self, Status};
 use super::server::Shared;
+use super::{Message, Reply};
 use crate::{Session, SessionState};
 use extended::{Portal, Stated};
 
@@ -110,24 +114,24 @@ impl<'a> Serving<'a> {
                 message = self.connection.message() => message?,
             };
             match message {
-                Message::Terminate => return Ok(()),
-                Message::Query(sql) => {
+                Message::Terminate(_) => return Ok(()),
+                Message::Query(query) => {
                     self.skipping = false;
-                    let outcome = self.query(&sql).await;
+                    let outcome = self.query(&query.query).await;
                     self.end_series(outcome).await?;
                 }
-                Message::Sync => {
+                Message::Sync(_) => {
                     self.skipping = false;
                     self.end_series(Ok(())).await?;
                 }
                 // Leftovers of a COPY that failed: the client may have sent them before it heard of the error.
-                Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
+                Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => {}
                 _ if self.skipping => {}
                 message => match self.extended(message).await {
-                    Ok(()) => self.connection.flush_if_high().await?,
+                    Ok(()) => {}
                     Err(Stop::Broken(broken)) => return Err(broken),
                     Err(Stop::Fault(fault)) => {
-                        self.fail(&fault).await;
+                        self.fail(&fault).await?;
                         self.skipping = true;
                     }
                 },
@@ -147,15 +151,15 @@ impl<'a> Serving<'a> {
         match outcome {
             Ok(()) => {}
             Err(Stop::Broken(broken)) => return Err(broken),
-            Err(Stop::Fault(fault)) => self.fail(&fault).await,
+            Err(Stop::Fault(fault)) => self.fail(&fault).await?,
         }
         self.end_portals();
         let status = match self.session.state() {
-            SessionState::Idle => Status::Idle,
-            SessionState::InTransaction => Status::InTransaction,
-            SessionState::Failed => Status::Failed,
+            SessionState::Idle => TransactionStatus::Idle,
+            SessionState::InTransaction => TransactionStatus::Transaction,
+            SessionState::Failed => TransactionStatus::Error,
         };
-        reply::ready(&mut self.connection.out, status);
+        self.connection.reply(Reply::ReadyForQuery(ReadyForQuery::new(status))).await?;
         self.connection.flush().await
     }
 
@@ -167,13 +171,19 @@ impl<'a> Serving<'a> {
     }
 
     /// Tells of an error, and takes back what came together with what failed.
-    async fn fail(&mut self, fault: &Fault) {
-        reply::error(&mut self.connection.out, fault, false);
+    async fn fail(&mut self, fault: &Fault) -> Result<(), Broken> {
+        let told = self.connection.reply(fault.reply(false)).await;
         if std::mem::take(&mut self.implicit) {
             self.end_portals();
             // What failed is told already, and takes back what came before it.
             let _ = self.session.end_implicit().await;
         }
+        told
+    }
+
+    /// Says that a statement is done.
+    async fn complete(&mut self, tag: &str) -> Result<(), Broken> {
+        self.connection.reply(Reply::CommandComplete(CommandComplete::new(sent(tag)))).await
     }
 
     /// Begins our transaction around statements that come together, unless there is one. A BEGIN among them makes it the

@@ -14,7 +14,6 @@ use super::fault::Fault;
 use super::login;
 use super::options::{WireError, WireOptions};
 use super::registry::Registry;
-use super::reply;
 use super::scram::Mock;
 use super::serve::Serving;
 use crate::Engine;
@@ -82,7 +81,13 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.changed() => break,
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next() => {
+                // A panic is a fault of ours; it ends the connection that it came in, and its transaction, and no other.
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection ended by a panic");
+                }
+                continue;
+            }
         };
         match accepted {
             Ok((socket, peer)) => {
@@ -130,14 +135,21 @@ async fn connection(
             Err(Broken::fatal(fault))
         }
     };
+    let mut last = None;
     match ended {
         Ok(()) | Err(Broken::Closed) => {}
         Err(Broken::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
         Err(Broken::Fatal(fault)) => {
             tracing::debug!(%peer, code = fault.code, "connection ended");
-            reply::error(&mut connection.out, &fault, true);
+            last = Some(fault.reply(true));
         }
     }
-    // A client that does not read cannot hold this up for ever.
-    let _ = tokio::time::timeout(GRACE, connection.close()).await;
+    // A client that does not read cannot hold this up for ever, and one that is gone cannot be told.
+    let _ = tokio::time::timeout(GRACE, async {
+        if let Some(last) = last {
+            let _ = connection.reply(last).await;
+        }
+        connection.close().await;
+    })
+    .await;
 }

@@ -3,6 +3,7 @@
 //! The client is one of these tests' own, made of the protocol's messages, so that it can also send what no driver would.
 
 mod client;
+mod pgwire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,16 @@ async fn the_right_password_logs_in_and_all_else_fails_alike() {
         let failed = Client::connect(&server).await.log_in(user, password).await.expect_err("it is wrong");
         assert_eq!(failed, ("28P01".to_owned(), format!("password authentication failed for user \"{user}\"")));
     }
+    // What is sent behind a wrong password is not run, and not even read.
+    let mut client = Client::connect(&server).await;
+    client.send(&start(3 << 16, &[("user", "ann")])).await;
+    assert_eq!(client.reply().await.kind, 'R');
+    client.message(b'Q', b"create table t (id int primary key)\0").await;
+    assert_eq!(client.reply().await.error().0, "08P01");
+    assert!(client.is_closed().await);
+    let mut client = Client::connect(&server).await;
+    client.log_in("ann", "secret").await.expect("it is right");
+    assert_eq!(client.query("select * from t").await.errors(), ["42P01"]);
     server.stop().await;
 }
 
@@ -135,6 +146,22 @@ async fn prepared_statements_take_values_and_pause_after_the_rows_that_are_wante
     client.message(b'S', b"").await;
     assert_eq!(client.reply().await.error().0, "34000", "portals end with their transaction");
     assert_eq!(client.kinds(1).await, ['Z']);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn newer_protocols_are_negotiated_and_have_longer_keys() {
+    let server = server(|_| {}).await;
+    // Minor version, options of the protocol that are not known, whether that is told, bytes of the key.
+    let starts: [(u32, bool, bool, usize); 4] =
+        [(0, false, false, 4), (2, false, false, 32), (2, true, true, 32), (9999, false, true, 32)];
+    for (minor, option, told, key) in starts {
+        let mut client = Client::connect(&server).await;
+        let parameters: &[(&str, &str)] = if option { &[("user", "ann"), ("_pq_.x", "1")] } else { &[("user", "ann")] };
+        client.send(&start(3 << 16 | minor, parameters)).await;
+        let outcome = client.outcome().await;
+        assert_eq!((outcome.has('v'), outcome.length('K')), (told, 4 + key), "3.{minor}");
+    }
     server.stop().await;
 }
 

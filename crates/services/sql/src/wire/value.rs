@@ -4,10 +4,76 @@
 //!   out   array, row  --write-->  text or binary             rows of results, COPY TO
 //!   in    text or binary  --build::Column-->  array          parameters, COPY FROM
 //! ```
+//!
+//! pgwire and arrow-pg have values too. They are not used, because they do not write what PostgreSQL writes; the test
+//! below says where. Numbers of types are theirs (`oid`), the calendar is chrono's.
 
 pub(crate) mod build;
 mod list;
 mod write;
 
 pub(crate) use build::Column;
-pub(crate) use write::write;
+pub(crate) use write::{write, write_sized};
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_pg::datatypes::into_pg_type;
+    use arrow_pg::encoder::encode_value;
+    use bytes::BytesMut;
+    use chrono::{NaiveDate, NaiveTime};
+    use datafusion::arrow::array::{
+        Array, ArrayRef, Date32Array, Decimal128Array, Float64Array, IntervalMonthDayNanoArray, Time64MicrosecondArray,
+    };
+    use datafusion::arrow::datatypes::{Field, IntervalMonthDayNano};
+    use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
+
+    use crate::wire::Format;
+    use crate::wire::oid::Kind;
+
+    /// What arrow-pg makes of an array's first value as text; `Err` if nothing, `None` if NULL.
+    fn theirs(array: &ArrayRef) -> Result<Option<String>, String> {
+        let field = Arc::new(Field::new("x", array.data_type().clone(), true));
+        let kind = into_pg_type(field.data_type()).map_err(|error| error.to_string())?;
+        let info = FieldInfo::new("x".into(), None, None, kind, FieldFormat::Text);
+        let mut encoder = DataRowEncoder::new(Arc::new(vec![info.clone()]));
+        encode_value(&mut encoder, array, 0, &field, &info).map_err(|error| error.to_string())?;
+        let data = encoder.take_row().data;
+        let null = data[..4] == [0xff; 4];
+        Ok((!null).then(|| String::from_utf8_lossy(&data[4..]).into_owned()))
+    }
+
+    fn ours(array: &ArrayRef) -> Option<String> {
+        let mut out = BytesMut::new();
+        let kind = Kind::of(array.data_type()).expect("it is sent");
+        let there = super::write(array, 0, kind, Format::Text, &mut out).expect("it is written");
+        there.then(|| String::from_utf8(out.to_vec()).expect("it is text"))
+    }
+
+    /// Why values are written here. Should one of these stop failing, arrow-pg has come nearer.
+    #[test]
+    fn arrow_pg_does_not_write_what_postgresql_writes() {
+        let day = |year, month, day| NaiveDate::from_ymd_opt(year, month, day).expect("it is a day");
+        let since = |date: NaiveDate| (date - NaiveDate::default()).num_days() as i32;
+        let noon = (NaiveTime::from_hms_opt(12, 0, 0).expect("it is") - NaiveTime::default()).num_microseconds();
+        let digits = 10i128.pow(37) + 1;
+        let numeric = Decimal128Array::from(vec![digits]).with_precision_and_scale(38, 0).expect("it has 38");
+        let examples: [(ArrayRef, Option<&str>); 9] = [
+            (Arc::new(Float64Array::from(vec![1.0])), Some("1")),
+            (Arc::new(Float64Array::from(vec![1e16])), Some("1e+16")),
+            (Arc::new(Float64Array::from(vec![-0.0])), Some("-0")),
+            (Arc::new(Float64Array::from(vec![f64::INFINITY])), Some("Infinity")),
+            (Arc::new(Time64MicrosecondArray::from(vec![noon.expect("it is small")])), Some("12:00:00")),
+            (Arc::new(Date32Array::from(vec![since(day(-43, 3, 15))])), Some("0044-03-15 BC")),
+            (Arc::new(Date32Array::from(vec![i32::MAX / 8])), Some("736921-04-25")),
+            (Arc::new(numeric), Some("10000000000000000000000000000000000001")),
+            (Arc::new(IntervalMonthDayNanoArray::from(vec![None::<IntervalMonthDayNano>])), None),
+        ];
+        for (array, postgresql) in examples {
+            assert_eq!(ours(&array).as_deref(), postgresql);
+            let theirs = theirs(&array);
+            assert_ne!(theirs.as_ref().map(Option::as_deref), Ok(postgresql), "arrow-pg writes {theirs:?} now");
+        }
+    }
+}

@@ -1,15 +1,15 @@
 //! COPY .. TO STDOUT: rows as messages `CopyData`.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::record_batch::RecordBatch;
+use pgwire::messages::copy::CopyData;
 
 use super::{Layout, binary, csv, inward, text};
 use crate::engine::CopyFormat;
 use crate::wire::fault::Fault;
-use crate::wire::message::Format;
 use crate::wire::oid::Kind;
-use crate::wire::{reply, value};
+use crate::wire::{Format, value};
 
 /// Writes rows.
 #[derive(Debug)]
@@ -19,7 +19,10 @@ pub(crate) struct Writer {
     marks: csv::Marks,
     kinds: Vec<Kind>,
     names: Vec<String>,
+    /// Where a value is written before it is escaped.
     value: BytesMut,
+    /// Where a row is written.
+    out: BytesMut,
 }
 
 impl Writer {
@@ -32,6 +35,7 @@ impl Writer {
             kinds: schema.fields().iter().map(|field| Kind::of_field(field)).collect::<Result<_, _>>()?,
             names: schema.fields().iter().map(|field| field.name().clone()).collect(),
             value: BytesMut::new(),
+            out: BytesMut::new(),
         })
     }
 
@@ -41,68 +45,58 @@ impl Writer {
     }
 
     /// What comes before the rows.
-    pub(crate) fn head(&mut self, out: &mut BytesMut) -> Result<(), Fault> {
+    pub(crate) fn head(&mut self) -> Option<CopyData> {
+        let mut out = BytesMut::new();
         if self.layout == Layout::Binary {
-            return reply::copy_data(out, |out| {
-                out.put_slice(binary::SIGNATURE);
-                out.put_u64(0); // no flags, no extension
-                Ok(())
-            });
-        }
-        if !self.format.header {
-            return Ok(());
-        }
-        let names = std::mem::take(&mut self.names);
-        reply::copy_data(out, |out| {
-            for (at, name) in names.iter().enumerate() {
-                self.separate(out, at);
-                self.put(out, name.as_bytes());
+            out.put_slice(binary::SIGNATURE);
+            out.put_u64(0); // no flags, no extension
+        } else if self.format.header {
+            for (at, name) in self.names.iter().enumerate() {
+                if at > 0 {
+                    out.put_u8(self.format.delimiter);
+                }
+                self.put(&mut out, name.as_bytes());
             }
             out.put_u8(b'\n');
-            Ok(())
-        })
+        }
+        (!out.is_empty()).then(|| CopyData::new(out.freeze()))
     }
 
     /// One row of a batch.
-    pub(crate) fn row(&mut self, batch: &RecordBatch, row: usize, out: &mut BytesMut) -> Result<(), Fault> {
-        reply::copy_data(out, |out| {
-            if self.layout == Layout::Binary {
-                out.put_u16(self.kinds.len() as u16);
-                return self.kinds.iter().zip(batch.columns()).try_for_each(|(kind, column)| {
-                    reply::sized(out, |out| value::write(column, row, *kind, Format::Binary, out))
-                });
+    pub(crate) fn row(&mut self, batch: &RecordBatch, row: usize) -> Result<CopyData, Fault> {
+        let mut out = std::mem::take(&mut self.out);
+        // What an error left of the row before.
+        out.clear();
+        let written = self.write(batch, row, &mut out);
+        let data = out.split().freeze();
+        self.out = out;
+        written.map(|()| CopyData::new(data))
+    }
+
+    fn write(&mut self, batch: &RecordBatch, row: usize, out: &mut BytesMut) -> Result<(), Fault> {
+        if self.layout == Layout::Binary {
+            out.put_u16(self.kinds.len() as u16);
+            let mut columns = self.kinds.iter().zip(batch.columns());
+            return columns.try_for_each(|(kind, column)| value::write_sized(column, row, *kind, Format::Binary, out));
+        }
+        for (at, column) in batch.columns().iter().enumerate() {
+            if at > 0 {
+                out.put_u8(self.format.delimiter);
             }
-            for (at, column) in batch.columns().iter().enumerate() {
-                self.separate(out, at);
-                self.value.clear();
-                if value::write(column, row, self.kinds[at], Format::Text, &mut self.value)? {
-                    let value = self.value.split();
-                    self.put(out, &value);
-                    self.value = value;
-                } else {
-                    out.put_slice(self.format.null.as_bytes());
-                }
+            self.value.clear();
+            if value::write(column, row, self.kinds[at], Format::Text, &mut self.value)? {
+                self.put(out, &self.value);
+            } else {
+                out.put_slice(self.format.null.as_bytes());
             }
-            out.put_u8(b'\n');
-            Ok(())
-        })
+        }
+        out.put_u8(b'\n');
+        Ok(())
     }
 
     /// What comes after the rows.
-    pub(crate) fn tail(&self, out: &mut BytesMut) -> Result<(), Fault> {
-        if self.layout != Layout::Binary {
-            return Ok(());
-        }
-        reply::copy_data(out, |out| {
-            out.put_slice(&binary::END);
-            Ok(())
-        })
-    }
-
-    fn separate(&self, out: &mut BytesMut, at: usize) {
-        if at > 0 {
-            out.put_u8(self.format.delimiter);
-        }
+    pub(crate) fn tail(&self) -> Option<CopyData> {
+        (self.layout == Layout::Binary).then(|| CopyData::new(Bytes::copy_from_slice(&binary::END)))
     }
 
     fn put(&self, out: &mut BytesMut, value: &[u8]) {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{CopySource, Statement};
 use futures::StreamExt;
+use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 
 use super::{Serving, Stop};
 use crate::engine::{CopyIn, CopyOut};
 use crate::wire::copy::{Batch, Reader, Writer};
 use crate::wire::fault::Fault;
-use crate::wire::message::{Format, Message};
-use crate::wire::reply;
+use crate::wire::{Format, Message, Reply};
 use crate::{Prepared, SqlError};
 
 impl Serving<'_> {
@@ -24,20 +24,21 @@ impl Serving<'_> {
         let mut batch = Batch::new(&copy.schema, &copy.format)?;
         let table = table_of(prepared);
         let format = if copy.format.name == "binary" { Format::Binary } else { Format::Text };
-        reply::copying(&mut self.connection.out, true, format, columns);
+        let (all, count, each) = layout(format, columns);
+        self.connection.reply(Reply::CopyInResponse(CopyInResponse::new(all, count, each))).await?;
         self.connection.flush().await?;
         loop {
             let last = match self.copy_message().await? {
-                Message::CopyData(data) => {
-                    reader.push(&data);
+                Message::CopyData(chunk) => {
+                    reader.push(&chunk.data);
                     false
                 }
-                Message::CopyDone => true,
-                Message::CopyFail(why) => {
-                    return Err(Fault::new("57014", format!("COPY from stdin failed: {why}")).into());
+                Message::CopyDone(_) => true,
+                Message::CopyFail(failed) => {
+                    return Err(Fault::new("57014", format!("COPY from stdin failed: {}", failed.message)).into());
                 }
                 // PostgreSQL leaves these out while it copies.
-                Message::Flush | Message::Sync => continue,
+                Message::Flush(_) | Message::Sync(_) => continue,
                 _ => {
                     let message = "unexpected message type during COPY from stdin";
                     return Err(Fault::protocol(message).into());
@@ -65,8 +66,7 @@ impl Serving<'_> {
         }
         self.hand_on(&mut copy, &mut batch).await?;
         let rows = copy.finish().await?;
-        reply::complete(&mut self.connection.out, &format!("COPY {rows}"));
-        Ok(())
+        Ok(self.complete(&format!("COPY {rows}")).await?)
     }
 
     async fn hand_on(&mut self, copy: &mut CopyIn, batch: &mut Batch) -> Result<(), Stop> {
@@ -90,8 +90,11 @@ impl Serving<'_> {
         let CopyOut { schema, mut stream, format } = copy;
         let mut writer = Writer::new(&format, &schema)?;
         let columns = schema.fields().len();
-        reply::copying(&mut self.connection.out, false, writer.wire_format(), columns);
-        writer.head(&mut self.connection.out)?;
+        let (all, count, each) = layout(writer.wire_format(), columns);
+        self.connection.reply(Reply::CopyOutResponse(CopyOutResponse::new(all, count, each))).await?;
+        if let Some(head) = writer.head() {
+            self.connection.reply(Reply::CopyData(head)).await?;
+        }
         let cancelled = Arc::clone(&self.cancelled);
         let mut rows = 0u64;
         loop {
@@ -103,16 +106,21 @@ impl Serving<'_> {
             let Some(batch) = next else { break };
             let batch = batch.map_err(SqlError::from)?;
             for row in 0..batch.num_rows() {
-                writer.row(&batch, row, &mut self.connection.out)?;
+                self.connection.reply(Reply::CopyData(writer.row(&batch, row)?)).await?;
                 rows += 1;
-                self.connection.flush_if_high().await?;
             }
         }
-        writer.tail(&mut self.connection.out)?;
-        reply::copy_done(&mut self.connection.out);
-        reply::complete(&mut self.connection.out, &format!("COPY {rows}"));
-        Ok(())
+        if let Some(tail) = writer.tail() {
+            self.connection.reply(Reply::CopyData(tail)).await?;
+        }
+        self.connection.reply(Reply::CopyDone(CopyDone::new())).await?;
+        Ok(self.complete(&format!("COPY {rows}")).await?)
     }
+}
+
+/// The format of the whole, how many columns there are, and the format of each.
+fn layout(format: Format, columns: usize) -> (i8, i16, Vec<i16>) {
+    (format.value() as i8, columns as i16, vec![format.value(); columns])
 }
 
 /// The table's name, for errors.

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
+use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, CloseComplete, Parse, ParseComplete, TARGET_TYPE_BYTE_STATEMENT,
+};
+use pgwire::messages::response::EmptyQueryResponse;
 
-use super::rows::{Rows, formats};
+use super::rows::{Rows, description, formats};
 use super::{Serving, Stop};
 use crate::wire::fault::Fault;
-use crate::wire::message::{Format, Message, Subject};
 use crate::wire::oid::{Described, Kind, Scalar};
-use crate::wire::{parameter, reply};
+use crate::wire::{Message, Reply, parameter};
 use crate::{Answer, Prepared};
 
 /// A prepared statement.
@@ -27,7 +30,8 @@ pub(super) struct Stated {
 pub(super) struct Portal {
     stated: Arc<Stated>,
     values: Vec<ScalarValue>,
-    results: Vec<Format>,
+    /// Formats of the result's columns, as Bind has them.
+    results: Vec<i16>,
     state: State,
 }
 
@@ -42,35 +46,40 @@ impl Serving<'_> {
     /// Carries out a message of the extended protocol.
     pub(super) async fn extended(&mut self, message: Message) -> Result<(), Stop> {
         match message {
-            Message::Parse { name, sql, types } => self.parse(name, sql, &types).await,
-            Message::Bind { portal, statement, formats, values, results } => {
-                self.bind(portal, &statement, &formats, &values, results)
+            Message::Parse(message) => self.parse(message).await,
+            Message::Bind(message) => self.bind(message).await,
+            Message::Describe(message) => {
+                let name = message.name.unwrap_or_default();
+                let reply = match message.target_type {
+                    TARGET_TYPE_BYTE_STATEMENT => self.describe_statement(&name).await?,
+                    _ => self.describe_portal(&name)?,
+                };
+                Ok(self.connection.reply(reply).await?)
             }
-            Message::Describe(Subject::Statement, name) => self.describe_statement(&name),
-            Message::Describe(Subject::Portal, name) => self.describe_portal(&name),
-            Message::Execute { portal, rows } => self.execute(portal, rows).await,
-            Message::Close(subject, name) => {
-                match subject {
-                    Subject::Statement => drop(self.statements.remove(&name)),
-                    Subject::Portal => drop(self.portals.remove(&name)),
+            // PostgreSQL takes a negative count for "all".
+            Message::Execute(message) => {
+                let most = u64::try_from(message.max_rows).unwrap_or(0);
+                self.execute(message.name.unwrap_or_default(), most).await
+            }
+            Message::Close(message) => {
+                let name = message.name.unwrap_or_default();
+                match message.target_type {
+                    TARGET_TYPE_BYTE_STATEMENT => drop(self.statements.remove(&name)),
+                    _ => drop(self.portals.remove(&name)),
                 }
-                reply::closed(&mut self.connection.out);
-                Ok(())
+                Ok(self.connection.reply(Reply::CloseComplete(CloseComplete::new())).await?)
             }
-            Message::Flush => Ok(self.connection.flush().await?),
-            Message::Call => {
-                let fault = Fault::new("0A000", "calls of functions by number are not supported");
-                Err(fault.with_hint("Use SELECT.").into())
-            }
+            Message::Flush(_) => Ok(self.connection.flush().await?),
             _ => Err(Fault::protocol("this message cannot come now").into()),
         }
     }
 
-    async fn parse(&mut self, name: String, sql: String, types: &[u32]) -> Result<(), Stop> {
+    async fn parse(&mut self, message: Parse) -> Result<(), Stop> {
+        let (name, sql) = (message.name.unwrap_or_default(), message.query);
         if !name.is_empty() && self.statements.contains_key(&name) {
             return Err(Fault::new("42P05", format!("prepared statement \"{name}\" already exists")).into());
         }
-        let declared = types.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
+        let declared = message.type_oids.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
         let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(Kind::arrow)).collect();
         let rewritten = self.catalogs.rewrite(&self.session, &sql)?;
         let prepared = self.session.prepare(&rewritten, &hints).await;
@@ -91,8 +100,7 @@ impl Serving<'_> {
         });
         let kinds = kinds.collect::<Result<_, Fault>>()?;
         self.statements.insert(name, Arc::new(Stated { prepared, sql, kinds }));
-        reply::parsed(&mut self.connection.out);
-        Ok(())
+        Ok(self.connection.reply(Reply::ParseComplete(ParseComplete::new())).await?)
     }
 
     fn statement(&self, name: &str) -> Result<&Arc<Stated>, Fault> {
@@ -106,15 +114,10 @@ impl Serving<'_> {
         })
     }
 
-    fn bind(
-        &mut self,
-        portal: String,
-        statement: &str,
-        given: &[Format],
-        values: &[Option<Bytes>],
-        results: Vec<Format>,
-    ) -> Result<(), Stop> {
-        let stated = Arc::clone(self.statement(statement)?);
+    async fn bind(&mut self, message: Bind) -> Result<(), Stop> {
+        let (portal, statement) = (message.portal_name.unwrap_or_default(), message.statement_name.unwrap_or_default());
+        let (given, values) = (&message.parameter_format_codes, &message.parameters);
+        let stated = Arc::clone(self.statement(&statement)?);
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             return Err(Fault::new("42P03", format!("cursor \"{portal}\" already exists")).into());
         }
@@ -126,14 +129,10 @@ impl Serving<'_> {
             );
             return Err(Fault::protocol(message).into());
         }
-        let given = match given.len() {
-            0 | 1 => formats(given, values.len())?,
-            count if count == values.len() => given.to_vec(),
-            count => {
-                let message = format!("bind message has {count} parameter formats but {} parameters", values.len());
-                return Err(Fault::protocol(message).into());
-            }
-        };
+        let given = formats(given, values.len()).ok_or_else(|| {
+            let (formats, parameters) = (given.len(), values.len());
+            Fault::protocol(format!("bind message has {formats} parameter formats but {parameters} parameters"))
+        })?;
         let inferred = stated.prepared.as_ref().map_or(&[][..], Prepared::parameter_types);
         let mut scalars = Vec::with_capacity(values.len());
         for (at, value) in values.iter().enumerate() {
@@ -141,39 +140,26 @@ impl Serving<'_> {
             let scalar = parameter::read(value.as_deref(), stated.kinds[at], given[at], wanted);
             scalars.push(scalar.map_err(|fault| fault.with_context(|| format!("portal parameter ${}", at + 1)))?);
         }
+        let results = message.result_column_format_codes;
         self.portals.insert(portal, Portal { stated, values: scalars, results, state: State::Ready });
-        reply::bound(&mut self.connection.out);
-        Ok(())
+        Ok(self.connection.reply(Reply::BindComplete(BindComplete::new())).await?)
     }
 
-    fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
+    /// Tells of a statement's parameters; answers what tells of its columns.
+    async fn describe_statement(&mut self, name: &str) -> Result<Reply, Stop> {
         let stated = Arc::clone(self.statement(name)?);
-        let types: Vec<u32> = stated.kinds.iter().map(|kind| kind.oid()).collect();
-        let columns = columns(stated.prepared.as_ref().and_then(Prepared::schema))?;
-        reply::parameters(&mut self.connection.out, &types);
-        match columns {
-            Some(columns) => {
-                let formats = formats(&[], columns.len())?;
-                reply::description(&mut self.connection.out, &columns, &formats);
-            }
-            None => reply::no_data(&mut self.connection.out),
-        }
-        Ok(())
+        let columns = described(stated.prepared.as_ref(), &[])?;
+        let types = stated.kinds.iter().map(|kind| kind.oid()).collect();
+        self.connection.reply(Reply::ParameterDescription(ParameterDescription::new(types))).await?;
+        Ok(columns)
     }
 
-    fn describe_portal(&mut self, name: &str) -> Result<(), Stop> {
+    fn describe_portal(&self, name: &str) -> Result<Reply, Stop> {
         let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-        match columns(portal.stated.prepared.as_ref().and_then(Prepared::schema))? {
-            Some(columns) => {
-                let formats = formats(&portal.results, columns.len())?;
-                reply::description(&mut self.connection.out, &columns, &formats);
-            }
-            None => reply::no_data(&mut self.connection.out),
-        }
-        Ok(())
+        Ok(described(portal.stated.prepared.as_ref(), &portal.results)?)
     }
 
-    async fn execute(&mut self, name: String, most: u32) -> Result<(), Stop> {
+    async fn execute(&mut self, name: String, most: u64) -> Result<(), Stop> {
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
         let result = self.execute_portal(&mut portal, most).await;
         let sql = Arc::clone(&portal.stated);
@@ -190,10 +176,9 @@ impl Serving<'_> {
         })
     }
 
-    async fn execute_portal(&mut self, portal: &mut Portal, most: u32) -> Result<(), Stop> {
+    async fn execute_portal(&mut self, portal: &mut Portal, most: u64) -> Result<(), Stop> {
         let Some(prepared) = &portal.stated.prepared else {
-            reply::empty_query(&mut self.connection.out);
-            return Ok(());
+            return Ok(self.connection.reply(Reply::EmptyQueryResponse(EmptyQueryResponse::new())).await?);
         };
         let mut rows = match std::mem::replace(&mut portal.state, State::Done) {
             State::Paused(rows) => rows,
@@ -208,16 +193,13 @@ impl Serving<'_> {
                 }
                 match self.session.execute(prepared, &portal.values).await? {
                     Answer::Rows { schema, stream, tag } => Box::new(Rows::new(&schema, stream, tag, &portal.results)?),
-                    Answer::Done { tag } => {
-                        reply::complete(&mut self.connection.out, &tag);
-                        return Ok(());
-                    }
+                    Answer::Done { tag } => return Ok(self.complete(&tag).await?),
                     Answer::CopyIn(copy) => return self.copy_in(copy, prepared).await,
                     Answer::CopyOut(copy) => return self.copy_out(copy).await,
                 }
             }
         };
-        if !self.send(&mut rows, u64::from(most)).await? {
+        if !self.send(&mut rows, most).await? {
             portal.state = State::Paused(rows);
         }
         Ok(())
@@ -241,6 +223,9 @@ fn declared(oid: u32) -> Result<Option<Kind>, Fault> {
     }
 }
 
-fn columns(schema: Option<&SchemaRef>) -> Result<Option<Vec<Described>>, Fault> {
-    schema.map(|schema| schema.fields().iter().map(|field| Described::of(field)).collect()).transpose()
+/// What tells of the columns of a statement's result.
+fn described(prepared: Option<&Prepared>, given: &[i16]) -> Result<Reply, Fault> {
+    let Some(schema) = prepared.and_then(Prepared::schema) else { return Ok(Reply::NoData(NoData::new())) };
+    let columns = schema.fields().iter().map(|field| Described::of(field)).collect::<Result<Vec<_>, _>>()?;
+    description(&columns, given)
 }

@@ -1,17 +1,18 @@
 //! Rows of an answer on their way to the client.
 
+use bytes::BytesMut;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use pgwire::messages::data::{DataRow, RowDescription};
+use pgwire::messages::extendedquery::PortalSuspended;
 
 use super::{Serving, Stop};
 use crate::SqlError;
 use crate::wire::fault::Fault;
-use crate::wire::message::Format;
 use crate::wire::oid::{Described, Kind};
-use crate::wire::{reply, value};
-use bytes::BytesMut;
+use crate::wire::{Format, Reply, value};
 
 /// Rows that are being sent, maybe with pauses.
 pub(super) struct Rows {
@@ -24,6 +25,8 @@ pub(super) struct Rows {
     batch: Option<(RecordBatch, usize)>,
     /// Rows sent since the last pause.
     sent: u64,
+    /// Where the values of a row are written.
+    values: BytesMut,
 }
 
 /// What was sent of them.
@@ -33,17 +36,26 @@ enum Sent {
     AsManyAsWanted,
 }
 
-/// One format for each column: none given is text, one is for all.
-pub(super) fn formats(given: &[Format], columns: usize) -> Result<Vec<Format>, Fault> {
+/// One format for each of so many values: none given is text, one is for all.
+pub(super) fn formats(given: &[i16], count: usize) -> Option<Vec<Format>> {
     match given {
-        [] => Ok(super::simple::all_text(columns)),
-        [one] => Ok(vec![*one; columns]),
-        all if all.len() == columns => Ok(all.to_vec()),
-        all => {
-            let message = format!("bind message has {} result formats but query has {columns} columns", all.len());
-            Err(Fault::protocol(message))
-        }
+        [] => Some(vec![Format::Text; count]),
+        [one] => Some(vec![Format::from(*one); count]),
+        all => (all.len() == count).then(|| all.iter().map(|code| Format::from(*code)).collect()),
     }
+}
+
+fn column_formats(given: &[i16], columns: usize) -> Result<Vec<Format>, Fault> {
+    formats(given, columns).ok_or_else(|| {
+        Fault::protocol(format!("bind message has {} result formats but query has {columns} columns", given.len()))
+    })
+}
+
+/// What tells of columns, with formats as Bind has them.
+pub(super) fn description(columns: &[Described], given: &[i16]) -> Result<Reply, Fault> {
+    let formats = column_formats(given, columns.len())?;
+    let fields = columns.iter().zip(formats).map(|(column, format)| column.field(format)).collect();
+    Ok(Reply::RowDescription(RowDescription::new(fields)))
 }
 
 impl Rows {
@@ -52,17 +64,27 @@ impl Rows {
         schema: &Schema,
         stream: SendableRecordBatchStream,
         tag: &'static str,
-        given: &[Format],
+        given: &[i16],
     ) -> Result<Rows, Fault> {
         let columns = schema.fields().iter().map(|field| Described::of(field)).collect::<Result<Vec<_>, _>>()?;
         let kinds = columns.iter().map(|column| column.kind).collect();
-        let formats = formats(given, columns.len())?;
-        Ok(Rows { columns, kinds, formats, tag, stream, batch: None, sent: 0 })
+        let formats = column_formats(given, columns.len())?;
+        Ok(Rows { columns, kinds, formats, tag, stream, batch: None, sent: 0, values: BytesMut::new() })
     }
 
-    /// Writes what they are.
-    pub(super) fn describe(&self, out: &mut BytesMut) {
-        reply::description(out, &self.columns, &self.formats);
+    /// What they are.
+    pub(super) fn description(&self) -> Reply {
+        let fields = self.columns.iter().zip(&self.formats).map(|(column, format)| column.field(*format)).collect();
+        Reply::RowDescription(RowDescription::new(fields))
+    }
+
+    /// One row of a batch.
+    fn row(&mut self, batch: &RecordBatch, row: usize) -> Result<Reply, Fault> {
+        self.values.clear();
+        for (at, column) in batch.columns().iter().enumerate() {
+            value::write_sized(column, row, self.kinds[at], self.formats[at], &mut self.values)?;
+        }
+        Ok(Reply::DataRow(DataRow::new(self.values.split(), self.kinds.len() as i16)))
     }
 }
 
@@ -73,13 +95,13 @@ impl Serving<'_> {
         rows.sent = 0;
         match self.send_some(rows, most).await? {
             Sent::AsManyAsWanted => {
-                reply::suspended(&mut self.connection.out);
+                self.connection.reply(Reply::PortalSuspended(PortalSuspended::new())).await?;
                 Ok(false)
             }
             Sent::All => {
                 let is_counted = !matches!(rows.tag, "SHOW" | "EXPLAIN");
                 let tag = if is_counted { format!("{} {}", rows.tag, rows.sent) } else { rows.tag.to_owned() };
-                reply::complete(&mut self.connection.out, &tag);
+                self.complete(&tag).await?;
                 Ok(true)
             }
         }
@@ -108,13 +130,8 @@ impl Serving<'_> {
                     rows.batch = Some((batch, row));
                     return Ok(Sent::AsManyAsWanted);
                 }
-                let columns = batch.columns();
-                reply::row(&mut self.connection.out, rows.kinds.len(), |at, out| {
-                    value::write(&columns[at], row, rows.kinds[at], rows.formats[at], out)
-                })
-                .map_err(Stop::from)?;
+                self.connection.reply(rows.row(&batch, row)?).await?;
                 rows.sent += 1;
-                self.connection.flush_if_high().await?;
             }
             if most > 0 && rows.sent == most {
                 return Ok(Sent::AsManyAsWanted);

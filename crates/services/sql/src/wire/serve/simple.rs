@@ -4,10 +4,12 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
+use pgwire::messages::response::EmptyQueryResponse;
+
+use super::rows::Rows;
 use super::{Serving, Stop};
+use crate::wire::Reply;
 use crate::wire::fault::Fault;
-use crate::wire::message::Format;
-use crate::wire::reply;
 use crate::{Answer, SqlError};
 
 impl Serving<'_> {
@@ -27,7 +29,7 @@ impl Serving<'_> {
             any |= self.part(part, several).await?;
         }
         if !any {
-            reply::empty_query(&mut self.connection.out);
+            self.connection.reply(Reply::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
         }
         Ok(())
     }
@@ -46,22 +48,17 @@ impl Serving<'_> {
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| Fault::of_statement(&error, sql))? {
                 Answer::Rows { schema, stream, tag } => {
-                    let mut rows = super::rows::Rows::new(&schema, stream, tag, &[])?;
-                    rows.describe(&mut self.connection.out);
+                    let mut rows = Rows::new(&schema, stream, tag, &[])?;
+                    self.connection.reply(rows.description()).await?;
                     self.send(&mut rows, 0).await?;
                 }
-                Answer::Done { tag } => reply::complete(&mut self.connection.out, &tag),
+                Answer::Done { tag } => self.complete(&tag).await?,
                 Answer::CopyIn(copy) => self.copy_in(copy, prepared).await?,
                 Answer::CopyOut(copy) => self.copy_out(copy).await?,
             }
         }
         Ok(any)
     }
-}
-
-/// All columns as text.
-pub(super) fn all_text(columns: usize) -> Vec<Format> {
-    vec![Format::Text; columns]
 }
 
 /// The statements of a text, cut at semicolons that stand in no quotes and no comment. A text that cannot be cut is one:

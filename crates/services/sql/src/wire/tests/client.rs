@@ -1,5 +1,7 @@
 //! A client of the protocol for tests: it sends messages, or anything else, and cuts the replies apart.
 
+use std::net::SocketAddr;
+
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,6 +25,16 @@ impl Outcome {
     pub(super) fn rows(&self) -> Vec<Vec<Option<String>>> {
         assert!(self.errors().is_empty(), "{self:?}");
         self.0.iter().filter(|reply| reply.kind == 'D').map(|reply| row(reply.body.clone())).collect()
+    }
+
+    /// Whether there is a reply of this kind.
+    pub(super) fn has(&self, kind: char) -> bool {
+        self.0.iter().any(|reply| reply.kind == kind)
+    }
+
+    /// Bytes of the body of the first reply of this kind.
+    pub(super) fn length(&self, kind: char) -> usize {
+        self.0.iter().find(|reply| reply.kind == kind).expect("it is there").body.len()
     }
 
     /// SQLSTATEs.
@@ -58,7 +70,11 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn connect(server: &Server) -> Client {
-        let socket = TcpStream::connect(server.address()).await.expect("it listens");
+        Client::to(server.address()).await
+    }
+
+    pub(super) async fn to(address: SocketAddr) -> Client {
+        let socket = TcpStream::connect(address).await.expect("it listens");
         Client { socket, key: (0, Vec::new()) }
     }
 

@@ -412,7 +412,7 @@ fn uuid(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::message::Format;
+    use crate::wire::Format;
     use crate::wire::value::write;
     use bytes::BytesMut;
     use datafusion::arrow::datatypes::{IntervalUnit, TimeUnit};

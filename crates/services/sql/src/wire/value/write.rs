@@ -13,7 +13,7 @@
 //! | interval | `1 mon 2 days 00:00:01` | microseconds i64, days i32, months i32 |
 //! | array | `{1,NULL,"a b"}` | dimensions, element type, values behind their lengths |
 //!
-//! What it deliberately does not do: know about rows or messages. `reply` frames what is written here.
+//! What it deliberately does not do: know about rows or messages. pgwire frames what is written here.
 
 use std::fmt::Write;
 
@@ -29,10 +29,9 @@ use datafusion::arrow::datatypes::{
 };
 
 use crate::text::{calendar, float, numeric};
+use crate::wire::Format;
 use crate::wire::fault::Fault;
-use crate::wire::message::Format;
 use crate::wire::oid::{Kind, Scalar};
-use crate::wire::reply;
 
 /// Appends one value; answers whether there is one, else it is NULL and nothing was appended.
 pub(crate) fn write(
@@ -62,6 +61,23 @@ pub(crate) fn write(
     Ok(true)
 }
 
+/// Appends one value behind its length, which is -1 for NULL.
+pub(crate) fn write_sized(
+    array: &dyn Array,
+    row: usize,
+    kind: Kind,
+    format: Format,
+    out: &mut BytesMut,
+) -> Result<(), Fault> {
+    let at = out.len();
+    out.put_i32(-1);
+    if write(array, row, kind, format, out)? {
+        let length = (out.len() - at - 4) as u32;
+        out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    }
+    Ok(())
+}
+
 fn value<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
     array.as_primitive::<T>().value(row)
 }
@@ -86,8 +102,8 @@ fn write_scalar(
         DataType::Int16 => write_integer(i64::from(value::<Int16Type>(array, row)), scalar, format, out),
         DataType::Int32 => {
             let number = value::<Int32Type>(array, row);
-            // An oid is unsigned.
-            let number = if scalar == Scalar::Oid { i64::from(number as u32) } else { i64::from(number) };
+            // An oid is unsigned, and so is its kin.
+            let number = if scalar.is_oid() { i64::from(number as u32) } else { i64::from(number) };
             write_integer(number, scalar, format, out);
         }
         DataType::Int64 => write_integer(value::<Int64Type>(array, row), scalar, format, out),
@@ -335,7 +351,7 @@ fn write_list_binary(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Res
         out.put_u32(1); // the first index
     }
     for row in 0..items.len() {
-        reply::sized(out, |out| write(items, row, Kind::One(item), Format::Binary, out))?;
+        write_sized(items, row, Kind::One(item), Format::Binary, out)?;
     }
     Ok(())
 }
