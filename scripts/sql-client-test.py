@@ -214,7 +214,7 @@ def rows_can_be_fetched_a_few_at_a_time(place):
 
 def the_message_that_came_in_is_a_row_found_by_its_keys_and_its_fields(place):
     deadline = 100
-    query = "select id, direction, status, hl7(body, 'PID-5.1') from hl7.messages where control_id = 'MSG00001' and object = 0"
+    query = "select id, direction, status, hl7(raw, 'PID-5.1') from hl7.messages where control_id = 'MSG00001' and object = 0"
     while not (rows := place.psql(query).splitlines()) and deadline:
         deadline -= 1  # durable when it was acknowledged, visible a little later
     assert [row.split("|")[1:] for row in rows] == [["in", "unmatched", "Testperson"]], rows

@@ -1,18 +1,18 @@
 //! `hl7.messages`: the message history as a table, one row for each object: a message as received, and each of its outputs.
 //!
 //! ```text
-//!   id | object | direction | interface | transform | status | reason | control_id | mrn | type | received_at | body
-//!        0 in, from 1 out                                               of the message as received       text, see below
+//!   id | object | direction | interface | transform | status | reason | control_id | mrn | type | received_at | body | raw
+//!        0 in, from 1 out                                               of the message as received       text, bytes
 //! ```
 //!
-//! `body` is text: bytes that are not UTF-8 are shown as the replacement character, because a column of text has to be
-//! text; the bytes themselves are what `terrace message show` prints. `received_at` has no zone: it is UTC.
+//! `raw` is the message, byte for byte: `hl7(raw, 'PID-5.1')` decodes it by the message's own character set. `body` is the
+//! same as text, decoded whole. `received_at` has no zone: it is UTC.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use interop::InteropError;
-use sql::arrow::array::{ArrayRef, Int32Array, StringArray, TimestampMicrosecondArray};
+use sql::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
 
 use super::walk::{Keys, Scan, Table, numbers, search_keys, text_field};
@@ -22,6 +22,7 @@ const MRN: usize = 8;
 const TYPE: usize = 9;
 const RECEIVED: usize = 10;
 const BODY: usize = 11;
+const RAW: usize = 12;
 
 /// The table.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ pub(super) struct Row {
     kind: Option<String>,
     received_us: i64,
     body: Option<String>,
+    raw: Option<Bytes>,
 }
 
 impl Table for Messages {
@@ -61,6 +63,7 @@ impl Table for Messages {
             text_field("type"),
             Field::new("received_at", DataType::Timestamp(TimeUnit::Microsecond, None), false),
             text_field("body"),
+            Field::new("raw", DataType::Binary, true),
         ]
     }
 
@@ -73,7 +76,8 @@ impl Table for Messages {
             [None, None, None]
         };
         let [control_id, mrn, kind] = keys;
-        let body = |bytes: &Bytes| scan.wants(BODY).then(|| String::from_utf8_lossy(bytes).into_owned());
+        let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes));
+        let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
         rows.push(Row {
             id,
             object: 0,
@@ -87,6 +91,7 @@ impl Table for Messages {
             kind: kind.clone(),
             received_us: stored.received_us,
             body: body(&stored.raw),
+            raw: raw(&stored.raw),
         });
         let fates = if outputs > 0 { scan.reader.fates(id)? } else { Vec::new() };
         for n in 0..outputs {
@@ -105,6 +110,7 @@ impl Table for Messages {
                 kind: kind.clone(),
                 received_us: stored.received_us,
                 body: body(&output.body),
+                raw: raw(&output.body),
             });
         }
         Ok(())
@@ -126,7 +132,32 @@ impl Table for Messages {
             TYPE => text(&|row| row.kind.clone()),
             RECEIVED => Arc::new(TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.received_us))),
             BODY => text(&|row| row.body.clone()),
+            RAW => Arc::new(rows.iter().map(|row| row.raw.as_deref()).collect::<BinaryArray>()),
             other => panic!("the relation has no column {other}"),
         }
+    }
+}
+
+/// A message as text, by the character set that it declares.
+fn readable(raw: &[u8]) -> String {
+    let message = hl7::Message::parse(raw).ok();
+    let declared = message.as_ref().and_then(hl7::charset::Charset::declared);
+    declared.unwrap_or(hl7::charset::Charset::UTF_8).decode(raw).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_read_by_the_character_set_that_it_declares() {
+        let message = |charset: &str, name: &[u8]| {
+            let header = format!("MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5||||||{charset}\rPID|||||");
+            [header.as_bytes(), name].concat()
+        };
+        assert!(readable(&message("8859/1", b"M\xfcller")).ends_with("M\u{fc}ller"));
+        assert!(readable(&message("UNICODE UTF-8", "M\u{fc}ller".as_bytes())).ends_with("M\u{fc}ller"));
+        assert!(readable(&message("", "M\u{fc}ller".as_bytes())).ends_with("M\u{fc}ller"));
+        assert_eq!(readable(b"no message"), "no message");
     }
 }

@@ -111,6 +111,12 @@ async fn fields_of_messages_are_columns() {
         ],
     )
     .await;
+    let latin = "MSH|^~\\&|LAB|NORTH|||20260101||ORU^R01|42|P|2.5.1||||||8859/1\rPID|||||M\u{fc}ller";
+    let bytes = latin.chars().map(|c| c as u8).collect();
+    let (bytes, text) = (ScalarValue::Binary(Some(bytes)), ScalarValue::Utf8(Some(latin.into())));
+    assert_eq!(run_with(&mut s, "INSERT INTO m VALUES (3, $1, $2)", &[bytes, text]).await, "INSERT 0 1");
+    let query = "SELECT hl7(body, 'PID-5'), hl7(tbody, 'PID-5') FROM m WHERE id + 0 = 3";
+    check(&mut s, &[(query, "M\u{fc}ller|M\u{fc}ller")]).await;
 }
 
 #[tokio::test]
