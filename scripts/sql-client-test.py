@@ -258,7 +258,7 @@ def columns_are_called_what_postgresql_calls_them(place):
 def explain_shows_plans(place):
     place.psql("create table explained (id integer primary key)")
     shown = place.psql("explain select * from explained", options=("-P", "tuples_only=off"))
-    assert shown.startswith("QUERY PLAN\n") and "Exec" in shown, shown
+    assert shown.startswith("QUERY PLAN\n") and "RowScan" in shown, shown
     assert "output_rows=" in place.psql("explain analyze select count(*) from explained")
     assert "not supported" in place.psql("explain analyze delete from explained", check=False)
     assert "Time:" in place.psql("\\timing on", "explain select 1")

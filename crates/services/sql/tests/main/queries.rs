@@ -202,8 +202,8 @@ async fn explain_shows_the_plan_line_by_line_and_analyze_what_it_took() {
     let mut s = session();
     run(&mut s, "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3)").await;
     for (sql, parts) in [
-        ("EXPLAIN SELECT a FROM t WHERE a > 1", vec!["StreamingTableExec"]),
-        ("EXPLAIN (VERBOSE, COSTS off) SELECT a FROM t", vec!["initial_physical_plan", "StreamingTableExec"]),
+        ("EXPLAIN SELECT a FROM t WHERE a > 1", vec!["RowScan"]),
+        ("EXPLAIN (VERBOSE, COSTS off) SELECT a FROM t", vec!["initial_physical_plan", "RowScan"]),
         ("EXPLAIN ANALYZE SELECT count(*) FROM t", vec!["AggregateExec", "output_rows=1"]),
         ("EXPLAIN (ANALYZE true, FORMAT text) SELECT count(*) FROM t", vec!["output_rows=1"]),
     ] {
