@@ -82,11 +82,20 @@ impl Reader {
             Layout::Binary => self.binary_row(last)?,
             Layout::Text | Layout::Csv => self.line_row(last)?,
         };
-        if !found && !self.ended && self.bytes.len() > self.limit {
-            let message = format!("row is too long: it has more than {} bytes", self.limit);
-            return Err(Fault::new("54000", message));
+        // The head of the binary layout has its own bound.
+        let head = self.head && self.layout == Layout::Binary;
+        if !found && !self.ended && !head {
+            self.bounded(self.bytes.len())?;
         }
         Ok(found.then_some(&self.fields))
+    }
+
+    /// A row of so many bytes is not too long: whole, or what is there of it, so that cuts make no difference.
+    fn bounded(&self, bytes: usize) -> Result<(), Fault> {
+        if bytes <= self.limit {
+            return Ok(());
+        }
+        Err(Fault::new("54000", format!("row is too long: it has more than {} bytes", self.limit)))
     }
 
     fn binary_row(&mut self, last: bool) -> Result<bool, Fault> {
@@ -100,8 +109,9 @@ impl Reader {
             return Ok(false);
         }
         self.line += 1;
+        let before = self.bytes.len();
         match binary::row(&mut self.bytes, self.columns, self.limit, &mut self.fields)? {
-            binary::Next::Row => return Ok(true),
+            binary::Next::Row => return self.bounded(before - self.bytes.len()).map(|()| true),
             binary::Next::End => self.end(),
             binary::Next::More if last => return Err(Fault::new("22P04", "unexpected EOF in COPY data")),
             binary::Next::More => {}
@@ -119,6 +129,7 @@ impl Reader {
     fn line_row(&mut self, last: bool) -> Result<bool, Fault> {
         loop {
             let Some(mut row) = self.line_bytes(last)? else { return Ok(false) };
+            self.bounded(row.len())?;
             if row.last() == Some(&b'\r') {
                 row.truncate(row.len() - 1);
             }
@@ -338,6 +349,9 @@ mod tests {
     fn rows_and_heads_that_never_end_are_refused() {
         let long = vec![b'x'; 2000];
         assert_eq!(read(&format("text", false), 1, &[&long]).expect_err("too long").code, "54000");
+        let ended = [&long[..], b"\n"].concat();
+        assert_eq!(read(&format("text", false), 1, &[&ended]).expect_err("too long, in one piece").code, "54000");
+        assert_eq!(read(&format("csv", true), 1, &[&ended]).expect_err("a head too long").code, "54000");
         assert_eq!(read(&format("csv", false), 1, &[b"\"abc"]).expect_err("open").code, "22P04");
         for broken in
             [&b"PGCOPY?"[..], b"PGCOPY\n\xff\r\n\0\0\x01\0\0\0\0\0\0", b"PGCOPY\n\xff\r\n\0\0\0\0\0\x7f\0\0\0", b""]
