@@ -55,7 +55,7 @@ impl Store {
     }
 
     /// Makes a backup on an empty shelf while the store is used: the state of a write cycle that ends while it runs, and the
-    /// journal from there on. [`restore`] takes it. `progress` is called for each mebibyte, and ends the backup where it says
+    /// journal from there on. [`restore`](fn@crate::restore) takes it. `progress` is called for each mebibyte, and ends the backup where it says
     /// so.
     ///
     /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;

@@ -28,10 +28,10 @@ fn rows(from: i64, many: i64) -> RecordBatch {
 fn write(path: &Path, batch: &RecordBatch) {
     // As others should: whole files, renamed to where they belong.
     let new = path.with_extension("new");
-    let mut writer = ArrowWriter::try_new(File::create(&new).unwrap(), batch.schema(), None).unwrap();
-    writer.write(batch).unwrap();
-    writer.close().unwrap();
-    std::fs::rename(new, path).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(&new).expect("a file to write"), batch.schema(), None).expect("a file to write");
+    writer.write(batch).expect("a file to write");
+    writer.close().expect("a file to write");
+    std::fs::rename(new, path).expect("a file to write");
 }
 
 fn engine(store: &Store, folder: &Path) -> Arc<Engine> {
@@ -40,8 +40,8 @@ fn engine(store: &Store, folder: &Path) -> Arc<Engine> {
 }
 
 fn place() -> (TempDir, Store, Session) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::in_memory(Options::default()).unwrap();
+    let folder = tempfile::tempdir().expect("a place for the test");
+    let store = Store::in_memory(Options::default()).expect("a place for the test");
     let session = engine(&store, folder.path()).session("tester");
     (folder, store, session)
 }
