@@ -36,7 +36,7 @@ impl Shared {
     fn append_piece(&self, piece: &Piece<'_>) -> Result<Lsn, JournalError> {
         let bytes = piece.payload_bytes;
         let mut state = self.lock();
-        state.check()?;
+        state.accepts()?;
         let lsn = if !state.turn && state.has_room(self, bytes) {
             state.pipeline.push(piece)
         } else {
@@ -58,7 +58,7 @@ impl Shared {
             state.turn_waiters += 1;
             state = self.wait(&self.turn_freed, state);
             state.turn_waiters -= 1;
-            state.check()?;
+            state.accepts()?;
         }
         state.turn = true;
         let (mut state, result) = self.append_frames(state, piece);

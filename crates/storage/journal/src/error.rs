@@ -18,6 +18,9 @@ pub enum JournalError {
         /// The first failure.
         cause: Arc<DeviceError>,
     },
+    /// The journal was closed. Nothing was appended. Open it again.
+    #[error("the journal is closed; open it again to append")]
+    Closed,
     /// No space for the next segment. Nothing was appended. Truncate, or free space, and append again.
     #[error("no space for the next journal segment of {bytes} bytes; truncate the journal or free space, then retry")]
     Full {

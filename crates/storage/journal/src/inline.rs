@@ -174,7 +174,7 @@ impl<'a> Committer<'a> {
     fn reserve(&mut self, payload_bytes: usize) -> Result<Option<(Place, Lsn, u64)>, JournalError> {
         let shared = self.shared;
         let mut guard = shared.lock_to_reserve();
-        guard.check()?;
+        guard.accepts()?;
         let state = &mut *guard;
         let (tail, unit) = (state.tail.header.base, state.tail.header.unit);
         if state.turn {

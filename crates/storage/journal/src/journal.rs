@@ -1,6 +1,6 @@
 //! [`Journal`]: opening, and the calls that its users make.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,8 +26,7 @@ use crate::upkeep::Upkeep;
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
-    preparer: Option<JoinHandle<()>>,
-    closed: bool,
+    preparer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Journal {
@@ -80,7 +79,7 @@ impl Journal {
         let torn_bytes = ending.torn_bytes;
         let recovered = Recovered { first, end: shared.durable(), torn_bytes, segments, records: progress.records };
         let preparer = start_preparer(&shared)?;
-        Ok((Journal { shared, preparer, closed: false }, recovered))
+        Ok((Journal { shared, preparer: Mutex::new(preparer) }, recovered))
     }
 
     /// Appends a record of the caller's `kind` whose payload is the parts, joined. LSN order is the order of calls.
@@ -89,7 +88,8 @@ impl Journal {
     /// and then writes them if nobody else does.
     ///
     /// Errors, after each of which nothing was appended: [`JournalError::TooLarge`], [`JournalError::Full`] (again
-    /// later), [`JournalError::Device`] (the next segment could not be made; again later), [`JournalError::Poisoned`].
+    /// later), [`JournalError::Device`] (the next segment could not be made; again later), [`JournalError::Poisoned`],
+    /// [`JournalError::Closed`].
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
         self.shared.append(kind, parts)
     }
@@ -167,7 +167,7 @@ impl Journal {
     /// Gives up the records before `before`, as far as they fill whole segments: those are kept to be used again, up to
     /// [`Options::spare_segments`], or removed. Persistent when it returns. Records at or behind `before` stay.
     ///
-    /// Errors: [`JournalError::Device`]; some segments may have been freed, the journal goes on.
+    /// Errors: [`JournalError::Device`]; some segments may have been freed, the journal goes on. [`JournalError::Closed`].
     pub fn truncate(&self, before: Lsn) -> Result<(), JournalError> {
         self.shared.truncate(before)
     }
@@ -188,24 +188,24 @@ impl Journal {
         self.shared.lock().stats
     }
 
-    /// Commits what was appended and closes the epoch, so that damage to its last batch can be told from a torn tail.
+    /// Commits what was appended and closes the epoch, so that damage to its last batch can be told from a torn tail. When
+    /// it returns the shelf may be opened anew, whoever still holds this journal: it writes nothing more, takes nothing more,
+    /// and reads what there is. Again: nothing happens.
     ///
     /// Errors: [`JournalError::Poisoned`].
-    pub fn close(mut self) -> Result<(), JournalError> {
-        self.closed = true;
+    pub fn close(&self) -> Result<(), JournalError> {
+        let Some(state) = self.shared.stop_appends() else { return Ok(()) };
+        drop(state);
         self.stop_preparer();
-        self.finish_epoch()
-    }
-
-    fn finish_epoch(&self) -> Result<(), JournalError> {
         let state = self.shared.lock();
         let appended = state.pipeline.appended();
         self.shared.commit_before(state, appended)?;
         self.shared.write_marker(CLOSE)
     }
 
-    fn stop_preparer(&mut self) {
-        if let Some(thread) = self.preparer.take() {
+    fn stop_preparer(&self) {
+        let preparer = self.preparer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = preparer {
             self.shared.stop();
             // If it panicked, the journal was poisoned by that, and says so at the next use.
             let _ = thread.join();
@@ -215,12 +215,11 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.stop_preparer();
-        if self.closed || std::thread::panicking() {
-            return;
+        if std::thread::panicking() || self.shared.is_failed() {
+            return self.stop_preparer();
         }
         // Nobody is left to be told: the next opening finds out. `close` is for those who want to know.
-        let _ = self.finish_epoch();
+        let _ = self.close();
     }
 }
 

@@ -70,7 +70,9 @@ pub(crate) struct State {
     pub(crate) wanted: bool,
     /// Why it could not be made, until the append that needs it is told.
     pub(crate) preparation_failure: Option<JournalError>,
-    /// The journal is being closed.
+    /// The journal is closed, or about to be: nothing more is appended.
+    pub(crate) closed: bool,
+    /// The thread that prepares segments is to end.
     pub(crate) stop: bool,
     pub(crate) stats: Stats,
 }
@@ -98,6 +100,7 @@ impl Shared {
             waiting: [0; SLOTS],
             wanted: false,
             preparation_failure: None,
+            closed: false,
             stop: false,
             stats: Stats::default(),
         };
@@ -142,6 +145,21 @@ impl Shared {
             }
         }
         state
+    }
+
+    /// Has everything refused that is not being appended yet, and waits until that is; `None`: somebody else did.
+    pub(crate) fn stop_appends(&self) -> Option<Guard<'_>> {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.closed, true) {
+            return None;
+        }
+        // A thread that panicked keeps its turn for ever, and has failed the journal.
+        while state.turn && state.check().is_ok() {
+            state.turn_waiters += 1;
+            state = self.wait(&self.turn_freed, state);
+            state.turn_waiters -= 1;
+        }
+        Some(state)
     }
 
     pub(crate) fn wait<'a>(&'a self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
@@ -293,6 +311,12 @@ impl State {
             Some(cause) => Err(JournalError::Poisoned { cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether a record may be appended. Errors: [`JournalError::Poisoned`], [`JournalError::Closed`].
+    pub(crate) fn accepts(&self) -> Result<(), JournalError> {
+        self.check()?;
+        if self.closed { Err(JournalError::Closed) } else { Ok(()) }
     }
 
     /// Makes sure that a batch is being filled, in the tail segment or the one behind it, and asks for the segment

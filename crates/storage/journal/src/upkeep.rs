@@ -164,6 +164,9 @@ impl Shared {
         loop {
             let segment = {
                 let state = self.lock();
+                if state.closed {
+                    return Err(JournalError::Closed);
+                }
                 let front = state.chain.front().expect("the tail segment stays").clone();
                 let in_use = Arc::ptr_eq(&front, &state.tail) || front.end() > state.pipeline.durable();
                 if in_use || front.end() > before {

@@ -236,10 +236,12 @@ impl Store {
         self.inner.metrics()
     }
 
-    /// Applies what was appended, writes everything home, marks the store as closed and ends its threads: the next opening has
-    /// nothing to apply. Other clones can still read, and update nothing.
+    /// Applies what was appended, writes everything home, marks the store as closed, closes its journal and ends its threads:
+    /// the next opening has nothing to apply. Other clones can still read, and write nothing: its places may be opened anew
+    /// while there are any.
     ///
-    /// Errors: [`StoreError::Frozen`], [`StoreError::Full`]; the store is closed all the same, and opening recovers.
+    /// Errors: [`StoreError::Frozen`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
+    /// opening recovers.
     pub fn close(self) -> Result<(), StoreError> {
         let settled = self.wait_visible(self.appended());
         self.inner.background.stop();
@@ -249,8 +251,10 @@ impl Store {
             let _ = thread.join();
         }
         self.inner.closed.store(true, Ordering::Release);
-        settled?;
-        self.inner.close_cycles()
+        let home = settled.and_then(|()| self.inner.close_cycles());
+        // Also where something failed before: what is appended afterwards would lie where the next opening writes.
+        let journal = self.inner.journal.close();
+        home.and(journal.map_err(StoreError::from))
     }
 
     /// The journal, for reading and for figures. Append only through the store.

@@ -28,7 +28,8 @@ fn rows(from: i64, many: i64) -> RecordBatch {
 fn write(path: &Path, batch: &RecordBatch) {
     // As others should: whole files, renamed to where they belong.
     let new = path.with_extension("new");
-    let mut writer = ArrowWriter::try_new(File::create(&new).expect("a file to write"), batch.schema(), None).expect("a file to write");
+    let mut writer = ArrowWriter::try_new(File::create(&new).expect("a file to write"), batch.schema(), None)
+        .expect("a file to write");
     writer.write(batch).expect("a file to write");
     writer.close().expect("a file to write");
     std::fs::rename(new, path).expect("a file to write");

@@ -223,3 +223,59 @@ fn a_reader_that_is_overtaken_by_truncation_is_told_so() {
     assert!(reader.next().is_none(), "after an error it ends");
     assert!(journal.read(journal.first()).all(|record| record.is_ok()));
 }
+
+#[test]
+fn a_closed_journal_writes_nothing_beside_the_one_that_was_opened_after_it() {
+    let shelf = Arc::new(MemoryShelf::new());
+    let open = || Journal::open(shelf.clone(), small()).expect("opens").0;
+    let write = |journal: &Journal, number: u64| {
+        let payload = payload(number, 700);
+        let lsn = journal.append_commit(1, &[&payload]).expect("takes it");
+        Record { lsn, kind: 1, payload }
+    };
+    let old = open();
+    let mut expected = vec![write(&old, 0)];
+    old.close().expect("closes");
+    old.close().expect("again, nothing happens");
+    let new = open();
+    assert!(matches!(old.append(1, &[b"late"]), Err(JournalError::Closed)));
+    assert!(matches!(old.append_commit(1, &[b"late"]), Err(JournalError::Closed)));
+    assert!(matches!(old.truncate(old.durable()), Err(JournalError::Closed)));
+    assert_eq!(all(&old), expected, "what it had can be read");
+    expected.push(write(&new, 1));
+    drop(old);
+    expected.push(write(&new, 2));
+    drop(new);
+    assert_eq!(all(&open()), expected);
+}
+
+#[test]
+fn closing_beside_threads_that_append_keeps_every_record_acknowledged_and_refuses_the_rest() {
+    for round in 0..20u64 {
+        let shelf = Arc::new(MemoryShelf::new());
+        let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+        let acknowledged: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4u64)
+                .map(|thread| {
+                    let journal = &journal;
+                    scope.spawn(move || {
+                        // Some of many frames, so that closing meets records that are half appended.
+                        let sizes = (0u64..).map(|n| if n % 5 == thread { 30_000 } else { 300 });
+                        let results = sizes.map(|bytes| journal.append_commit(1, &[&vec![7; bytes]]));
+                        results
+                            .take_while(|result| !matches!(result, Err(JournalError::Closed)))
+                            .map(|r| r.expect("takes it"))
+                            .count()
+                    })
+                })
+                .collect();
+            while journal.stats().records < 10 * (round % 4) {
+                std::thread::yield_now();
+            }
+            journal.close().expect("closes");
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        let (again, recovered) = Journal::open(shelf, small()).expect("opens beside the closed one");
+        assert_eq!((all(&again).len(), recovered.torn_bytes), (acknowledged, 0), "round {round}");
+    }
+}

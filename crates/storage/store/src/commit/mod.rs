@@ -36,6 +36,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use journal::{JournalError, Lsn};
 
+use crate::checkpoint::closed;
 use crate::interpreter::{Changes, Foreign};
 use crate::record::{self, Change, Writer};
 use crate::store::{CATALOG, Inner};
@@ -341,6 +342,7 @@ impl Inner {
         match error {
             JournalError::Full { .. } => StoreError::Full(error.to_string().into()),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
+            JournalError::Closed => closed(),
             other => self.freeze(other.into()),
         }
     }

@@ -8,7 +8,7 @@ use store::{
     Changes, Direction, Foreign, Interpreter, KEY_BYTES_MAX, Options, Store, StoreError, TreeId, VALUE_BYTES_MAX,
 };
 
-use crate::support::{all, get, memory, places, put, small, walk, with_tree};
+use crate::support::{all, get, memory, open_with_tree, places, put, small, walk, with_tree};
 
 #[test]
 fn a_transaction_reads_its_own_changes_and_others_see_them_after_commit() {
@@ -365,4 +365,25 @@ fn a_full_journal_refuses_the_transaction_and_takes_it_once_there_is_room() {
     shelf.heal();
     commit(number).expect("there is room again");
     assert_eq!(all(&store.snapshot(), tree).len(), number as usize + 1);
+}
+
+#[test]
+fn a_closed_store_writes_nothing_beside_the_one_that_was_opened_after_it() {
+    let (places, options) = (memory(), small());
+    let (old, tree) = open_with_tree(&places, &options);
+    put(&old, tree, "a", "1");
+    let (lingering, mut open) = (old.clone(), old.begin());
+    open.put(tree, b"late", b"1").expect("fits");
+    let before = old.snapshot();
+    old.close().expect("closes");
+    let (new, _) = Store::open(places.clone(), options.clone()).expect("opens beside the closed one");
+    put(&new, tree, "b", "2");
+    assert!(matches!(open.commit(), Err(StoreError::Refused(_))));
+    assert!(matches!(lingering.checkpoint(), Err(StoreError::Refused(_))));
+    assert_eq!(all(&before, tree), ["a=1"], "what it had can be read");
+    drop((before, lingering));
+    put(&new, tree, "c", "3");
+    drop(new);
+    let (again, _) = Store::open(places, options).expect("opens");
+    assert_eq!(all(&again.snapshot(), tree), ["a=1", "b=2", "c=3"]);
 }
