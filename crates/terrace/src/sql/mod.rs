@@ -118,6 +118,7 @@ impl Settings {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("sql")
+            .thread_stack_size(sql::STACK_BYTES)
             .enable_all()
             .build()
             .context("the runtime of SQL cannot start")?;
@@ -160,7 +161,8 @@ impl Running {
 
 /// Reads every row of every table of a store that nobody else uses.
 pub fn read_tables(store: store::Store) -> anyhow::Result<Vec<TableReport>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_stack_size(sql::STACK_BYTES).enable_all().build()?;
     // It only reads.
     let options = EngineOptions { conversion: None, ..EngineOptions::default() };
     Ok(runtime.block_on(sql::engine::read_tables(store, options))?)

@@ -166,7 +166,11 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
     let scale = options.scale.unwrap_or(if options.quick { 0.05 } else { 0.1 });
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 }).max(1);
     let folder = Folder::scratch(options.dir.as_deref(), "analytics")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(machine.cores).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(machine.cores)
+        .thread_stack_size(sql::STACK_BYTES)
+        .enable_all()
+        .build()?;
     let shelves = Shelves::default();
     let store = shelves.open(None, Mode::Dram.options(1 << 30)?)?;
     let parquet_bytes = data::load(scale, folder.path(), &store)?;

@@ -6,14 +6,23 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Value,
+    ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+    Value,
 };
 use futures::stream;
 use std::sync::Arc;
 
 use super::block::Block;
+use super::settings::Settings;
 use super::{Answer, Session};
 use crate::SqlError;
+
+/// What the settings are after the open transaction, by how it ends.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    rolled_back: Settings,
+    committed: Settings,
+}
 
 fn done(tag: &str) -> Result<Option<Answer>, SqlError> {
     Ok(Some(Answer::Done { tag: tag.into() }))
@@ -28,6 +37,7 @@ impl Session {
             Statement::Rollback { chain: false, savepoint: None } => {
                 self.block = None;
                 self.set_failed(false);
+                self.end_settings(false);
                 done("ROLLBACK")
             }
             Statement::Rollback { chain: false, savepoint: Some(name) } => {
@@ -48,11 +58,11 @@ impl Session {
             }
             Statement::Set(set) => self.set(set),
             Statement::Reset(reset) => {
-                self.settings.reset(&reset.to_string())?;
+                self.change_settings(false, |settings| settings.reset(&reset.to_string()))?;
                 done("RESET")
             }
             Statement::Discard { .. } => {
-                self.settings.reset("RESET ALL")?;
+                self.change_settings(false, |settings| settings.reset("RESET ALL"))?;
                 done("DISCARD ALL")
             }
             Statement::ShowVariable { variable } => self.show(variable).map(Some),
@@ -73,6 +83,9 @@ impl Session {
             self.set_failed(false);
             self.block = Some(self.new_block(false));
         }
+        if self.ends.is_none() {
+            self.ends = Some(Ends { rolled_back: self.settings.clone(), committed: self.settings.clone() });
+        }
         if let Some(block) = &mut self.block {
             // In an open one PostgreSQL warns and goes on; modes that are not given stay.
             block.implicit = false;
@@ -85,14 +98,46 @@ impl Session {
         let failed = self.has_failed();
         self.set_failed(false);
         match self.block.take() {
-            Some(_) if failed => done("ROLLBACK"),
+            Some(_) if failed => {
+                self.end_settings(false);
+                done("ROLLBACK")
+            }
             Some(block) => {
-                self.canceller.close()?;
-                block.commit().await?;
+                let outcome = match self.canceller.close() {
+                    Ok(()) => block.commit().await,
+                    Err(cancelled) => Err(cancelled),
+                };
+                self.end_settings(outcome.is_ok());
+                outcome?;
                 done("COMMIT")
             }
             // PostgreSQL warns and goes on.
             None => done("COMMIT"),
+        }
+    }
+
+    /// Changes settings: for good, which a rollback undoes, or until the transaction ends.
+    fn change_settings(
+        &mut self,
+        local: bool,
+        change: impl Fn(&mut Settings) -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        // Where there is no transaction, PostgreSQL warns that nothing changes.
+        let mut changed = self.settings.clone();
+        change(&mut changed)?;
+        match (&mut self.ends, local) {
+            (None, true) => return Ok(()),
+            (Some(ends), false) => change(&mut ends.committed)?,
+            _ => {}
+        }
+        self.settings = changed;
+        Ok(())
+    }
+
+    /// The transaction is over: the settings are those that this end leaves.
+    fn end_settings(&mut self, committed: bool) {
+        if let Some(ends) = self.ends.take() {
+            self.settings = if committed { ends.committed } else { ends.rolled_back };
         }
     }
 
@@ -102,24 +147,27 @@ impl Session {
                 let read_only = read_modes(modes)?;
                 if let Some(read_only) = read_only {
                     if *session {
-                        self.settings.set("default_transaction_read_only", if read_only { "on" } else { "off" })?;
+                        let value = if read_only { "on" } else { "off" };
+                        self.change_settings(false, |settings| settings.set("default_transaction_read_only", value))?;
                     } else if let Some(block) = &mut self.block {
                         block.read_only = read_only;
                     }
                 }
                 done("SET")
             }
-            Set::SingleAssignment { variable, values, .. } => {
+            Set::SingleAssignment { scope, variable, values, .. } => {
                 let texts: Vec<String> = values.iter().map(setting_text).collect();
-                self.settings.set(&variable.to_string(), &texts.join(", "))?;
+                let (name, value) = (variable.to_string(), texts.join(", "));
+                let local = matches!(scope, Some(ContextModifier::Local));
+                self.change_settings(local, |settings| settings.set(&name, &value))?;
                 done("SET")
             }
-            Set::SetTimeZone { value, .. } => {
-                self.settings.set("timezone", &setting_text(value))?;
+            Set::SetTimeZone { local, value } => {
+                self.change_settings(*local, |settings| settings.set("timezone", &setting_text(value)))?;
                 done("SET")
             }
             Set::SetNames { charset_name, .. } => {
-                self.settings.set("client_encoding", &charset_name.value)?;
+                self.change_settings(false, |settings| settings.set("client_encoding", &charset_name.value))?;
                 done("SET")
             }
             other => Err(SqlError::unsupported(format!("\"{other}\""))),

@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
 };
@@ -18,7 +17,8 @@ use super::assign::assign;
 use super::block::Block;
 use super::bulk::Bulk;
 use super::control::folded;
-use super::insert::{column_position, whole};
+use super::defaults::Defaults;
+use super::insert::column_position;
 use super::target;
 use super::{Answer, Session};
 use crate::SqlError;
@@ -100,7 +100,7 @@ struct CopyRows {
     /// For each column of a batch its position in the table.
     columns: Vec<usize>,
     /// The defaults of the others.
-    defaults: Vec<Option<ScalarValue>>,
+    defaults: Defaults,
     block: Option<Block>,
     bulk: Option<Bulk>,
     /// Where a lent transaction is given back.
@@ -117,7 +117,7 @@ impl CopySink for CopyRows {
         let values = batch.columns().iter().zip(&self.columns);
         let values = values.map(|(array, at)| assign(array, &self.table.columns[*at], true));
         let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
-        bulk.push(block, whole(&self.table, &self.defaults, &self.columns, values, batch.num_rows())?)
+        bulk.push(block, self.defaults.whole(&self.table, &self.columns, values, batch.num_rows())?)
     }
 
     async fn finish(mut self: Box<Self>) -> Result<u64, SqlError> {

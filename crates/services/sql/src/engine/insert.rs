@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray, new_null_array};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -140,7 +140,7 @@ impl Session {
             let values = batch.columns().iter().zip(given).zip(&open);
             let values = values.map(|((array, at), open)| assign(array, &into.table.columns[*at], *open));
             let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
-            bulk.push(block, whole(&into.table, &defaults, given, values, batch.num_rows())?)?;
+            bulk.push(block, defaults.whole(&into.table, given, values, batch.num_rows())?)?;
         }
         bulk.finish(block)
     }
@@ -176,32 +176,7 @@ impl Session {
         values: Vec<ArrayRef>,
         rows: usize,
     ) -> Result<Vec<ArrayRef>, SqlError> {
-        whole(table, &self.defaults(table, given).await?, given, values, rows)
-    }
-
-    /// The defaults of the columns that are not given, now; none for those that have none.
-    pub(crate) async fn defaults(&self, table: &Table, given: &[usize]) -> Result<Vec<Option<ScalarValue>>, SqlError> {
-        let mut defaults = vec![None; table.columns.len()];
-        for (at, column) in table.columns.iter().enumerate() {
-            if !given.contains(&at) && column.default.is_some() {
-                defaults[at] = Some(self.default_value(column).await?);
-            }
-        }
-        Ok(defaults)
-    }
-
-    /// The value of a column's default, now.
-    pub(crate) async fn default_value(&self, column: &Column) -> Result<ScalarValue, SqlError> {
-        let expr = target::default_of(column)?;
-        let array = match target::literal(&expr, &[])? {
-            Some(literal) if fits(&literal, column.kind) => cells(&[literal], column)?,
-            _ => {
-                let query = target::select(vec![SelectItem::UnnamedExpr(expr.clone())], Vec::new(), None)?;
-                let (schema, batches) = self.collect(&query, &[]).await?;
-                assign(target::joined(&schema, &batches)?.column(0), column, target::is_open(&expr))?
-            }
-        };
-        Ok(ScalarValue::try_from_array(&array, 0)?)
+        self.defaults(table, given).await?.whole(table, given, values, rows)
     }
 
     /// Types of an INSERT's parameters, and the columns of RETURNING.
@@ -255,28 +230,6 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// Whole rows of the columns that are given, the defaults of others, and NULL.
-pub(crate) fn whole(
-    table: &Table,
-    defaults: &[Option<ScalarValue>],
-    given: &[usize],
-    values: Vec<ArrayRef>,
-    rows: usize,
-) -> Result<Vec<ArrayRef>, SqlError> {
-    let mut whole: Vec<Option<ArrayRef>> = vec![None; table.columns.len()];
-    for (at, array) in given.iter().zip(values) {
-        whole[*at] = Some(array);
-    }
-    let columns = whole.into_iter().zip(defaults).zip(&table.columns);
-    let column =
-        |((array, default), column): ((Option<ArrayRef>, &Option<ScalarValue>), &Column)| match (array, default) {
-            (Some(array), _) => Ok(array),
-            (None, Some(default)) => Ok(default.to_array_of_size(rows)?),
-            (None, None) => Ok(new_null_array(&column.kind.arrow(), rows)),
-        };
-    columns.map(column).collect()
 }
 
 /// Notes the type of a parameter.

@@ -15,12 +15,10 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionState as DfState;
 use datafusion::logical_expr::TableType;
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::RwLock;
 
-use super::Engine;
 use super::views::{self, DEEP_MOST};
+use super::{Engine, parse};
 use crate::SqlError;
 use crate::external::{ExternalTable, Files};
 use crate::table::counts::RowCounts;
@@ -196,9 +194,7 @@ impl Namespace {
         let state = self.shared.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
         let state = state.read().clone();
-        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).map_err(|error| {
-            DataFusionError::from(SqlError::statement("42601", format!("the view cannot be read: {error}")))
-        })?;
+        let mut statements = parse::statements(sql)?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
         let planning = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement))));
         let plan = EXPANDING.scope(expanding, planning).await?;

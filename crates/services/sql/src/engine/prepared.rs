@@ -9,10 +9,8 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{Session, explain, gate, titles};
+use super::{Session, explain, gate, parse, titles};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -67,8 +65,7 @@ impl Session {
     }
 
     async fn prepare_all(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
-        let statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
-            .map_err(|error| SqlError::statement("42601", error.to_string()))?;
+        let statements = parse::statements(sql)?;
         let mut prepared = Vec::with_capacity(statements.len());
         let alone = statements.len() == 1;
         for statement in statements {

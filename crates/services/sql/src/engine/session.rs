@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 use parking_lot::Mutex;
 
 use super::block::Block;
+use super::control::Ends;
 use super::names::Shared;
 use super::settings::Settings;
 use super::watch::Watched;
@@ -56,6 +57,8 @@ pub struct Session {
     pub(crate) context: SessionContext,
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Settings,
+    /// While a transaction is open that BEGIN began.
+    pub(crate) ends: Option<Ends>,
     pub(crate) block: Option<Block>,
     /// Where a COPY gives the transaction back that it was lent.
     pub(crate) lent: Arc<Mutex<Option<Block>>>,
@@ -73,6 +76,7 @@ impl Session {
             user: user.into(),
             shared,
             settings: Settings::new(user),
+            ends: None,
             block: None,
             lent: Arc::default(),
             failed: Arc::default(),

@@ -18,7 +18,7 @@ use futures::{TryStreamExt, stream};
 
 use super::control::folded;
 use super::names::{DATABASE, MADE, TARGET};
-use super::{Answer, Session, titles};
+use super::{Answer, Session, parse, titles};
 use crate::SqlError;
 use crate::table::catalog::PUBLIC;
 use crate::table::{Catalog, Column, Entry, Table};
@@ -55,9 +55,7 @@ pub(crate) fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, 
 
 /// Parses text that the engine wrote itself.
 pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
-    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)
-        .map_err(|error| SqlError::statement("42601", error.to_string()))?;
-    statements.pop().ok_or_else(|| SqlError::statement("42601", "an empty statement"))
+    parse::statements(sql)?.pop().ok_or_else(|| SqlError::statement("42601", "an empty statement"))
 }
 
 /// Parses one expression, such as a stored default.

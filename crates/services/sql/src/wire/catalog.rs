@@ -26,6 +26,7 @@ use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role}
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
+use crate::engine::parse;
 use crate::{Session, SqlError};
 use facts::Facts;
 
@@ -69,6 +70,7 @@ impl Catalogs {
         if !MENTIONS.iter().any(|mention| lower.contains(mention)) {
             return Ok(Cow::Borrowed(sql));
         }
+        parse::check_text(sql)?;
         if !self.installed {
             install(session, &self.users)?;
             self.installed = true;

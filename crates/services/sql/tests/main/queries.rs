@@ -257,3 +257,52 @@ async fn what_would_be_ignored_is_refused_by_name() {
     )
     .await;
 }
+
+/// What a client may write, on threads such as a server's.
+async fn deep_statements() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (a int); INSERT INTO t VALUES (7)").await;
+    let sum = |terms: usize| format!("SELECT {}", vec!["1"; terms].join(" + "));
+    let either = |terms: usize| {
+        let terms: Vec<String> = (0..terms).map(|n| format!("a = {n}")).collect();
+        format!("SELECT count(*) FROM t WHERE {}", terms.join(" OR "))
+    };
+    let all = |terms: usize| {
+        let terms: Vec<String> = (0..terms).map(|n| format!("a <> {}", n + 8)).collect();
+        format!("SELECT count(*) FROM t WHERE {}", terms.join(" AND "))
+    };
+    let unions = |terms: usize| vec!["SELECT 1"; terms].join(" UNION ");
+    let brackets = |deep: usize| format!("SELECT {}1{}", "(".repeat(deep), ")".repeat(deep));
+    let rows: Vec<String> = (0..2_000).map(|n| format!("({n} + 1)")).collect();
+    let cases: Vec<String> = (0..2_000).map(|n| format!("WHEN {n} THEN {n} + 1")).collect();
+    check(
+        &mut s,
+        &[
+            (&sum(990), "990"),
+            (&either(990), "1"),
+            (&all(990), "1"),
+            (&unions(190), "1"),
+            (&sum(100_000), "error 54001"),
+            (&either(5_000), "error 54001"),
+            (&all(5_000), "error 54001"),
+            (&unions(5_000), "error 54001"),
+            (&brackets(40), "1"),
+            (&brackets(5_000), "error 54001"),
+            (&format!("CREATE VIEW v AS {}", sum(5_000)), "error 54001"),
+            (&format!("SELECT CASE a {} END FROM t", cases.join(" ")), "8"),
+            (&format!("INSERT INTO t VALUES {}", rows.join(", ")), "INSERT 0 2000"),
+        ],
+    )
+    .await;
+}
+
+#[test]
+fn a_statement_too_deep_for_the_stack_is_refused() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_stack_size(sql::STACK_BYTES)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async { tokio::spawn(deep_statements()).await.expect("nobody panicked") });
+}

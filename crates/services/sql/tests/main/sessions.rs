@@ -169,3 +169,32 @@ async fn a_cancelled_query_ends_and_fails_its_transaction() {
     assert_eq!(error.code(), "57014");
     assert_eq!(s.state(), SessionState::Failed);
 }
+
+#[tokio::test]
+async fn settings_follow_the_transaction_that_set_them() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("SET application_name = 'one'", "SET"),
+            ("BEGIN", "BEGIN"),
+            ("SET application_name = 'two'", "SET"),
+            ("SHOW application_name", "two"),
+            ("ROLLBACK", "ROLLBACK"),
+            ("SHOW application_name", "one"),
+            ("BEGIN", "BEGIN"),
+            ("SET LOCAL application_name = 'three'", "SET"),
+            ("SHOW application_name", "three"),
+            ("COMMIT", "COMMIT"),
+            ("SHOW application_name", "one"),
+            ("SET LOCAL application_name = 'four'", "SET"),
+            ("SHOW application_name", "one"),
+            ("BEGIN", "BEGIN"),
+            ("SET application_name = 'five'", "SET"),
+            ("SET LOCAL application_name = 'six'", "SET"),
+            ("COMMIT", "COMMIT"),
+            ("SHOW application_name", "five"),
+        ],
+    )
+    .await;
+}

@@ -1,16 +1,16 @@
 //! The simple protocol: a text of statements, run one after the other.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::rows::Rows;
 use super::{Serving, Stop};
+use crate::Answer;
+use crate::engine::parse;
 use crate::wire::Reply;
 use crate::wire::fault::Fault;
-use crate::{Answer, SqlError};
 
 impl Serving<'_> {
     /// Answers a Query, but for ReadyForQuery.
@@ -20,8 +20,7 @@ impl Serving<'_> {
         let parts = split(sql);
         if parts.len() > 1 {
             // A fault of syntax anywhere keeps all of them from running.
-            Parser::parse_sql(&PostgreSqlDialect {}, sql)
-                .map_err(|error| Fault::of_statement(&SqlError::statement("42601", error.to_string()), sql))?;
+            parse::statements(sql).map_err(|error| Fault::of_statement(&error, sql))?;
         }
         let several = parts.len() > 1;
         let mut any = false;
