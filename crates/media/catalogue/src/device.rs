@@ -72,6 +72,10 @@ impl Shelf for ModelShelf {
         Ok(self.slowed(self.inner.create(name, bytes)?))
     }
 
+    fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.slowed(self.inner.create_unwritten(name, bytes)?))
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(self.slowed(self.inner.open(name)?))
     }

@@ -177,6 +177,15 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     /// space), [`DeviceError::ReadOnly`], [`DeviceError::Io`].
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError>;
 
+    /// The same for a device of which much is written between two flushes: its space may be reserved without being written,
+    /// which spares as many writes as it has bytes. The first write of each place then costs the file system a note that the
+    /// flush behind it makes persistent: little beside pages, much beside the record of a journal. Provided: [`create`](Shelf::create).
+    ///
+    /// Errors: those of `create`.
+    fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        self.create(name, bytes)
+    }
+
     /// Opens a device to read and write; flushes it first, so that what it shows is persistent.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::NotADevice`], [`DeviceError::ReadOnly`], [`DeviceError::Io`].

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::record;
-use crate::rows::read::{Summary, decode_output};
+use crate::rows::read::Summary;
 use crate::rows::{object_of, text_entry, time_of};
 
 /// Decodes the bytes as every kind of record. What is read is as long as it says, and no output is longer than the
@@ -31,7 +31,7 @@ pub fn row(input: &[u8]) {
         assert!(stored.raw.len() <= row.len(), "a message longer than its row");
     }
     let raw = row.slice(..row.len() / 2);
-    if let Some(output) = decode_output(&row, &raw) {
+    if let Some(output) = record::decode_output(&row, &raw) {
         assert!(output.body.len() <= row.len() + raw.len(), "an output longer than what it is made of");
     }
     let _ = record::decode_fate(1, 0, input);

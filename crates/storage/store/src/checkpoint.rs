@@ -85,7 +85,7 @@ pub(crate) fn closed() -> StoreError {
 
 impl Inner {
     fn cycle_options(&self) -> CycleOptions {
-        self.options.cycles.unwrap_or_else(|| CycleOptions::for_cache(self.options.cache_bytes))
+        self.options.write_cycles()
     }
 
     /// Hands cycles over to a thread.

@@ -18,8 +18,8 @@ pub struct Foreign<'a> {
     pub lsn: Lsn,
     /// Its kind, below [`Foreign::KINDS`].
     pub kind: u8,
-    /// What was appended, the parts joined.
-    pub payload: &'a [u8],
+    /// What was appended, the parts joined. Values that are parts of it need no copy.
+    pub payload: &'a Bytes,
 }
 
 impl Foreign<'_> {

@@ -31,7 +31,7 @@ pub struct Options {
     /// Where the cache's memory is, far memory and its model, and what moves between them. Its `page_bytes` and `near_bytes`
     /// are those above. Default: all of it near memory.
     pub cache: CacheOptions,
-    /// The journal's own.
+    /// The journal's own; more segments are kept to be used again where a write cycle frees more at once.
     pub journal: journal::Options,
     /// Who understands the records that others append with [`crate::Store::append`].
     pub interpreter: Option<Arc<dyn Interpreter>>,
@@ -56,6 +56,23 @@ pub struct Options {
     pub cycles: Option<CycleOptions>,
     /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// Most segments that are kept because of [`CycleOptions::journal_bytes`].
+const SPARE_SEGMENTS_MAX: u64 = 6;
+
+impl Options {
+    /// When write cycles run.
+    pub(crate) fn write_cycles(&self) -> CycleOptions {
+        self.cycles.unwrap_or_else(|| CycleOptions::for_cache(self.cache_bytes))
+    }
+
+    /// A cycle frees at once what the journal needs until the next: removed and made anew, each segment would be written twice.
+    pub(crate) fn journal_of_cycles(&self) -> journal::Options {
+        let freed = self.write_cycles().journal_bytes / self.journal.segment_bytes.max(1);
+        let spare_segments = self.journal.spare_segments.max(freed.min(SPARE_SEGMENTS_MAX) as usize);
+        journal::Options { spare_segments, ..self.journal.clone() }
+    }
 }
 
 /// The system's time in microseconds since 1970.

@@ -117,7 +117,7 @@ impl Store {
     /// Errors: [`StoreError::Corrupt`], [`StoreError::Full`], [`StoreError::Refused`] for options that do not fit what is
     /// there, [`StoreError::Journal`], [`StoreError::Device`].
     pub fn open(places: Places, options: Options) -> Result<(Store, Opened), StoreError> {
-        let (journal, recovered) = Journal::open(places.journal.clone(), options.journal.clone())?;
+        let (journal, recovered) = Journal::open(places.journal.clone(), options.journal_of_cycles())?;
         let (inner, found) = Inner::on_ground(places, options, journal, &recovered)?;
         let applied_from = Lsn(inner.cut_at.load(Ordering::Relaxed));
         let records = inner.recover(applied_from)?;

@@ -171,6 +171,16 @@ impl FileShelf {
 
     /// [`Shelf::create`], as the file that it is.
     pub(crate) fn create_file(&self, name: &str, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
+        self.make(name, bytes, fill)
+    }
+
+    /// A device with the content that `prepare` makes persistent in its file.
+    fn make(
+        &self,
+        name: &str,
+        bytes: u64,
+        prepare: fn(&File, u64) -> io::Result<()>,
+    ) -> Result<Arc<FileDevice>, DeviceError> {
         assert_name(name);
         assert_size(bytes);
         self.lock(Operation::Create, name)?;
@@ -183,8 +193,9 @@ impl FileShelf {
         let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
         // Refused if another thread is making a device of that name.
         let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
-        let made =
-            fill(&file, bytes).map_err(|source| io(source).wanting(bytes)).and_then(|()| self.publish(&making, name));
+        let made = prepare(&file, bytes)
+            .map_err(|source| io(source).wanting(bytes))
+            .and_then(|()| self.publish(&making, name));
         if made.is_err() {
             // Best effort: the next writer removes it too. The first error is the one to report.
             let _ = fs::remove_file(&making);
@@ -256,6 +267,10 @@ impl Shelf for FileShelf {
         Ok(self.create_file(name, bytes)?)
     }
 
+    fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(self.make(name, bytes, reserve)?)
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(self.open_file(name)?)
     }
@@ -299,6 +314,14 @@ impl Shelf for FileShelf {
         fs::rename(self.path(from), self.path(to))
             .and_then(|()| os::sync_directory(&self.directory))
             .map_err(|source| failed(Operation::Rename, from, 0, source))
+    }
+}
+
+/// Reserves a new file, whose bytes the file system knows to be zeros; fills it where it cannot do that.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    match os::reserve(file, bytes) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => fill(file, bytes),
+        other => other.and_then(|()| file.sync_all()),
     }
 }
 

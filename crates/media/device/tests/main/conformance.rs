@@ -179,6 +179,22 @@ fn of_several_threads_that_create_one_name_one_succeeds_and_the_others_are_told(
 }
 
 #[test]
+fn a_device_that_was_only_reserved_is_as_one_that_was_written() {
+    on_every_kind(|kind, shelf| {
+        let device = shelf.create_unwritten("a", 64 * BLOCK).expect("create");
+        assert_eq!(device.len(), 64 * BLOCK, "{kind}");
+        device.write(9 * BLOCK, &[7; BLOCK_BYTES]).expect("write");
+        device.flush().expect("flush");
+        let again = shelf.open("a").expect("open");
+        for (block, byte) in [(0, 0), (8, 0), (9, 7), (10, 0), (63, 0)] {
+            assert_eq!(read(&*again, block * BLOCK, BLOCK_BYTES), [byte; BLOCK_BYTES], "{kind}: block {block}");
+        }
+        assert!(matches!(shelf.create_unwritten("a", BLOCK), Err(DeviceError::AlreadyExists { .. })), "{kind}");
+        shelf.remove("a").expect("remove");
+    });
+}
+
+#[test]
 fn what_is_not_there_is_not_found() {
     on_every_kind(|kind, shelf| {
         let is_not_found = |result: Result<(), DeviceError>| {

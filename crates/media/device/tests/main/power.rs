@@ -111,6 +111,18 @@ fn what_a_call_promised_is_there_after_the_power_failed() {
         shelf.open("a").expect("open").flush().expect("flush");
         expect(&[("a", &[0, 0, 3])], "discard and flush");
         shelf.remove("a").expect("remove");
+        let d = shelf.create_unwritten("d", 3 * BLOCK).expect("create");
+        expect(&[("d", &[0, 0, 0])], "reserving");
+        d.write(BLOCK, &[4; BLOCK_BYTES]).expect("write");
+        d.flush().expect("flush");
+        expect(&[("d", &[0, 4, 0])], "flush of what was reserved");
+        d.write_flush(2 * BLOCK, &[5; BLOCK_BYTES]).expect("write_flush");
+        expect(&[("d", &[0, 4, 5])], "write_flush of what was reserved");
+        d.write(0, &[6; BLOCK_BYTES]).expect("write");
+        drop(d);
+        shelf.open("d").expect("open");
+        expect(&[("d", &[6, 4, 5])], "reopening of what was reserved");
+        shelf.remove("d").expect("remove");
     }
 }
 

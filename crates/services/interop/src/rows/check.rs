@@ -6,7 +6,7 @@ use hl7::Message;
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
-use super::read::{Reader, Summary, decode_output};
+use super::read::{Reader, Summary};
 use super::search::{self, Index};
 use super::{TREES, object_key, object_of, text_prefix, time_key};
 use crate::error::InteropError;
@@ -70,7 +70,7 @@ pub fn check(reader: &Reader) -> Result<Report, InteropError> {
         match &mut current {
             Some((of, stored, _, seen)) if *of == id && object == *seen + 1 => {
                 *seen += 1;
-                match decode_output(&row, &stored.raw) {
+                match record::decode_output(&row, &stored.raw) {
                     Some(made) => {
                         expect(reader, &mut report, trees.by_interface, &entry(&made.operation, id), id)?;
                     }

@@ -1,7 +1,7 @@
 //! [`Rows`]: from a record of the journal to changes of trees.
 //!
-//! Everything a record becomes is written into one buffer, and keys and values are slices of that: one allocation a record
-//! instead of two an entry.
+//! Bodies, the bulk of it, are slices of the record. Everything else it becomes is written into one buffer, and keys and values
+//! are slices of that: one allocation a record instead of two an entry.
 
 use std::ops::Range;
 
@@ -13,9 +13,6 @@ use super::read::Summary;
 use super::search::{self, Index};
 use super::{TREES, Trees, object_key, time_key};
 use crate::record::{self, Sections};
-
-/// Version byte of an output's row.
-pub(super) const VERSION: u8 = 1;
 
 /// The interpreter of the engine's records. See the module's text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,9 +27,8 @@ impl Interpreter for Rows {
         let trees = Trees::of(trees);
         let mut batch = Batch::default();
         let read = match record.kind {
-            record::KIND_MESSAGE => {
-                record::sections(record.payload).map(|found| message(&mut batch, &trees, record.lsn.0, &found))
-            }
+            record::KIND_MESSAGE => record::sections(record.payload)
+                .map(|found| message(&mut batch, &trees, record.lsn.0, record.payload, &found)),
             record::KIND_DELIVERIES => deliveries(&mut batch, &trees, record.payload),
             record::KIND_OPERATION => operation(&mut batch, &trees, record.payload),
             _ => None,
@@ -51,13 +47,13 @@ impl Interpreter for Rows {
     fn check(&self, record: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
         let fits = match record.kind {
             record::KIND_MESSAGE => record::sections(record.payload).map(|found| {
-                // Its version stands before an output.
-                found.inbound.len() <= VALUE_BYTES_MAX && found.outputs.iter().all(|o| o.1.len() < VALUE_BYTES_MAX)
+                let parts = found.outputs.iter().map(|output| output.1);
+                parts.chain([found.inbound]).all(|part| part.len() <= VALUE_BYTES_MAX)
             }),
             record::KIND_DELIVERIES => record::each_delivery(record.payload, |_, _, _| ()).map(|()| true),
-            record::KIND_OPERATION => record::decode_switch(&Bytes::copy_from_slice(record.payload))
-                .ok()
-                .map(|switch| switch.operation.len() <= KEY_BYTES_MAX),
+            record::KIND_OPERATION => {
+                record::decode_switch(record.payload).ok().map(|switch| switch.operation.len() <= KEY_BYTES_MAX)
+            }
             _ => None,
         };
         match fits {
@@ -74,13 +70,14 @@ impl Interpreter for Rows {
     }
 }
 
-fn message(batch: &mut Batch, trees: &Trees, id: u64, sections: &Sections<'_>) {
+fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections: &Sections<'_>) {
     let tail = id.to_be_bytes();
-    batch.bytes.reserve(sections.inbound.len() + sections.outputs.iter().map(|o| o.1.len() + 128).sum::<usize>() + 512);
-    batch.put(trees.messages, &[&object_key(id, 0)], &[sections.inbound]);
+    batch.bytes.reserve(512 + 128 * sections.outputs.len());
+    batch.entries.reserve(16 + 3 * sections.outputs.len());
+    batch.put_part(trees.messages, &object_key(id, 0), payload.slice_ref(sections.inbound));
     for (n, (_, bytes)) in sections.outputs.iter().enumerate() {
         let key = object_key(id, object(n));
-        batch.put(trees.messages, &[&key], &[&[VERSION], bytes]);
+        batch.put_part(trees.messages, &key, payload.slice_ref(bytes));
         batch.put(trees.pending, &[&key], &[]);
     }
     let parsed = Message::parse(sections.raw).ok();
@@ -122,8 +119,8 @@ fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
     })
 }
 
-fn operation(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
-    let switch = record::decode_switch(&Bytes::copy_from_slice(payload)).ok()?;
+fn operation(batch: &mut Batch, trees: &Trees, payload: &Bytes) -> Option<()> {
+    let switch = record::decode_switch(payload).ok()?;
     // A name of no bytes cannot be a key, and no operation has one.
     if !switch.operation.is_empty() {
         batch.put(trees.operations, &[switch.operation.as_bytes()], &[payload]);
@@ -139,18 +136,29 @@ pub(super) fn object(output: usize) -> u16 {
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    entries: Vec<(TreeId, Range<usize>, Option<Range<usize>>)>,
+    entries: Vec<(TreeId, Range<usize>, Value)>,
+}
+
+enum Value {
+    None,
+    Written(Range<usize>),
+    Part(Bytes),
 }
 
 impl Batch {
     fn put(&mut self, tree: TreeId, key: &[&[u8]], value: &[&[u8]]) {
         let (key, value) = (self.write(key), self.write(value));
-        self.entries.push((tree, key, Some(value)));
+        self.entries.push((tree, key, Value::Written(value)));
+    }
+
+    fn put_part(&mut self, tree: TreeId, key: &[u8], value: Bytes) {
+        let key = self.write(&[key]);
+        self.entries.push((tree, key, Value::Part(value)));
     }
 
     fn delete(&mut self, tree: TreeId, key: &[u8]) {
         let key = self.write(&[key]);
-        self.entries.push((tree, key, None));
+        self.entries.push((tree, key, Value::None));
     }
 
     fn write(&mut self, parts: &[&[u8]]) -> Range<usize> {
@@ -163,8 +171,9 @@ impl Batch {
         let bytes = Bytes::from(self.bytes);
         for (tree, key, value) in self.entries {
             match value {
-                Some(value) => changes.put(tree, bytes.slice(key), bytes.slice(value)),
-                None => changes.delete(tree, bytes.slice(key)),
+                Value::None => changes.delete(tree, bytes.slice(key)),
+                Value::Written(value) => changes.put(tree, bytes.slice(key), bytes.slice(value)),
+                Value::Part(value) => changes.put(tree, bytes.slice(key), value),
             }
         }
     }

@@ -25,7 +25,7 @@
 //! ```text
 //! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, time, origin, service,
 //!                       reason, the message as received
-//! hl7.messages id, n    u8 version = 1, then the record's bytes of output n - 1: operation, transform, length, pieces
+//! hl7.messages id, n    the record's bytes of output n - 1: operation, transform, length, pieces; of the version in row id, 0
 //! hl7.fates             u8 fate, u64 time, u16 length + note
 //! hl7.by_time           u8 status, u8 flags, u16 outputs, u64 identity, u64 content      (Summary)
 //! hl7.marks             u64 bytes

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use store::{Cursor, Direction, Snapshot, Store, TreeId};
 
-use super::interpret::{VERSION, object};
+use super::interpret::object;
 use super::{Trees, object_key, object_of, text_entry, text_prefix, time_key, time_of};
 use crate::error::InteropError;
 use crate::record::{self, Delivery, Output, Status, Stored, Switch};
@@ -110,7 +110,7 @@ impl Reader {
     pub fn output(&self, id: u64, n: u16, raw: &Bytes) -> Result<Output, InteropError> {
         let row = self.snapshot.get(self.trees.messages, &object_key(id, object(usize::from(n))))?;
         let row = row.ok_or(InteropError::NoMessage { id })?;
-        decode_output(&row, raw).ok_or_else(|| damaged("an output", id))
+        record::decode_output(&row, raw).ok_or_else(|| damaged("an output", id))
     }
 
     /// A message with its outputs.
@@ -261,18 +261,9 @@ impl ByText {
     }
 }
 
-/// An output from its row.
-pub(crate) fn decode_output(row: &Bytes, raw: &Bytes) -> Option<Output> {
-    if row.first() != Some(&VERSION) {
-        return None;
-    }
-    record::decode_output(&row.slice(1..), raw)
-}
-
 /// The operation of an output's row.
 fn operation_of(row: &[u8]) -> Option<String> {
-    let section = row.strip_prefix(&[VERSION])?;
-    let (len, rest) = section.split_first_chunk::<2>()?;
+    let (len, rest) = row.split_first_chunk::<2>()?;
     let name = rest.get(..usize::from(u16::from_le_bytes(*len)))?;
     String::from_utf8(name.to_vec()).ok()
 }

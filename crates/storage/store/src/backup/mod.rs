@@ -66,9 +66,9 @@ pub struct Copying {
     pub total: u64,
 }
 
-/// Makes a device. Errors: [`StoreError::Full`], [`StoreError::Device`].
+/// Makes a device, of which all is written that counts before it is flushed. Errors: [`StoreError::Full`], [`StoreError::Device`].
 pub(crate) fn create(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, StoreError> {
-    shelf.create(name, bytes).map_err(|error| match error {
+    shelf.create_unwritten(name, bytes).map_err(|error| match error {
         DeviceError::Full { .. } => StoreError::Full(error.to_string().into()),
         other => other.into(),
     })

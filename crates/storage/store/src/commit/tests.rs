@@ -71,7 +71,7 @@ impl Interpreter for Fragile {
     }
 
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
-        if record.payload == b"bad" && !self.is_mended {
+        if record.payload[..] == *b"bad" && !self.is_mended {
             assert!(!self.panics, "a mistake in a service's program");
             return Err(StoreError::Corrupt("not understood".into()));
         }

@@ -209,7 +209,7 @@ fn create(data: &dyn Shelf, geometry: Geometry, journal: JournalFacts) -> Result
         Ok(()) | Err(DeviceError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let device = data.create(UNFINISHED, geometry.device_bytes()).map_err(|error| match error {
+    let device = data.create_unwritten(UNFINISHED, geometry.device_bytes()).map_err(|error| match error {
         DeviceError::Full { .. } => StoreError::Full(error.to_string().into()),
         other => other.into(),
     })?;

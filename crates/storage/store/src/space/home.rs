@@ -140,7 +140,7 @@ impl Devices {
             return Err(StoreError::Full("page numbers are used up: make a store with larger pages".into()));
         }
         let name = device_name(number);
-        let device = match self.shelf.create(&name, self.geometry.device_bytes()) {
+        let device = match self.shelf.create_unwritten(&name, self.geometry.device_bytes()) {
             // An earlier attempt failed after it had taken effect.
             Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name)?,
             Err(error @ DeviceError::Full { .. }) => return Err(StoreError::Full(error.to_string().into())),
