@@ -3,9 +3,9 @@
 #
 #   scripts/bench-put-peers.sh [DIR [SECONDS [ROUNDS]]]            default: ./peers-data 5 2
 #
-#   store      crates/storage/store: a transaction with one put; journal, tree of pages, write cycles beside it
+#   store      crates/storage/store: a transaction with one put; journal, tree of pages, write cycles beside it; cache 1 GiB
 #   journal    crates/storage/journal: the same bytes appended and committed, nothing else          (same program)
-#   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each, memtable, flushes beside it
+#   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each, two memtables of 512 MiB, flushes beside it
 #   postgres   PostgreSQL 15, a table (k bytea primary key, v bytea), pgbench over a unix socket, statements prepared once,
 #              synchronous_commit=on; shared_buffers 1 GB, max_wal_size 4 GB and min_wal_size 1 GB, wal_compression off as
 #              RocksDB's. Server and client share the cores; key and value are made in the server, so 1 KiB does not cross the

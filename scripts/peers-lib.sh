@@ -31,7 +31,8 @@ note() { echo "$1 $2 $3 $4 $5" | tee -a "$results" >&2; }
 run_rocksdb() { # committers
     rm -rf "$dir/rocksdb"
     db_bench --db="$dir/rocksdb" --benchmarks=fillrandom --sync=1 --threads="$1" --value_size=1024 --key_size=16 \
-        --num=10000000 --duration="$seconds" --compression_type=none --histogram=1 > "$dir/rocksdb.log" 2>&1
+        --num=10000000 --duration="$seconds" --compression_type=none --histogram=1 \
+        --write_buffer_size=$((512 << 20)) --max_write_buffer_number=2 > "$dir/rocksdb.log" 2>&1
     local rate p50 p99
     rate=$(awk '$1 == "fillrandom" { for (i = 2; i <= NF; i++) if ($i == "ops/sec") print $(i - 1) }' "$dir/rocksdb.log")
     read -r p50 p99 < <(awk '$1 == "Percentiles:" { printf "%.0f %.0f\n", $3, $7 }' "$dir/rocksdb.log")

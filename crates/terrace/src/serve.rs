@@ -167,7 +167,18 @@ fn totals(status: &Status) -> Table {
     if store.external_hits + store.external_misses > 0 {
         totals.row(&["of it external files", &found(store.external_hits, store.external_misses)]);
     }
+    if store.far_bytes > 0 {
+        let text = format!("{} in near memory, {} in far memory", count(store.near_hits), count(store.far_hits));
+        totals.row(&["of it by tier", &text]);
+    }
     totals.row(&["pages", &format!("{} of {} in use", count(store.pages_used), count(store.pages))]);
+    totals.row(&["pages read", &format!("{} in {} reads", bytes(store.read_bytes), count(store.reads))]);
+    totals.row(&["pages written", &format!("{} in {} writes", bytes(store.written_bytes), count(store.writes))]);
+    let cycles = format!("{}, the last took {} ms", count(store.cycles), count(store.last_cycle_ms));
+    totals.row(&["write cycles", &cycles]);
+    let images = format!("{} of {} pages", bytes(store.image_bytes), count(store.image_pages));
+    totals.row(&["write images", &images]);
+    totals.row(&["updates waited for a cycle", &count(store.cycle_waits)]);
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
     totals

@@ -27,6 +27,8 @@ use crate::upkeep::Upkeep;
 pub struct Journal {
     shared: Arc<Shared>,
     preparer: Mutex<Option<JoinHandle<()>>>,
+    /// Held while it is closed: who comes second waits for the first.
+    closing: Mutex<()>,
 }
 
 impl Journal {
@@ -79,7 +81,7 @@ impl Journal {
         let torn_bytes = ending.torn_bytes;
         let recovered = Recovered { first, end: shared.durable(), torn_bytes, segments, records: progress.records };
         let preparer = start_preparer(&shared)?;
-        Ok((Journal { shared, preparer: Mutex::new(preparer) }, recovered))
+        Ok((Journal { shared, preparer: Mutex::new(preparer), closing: Mutex::default() }, recovered))
     }
 
     /// Appends a record of the caller's `kind` whose payload is the parts, joined. LSN order is the order of calls.
@@ -194,9 +196,12 @@ impl Journal {
     ///
     /// Errors: [`JournalError::Poisoned`].
     pub fn close(&self) -> Result<(), JournalError> {
-        let Some(state) = self.shared.stop_appends() else { return Ok(()) };
-        drop(state);
+        let _closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.shared.stop_appends() {
+            return self.shared.lock().check();
+        }
         self.stop_preparer();
+        self.shared.finish_upkeep();
         let state = self.shared.lock();
         let appended = state.pipeline.appended();
         self.shared.commit_before(state, appended)?;

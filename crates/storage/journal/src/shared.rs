@@ -147,11 +147,11 @@ impl Shared {
         state
     }
 
-    /// Has everything refused that is not being appended yet, and waits until that is; `None`: somebody else did.
-    pub(crate) fn stop_appends(&self) -> Option<Guard<'_>> {
+    /// Has everything refused that is not being appended yet, and waits until that is; `false`: somebody else did.
+    pub(crate) fn stop_appends(&self) -> bool {
         let mut state = self.lock();
         if std::mem::replace(&mut state.closed, true) {
-            return None;
+            return false;
         }
         // A thread that panicked keeps its turn for ever, and has failed the journal.
         while state.turn && state.check().is_ok() {
@@ -159,7 +159,7 @@ impl Shared {
             state = self.wait(&self.turn_freed, state);
             state.turn_waiters -= 1;
         }
-        Some(state)
+        true
     }
 
     pub(crate) fn wait<'a>(&'a self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {

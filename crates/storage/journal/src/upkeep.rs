@@ -11,7 +11,7 @@
 //! only; then it leaves the chain in memory; only then may its blocks be written again, because all of this happens
 //! under the `upkeep` lock. A reader that meets foreign bytes asks whether its place was truncated before it cries.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use device::{Device, DeviceError, Shelf};
 
@@ -156,6 +156,11 @@ impl Shared {
             self.prepared.notify_all();
         }
         std::mem::forget(panicking);
+    }
+
+    /// Waits until nobody changes which segments there are. Who comes afterwards finds the journal closed.
+    pub(crate) fn finish_upkeep(&self) {
+        drop(self.upkeep.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Frees the segments that end at or before `before`, all but those that are being written.

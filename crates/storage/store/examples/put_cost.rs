@@ -25,6 +25,8 @@ type Error = Box<dyn std::error::Error>;
 
 const VALUE_BYTES: usize = 1024;
 const ROUNDS: usize = 3;
+/// Of puts: as much as PostgreSQL gets in `scripts/bench-put-peers.sh`.
+const CACHE_BYTES: u64 = 1 << 30;
 /// Rows that a record becomes.
 const ROWS: u64 = 10;
 
@@ -135,7 +137,7 @@ fn open(root: &Path, options: Options) -> Result<Store, Error> {
 }
 
 fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<Run, Error> {
-    let store = open(root, Options::default())?;
+    let store = open(root, Options { cache_bytes: CACHE_BYTES, ..Options::default() })?;
     let mut transaction = store.begin();
     let tree = transaction.create_tree("puts")?;
     transaction.commit()?;
@@ -152,6 +154,9 @@ fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<Run, Error> {
             }
         }
     });
+    let cycles = store.metrics().cycles;
+    let (images, home) = (cycles.image_bytes >> 20, cycles.home_bytes >> 20);
+    println!("{:>8} {threads:>8} {} write cycles, {images} MiB of images, {home} MiB home", "", cycles.cycles);
     store.close()?;
     Ok(run)
 }

@@ -100,6 +100,8 @@ pub(crate) struct Inner {
     pub(crate) recovering: AtomicBool,
     /// No updates any more.
     pub(crate) closed: AtomicBool,
+    /// Held while it is closed: who comes second waits for the first.
+    closing: Mutex<()>,
     /// The last record that was queued.
     pub(crate) last: AtomicU64,
     next_tree: AtomicU32,
@@ -243,6 +245,7 @@ impl Store {
     /// Errors: [`StoreError::Frozen`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
     /// opening recovers.
     pub fn close(self) -> Result<(), StoreError> {
+        let _closing = self.inner.closing.lock();
         let settled = self.wait_visible(self.appended());
         self.inner.background.stop();
         let applier = self.threads.applier.lock().take();
@@ -251,9 +254,13 @@ impl Store {
             let _ = thread.join();
         }
         self.inner.closed.store(true, Ordering::Release);
+        // Whoever applies beside is done then, and nobody begins any more.
+        drop(self.inner.applier.lock());
         let home = settled.and_then(|()| self.inner.close_cycles());
         // Also where something failed before: what is appended afterwards would lie where the next opening writes.
         let journal = self.inner.journal.close();
+        // And what is dirty still would go where the next opening has put something else.
+        self.inner.freeze.close();
         home.and(journal.map_err(StoreError::from))
     }
 
@@ -316,6 +323,7 @@ impl Inner {
             upkeep,
             recovering: AtomicBool::new(true),
             closed: AtomicBool::new(false),
+            closing: Mutex::default(),
             last: AtomicU64::new(0),
             next_tree: AtomicU32::new(FIRST_TREE),
         };
@@ -460,6 +468,8 @@ impl Inner {
     pub(crate) fn freeze(&self, error: StoreError) -> StoreError {
         match error {
             frozen @ StoreError::Frozen { .. } if self.is_frozen() => frozen,
+            // It came late, and closing goes on.
+            refused @ StoreError::Refused(_) if self.closed.load(Ordering::Acquire) => refused,
             error => self.freeze.freeze(&error),
         }
     }

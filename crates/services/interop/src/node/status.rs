@@ -104,6 +104,28 @@ pub struct StoreStatus {
     pub external_hits: u64,
     /// Of the misses, blocks of external files.
     pub external_misses: u64,
+    /// Of the hits, those in near memory, inner pages of trees included.
+    pub near_hits: u64,
+    /// Of the hits, those in far memory.
+    pub far_hits: u64,
+    /// Reads of the data devices since the start.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes to the data devices since the start.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Write cycles that are over.
+    pub cycles: u64,
+    /// Pages that went through the write image journal.
+    pub image_pages: u64,
+    /// Bytes written to the write image journal.
+    pub image_bytes: u64,
+    /// Milliseconds that the last cycle took, pauses included.
+    pub last_cycle_ms: u64,
+    /// How often updates waited for a cycle.
+    pub cycle_waits: u64,
     /// Pages in all data devices.
     pub pages: u64,
     /// Of those, in use.
@@ -134,6 +156,17 @@ impl StoreStatus {
             cache_misses: metrics.cache.misses,
             external_hits: metrics.cache.guest_hits,
             external_misses: metrics.cache.guest_misses,
+            near_hits: metrics.cache.near_hits + metrics.cache.inner_hits,
+            far_hits: metrics.cache.far_hits,
+            reads: metrics.home.reads,
+            read_bytes: metrics.home.read_bytes,
+            writes: metrics.home.writes,
+            written_bytes: metrics.home.written_bytes,
+            cycles: metrics.cycles.cycles,
+            image_pages: metrics.cycles.changed_pages,
+            image_bytes: metrics.cycles.image_bytes,
+            last_cycle_ms: metrics.cycles.last_duration.as_millis() as u64,
+            cycle_waits: metrics.cycles.waits,
             pages: metrics.pages,
             pages_used: metrics.pages_used,
             dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.cut,

@@ -22,6 +22,18 @@ use crate::SqlError;
 pub(crate) struct Ends {
     rolled_back: Settings,
     committed: Settings,
+    /// By savepoint, as they were there: the present ones, and those after a commit.
+    saved: Vec<(String, Settings, Settings)>,
+}
+
+impl Ends {
+    fn new(settings: &Settings) -> Ends {
+        Ends { rolled_back: settings.clone(), committed: settings.clone(), saved: Vec::new() }
+    }
+
+    fn last(&self, name: &str) -> Option<usize> {
+        self.saved.iter().rposition(|(saved, _, _)| saved == name)
+    }
 }
 
 fn done(tag: &str) -> Result<Option<Answer>, SqlError> {
@@ -42,6 +54,12 @@ impl Session {
             }
             Statement::Rollback { chain: false, savepoint: Some(name) } => {
                 self.in_block("ROLLBACK TO SAVEPOINT")?.rollback_to(&folded(name))?;
+                if let Some(ends) = &mut self.ends
+                    && let Some(at) = ends.last(&folded(name))
+                {
+                    ends.saved.truncate(at + 1);
+                    (self.settings, ends.committed) = (ends.saved[at].1.clone(), ends.saved[at].2.clone());
+                }
                 self.set_failed(false);
                 done("ROLLBACK")
             }
@@ -50,10 +68,18 @@ impl Session {
             }
             Statement::Savepoint { name } => {
                 self.in_block("SAVEPOINT")?.savepoint(&folded(name))?;
+                if let Some(ends) = &mut self.ends {
+                    ends.saved.push((folded(name), self.settings.clone(), ends.committed.clone()));
+                }
                 done("SAVEPOINT")
             }
             Statement::ReleaseSavepoint { name } => {
                 self.in_block("RELEASE SAVEPOINT")?.release(&folded(name))?;
+                if let Some(ends) = &mut self.ends
+                    && let Some(at) = ends.last(&folded(name))
+                {
+                    ends.saved.truncate(at);
+                }
                 done("RELEASE")
             }
             Statement::Set(set) => self.set(set),
@@ -84,7 +110,7 @@ impl Session {
             self.block = Some(self.new_block(false));
         }
         if self.ends.is_none() {
-            self.ends = Some(Ends { rolled_back: self.settings.clone(), committed: self.settings.clone() });
+            self.ends = Some(Ends::new(&self.settings));
         }
         if let Some(block) = &mut self.block {
             // In an open one PostgreSQL warns and goes on; modes that are not given stay.

@@ -79,9 +79,11 @@ impl Session {
         let expr = target::default_of(column)?;
         if target::literal(&expr, &[])?.is_none() {
             let query = target::select(vec![SelectItem::UnnamedExpr(expr.clone())], Vec::new(), None)?;
-            let planned = self.plan(&query).await?.expressions().into_iter().find(|expr| expr.is_volatile());
-            if let Some(volatile) = planned {
-                let each = self.context.state().create_physical_expr(volatile, &DFSchema::empty())?;
+            // Optimised: what is the same for all rows is evaluated now.
+            let state = self.context.state();
+            let plan = state.optimize(&self.plan(&query).await?)?;
+            if let Some(volatile) = plan.expressions().into_iter().find(|expr| expr.is_volatile()) {
+                let each = state.create_physical_expr(volatile, &DFSchema::empty())?;
                 return Ok(Missing::Each(each, target::is_open(&expr)));
             }
         }

@@ -8,8 +8,17 @@
 //! behind it (planning, the optimizer, even giving the tree back) goes one frame of the stack deeper with each. A stack
 //! that is at its end takes the whole node with it, so that depth is told from the tokens, before there is a tree.
 //!
-//! The depth is an estimate from above, without grammar: what is open (brackets, CASE) counts one each, and in each the
-//! operators since the last comma. A list of values is flat, however long.
+//! The depth is an estimate from above, made with little grammar:
+//!
+//! ```text
+//!   operators, keywords, brackets behind a term   one each, since the last comma, AND or OR
+//!   AND, OR                                        one each, since the last comma
+//!   set operations, joins, tables of FROM, OVER,   QUERY_DEPTH each, in the whole bracket: the plan nests once for each,
+//!   subqueries, the queries of WITH                and queries of WITH as deep as all of them together
+//!   what is open (brackets, CASE)                  one each, and what is counted in each
+//! ```
+//!
+//! A list of values or columns is flat, however long.
 
 use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -64,13 +73,28 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// What the commas of a bracket are between.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum List {
+    #[default]
+    Values,
+    /// FROM, USING: each is a join.
+    Tables,
+    /// WITH: each may read those before it.
+    Queries,
+}
+
 /// What one bracket, or CASE, has come to.
 #[derive(Clone, Copy, Default)]
 struct Level {
     /// The depth of the brackets around it.
     base: usize,
     is_case: bool,
-    /// AND, OR, set operations and joins of the present item: each is a level above all terms before it.
+    is_query: bool,
+    list: List,
+    /// Set operations, joins and the like.
+    queries: usize,
+    /// AND and OR of the present item: each is a level above all terms before it.
     chained: usize,
     /// Operators of the present term.
     operators: usize,
@@ -88,27 +112,72 @@ impl Level {
     }
 
     fn depth(&self) -> usize {
-        1 + self.chained + self.term.max(self.operators + self.inner)
+        1 + self.queries + self.chained + self.term.max(self.operators + self.inner)
     }
 
-    fn end_term(&mut self, depth: usize) {
+    fn end_term(&mut self) {
         self.term = self.term.max(self.operators + self.inner);
         (self.operators, self.inner) = (0, 0);
-        self.chained += depth;
+        self.chained += 1;
     }
 
     fn end_item(&mut self) {
-        let item = self.item.max(self.depth());
-        *self = Level { base: self.base, is_case: self.is_case, item, ..Level::default() };
+        self.item = self.item.max(self.depth() - self.queries);
+        (self.chained, self.operators, self.inner, self.term) = (0, 0, 0, 0);
+    }
+
+    /// What it adds to the bracket around it, at its end.
+    fn whole(&mut self) -> usize {
+        self.end_item();
+        self.queries + self.item
+    }
+
+    /// Takes a word of the language, or a name.
+    fn word(&mut self, keyword: Keyword, is_behind_distinct: bool) {
+        use Keyword as K;
+        match keyword {
+            K::NoKeyword => {}
+            K::WHEN | K::THEN | K::ELSE if self.is_case => self.end_item(),
+            K::AND | K::OR => self.end_term(),
+            K::UNION | K::EXCEPT | K::INTERSECT | K::MINUS | K::JOIN | K::APPLY | K::OVER | K::PIVOT | K::UNPIVOT => {
+                self.queries += QUERY_DEPTH;
+                self.end_item();
+                self.list = List::Values;
+            }
+            K::FROM | K::USING if !is_behind_distinct => self.list = List::Tables,
+            K::WITH => self.list = List::Queries,
+            K::SELECT | K::VALUES | K::INSERT | K::UPDATE | K::DELETE => {
+                self.is_query = true;
+                self.list = List::Values;
+                self.end_item();
+            }
+            K::WHERE | K::GROUP | K::HAVING | K::ORDER | K::WINDOW | K::LIMIT | K::RETURNING | K::SET => {
+                self.list = List::Values;
+                self.end_item();
+            }
+            _ => self.operators += 1,
+        }
+    }
+
+    fn comma(&mut self) {
+        if self.list != List::Values {
+            self.queries += QUERY_DEPTH;
+        }
+        self.end_item();
     }
 }
 
 /// Ends the innermost bracket or CASE; answers whether it was a bracket.
 fn close(open: &mut Vec<Level>) -> bool {
     let Some(mut level) = open.pop() else { return true };
-    level.end_item();
+    let whole = level.whole();
     match open.last_mut() {
-        Some(outer) => outer.inner = outer.inner.max(level.item),
+        Some(outer) if outer.list == List::Queries => outer.queries += whole,
+        Some(outer) => {
+            outer.queries += if level.is_query { QUERY_DEPTH } else { 0 };
+            outer.inner = outer.inner.max(whole);
+            outer.operators += 1;
+        }
         // One bracket too many: the parser's to tell.
         None => open.push(level),
     }
@@ -117,17 +186,18 @@ fn close(open: &mut Vec<Level>) -> bool {
 
 fn depth<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
     let mut open = vec![Level::default()];
-    let mut most = 0;
+    let (mut most, mut is_behind_distinct) = (0, false);
     for token in tokens {
         let last = open.last_mut().expect("the outermost level stays");
         match token {
+            Token::Whitespace(_) => continue,
             Token::LParen | Token::LBracket | Token::LBrace => {
                 let level = Level::inside(last, false);
                 open.push(level);
             }
             // A CASE without its END ends with its bracket.
             Token::RParen | Token::RBracket | Token::RBrace => while !close(&mut open) {},
-            Token::Comma => last.end_item(),
+            Token::Comma => last.comma(),
             Token::SemiColon => open = vec![Level::default()],
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
                 Keyword::CASE => {
@@ -135,23 +205,13 @@ fn depth<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
                     open.push(level);
                 }
                 Keyword::END if last.is_case => _ = close(&mut open),
-                Keyword::WHEN | Keyword::THEN | Keyword::ELSE if last.is_case => last.end_item(),
-                Keyword::AND | Keyword::OR => last.end_term(1),
-                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::JOIN => last.end_term(QUERY_DEPTH),
-                Keyword::NOT | Keyword::IS | Keyword::LIKE | Keyword::ILIKE | Keyword::COLLATE | Keyword::AT => {
-                    last.operators += 1;
-                }
-                _ => {}
+                keyword => last.word(keyword, is_behind_distinct),
             },
-            Token::Word(_)
-            | Token::Number(..)
-            | Token::SingleQuotedString(_)
-            | Token::Whitespace(_)
-            | Token::Placeholder(_)
-            | Token::Period => {}
+            Token::Word(_) | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
             // Operators, of which there are many.
             _ => last.operators += 1,
         }
+        is_behind_distinct = matches!(token, Token::Word(word) if word.keyword == Keyword::DISTINCT);
         let last = open.last().expect("the outermost level stays");
         most = most.max(last.base + last.depth());
     }
@@ -175,19 +235,73 @@ mod tests {
             ("SELECT a + b", 2),
             ("SELECT a + b, c + d, e", 2),
             ("SELECT a = 1 AND b = 2 OR c", 4),
-            ("SELECT a FROM t WHERE a IN (1, 2, 3, 4, 5, 6, 7, 8, 9)", 2),
-            ("SELECT ((a))", 3),
-            ("SELECT f(1, 2 + 3, g(4)) + 1", 4),
-            ("SELECT (a OR b OR c) AND d AND e", 6),
-            ("SELECT CASE WHEN a = 1 THEN 1 WHEN a = 2 THEN 2 ELSE 3 END + 1", 4),
-            ("SELECT (CASE WHEN a = 1 THEN 1), 1 + 1", 4),
-            ("INSERT INTO t VALUES (1 + 1), (2 + 1), (3 + 1)", 3),
+            ("SELECT a FROM t WHERE a IN (1, 2, 3, 4, 5, 6, 7, 8, 9)", 4),
+            ("SELECT ((a))", 4),
+            ("SELECT f(1, 2 + 3, g(4)) + 1", 7),
+            ("SELECT a IN (1) IN (1) IN (1)", 8),
+            ("SELECT a::int[][][]", 7),
+            ("SELECT CASE WHEN a = 1 THEN 1 WHEN a = 2 THEN 2 ELSE 3 END + 1", 5),
+            ("INSERT INTO t VALUES (1 + 1), (2 + 1), (3 + 1)", 4),
             ("SELECT 1 + 1; SELECT 1", 2),
             ("SELECT 1 UNION SELECT 1", 1 + QUERY_DEPTH),
+            ("SELECT 1, 2 UNION SELECT 1, 2 UNION SELECT 1, 2", 1 + 2 * QUERY_DEPTH),
+            ("SELECT a FROM b, c, d", 1 + 2 * QUERY_DEPTH),
+            ("SELECT a, b, c IS DISTINCT FROM d, e, f FROM g", 4),
             ("SELECT '+ + + +', \"OR\"", 1),
-            (")))", 1),
         ] {
             assert_eq!(depth_of(sql), expected, "{sql}");
+        }
+        for sql in [")))", "SELECT (CASE WHEN a = 1 THEN 1), 1 + 1", "CASE END END", "((", "WITH (", "[1}"] {
+            assert!((1..20).contains(&depth_of(sql)), "{sql}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_repeated_counts_if_the_tree_grows_with_it() {
+        for (sql, repeated) in [
+            ("SELECT 1", " + 1"),
+            ("SELECT a", " OR b"),
+            ("SELECT 1, 1", " UNION ALL SELECT 1, 1"),
+            ("SELECT 1 GROUP BY 1, 2", " MINUS SELECT 1 GROUP BY 1, 2"),
+            ("SELECT * FROM t", ", t AS u"),
+            ("SELECT * FROM t", " CROSS JOIN t AS u"),
+            ("SELECT NULL::int", "[]"),
+            ("SELECT a", "::int"),
+            ("SELECT a", " IN (1)"),
+            ("SELECT a", "[1]"),
+            ("SELECT (a)", ".b"),
+            ("SELECT a", " IS NULL"),
+            ("SELECT a", " NOTNULL"),
+            ("SELECT ", "NOT "),
+            ("SELECT ", "- "),
+            ("SELECT ", "("),
+            ("SELECT ", "f("),
+            ("SELECT ", "CASE WHEN "),
+            ("SELECT a", " SIMILAR TO 'b'"),
+            ("SELECT a", " OPERATOR(+) 1"),
+            ("SELECT 1", ", (SELECT 1)"),
+            ("SELECT 1", ", sum(a) OVER (ORDER BY a)"),
+            ("SELECT a", " AND a IN (SELECT 1)"),
+            ("WITH a AS (SELECT 1)", ", a AS (SELECT a + 1 FROM a)"),
+            ("SELECT a FROM ", "(SELECT a + 1 FROM "),
+            ("SELECT a", " AT TIME ZONE 'UTC'"),
+            ("SELECT a", " BETWEEN 1 AND 2"),
+            ("SELECT a", " COLLATE \"C\""),
+            ("SELECT a", " -> 'b'"),
+        ] {
+            let many = format!("{sql}{}", repeated.repeat(2000));
+            assert!(depth_of(&many) >= 2000, "{sql}, then {repeated}: {}", depth_of(&many));
+        }
+        for (sql, repeated) in [
+            ("SELECT 1", ", a + 1"),
+            ("SELECT a IN (1", ", -2"),
+            ("INSERT INTO t VALUES (1)", ", (NULL, 'a', -1, DEFAULT, now() + 1)"),
+            ("CREATE TABLE t (a int", ", b numeric(5, 2) NOT NULL DEFAULT 1"),
+            ("SELECT f(1", ", g(a)"),
+            ("SELECT CASE a WHEN 0 THEN 1", " WHEN 1 THEN b + 1"),
+        ] {
+            let many = format!("{sql}{}", repeated.repeat(2000));
+            assert!(depth_of(&many) < 30, "{sql}, then {repeated}: {}", depth_of(&many));
         }
     }
 }

@@ -60,6 +60,7 @@ pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
 
 /// Parses one expression, such as a stored default.
 pub(crate) fn parse_expr(sql: &str) -> Result<Expr, SqlError> {
+    parse::check_text(sql)?;
     Parser::new(&PostgreSqlDialect {})
         .try_with_sql(sql)
         .and_then(|mut parser| parser.parse_expr())

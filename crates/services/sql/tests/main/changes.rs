@@ -244,14 +244,15 @@ async fn definitions_are_part_of_the_transaction() {
 #[tokio::test]
 async fn a_default_that_varies_is_evaluated_for_each_row_and_others_once() {
     let mut s = session();
-    let table = "CREATE TABLE t (id int, x double precision DEFAULT random(), at timestamptz DEFAULT now())";
-    let distinct = "SELECT count(DISTINCT x), count(DISTINCT at), min(x) >= 0 FROM t";
+    let table = "CREATE TABLE t (id int, x double precision DEFAULT random(), at timestamptz DEFAULT now(), \
+                 y text DEFAULT 'y' || random()::text, z timestamptz DEFAULT now() + random() * interval '1 day')";
+    let distinct = "SELECT count(DISTINCT x), count(DISTINCT at), min(x) >= 0, min(z) >= min(at) FROM t";
     run(&mut s, table).await;
     check(
         &mut s,
         &[
             ("INSERT INTO t (id) SELECT i FROM generate_series(1, 50) AS g(i)", "INSERT 0 50"),
-            (distinct, "50|1|true"),
+            (distinct, "50|1|true|true"),
             ("DELETE FROM t", "DELETE 50"),
             ("INSERT INTO t (id) VALUES (1), (2), (3)", "INSERT 0 3"),
             ("INSERT INTO t (id, x) VALUES (4, DEFAULT), (5, DEFAULT)", "INSERT 0 2"),
@@ -262,5 +263,5 @@ async fn a_default_that_varies_is_evaluated_for_each_row_and_others_once() {
     .await;
     let ids: ArrayRef = Arc::new(Int32Array::from_iter_values(0..40));
     assert_eq!(copy(&mut s, "COPY t (id) FROM STDIN", vec![ids]).await.expect("takes them"), 40);
-    check(&mut s, &[(distinct, "40|1|true")]).await;
+    check(&mut s, &[(distinct, "40|1|true|true")]).await;
 }

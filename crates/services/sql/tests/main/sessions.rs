@@ -194,6 +194,11 @@ async fn settings_follow_the_transaction_that_set_them() {
             ("SET LOCAL application_name = 'six'", "SET"),
             ("COMMIT", "COMMIT"),
             ("SHOW application_name", "five"),
+            ("BEGIN; SET application_name = 'seven'; SAVEPOINT s; SET application_name = 'eight'", "SET"),
+            ("ROLLBACK TO s", "ROLLBACK"),
+            ("SHOW application_name", "seven"),
+            ("SET application_name = 'nine'; RELEASE s; COMMIT", "COMMIT"),
+            ("SHOW application_name", "nine"),
         ],
     )
     .await;

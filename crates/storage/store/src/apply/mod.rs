@@ -92,7 +92,7 @@ impl Inner {
     /// before the applier's lock is released: nobody may cut trees that were changed by half. Errors: [`StoreError::Frozen`].
     pub(crate) fn apply_batch(&self) -> Result<bool, StoreError> {
         let mut applier = self.applier.lock();
-        if self.is_frozen() {
+        if self.is_frozen() || self.closed.load(Ordering::Acquire) {
             return Ok(false);
         }
         let _frozen = FreezeOnPanic(self);

@@ -117,6 +117,8 @@ impl Inner {
                 Ok(()) => return Ok(lsn),
                 // It is durable, and write cycles wait for room: so does it.
                 Err(StoreError::Full(_)) if self.options.background => std::thread::sleep(FULL_PAUSE),
+                // The store is being closed: nobody sees it here any more, and the next opening finds it.
+                Err(StoreError::Refused(_)) if self.journal.durable() > lsn => return Ok(lsn),
                 Err(error) => return Err(self.freeze(error)),
             }
         }

@@ -9,6 +9,7 @@
 //! The batch holds the changed pages, the map pages that changed, and the superblock, in the order of their numbers, so that
 //! what lies side by side at home goes home in one write.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use device::AlignedBuffer;
@@ -28,8 +29,15 @@ use crate::space::{MapCut, Space};
 /// Pages and runs of one step, in bytes of single pages.
 const STEP_BYTES: usize = 1 << 20;
 
+/// Pages that are on their way home at once, where threads may be used. Puts of 1 KiB under random keys by 128 committers, in
+/// turns on a virtual disk, 2026-11-22: see docs/adr/0012.
+const WRITERS: usize = 8;
+
+/// Fewer pages are not worth a thread.
+const PART_MIN: usize = 8;
+
 /// What the cache froze at a cut.
-pub(crate) trait Frozen: Send {
+pub(crate) trait Frozen: Send + Sync {
     /// Runs of pages, dirty and allocated since the last cut: first page, number of pages.
     fn fresh(&self) -> &[(PageId, u32)];
 
@@ -91,6 +99,8 @@ pub(crate) struct Writer {
     images: Images,
     superblock: Superblock,
     freeze: Freeze,
+    /// Threads that write home side by side.
+    writers: usize,
 }
 
 /// A cycle on its way.
@@ -124,15 +134,33 @@ impl Cycle {
     fn header(&self) -> &Header {
         self.header.as_ref().expect("a batch is marked once it is sealed")
     }
+}
 
-    /// The image of a page of the batch.
-    fn image(&self, page: PageId, own: Option<&[u8]>, buffer: &mut [u8]) -> Result<(), StoreError> {
-        match own {
-            Some(image) => buffer.copy_from_slice(image),
-            None => assert!(self.frozen().image(page, buffer)?, "the image of page {page} is kept until it is home"),
-        }
-        Ok(())
+/// The image of a page of the batch.
+fn image(frozen: &dyn Frozen, page: PageId, own: Option<&[u8]>, buffer: &mut [u8]) -> Result<(), StoreError> {
+    match own {
+        Some(image) => buffer.copy_from_slice(image),
+        None => assert!(frozen.image(page, buffer)?, "the image of page {page} is kept until it is home"),
     }
+    Ok(())
+}
+
+/// Gives each thread a part of the list; the sum of what they wrote, or the first failure once all have ended.
+fn side_by_side<T: Sync>(
+    threads: usize,
+    list: &[T],
+    write: impl Fn(&[T]) -> Result<u64, StoreError> + Sync,
+) -> Result<u64, StoreError> {
+    let part = list.len().div_ceil(threads).max(PART_MIN);
+    if threads == 1 || list.len() <= part {
+        return write(list);
+    }
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = list.chunks(part).map(|part| scope.spawn(|| write(part))).collect();
+        let ended = parts.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let written: Vec<Result<u64, StoreError>> = ended.collect();
+        written.into_iter().sum()
+    })
 }
 
 impl Writer {
@@ -144,7 +172,13 @@ impl Writer {
         superblock: Superblock,
         freeze: Freeze,
     ) -> Writer {
-        Writer { home, space, images, superblock, freeze }
+        Writer { home, space, images, superblock, freeze, writers: 1 }
+    }
+
+    /// From now on several threads write home side by side: pages that lie apart cost a drive's latency each, and one after the
+    /// other leave it idle.
+    pub(crate) fn write_side_by_side(&mut self) {
+        self.writers = WRITERS;
     }
 
     /// The data devices.
@@ -247,21 +281,24 @@ impl Writer {
 
     fn write_fresh(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
         let page_bytes = self.superblock.geometry.page_bytes as usize;
-        let mut run = Run::new(&self.home);
-        for (first, pages) in &cycle.fresh[from..to] {
-            let bytes = *pages as usize * page_bytes;
-            if !cycle.frozen().image(*first, run.room(*first, bytes)?)? {
-                run.take_back(bytes);
+        let (home, frozen) = (&self.home, cycle.frozen());
+        side_by_side(self.writers, &cycle.fresh[from..to], |runs| {
+            let mut run = Run::new(home);
+            for (first, pages) in runs {
+                let bytes = *pages as usize * page_bytes;
+                if !frozen.image(*first, run.room(*first, bytes)?)? {
+                    run.take_back(bytes);
+                }
             }
-        }
-        run.finish()
+            run.finish()
+        })
     }
 
     fn write_images(&self, cycle: &mut Cycle, from: usize, to: usize) -> Result<(), StoreError> {
         let mut batch = cycle.batch.take().expect("the batch was begun");
         let mut buffer = AlignedBuffer::zeroed(self.superblock.geometry.page_bytes as usize);
         for (page, own) in &cycle.order[from..to] {
-            cycle.image(*page, own.as_deref(), &mut buffer)?;
+            image(cycle.frozen(), *page, own.as_deref(), &mut buffer)?;
             self.images.push(&mut batch, *page, &buffer)?;
         }
         cycle.batch = Some(batch);
@@ -270,11 +307,14 @@ impl Writer {
 
     fn write_home(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
         let page_bytes = self.superblock.geometry.page_bytes as usize;
-        let mut run = Run::new(&self.home);
-        for (page, own) in &cycle.order[from..to] {
-            cycle.image(*page, own.as_deref(), run.room(*page, page_bytes)?)?;
-        }
-        run.finish()
+        let (home, frozen) = (&self.home, cycle.frozen());
+        side_by_side(self.writers, &cycle.order[from..to], |pages| {
+            let mut run = Run::new(home);
+            for (page, own) in pages {
+                image(frozen, *page, own.as_deref(), run.room(*page, page_bytes)?)?;
+            }
+            run.finish()
+        })
     }
 
     /// Runs a whole cycle without a pause.

@@ -4,6 +4,7 @@
 //! Whoever else would wait for ever is woken by it.
 
 use std::fmt::{self, Debug, Display};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::StoreError;
@@ -17,6 +18,7 @@ pub(crate) struct Freeze {
 #[derive(Default)]
 struct Shared {
     cause: OnceLock<Arc<str>>,
+    is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -34,9 +36,20 @@ impl Freeze {
         assert!(said.is_ok(), "who is to be woken is said once");
     }
 
-    /// Errors: [`StoreError::Frozen`] from the first call of [`freeze`](Freeze::freeze) on.
+    /// Errors: [`StoreError::Frozen`] from the first call of [`freeze`](Freeze::freeze) or [`close`](Freeze::close) on.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
-        self.shared.cause.get().map_or(Ok(()), |cause| Err(StoreError::Frozen { cause: cause.clone() }))
+        match self.shared.cause.get() {
+            Some(cause) => Err(StoreError::Frozen { cause: cause.clone() }),
+            None if self.shared.is_closed.load(Ordering::Acquire) => {
+                Err(StoreError::Frozen { cause: "the store is closed".into() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The store is closed: its places may be another's, and nobody may write there any more.
+    pub(crate) fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Release);
     }
 
     /// Why, if so.
