@@ -279,9 +279,9 @@ async fn deep_statements() {
         &mut s,
         &[
             (&sum(990), "990"),
-            (&either(990), "1"),
-            (&all(990), "1"),
-            (&unions(190), "1"),
+            (&either(300), "1"),
+            (&all(300), "1"),
+            (&unions(100), "1"),
             (&sum(100_000), "error 54001"),
             (&either(5_000), "error 54001"),
             (&all(5_000), "error 54001"),

@@ -194,10 +194,13 @@ async fn settings_follow_the_transaction_that_set_them() {
             ("SET LOCAL application_name = 'six'", "SET"),
             ("COMMIT", "COMMIT"),
             ("SHOW application_name", "five"),
-            ("BEGIN; SET application_name = 'seven'; SAVEPOINT s; SET application_name = 'eight'", "SET"),
+            (
+                "BEGIN; SET application_name = 'seven'; SAVEPOINT s; SET application_name = 'eight'",
+                "BEGIN\nSET\nSAVEPOINT\nSET",
+            ),
             ("ROLLBACK TO s", "ROLLBACK"),
             ("SHOW application_name", "seven"),
-            ("SET application_name = 'nine'; RELEASE s; COMMIT", "COMMIT"),
+            ("SET application_name = 'nine'; RELEASE s; COMMIT", "SET\nRELEASE\nCOMMIT"),
             ("SHOW application_name", "nine"),
         ],
     )
