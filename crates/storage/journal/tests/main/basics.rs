@@ -262,10 +262,13 @@ fn closing_beside_threads_that_append_keeps_every_record_acknowledged_and_refuse
                         // Some of many frames, so that closing meets records that are half appended.
                         let sizes = (0u64..).map(|n| if n % 5 == thread { 30_000 } else { 300 });
                         let results = sizes.map(|bytes| journal.append_commit(1, &[&vec![7; bytes]]));
-                        results
-                            .take_while(|result| !matches!(result, Err(JournalError::Closed)))
-                            .map(|r| r.expect("takes it"))
-                            .count()
+                        results.take_while(|result| !matches!(result, Err(JournalError::Closed))).fold(
+                            0,
+                            |count, result| {
+                                result.expect("takes it");
+                                count + 1
+                            },
+                        )
                     })
                 })
                 .collect();
