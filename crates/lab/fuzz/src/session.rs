@@ -123,7 +123,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// Ends the process when one input takes longer than [`INPUT_TIME_MAX`], until the answer is dropped.
+/// Ends the process when one input takes longer than `INPUT_TIME_MAX`, until the answer is dropped.
 pub fn watchdog() -> Arc<()> {
     let alive = Arc::new(());
     let watched = Arc::downgrade(&alive);
