@@ -14,7 +14,7 @@
 //! Invariants:
 //! 1. A message with an output that waits is never removed; it is looked at again later.
 //! 2. One transaction removes whole messages: a reader sees a message with all its entries, or none of it.
-//! 3. A transaction is bounded ([`KEYS_PER_TRANSACTION`]), whatever there is to remove.
+//! 3. A transaction is bounded (`KEYS_PER_TRANSACTION`), whatever there is to remove.
 //!
 //! It deliberately does not give space back itself: freed pages are the store's to use again, and its cycles truncate the
 //! journal.
