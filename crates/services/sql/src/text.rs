@@ -31,7 +31,7 @@ use crate::SqlError;
 use crate::table::SqlType;
 use crate::table::types::{NUMERIC_DIGITS, UTC};
 
-/// Whether [`write`] spells values of this type otherwise than Arrow's casts do.
+/// Whether [`write()`] spells values of this type otherwise than Arrow's casts do.
 pub(crate) fn is_spelled(kind: &DataType) -> bool {
     kind.is_floating() || kind.is_temporal() || matches!(kind, DataType::Interval(_)) || kind.is_binary()
 }
