@@ -16,14 +16,16 @@
 //! Invariants:
 //! - A segment never changes; a row of it is deleted by a key in the third tree and changed by deleting it and adding a row.
 //!   Two transactions that delete one row conflict, two that delete neighbours do not.
-//! - A number of a segment is never used twice in the life of a process, and never for two that were committed.
-//! - A view sees a row in one form only: rows move between forms in ordinary transactions.
+//! - A number of a segment is never used twice in the life of a process, nor for two that one view sees.
+//! - A view sees a row in one form only, and in one segment: rows move from form to form and from segment to segment in
+//!   ordinary transactions.
 //! - The largest segment, 122,880 values of 8 bytes with a validity bitmap, is 998,464 bytes: what is just below a power of two
 //!   wastes least of a cache whose frames are powers of two.
 //!
 //! Not here: who calls what, and rows in row form (`table`).
 
 pub mod chunk;
+mod compact;
 mod convert;
 pub mod descriptor;
 mod form;
@@ -38,6 +40,7 @@ use std::fmt::Display;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use store::StoreError;
 
+pub use compact::Compacted;
 pub use form::Columns;
 pub use provider::{SegmentTable, session_config};
 pub use scan::SegmentScan;

@@ -226,7 +226,9 @@ impl Inner {
     /// Ends the thread, without another cycle.
     pub(crate) fn stop_cycles(&self) {
         let cycles = std::mem::replace(&mut *self.cycles.lock(), Cycles::Closed);
-        drop(cycles);
+        if let Cycles::Thread(cycler) = cycles {
+            drop(unshared(cycler));
+        }
     }
 
     /// What cycles did.

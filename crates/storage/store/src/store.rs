@@ -186,6 +186,12 @@ impl Store {
         self.inner.settle(lsn.0.min(last))
     }
 
+    /// What the oldest open snapshot sees; where none is open, what a new one would: no snapshot there is or will be lacks a
+    /// record up to this.
+    pub fn oldest(&self) -> Lsn {
+        Lsn(self.inner.snapshots.oldest())
+    }
+
     /// Every record that starts before this is durable.
     pub fn durable(&self) -> Lsn {
         self.inner.journal.durable()
@@ -239,8 +245,8 @@ impl Store {
     }
 
     /// Applies what was appended, writes everything home, marks the store as closed, closes its journal and ends its threads:
-    /// the next opening has nothing to apply. Other clones can still read, and write nothing: its places may be opened anew
-    /// while there are any.
+    /// the next opening has nothing to apply. Other clones write nothing, and can still read until its places are opened
+    /// anew; what they read then is undefined, but for an error.
     ///
     /// Errors: [`StoreError::Frozen`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
     /// opening recovers.
@@ -254,9 +260,16 @@ impl Store {
             let _ = thread.join();
         }
         self.inner.closed.store(true, Ordering::Release);
-        // Whoever applies beside is done then, and nobody begins any more.
+        // Whoever applies beside is done then, and nobody begins any more: who waits for it is told.
         drop(self.inner.applier.lock());
-        let home = settled.and_then(|()| self.inner.close_cycles());
+        self.inner.room.wake_all();
+        let home = match settled {
+            Ok(()) => self.inner.close_cycles(),
+            Err(error) => {
+                self.inner.stop_cycles();
+                Err(error)
+            }
+        };
         // Also where something failed before: what is appended afterwards would lie where the next opening writes.
         let journal = self.inner.journal.close();
         // And what is dirty still would go where the next opening has put something else.

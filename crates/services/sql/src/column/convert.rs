@@ -40,7 +40,6 @@ impl Columns {
         drop(cursor);
         let mut appender = self.moved(table);
         appender.push(&mut transaction, batch.finish()?)?;
-        appender.finish(&mut transaction)?;
         for key in &keys {
             transaction.delete(table.rows, key)?;
         }
@@ -53,7 +52,7 @@ impl Columns {
                 transaction.put(trees.segments, LAST_ROW_ID, &last)?;
             }
         }
-        transaction.commit()?;
+        appender.commit(transaction)?;
         Ok(keys.len())
     }
 }

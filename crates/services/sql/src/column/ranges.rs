@@ -51,6 +51,16 @@ impl Ranges {
             }
         }
         self.entries.sort_by(|a, b| a.first().cmp(b.first()));
+        self.find_furthest();
+    }
+
+    /// Takes segments away.
+    pub(crate) fn remove(&mut self, segments: &[u32]) {
+        self.entries.retain(|entry| !segments.contains(&entry.segment));
+        self.find_furthest();
+    }
+
+    fn find_furthest(&mut self) {
         let mut furthest = 0;
         for at in 0..self.entries.len() {
             if self.entries[at].last() > self.entries[furthest].last() {
@@ -89,6 +99,9 @@ mod tests {
                 let descriptor = Descriptor { rows: 1, keys: vec![vec![from], vec![to]], columns: Vec::new() };
                 ranges.enter([(segment, Arc::new(descriptor))]);
             }
+            let gone: Vec<u32> = all.iter().map(|(segment, _, _)| *segment).filter(|_| random.u8(..4) == 0).collect();
+            ranges.remove(&gone);
+            all.retain(|(segment, _, _)| !gone.contains(segment));
             let from = random.u8(..160);
             let to = from + random.u8(..30);
             let mut found: Vec<u32> = ranges.meeting(&[from], &[to]).into_iter().map(|(segment, _)| segment).collect();

@@ -1,7 +1,8 @@
 //! [`Segments`]: a table's segments as one view sees them.
 //!
 //! Descriptors are read once and kept for the life of the process: a segment never changes and its number is never used
-//! again. What a view sees is decided by the keys in the tree, not by what is kept. A scan goes through all keys of the tree;
+//! again; that of one that was compacted is dropped when no view sees it. What a view sees is decided by the keys in the tree,
+//! not by what is kept. A scan goes through all keys of the tree;
 //! a search for a primary key asks the ranges in memory first, and mostly nothing else.
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, RwLock};
 use store::cache::Hint;
-use store::{Cursor, Direction, Transaction, TreeId};
+use store::{Cursor, Direction, Lsn, Transaction, TreeId};
 
 use super::chunk::{Chunk, Rows};
 use super::descriptor::Descriptor;
@@ -147,6 +148,8 @@ pub(crate) struct Shared {
     pub(crate) segment_rows: usize,
     descriptors: Mutex<HashMap<u32, Arc<Descriptor>>>,
     ranges: RwLock<Ranges>,
+    /// Segments that were compacted, and from which record on no view sees them.
+    left: Mutex<Vec<(u32, Lsn)>>,
     used: AtomicU32,
     /// Bytes of chunks that were asked for.
     pub(crate) asked: Arc<AtomicU64>,
@@ -158,6 +161,7 @@ impl Shared {
             segment_rows,
             descriptors: Mutex::default(),
             ranges: RwLock::default(),
+            left: Mutex::default(),
             used: AtomicU32::new(0),
             asked: Arc::default(),
         }
@@ -174,6 +178,34 @@ impl Shared {
         self.ranges.write().enter([(segment, Arc::new(descriptor))]);
     }
 
+    /// Segments are about to leave. None of their numbers, up to `last`, is given again, and who asks for keys from now on finds
+    /// them among the ranges, as long as there is a view that sees them.
+    pub(crate) fn prepare_leaving(&self, source: &impl Source, table: &Table, last: u32) -> Result<(), SqlError> {
+        self.used.fetch_max(last, Ordering::AcqRel);
+        self.ensure_complete(source, table)
+    }
+
+    /// A segment is gone for whoever sees the record at `lsn`.
+    pub(crate) fn leaves(&self, segment: u32, lsn: Lsn) {
+        self.left.lock().push((segment, lsn));
+    }
+
+    /// Forgets the segments that no view sees any more; the oldest that there is sees everything up to `oldest`.
+    pub(crate) fn forget_unseen(&self, oldest: Lsn) {
+        let unseen: Vec<u32> =
+            self.left.lock().extract_if(.., |(_, lsn)| *lsn <= oldest).map(|(segment, _)| segment).collect();
+        self.forget(&unseen);
+    }
+
+    /// Forgets segments that no view sees, and none will.
+    pub(crate) fn forget(&self, segments: &[u32]) {
+        if !segments.is_empty() {
+            self.ranges.write().remove(segments);
+            let mut descriptors = self.descriptors.lock();
+            segments.iter().for_each(|segment| drop(descriptors.remove(segment)));
+        }
+    }
+
     /// The segments that a source sees with keys around or between two keys; without their deleted rows.
     pub(crate) fn meeting(
         &self,
@@ -182,9 +214,7 @@ impl Shared {
         from: &[u8],
         to: &[u8],
     ) -> Result<Option<(Trees, Listed)>, SqlError> {
-        if !self.ranges.read().is_complete {
-            self.complete(source, table)?;
-        }
+        self.ensure_complete(source, table)?;
         let meeting = self.ranges.read().meeting(from, to);
         if meeting.is_empty() {
             return Ok(None);
@@ -199,8 +229,12 @@ impl Shared {
         Ok(Some((trees, there)))
     }
 
-    /// Enters what was stored before. Any source knows all of it: what came later was entered by those who wrote it.
-    fn complete(&self, source: &impl Source, table: &Table) -> Result<(), SqlError> {
+    /// Enters what was stored before, if that is not done. Any source knows all of it: what came later was entered by those
+    /// who wrote it, and nothing leaves before this was done.
+    fn ensure_complete(&self, source: &impl Source, table: &Table) -> Result<(), SqlError> {
+        if self.ranges.read().is_complete {
+            return Ok(());
+        }
         let mut ranges = self.ranges.write();
         if let Some(trees) = Trees::find(source, table.storage)? {
             let listed = list(source, &trees, &table.schema, self)?;
@@ -228,6 +262,19 @@ impl Segment {
     pub(crate) fn rows(&self) -> usize {
         self.descriptor.rows - self.deleted.len()
     }
+
+    /// Whether a row is there.
+    pub(crate) fn has(&self, row: u32) -> bool {
+        self.deleted.binary_search(&row).is_err()
+    }
+}
+
+/// Segments with their deleted rows.
+pub(crate) fn with_deleted(listed: Listed, mut deleted: HashMap<u32, Vec<u32>>) -> impl Iterator<Item = Segment> {
+    listed.into_iter().map(move |(id, descriptor)| {
+        let deleted = deleted.remove(&id).unwrap_or_default().into();
+        Segment { id, descriptor, deleted }
+    })
 }
 
 /// A table's segments in one view.
@@ -251,12 +298,7 @@ impl Segments {
         if listed.is_empty() {
             return Ok(None);
         }
-        let mut gone = deleted(view, &trees, None)?;
-        let segment = |(id, descriptor)| {
-            let deleted = gone.remove(&id).unwrap_or_default().into();
-            Segment { id, descriptor, deleted }
-        };
-        let list = listed.into_iter().map(segment).collect();
+        let list = with_deleted(listed, deleted(view, &trees, None)?).collect();
         Ok(Some(Segments {
             view: view.clone(),
             trees,
@@ -382,7 +424,12 @@ pub(crate) fn chunk_key(segment: u32, column: usize, chunk: usize) -> [u8; 8] {
 }
 
 /// The segments in a tree, in the order of their numbers.
-fn list(source: &impl Source, trees: &Trees, schema: &SchemaRef, shared: &Shared) -> Result<Listed, SqlError> {
+pub(crate) fn list(
+    source: &impl Source,
+    trees: &Trees,
+    schema: &SchemaRef,
+    shared: &Shared,
+) -> Result<Listed, SqlError> {
     let mut segments = source.scan(trees.segments, Bound::Unbounded, Bound::Unbounded)?;
     let mut list = Vec::new();
     while let Some((number, bytes)) = segments.next()? {

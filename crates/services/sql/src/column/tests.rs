@@ -16,7 +16,7 @@ use store::{Options, Store};
 
 use super::chunk::{Chunk, Rows, encode};
 use super::descriptor::{Column as Facts, Descriptor, Zone};
-use super::{Columns, SEGMENT_ROWS, SegmentTable, VECTOR_ROWS};
+use super::{Columns, Compacted, SEGMENT_ROWS, SegmentTable, VECTOR_ROWS};
 use crate::SqlError;
 use crate::table::{Column, ColumnForm, SqlType, View};
 
@@ -479,4 +479,74 @@ fn rows_move_from_row_form_a_segment_at_a_time_and_numbers_of_segments_go_on() {
     let (address, _) =
         other.find(&view, table, super::write::Keys::of(&rows(1_000_000, 1), &[0, 1]).get(0)).unwrap().unwrap();
     assert_eq!(super::Address::decode(&address).unwrap().segment, 2);
+}
+
+#[test]
+fn a_compacted_segments_number_is_not_given_again_while_it_is_known() {
+    let both = both(&[rows(0, 3000), rows(10_000, 3000)], |a, _| a >= 10_000);
+    // As in another process that opens the store: nothing is known of what was given out and read.
+    let (table, forms) = (both.table.table(), Columns::new());
+    let before = View::Snapshot(both.store.snapshot());
+    let gone = forms.compact(both.store.begin(), table).unwrap();
+    assert_eq!(gone, Some(Compacted { segments: 1, rows: 0 }));
+    assert_eq!(forms.compact(both.store.begin(), table).unwrap(), None);
+    let mut transaction = both.store.begin();
+    let mut appender = forms.append(table);
+    appender.push(&mut transaction, rows(10_000, 50)).unwrap();
+    appender.finish(&mut transaction).unwrap();
+    transaction.commit().unwrap();
+    drop(before);
+    assert_eq!(forms.compact(both.store.begin(), table).unwrap(), None, "what no view sees is forgotten");
+    let view = View::Snapshot(both.store.snapshot());
+    let key = super::write::Keys::of(&rows(10_000, 50), &[0, 1]);
+    let (address, _) = forms.find(&view, table, key.get(49)).unwrap().unwrap();
+    assert_eq!(super::Address::decode(&address).unwrap(), super::Address { segment: 3, row: 49 });
+}
+
+#[test]
+fn a_view_from_before_a_compaction_finds_keys_where_they_were() {
+    let both = both(&[rows(0, 3000)], |a, _| a % 5 < 2);
+    // As in another process that opens the store: nothing is known of what was given out and read.
+    let (table, forms) = (both.table.table(), Columns::new());
+    let before = View::Snapshot(both.store.snapshot());
+    let compacted = forms.compact(both.store.begin(), table).unwrap();
+    assert_eq!(compacted, Some(Compacted { segments: 1, rows: 1800 }));
+    let after = View::Snapshot(both.store.snapshot());
+    let keys = super::write::Keys::of(&rows(0, 3000), &[0, 1]);
+    for (view, segment) in [(&after, 2), (&before, 1)] {
+        for row in [0, 6, 9, 1500, 1506, 2999] {
+            let found = forms.find(view, table, keys.get(row)).unwrap();
+            let segments = found.map(|(address, _)| super::Address::decode(&address).unwrap().segment);
+            assert_eq!(segments, (row / 3 % 5 >= 2).then_some(segment), "row {row}");
+        }
+    }
+}
+
+#[test]
+fn of_a_compaction_and_a_deletion_beside_it_the_first_to_commit_wins() {
+    for compaction_first in [true, false] {
+        let both = both(&[rows(0, 3000)], |a, _| a % 5 < 2);
+        let (table, forms) = (both.table.table(), &both.forms);
+        let (mut deletion, compaction) = (both.store.begin(), both.store.begin());
+        let view = View::Snapshot(deletion.snapshot().clone());
+        let keys = super::write::Keys::of(&rows(0, 3000), &[0, 1]);
+        let (address, _) = forms.find(&view, table, keys.get(2999)).unwrap().unwrap();
+        forms.delete(&mut deletion, table, &address).unwrap();
+        let (compacted, deleted) = if compaction_first {
+            let compacted = forms.compact(compaction, table);
+            (compacted, deletion.commit())
+        } else {
+            let deleted = deletion.commit();
+            (forms.compact(compaction, table), deleted)
+        };
+        if compaction_first {
+            assert_eq!(compacted.unwrap(), Some(Compacted { segments: 1, rows: 1800 }));
+            assert!(matches!(deleted, Err(store::StoreError::Conflict)), "{deleted:?}");
+        } else {
+            assert!(matches!(compacted, Err(SqlError::Again(_))), "{compacted:?}");
+            deleted.unwrap();
+        }
+        let after = View::Snapshot(both.store.snapshot());
+        assert_eq!(forms.find(&after, table, keys.get(2999)).unwrap().is_some(), compaction_first);
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
-use store::{Direction, KEY_BYTES_MAX, Transaction};
+use store::{Direction, KEY_BYTES_MAX, Lsn, StoreError, Transaction};
 
 use super::VECTOR_ROWS;
 use super::chunk::encode;
@@ -35,11 +35,15 @@ pub struct Appender {
     rows: usize,
     /// Keys were checked by whoever gives the rows: they come from this very table.
     moved: bool,
+    /// Numbers of the segments written.
+    written: Vec<u32>,
+    /// They are forgotten when this is dropped: no view sees them, and none will.
+    in_vain: bool,
 }
 
 impl Appender {
     pub(crate) fn new(table: Arc<Table>, shared: Arc<Shared>, moved: bool) -> Appender {
-        Appender { table, shared, waiting: Vec::new(), rows: 0, moved }
+        Appender { table, shared, waiting: Vec::new(), rows: 0, moved, written: Vec::new(), in_vain: moved }
     }
 
     /// Adds rows with all of the table's columns in their order and of their types; full segments are written.
@@ -56,8 +60,8 @@ impl Appender {
     }
 
     /// Gives back what is left: less than a whole segment.
-    pub fn into_rest(self) -> Vec<RecordBatch> {
-        self.waiting
+    pub fn into_rest(mut self) -> Vec<RecordBatch> {
+        std::mem::take(&mut self.waiting)
     }
 
     /// Writes what is left. Errors as for [`push`](Appender::push).
@@ -66,6 +70,17 @@ impl Appender {
             0 => Ok(()),
             rows => self.write(transaction, rows),
         }
+    }
+
+    /// Writes what is left and commits.
+    pub(crate) fn commit(mut self, mut transaction: Transaction) -> Result<Lsn, SqlError> {
+        if self.rows > 0 {
+            self.write(&mut transaction, self.rows)?;
+        }
+        let done = transaction.commit();
+        // Whether it happened where that froze the store is known after opening again.
+        self.in_vain = !matches!(done, Ok(_) | Err(StoreError::Frozen { .. }));
+        Ok(done?)
     }
 
     fn write(&mut self, transaction: &mut Transaction, rows: usize) -> Result<(), SqlError> {
@@ -84,6 +99,7 @@ impl Appender {
         let descriptor = write_segment(transaction, &trees, segment, &now, keys.as_ref())?;
         transaction.put(trees.segments, &segment.to_be_bytes(), &descriptor.encode()?)?;
         self.shared.enter(segment, descriptor);
+        self.written.push(segment);
         Ok(())
     }
 
@@ -145,6 +161,14 @@ impl Appender {
     }
 }
 
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if self.in_vain {
+            self.shared.forget(&self.written);
+        }
+    }
+}
+
 /// Encoded primary keys of a batch.
 pub(crate) struct Keys {
     bytes: Vec<u8>,
@@ -195,7 +219,7 @@ impl Keys {
     }
 }
 
-fn last_segment(transaction: &Transaction, trees: &Trees) -> Result<u32, SqlError> {
+pub(crate) fn last_segment(transaction: &Transaction, trees: &Trees) -> Result<u32, SqlError> {
     let end = Bound::Excluded(LAST_ROW_ID);
     let mut cursor = transaction.scan(trees.segments, Bound::Unbounded, end, Direction::Backward);
     let last = cursor.next()?.and_then(|(key, _)| key.as_ref().try_into().ok());

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
@@ -15,6 +16,8 @@ use crate::{Report, SqlError};
 pub(crate) struct Block {
     engine: Arc<Engine>,
     owner: u64,
+    /// When it began: what `now()` is in it.
+    pub(crate) began: DateTime<Utc>,
     transaction: Arc<Mutex<Option<Transaction>>>,
     savepoints: Vec<(String, Savepoint)>,
     /// Rows added to row form, less those deleted there, by storage.
@@ -37,6 +40,7 @@ impl Block {
         Block {
             engine,
             owner,
+            began: Utc::now(),
             transaction,
             savepoints: Vec::new(),
             rows: Mutex::default(),

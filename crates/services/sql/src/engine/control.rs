@@ -109,9 +109,7 @@ impl Session {
             self.set_failed(false);
             self.block = Some(self.new_block(false));
         }
-        if self.ends.is_none() {
-            self.ends = Some(Ends::new(&self.settings));
-        }
+        self.keep_settings();
         if let Some(block) = &mut self.block {
             // In an open one PostgreSQL warns and goes on; modes that are not given stay.
             block.implicit = false;
@@ -160,8 +158,15 @@ impl Session {
         Ok(())
     }
 
+    /// A transaction begins: the settings are what a rollback leaves.
+    pub(crate) fn keep_settings(&mut self) {
+        if self.ends.is_none() {
+            self.ends = Some(Ends::new(&self.settings));
+        }
+    }
+
     /// The transaction is over: the settings are those that this end leaves.
-    fn end_settings(&mut self, committed: bool) {
+    pub(crate) fn end_settings(&mut self, committed: bool) {
         if let Some(ends) = self.ends.take() {
             self.settings = if committed { ends.committed } else { ends.rolled_back };
         }

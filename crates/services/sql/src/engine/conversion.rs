@@ -1,13 +1,16 @@
-//! [`Conversion`]: moves rows from row form into column segments, in the background.
+//! [`Conversion`]: moves rows from row form into column segments, and compacts these, in the background.
 //!
 //! ```text
 //!   every second:  for each table with a whole segment's rows in row form, and some more
 //!                     move one segment's rows in a transaction        pause: nine times as long as that took
+//!                  for each table with a segment that has lost a quarter of its rows
+//!                     compact it in a transaction                     pause: the same
 //! ```
 //!
 //! A move is a transaction like any other: of it and a statement that changes one of its rows the first to commit wins. Where
 //! that was the statement, nothing was moved, and the table is tried again in the next round. The pauses keep the share of a
-//! processor, and of the store's applier, small however much there is to move.
+//! processor, and of the store's applier, small however much there is to move. What segments have lost is known from the
+//! addresses of all deleted rows: the longer it took to read these, the longer until it is done again.
 //!
 //! The thread is the engine's, one for a node. It ends when the engine is closed or dropped, which waits for it, and when the
 //! store is frozen: nothing can be moved any more.
@@ -21,12 +24,12 @@ use parking_lot::{Condvar, Mutex};
 use store::{Store, TreeId};
 
 use super::definitions::Definitions;
-use crate::column::Columns;
+use crate::column::{Columns, Compacted};
 use crate::table::counts::RowCounts;
 use crate::table::{Catalog, Table, View};
 use crate::{Relation, SqlError};
 
-/// When rows move to column form.
+/// When rows move to column form, and segments are compacted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConversionOptions {
     /// How often tables are looked at. Default 1 second.
@@ -44,14 +47,23 @@ impl Default for ConversionOptions {
     }
 }
 
-/// What was moved since the engine was made.
+impl ConversionOptions {
+    /// How long to rest after work that took so long.
+    fn pause(&self, took: Duration) -> Duration {
+        took.mul_f64(1.0 / self.share.clamp(0.001, 1.0) - 1.0)
+    }
+}
+
+/// What was moved and compacted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConversionStats {
     /// Segments made of rows in row form.
     pub segments: u64,
     /// Rows in them.
     pub rows: u64,
-    /// Moves given up because a statement changed one of the rows first.
+    /// Segments that have lost rows and were written anew, alone or with others.
+    pub compacted: u64,
+    /// Moves and compactions given up because a statement changed one of the rows first.
     pub conflicts: u64,
 }
 
@@ -68,6 +80,7 @@ pub(crate) struct Conversion {
     pub(crate) relations: Vec<(String, Arc<dyn Relation>)>,
     segments: AtomicU64,
     rows: AtomicU64,
+    compacted: AtomicU64,
     conflicts: AtomicU64,
     stop: Mutex<bool>,
     wake: Condvar,
@@ -89,6 +102,7 @@ impl Conversion {
             relations: relations.to_vec(),
             segments: AtomicU64::new(0),
             rows: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
             stop: Mutex::new(false),
             wake: Condvar::new(),
@@ -97,7 +111,12 @@ impl Conversion {
 
     pub(crate) fn stats(&self) -> ConversionStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        ConversionStats { segments: of(&self.segments), rows: of(&self.rows), conflicts: of(&self.conflicts) }
+        ConversionStats {
+            segments: of(&self.segments),
+            rows: of(&self.rows),
+            compacted: of(&self.compacted),
+            conflicts: of(&self.conflicts),
+        }
     }
 
     fn tables(&self, view: &View) -> Result<Arc<Catalog>, SqlError> {
@@ -142,10 +161,48 @@ impl Conversion {
         }
     }
 
+    /// Compacts some segments of a table. `None` where none is due, the table is gone, or somebody deleted one of the rows
+    /// first.
+    fn compact_one(&self, id: u64) -> Result<Option<Compacted>, SqlError> {
+        let transaction = self.store.begin();
+        let catalog = self.tables(&View::Snapshot(transaction.snapshot().clone()))?;
+        let Some(table) = catalog.tables().find(|table| table.id == id) else { return Ok(None) };
+        match self.columns.compact(transaction, table) {
+            Ok(done) => {
+                let segments = done.map_or(0, |done| done.segments as u64);
+                self.compacted.fetch_add(segments, Ordering::Relaxed);
+                Ok(done)
+            }
+            Err(SqlError::Again(_)) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(table = table.display(), "segments stay for now: somebody deleted one of the rows");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn moved(&self, table: &Table, rows: usize) {
         self.counts.add(table.storage, -(rows as i64));
         self.segments.fetch_add(1, Ordering::Relaxed);
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// All tables there are now.
+    fn all(&self) -> Result<Vec<u64>, SqlError> {
+        let catalog = self.tables(&View::Snapshot(self.store.snapshot()))?;
+        Ok(catalog.tables().map(|table| table.id).collect())
+    }
+
+    /// Compacts what there is to compact, now. Gives how many segments went.
+    pub(crate) fn compact(&self) -> Result<usize, SqlError> {
+        let mut segments = 0;
+        for table in self.all()? {
+            while let Some(done) = self.compact_one(table)? {
+                segments += done.segments;
+            }
+        }
+        Ok(segments)
     }
 
     /// Moves what there is to move, now. Gives how many rows that were.
@@ -176,13 +233,13 @@ impl Conversion {
         for id in self.due(options.keep)? {
             loop {
                 let before = Instant::now();
-                let rows = self.move_one(id, options.keep)?;
+                let rows = told(id, self.move_one(id, options.keep));
                 if rows == 0 {
                     break;
                 }
                 let took = before.elapsed();
                 tracing::info!(table = id, rows, ms = took.as_millis() as u64, "rows moved to column form");
-                if !self.sleep(took.mul_f64(1.0 / options.share.clamp(0.001, 1.0) - 1.0)) {
+                if !self.sleep(options.pause(took)) {
                     return Ok(false);
                 }
             }
@@ -190,7 +247,29 @@ impl Conversion {
         Ok(true)
     }
 
+    /// One round of compaction: how long to wait with the next one; `None` to end.
+    fn compactions(&self, options: ConversionOptions) -> Result<Option<Duration>, SqlError> {
+        let mut looked = Duration::ZERO;
+        for id in self.all()? {
+            loop {
+                let before = Instant::now();
+                let done = told(id, self.compact_one(id));
+                let took = before.elapsed();
+                let Some(Compacted { segments, rows }) = done else {
+                    looked += took;
+                    break;
+                };
+                tracing::info!(table = id, segments, rows, ms = took.as_millis() as u64, "segments compacted");
+                if !self.sleep(options.pause(took)) {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(options.pause(looked)))
+    }
+
     fn work(&self, options: ConversionOptions) {
+        let mut compact_at = Instant::now();
         while self.sleep(options.every) {
             if let Some(cause) = self.store.frozen() {
                 tracing::warn!(%cause, "rows stay in row form: updates are frozen");
@@ -199,11 +278,26 @@ impl Conversion {
             match self.round(options) {
                 Ok(true) => {}
                 Ok(false) => return,
-                // What is wrong with a table is told to whoever reads it; others may go on.
                 Err(error) => tracing::warn!(%error, "rows could not be moved to column form"),
+            }
+            if Instant::now() < compact_at {
+                continue;
+            }
+            match self.compactions(options) {
+                Ok(Some(pause)) => compact_at = Instant::now() + pause,
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "segments could not be compacted"),
             }
         }
     }
+}
+
+/// What is wrong with a table is told to whoever reads it; others go on.
+fn told<T: Default>(id: u64, done: Result<T, SqlError>) -> T {
+    done.unwrap_or_else(|error| {
+        tracing::warn!(table = id, %error, "rows stay as they are");
+        T::default()
+    })
 }
 
 /// The thread.

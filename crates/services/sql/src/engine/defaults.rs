@@ -80,7 +80,7 @@ impl Session {
         if target::literal(&expr, &[])?.is_none() {
             let query = target::select(vec![SelectItem::UnnamedExpr(expr.clone())], Vec::new(), None)?;
             // Optimised: what is the same for all rows is evaluated now.
-            let state = self.context.state();
+            let state = self.planning();
             let plan = state.optimize(&self.plan(&query).await?)?;
             if let Some(volatile) = plan.expressions().into_iter().find(|expr| expr.is_volatile()) {
                 let each = state.create_physical_expr(volatile, &DFSchema::empty())?;

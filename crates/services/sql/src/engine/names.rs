@@ -32,9 +32,17 @@ pub(crate) const TARGET: &str = "$target/";
 /// The engine's own batches.
 pub(crate) const MADE: &str = "$made";
 
+/// The views whose queries are being planned.
+#[derive(Clone, Default)]
+struct Expanding {
+    /// The outermost first.
+    views: Vec<views::Name>,
+    /// How deep their queries are together: one is planned inside of the other.
+    depth: usize,
+}
+
 tokio::task_local! {
-    /// The views whose queries are being planned, the outermost first.
-    static EXPANDING: Vec<views::Name>;
+    static EXPANDING: Expanding;
 }
 
 /// What a session's running statement reads.
@@ -181,7 +189,7 @@ impl SchemaProvider for Namespace {
 
 impl Namespace {
     async fn view(&self, name: &str, sql: &str) -> DfResult<ViewTable> {
-        let mut expanding = EXPANDING.try_with(Clone::clone).unwrap_or_default();
+        let Expanding { views: mut expanding, depth } = EXPANDING.try_with(Clone::clone).unwrap_or_default();
         let this = (self.schema.clone(), name.to_string());
         if expanding.contains(&this) {
             return Err(views::recursion(name).into());
@@ -194,10 +202,10 @@ impl Namespace {
         let state = self.shared.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
         let state = state.read().clone();
-        let mut statements = parse::statements(sql)?;
+        let (mut statements, depth) = parse::deep_statements(sql, depth)?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
         let planning = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement))));
-        let plan = EXPANDING.scope(expanding, planning).await?;
+        let plan = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
         Ok(ViewTable::new(plan, Some(sql.into())))
     }
 }

@@ -18,7 +18,8 @@
 //!   what is open (brackets, CASE)                  one each, and what is counted in each
 //! ```
 //!
-//! A list of values or columns is flat, however long.
+//! A list of values or columns is flat, however long. Nearly every keyword may be a name too (`SELECT set OR set ..`), so one
+//! only ends what was counted where no name can stand: behind a whole term.
 
 use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -40,16 +41,22 @@ const QUERY_DEPTH: usize = 5;
 ///
 /// Errors: 42601; 54001 for one that nests too deep.
 pub(crate) fn statements(sql: &str) -> Result<Vec<Statement>, SqlError> {
+    Ok(deep_statements(sql, 0)?.0)
+}
+
+/// The same for text that is planned inside of what is `around` deep already, such as a view's, and how deep both are.
+pub(crate) fn deep_statements(sql: &str, around: usize) -> Result<(Vec<Statement>, usize), SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|error| fault(error.into()))?;
-    check_depth(&tokens)?;
-    Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements().map_err(fault)
+    let depth = check_depth(&tokens, around)?;
+    let statements = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements().map_err(fault)?;
+    Ok((statements, depth))
 }
 
 /// Whether a text may be given to other parsers: see [`statements`]. Errors: 54001. What is no SQL is theirs to refuse.
 pub(crate) fn check_text(sql: &str) -> Result<(), SqlError> {
     match Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() {
-        Ok(tokens) => check_depth(&tokens),
+        Ok(tokens) => check_depth(&tokens, 0).map(drop),
         Err(_) => Ok(()),
     }
 }
@@ -66,12 +73,17 @@ fn too_deep(message: String) -> SqlError {
     SqlError::statement("54001", message).with_hint(hint)
 }
 
-fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
-    let depth = depth(tokens.iter().map(|token| &token.token));
-    if depth > DEPTH_MAX {
-        return Err(too_deep(format!("the statement nests {depth} operators deep, and at most {DEPTH_MAX} are taken")));
+fn check_depth(tokens: &[TokenWithSpan], around: usize) -> Result<usize, SqlError> {
+    let depth = around + depth(tokens.iter().map(|token| &token.token));
+    match (depth > DEPTH_MAX, around) {
+        (false, _) => Ok(depth),
+        (true, 0) => {
+            Err(too_deep(format!("the statement nests {depth} operators deep, and at most {DEPTH_MAX} are taken")))
+        }
+        (true, _) => Err(too_deep(format!(
+            "the views that read each other nest {depth} operators deep together, and at most {DEPTH_MAX} are taken"
+        ))),
     }
-    Ok(())
 }
 
 /// What the commas of a bracket are between.
@@ -85,12 +97,62 @@ enum List {
     Queries,
 }
 
+/// What the last token was.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Before {
+    /// An operator, a comma, a keyword, nothing: a name may follow, whatever it is called.
+    #[default]
+    Open,
+    /// The end of a term, or of a table: no name can follow but one that is not reserved.
+    Term,
+    Dot,
+    /// `::` or AS: a name follows.
+    Cast,
+    /// UNION and the like behind a query, with ALL or DISTINCT.
+    SetOperation,
+    Update,
+    /// Behind a term: IS, IS NOT.
+    Is,
+    /// Behind a term: IS DISTINCT, IS NOT DISTINCT.
+    IsDistinct,
+    /// The name of an operator follows in brackets, and behind them a term.
+    Operator,
+}
+
+impl Before {
+    /// Behind one more token that is no bracket.
+    fn then(self, token: &Token) -> Before {
+        use Keyword as K;
+        match token {
+            Token::Period => Before::Dot,
+            Token::DoubleColon => Before::Cast,
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => Before::Term,
+            Token::Word(word) if word.quote_style.is_some() => Before::Term,
+            Token::Word(_) if matches!(self, Before::Dot | Before::Cast) => Before::Term,
+            Token::Word(word) => match (word.keyword, self) {
+                (K::NoKeyword | K::NULL | K::TRUE | K::FALSE | K::END, _) => Before::Term,
+                (K::AS, _) => Before::Cast,
+                (K::IS, Before::Term) | (K::NOT, Before::Is) => Before::Is,
+                (K::DISTINCT, Before::Is) => Before::IsDistinct,
+                (K::UNION | K::EXCEPT | K::INTERSECT | K::MINUS, Before::Term) => Before::SetOperation,
+                (K::ALL | K::DISTINCT, Before::SetOperation) => Before::SetOperation,
+                (K::UPDATE, _) => Before::Update,
+                (K::OPERATOR, _) => Before::Operator,
+                _ => Before::Open,
+            },
+            _ => Before::Open,
+        }
+    }
+}
+
 /// What one bracket, or CASE, has come to.
 #[derive(Clone, Copy, Default)]
 struct Level {
     /// The depth of the brackets around it.
     base: usize,
     is_case: bool,
+    /// The name of an operator is in it.
+    is_operator: bool,
     is_query: bool,
     list: List,
     /// Set operations, joins and the like.
@@ -134,29 +196,54 @@ impl Level {
     }
 
     /// Takes a word of the language, or a name.
-    fn word(&mut self, keyword: Keyword, is_behind_distinct: bool) {
+    fn word(&mut self, keyword: Keyword, before: Before) {
         use Keyword as K;
+        let is_clause = before == Before::Term;
         match keyword {
             K::NoKeyword => {}
-            K::WHEN | K::THEN | K::ELSE if self.is_case => self.end_item(),
-            K::AND | K::OR => self.end_term(),
+            K::WITH => self.list = List::Queries,
+            K::SELECT | K::VALUES | K::INSERT | K::UPDATE | K::DELETE if before == Before::Cast => self.is_query = true,
+            _ if matches!(before, Before::Dot | Before::Cast) => {}
+            K::AND | K::OR if is_clause => self.end_term(),
+            K::WHEN | K::THEN | K::ELSE if self.is_case => {
+                if is_clause {
+                    self.end_item();
+                }
+            }
+            K::INNER | K::LEFT | K::RIGHT | K::FULL | K::CROSS | K::NATURAL if is_clause => self.end_item(),
             K::UNION | K::EXCEPT | K::INTERSECT | K::MINUS | K::JOIN | K::APPLY | K::OVER | K::PIVOT | K::UNPIVOT => {
                 self.queries += QUERY_DEPTH;
-                self.end_item();
-                self.list = List::Values;
+                if is_clause && keyword != K::OVER {
+                    self.end_item();
+                }
+                if matches!(keyword, K::JOIN | K::APPLY | K::PIVOT | K::UNPIVOT) {
+                    self.list = List::Tables;
+                }
             }
-            K::FROM | K::USING if !is_behind_distinct => self.list = List::Tables,
-            K::WITH => self.list = List::Queries,
+            K::FROM | K::USING if before != Before::IsDistinct => {
+                self.list = List::Tables;
+                if is_clause {
+                    self.end_item();
+                }
+            }
             K::SELECT | K::VALUES | K::INSERT | K::UPDATE | K::DELETE => {
                 self.is_query = true;
-                self.list = List::Values;
-                self.end_item();
+                // The others may be what a table is called without AS.
+                let is_query =
+                    before == Before::SetOperation || is_clause && (keyword == K::SELECT || self.list != List::Tables);
+                self.clause(is_query);
             }
-            K::WHERE | K::GROUP | K::HAVING | K::ORDER | K::WINDOW | K::LIMIT | K::RETURNING | K::SET => {
-                self.list = List::Values;
-                self.end_item();
-            }
+            K::SET => self.clause(is_clause || before == Before::Update),
+            K::WHERE | K::GROUP | K::HAVING | K::ORDER | K::WINDOW | K::LIMIT | K::RETURNING => self.clause(is_clause),
             _ => self.operators += 1,
+        }
+    }
+
+    /// Takes a keyword that begins a clause without tables, or is a name.
+    fn clause(&mut self, is_clause: bool) {
+        if is_clause {
+            self.list = List::Values;
+            self.end_item();
         }
     }
 
@@ -168,9 +255,9 @@ impl Level {
     }
 }
 
-/// Ends the innermost bracket or CASE; answers whether it was a bracket.
-fn close(open: &mut Vec<Level>) -> bool {
-    let Some(mut level) = open.pop() else { return true };
+/// Ends the innermost bracket or CASE, and gives it.
+fn close(open: &mut Vec<Level>) -> Level {
+    let Some(mut level) = open.pop() else { return Level::default() };
     let whole = level.whole();
     match open.last_mut() {
         Some(outer) if outer.list == List::Queries => outer.queries += whole,
@@ -182,22 +269,33 @@ fn close(open: &mut Vec<Level>) -> bool {
         // One bracket too many: the parser's to tell.
         None => open.push(level),
     }
-    !level.is_case
+    level
+}
+
+/// Ends the innermost bracket; a CASE without its END ends with it. Answers what stands before the next token.
+fn close_bracket(open: &mut Vec<Level>) -> Before {
+    loop {
+        match close(open) {
+            Level { is_case: true, .. } => {}
+            Level { is_operator: true, .. } => return Before::Open,
+            _ => return Before::Term,
+        }
+    }
 }
 
 fn depth<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
     let mut open = vec![Level::default()];
-    let (mut most, mut is_behind_distinct) = (0, false);
+    let (mut most, mut before) = (0, Before::Open);
     for token in tokens {
         let last = open.last_mut().expect("the outermost level stays");
+        let mut next = before.then(token);
         match token {
             Token::Whitespace(_) => continue,
             Token::LParen | Token::LBracket | Token::LBrace => {
-                let level = Level::inside(last, false);
+                let level = Level { is_operator: before == Before::Operator, ..Level::inside(last, false) };
                 open.push(level);
             }
-            // A CASE without its END ends with its bracket.
-            Token::RParen | Token::RBracket | Token::RBrace => while !close(&mut open) {},
+            Token::RParen | Token::RBracket | Token::RBrace => next = close_bracket(&mut open),
             Token::Comma => last.comma(),
             Token::SemiColon => open = vec![Level::default()],
             Token::Word(word) if word.quote_style.is_none() => match word.keyword {
@@ -206,13 +304,13 @@ fn depth<'a>(tokens: impl Iterator<Item = &'a Token>) -> usize {
                     open.push(level);
                 }
                 Keyword::END if last.is_case => _ = close(&mut open),
-                keyword => last.word(keyword, is_behind_distinct),
+                keyword => last.word(keyword, before),
             },
             Token::Word(_) | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
             // Operators, of which there are many.
             _ => last.operators += 1,
         }
-        is_behind_distinct = matches!(token, Token::Word(word) if word.keyword == Keyword::DISTINCT);
+        before = next;
         let last = open.last().expect("the outermost level stays");
         most = most.max(last.base + last.depth());
     }
@@ -240,7 +338,7 @@ mod tests {
             ("SELECT ((a))", 5),
             ("SELECT f(1, 2 + 3, g(4)) + 1", 6),
             ("SELECT a IN (1) IN (1) IN (1)", 8),
-            ("SELECT a::int[][][]", 7),
+            ("SELECT a::int[][][]", 6),
             ("SELECT CASE WHEN a = 1 THEN 1 WHEN a = 2 THEN 2 ELSE 3 END + 1", 5),
             ("INSERT INTO t VALUES (1 + 1), (2 + 1), (3 + 1)", 4),
             ("SELECT 1 + 1; SELECT 1", 2),
@@ -289,6 +387,20 @@ mod tests {
             ("SELECT a", " BETWEEN 1 AND 2"),
             ("SELECT a", " COLLATE \"C\""),
             ("SELECT a", " -> 'b'"),
+            // Keywords as names.
+            ("SELECT 1 WHERE set", " OR set"),
+            ("SELECT 1", " + and"),
+            ("SELECT a.limit", " + a.limit"),
+            ("SELECT a", " OPERATOR(+) set"),
+            ("SELECT CASE WHEN a", " OR when"),
+            ("SELECT 1", " + sum(a) OVER ()"),
+            ("SELECT * FROM t CROSS JOIN t", ", t AS u"),
+            ("SELECT DISTINCT FROM t", ", t AS u"),
+            ("SELECT is DISTINCT FROM t", ", t AS u"),
+            ("SELECT * FROM t AS limit", ", t AS u"),
+            ("SELECT * FROM t update", ", t AS u"),
+            ("SELECT * FROM union AS select", ", t AS u"),
+            ("SELECT * FROM union values", ", t AS u"),
         ] {
             let many = format!("{sql}{}", repeated.repeat(2000));
             assert!(depth_of(&many) >= 2000, "{sql}, then {repeated}: {}", depth_of(&many));
@@ -304,5 +416,51 @@ mod tests {
             let many = format!("{sql}{}", repeated.repeat(2000));
             assert!(depth_of(&many) < 30, "{sql}, then {repeated}: {}", depth_of(&many));
         }
+    }
+    /// How deep a syntax tree is, by what its own dump nests.
+    fn nests(statements: &[Statement]) -> usize {
+        let (mut depth, mut most) = (0usize, 0);
+        for byte in format!("{statements:?}").bytes() {
+            match byte {
+                b'(' | b'[' | b'{' => depth += 1,
+                b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            most = most.max(depth);
+        }
+        most
+    }
+
+    #[test]
+    fn where_a_tree_grows_with_what_is_repeated_the_depth_does_too() {
+        // No open brackets, and few repetitions: some text the parser reads twice as often with each more.
+        let words = "a|b|1|'x'|+|=|,|,|(a)|f(b)|.|::|int|AS|AND|OR|NOT|IS|NULL|DISTINCT|FROM|t|JOIN|ON|CROSS|UNION|ALL|SELECT|\
+                     VALUES|SET|LIMIT|WHERE|GROUP BY|ORDER BY|CASE|WHEN|THEN|ELSE|END|OVER ()|WITH|UPDATE|IN|OPERATOR(+)|[1]|\
+                     BETWEEN|LEFT|RETURNING|USING";
+        let words: Vec<&str> = words.split('|').collect();
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut grown = 0;
+        for _ in 0..5_000 {
+            let mut some = |most| {
+                let some = (0..random.usize(1..most)).map(|_| words[random.usize(..words.len())]);
+                some.collect::<Vec<_>>().join(" ")
+            };
+            let (begin, repeated, end) = (some(5), some(6), some(3));
+            let of = |times: usize| {
+                let sql = format!("SELECT {begin} {} {end}", format!("{repeated} ").repeat(times));
+                let tree = Parser::parse_sql(&PostgreSqlDialect {}, &sql).ok()?;
+                Some((nests(&tree), depth_of(&sql), sql))
+            };
+            let (Some((nests, depth, _)), Some((nests_more, depth_more, sql))) = (of(6), of(14)) else { continue };
+            if nests_more >= nests + 8 {
+                grown += 1;
+                assert!(
+                    depth_more >= depth + 8,
+                    "seed {seed}: {nests} to {nests_more}, {depth} to {depth_more}: {sql}"
+                );
+            }
+        }
+        assert!(grown > 20, "{grown} of them grew");
     }
 }

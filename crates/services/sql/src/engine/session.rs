@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use datafusion::execution::SendableRecordBatchStream;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
@@ -133,6 +134,7 @@ impl Session {
         if self.block.is_none() {
             self.failed.store(false, Ordering::Release);
             self.block = Some(self.new_block(true));
+            self.keep_settings();
         }
     }
 
@@ -149,10 +151,12 @@ impl Session {
         if self.block.as_ref().is_none_or(|block| !block.implicit) {
             return Ok(());
         }
-        match (self.block.take(), self.failed.load(Ordering::Acquire)) {
-            (Some(block), false) => block.commit().await,
-            _ => Ok(()),
-        }
+        let outcome = match (self.block.take(), self.failed.load(Ordering::Acquire)) {
+            (Some(block), false) => block.commit().await.map(|()| true),
+            _ => Ok(false),
+        };
+        self.end_settings(matches!(outcome, Ok(true)));
+        outcome.map(drop)
     }
 
     /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
@@ -310,7 +314,16 @@ impl Session {
         parameters: &[ScalarValue],
     ) -> Result<SendableRecordBatchStream, SqlError> {
         let plan = if parameters.is_empty() { plan } else { plan.with_param_values(parameters.to_vec())? };
-        Ok(self.context.execute_logical_plan(plan).await?.execute_stream().await?)
+        Ok(DataFrame::new(self.planning(), plan).execute_stream().await?)
+    }
+
+    /// DataFusion's state for a statement that begins now. `now()` is when the transaction began.
+    pub(crate) fn planning(&self) -> Planning {
+        let mut state = self.context.state();
+        if let Some(block) = &self.block {
+            state.execution_props_mut().query_execution_start_time = Some(block.began);
+        }
+        state
     }
 
     async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {

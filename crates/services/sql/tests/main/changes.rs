@@ -265,3 +265,21 @@ async fn a_default_that_varies_is_evaluated_for_each_row_and_others_once() {
     assert_eq!(copy(&mut s, "COPY t (id) FROM STDIN", vec![ids]).await.expect("takes them"), 40);
     check(&mut s, &[(distinct, "40|1|true|true")]).await;
 }
+
+#[tokio::test]
+async fn now_is_when_the_transaction_began() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (id int, at timestamptz DEFAULT now())").await;
+    for (begin, commit, distinct) in [("BEGIN", "COMMIT", "1|true"), ("SELECT 1", "SELECT 1", "3|false")] {
+        run(&mut s, begin).await;
+        for insert in
+            ["INSERT INTO t (id) VALUES (1)", "INSERT INTO t SELECT 2", "INSERT INTO t VALUES (3, current_timestamp)"]
+        {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            run(&mut s, insert).await;
+        }
+        check(&mut s, &[("SELECT count(DISTINCT at), max(at) = now() FROM t", distinct)]).await;
+        run(&mut s, commit).await;
+        check(&mut s, &[("SELECT max(at) < now() FROM t", "true"), ("DELETE FROM t", "DELETE 3")]).await;
+    }
+}

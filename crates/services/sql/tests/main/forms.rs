@@ -183,7 +183,63 @@ async fn no_update_is_lost_and_no_row_is_seen_twice_beside_the_conversion() {
     }
     check(&mut reader, &[("SELECT count(*), sum(v) FROM t", "400|240")]).await;
     engine.close();
-    assert!(engine.conversion().segments > 0, "{:?}", engine.conversion());
+    let moved = engine.conversion();
+    assert!(moved.segments > 0 && moved.compacted > 0, "{moved:?}");
+}
+
+#[tokio::test]
+async fn compaction_takes_away_what_was_deleted_and_statements_see_no_difference() {
+    let engine = with_segments_of(store(), 100);
+    let (mut s, mut earlier) = (engine.session("u"), engine.session("v"));
+    run(&mut s, "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE plain (id int)").await;
+    check(
+        &mut s,
+        &[
+            ("INSERT INTO t SELECT i, 'r' || i FROM generate_series(1, 600) AS g(i)", "INSERT 0 600"),
+            ("INSERT INTO plain SELECT i FROM generate_series(1, 300) AS g(i)", "INSERT 0 300"),
+            ("ALTER TABLE t ADD COLUMN w int DEFAULT 7", "ALTER TABLE"),
+            ("DELETE FROM t WHERE id <= 126 OR id BETWEEN 201 AND 226 OR id BETWEEN 301 AND 375", "DELETE 227"),
+            ("DELETE FROM plain WHERE id % 2 = 0", "DELETE 150"),
+        ],
+    )
+    .await;
+    check(&mut earlier, &[("BEGIN", "BEGIN"), ("SELECT count(*), sum(id) FROM t", "373|141398")]).await;
+    assert_eq!(engine.conversion().compacted, 0);
+    // Of t the first lost all, the second and the third 26 rows, the fourth 75; plain lost half of each.
+    assert_eq!(segments(&mut s, "t").await, 6);
+    assert_eq!(engine.compact().expect("segments are compacted"), 4 + 3);
+    assert_eq!(engine.compact().expect("nothing is due"), 0);
+    assert_eq!(engine.conversion().compacted, 7);
+    assert_eq!(segments(&mut s, "t").await, 4);
+    assert_eq!(segments(&mut s, "plain").await, 2);
+    let statements = [
+        ("SELECT count(*), sum(id), min(w) FROM t", "373|141398|7"),
+        ("SELECT count(*), sum(id) FROM plain", "150|22500"),
+        ("SELECT v, w FROM t WHERE id = 127", "r127|7"),
+        ("SELECT count(*) FROM t WHERE id = 126", "0"),
+        ("INSERT INTO t VALUES (127)", "error 23505"),
+        ("UPDATE t SET v = 'new' WHERE id = 128", "UPDATE 1"),
+        ("INSERT INTO t VALUES (126, 'again') RETURNING w", "7"),
+        ("SELECT id, v FROM t WHERE id < 130 ORDER BY id", "126|again\n127|r127\n128|new\n129|r129"),
+        ("DELETE FROM t WHERE id IN (126, 128)", "DELETE 2"),
+        ("SELECT count(*), sum(id) FROM t", "372|141270"),
+    ];
+    check(&mut s, &statements).await;
+    check(
+        &mut earlier,
+        &[
+            ("SELECT count(*), sum(id) FROM t", "373|141398"),
+            ("SELECT v FROM t WHERE id = 128", "r128"),
+            ("DELETE FROM t WHERE id = 129", "DELETE 1"),
+            ("COMMIT", "error 40001"),
+        ],
+    )
+    .await;
+    check(&mut s, &[("SELECT count(*), sum(id) FROM t", "372|141270"), ("DELETE FROM t", "DELETE 372")]).await;
+    assert_eq!(engine.compact().expect("nothing is left"), 4);
+    assert_eq!(segments(&mut s, "t").await, 0);
+    check(&mut s, &[("INSERT INTO t SELECT i, '' FROM generate_series(1, 250) AS g(i)", "INSERT 0 250")]).await;
+    check(&mut s, &[("SELECT count(*), sum(id), min(v) FROM t", "250|31375|")]).await;
 }
 
 #[tokio::test]

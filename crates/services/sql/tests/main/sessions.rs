@@ -205,4 +205,14 @@ async fn settings_follow_the_transaction_that_set_them() {
         ],
     )
     .await;
+    // Statements that came as one text.
+    s.begin_implicit();
+    check(&mut s, &[("SET application_name = 'ten'", "SET"), ("SELECT 1 / 0", "error 22012")]).await;
+    s.end_implicit().await.expect("it is rolled back");
+    check(&mut s, &[("SHOW application_name", "nine")]).await;
+    s.begin_implicit();
+    check(&mut s, &[("SET application_name = 'ten'", "SET"), ("SET LOCAL application_name = 'eleven'", "SET")]).await;
+    check(&mut s, &[("SHOW application_name", "eleven")]).await;
+    s.end_implicit().await.expect("it commits");
+    check(&mut s, &[("SHOW application_name", "ten")]).await;
 }

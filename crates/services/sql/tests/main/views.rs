@@ -62,6 +62,13 @@ async fn a_ring_of_views_that_two_sessions_closed_is_refused_when_it_is_read() {
             ],
         )
         .await;
+        // What views that read each other nest is added up.
+        let deep = |from: &str| format!("SELECT {}a OR a AS a FROM {from}", "a OR ".repeat(200));
+        let deep = [deep("(SELECT true AS a) AS t"), deep("d1"), deep("d2")];
+        for (n, sql) in deep.iter().enumerate() {
+            assert_eq!(run(&mut a, &format!("CREATE VIEW d{} AS {sql}", n + 1)).await, "CREATE VIEW");
+        }
+        check(&mut a, &[("SELECT * FROM d2", "true"), ("SELECT * FROM d3", "error 54001")]).await;
     };
     tokio::spawn(script).await.expect("nobody panicked");
 }

@@ -118,7 +118,7 @@ impl Inner {
                 // It is durable, and write cycles wait for room: so does it.
                 Err(StoreError::Full(_)) if self.options.background => std::thread::sleep(FULL_PAUSE),
                 // The store is being closed: nobody sees it here any more, and the next opening finds it.
-                Err(StoreError::Refused(_)) if self.journal.durable() > lsn => return Ok(lsn),
+                Err(StoreError::Refused(_)) if self.make_durable(lsn).is_ok() => return Ok(lsn),
                 Err(error) => return Err(self.freeze(error)),
             }
         }
@@ -278,7 +278,8 @@ impl Inner {
                     self.apply_in_role()?;
                 }
                 Role::Wait(seat) => {
-                    if self.is_frozen() {
+                    // Who freezes or closes the store wakes those who wait by then.
+                    if self.check_frozen().is_err() {
                         self.room.wake_all();
                     }
                     seat.wait();

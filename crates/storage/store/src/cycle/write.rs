@@ -156,8 +156,15 @@ fn side_by_side<T: Sync>(
         return write(list);
     }
     std::thread::scope(|scope| {
-        let parts: Vec<_> = list.chunks(part).map(|part| scope.spawn(|| write(part))).collect();
-        let ended = parts.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let write = &write;
+        let start =
+            |part| std::thread::Builder::new().name("store-home".into()).spawn_scoped(scope, move || write(part));
+        let started: Vec<_> = list.chunks(part).map(|part| start(part).map_err(|_| part)).collect();
+        let ended = started.into_iter().map(|started| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system gives no thread: this one does it.
+            Err(part) => write(part),
+        });
         let written: Vec<Result<u64, StoreError>> = ended.collect();
         written.into_iter().sum()
     })

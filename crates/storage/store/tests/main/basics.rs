@@ -387,3 +387,38 @@ fn a_closed_store_writes_nothing_beside_the_one_that_was_opened_after_it() {
     let (again, _) = Store::open(places, options).expect("opens");
     assert_eq!(all(&again.snapshot(), tree), ["a=1", "b=2", "c=3"]);
 }
+
+#[test]
+fn committers_beside_closing_are_answered_and_what_they_are_told_is_so() {
+    for round in 0..30 {
+        let (places, options) = (memory(), small());
+        let (store, tree) = open_with_tree(&places, &options);
+        let committer = |thread: u32| {
+            let store = store.clone();
+            std::thread::spawn(move || {
+                for number in 0u32.. {
+                    let key = format!("{thread:02}-{number:06}");
+                    let mut transaction = store.begin();
+                    transaction.put(tree, key.as_bytes(), b"x").expect("fits");
+                    match transaction.commit() {
+                        Ok(_) => {}
+                        Err(StoreError::Refused(_)) => return number,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                unreachable!("it is closed some time")
+            })
+        };
+        let committers: Vec<_> = (0..12).map(committer).collect();
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        store.close().expect("closes");
+        let told: Vec<u32> = committers.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        let (again, _) = Store::open(places, options).expect("opens");
+        let found = all(&again.snapshot(), tree);
+        assert_eq!(found.len() as u32, told.iter().sum::<u32>(), "round {round}: {told:?}");
+        for (thread, told) in told.iter().enumerate() {
+            let last = format!("{thread:02}-{:06}=x", told.saturating_sub(1));
+            assert!(*told == 0 || found.contains(&last), "round {round}: {last} is lost");
+        }
+    }
+}
