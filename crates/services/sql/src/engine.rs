@@ -27,6 +27,7 @@ mod copy;
 mod defaults;
 mod define;
 mod definitions;
+mod dialect;
 mod exact;
 mod explain;
 mod external;

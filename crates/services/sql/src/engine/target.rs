@@ -12,8 +12,6 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableWithJoins, UnaryOperator, Value,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use futures::{TryStreamExt, stream};
 
 use super::control::folded;
@@ -56,15 +54,6 @@ pub(crate) fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>, 
 /// Parses text that the engine wrote itself.
 pub(crate) fn parse(sql: &str) -> Result<Statement, SqlError> {
     parse::statements(sql)?.pop().ok_or_else(|| SqlError::statement("42601", "an empty statement"))
-}
-
-/// Parses one expression, such as a stored default.
-pub(crate) fn parse_expr(sql: &str) -> Result<Expr, SqlError> {
-    parse::check_text(sql)?;
-    Parser::new(&PostgreSqlDialect {})
-        .try_with_sql(sql)
-        .and_then(|mut parser| parser.parse_expr())
-        .map_err(|error| SqlError::statement("42601", error.to_string()))
 }
 
 fn quoted(name: &str) -> Ident {
@@ -145,7 +134,7 @@ pub(crate) fn is_default(expr: &Expr) -> bool {
 /// The expression of a column's default: NULL if it has none.
 pub(crate) fn default_of(column: &Column) -> Result<Expr, SqlError> {
     match &column.default {
-        Some(text) => parse_expr(text),
+        Some(text) => parse::expression(text),
         None => Ok(Expr::Value(Value::Null.into())),
     }
 }
