@@ -27,6 +27,7 @@ mod copy;
 mod defaults;
 mod define;
 mod definitions;
+mod depth;
 mod dialect;
 mod exact;
 mod explain;

@@ -32,7 +32,7 @@ pub mod wire;
 
 /// The stack that each thread that runs sessions needs, in bytes: statements nest as deep as they are written, up to a limit that
 /// was measured with it. Of memory it takes what is used.
-pub const STACK_BYTES: usize = 8 << 20;
+pub const STACK_BYTES: usize = 64 << 20;
 
 pub use engine::{
     Answer, Canceller, ConversionOptions, ConversionStats, CopyIn, Engine, EngineOptions, Prepared, Session,

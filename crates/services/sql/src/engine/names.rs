@@ -38,7 +38,7 @@ struct Expanding {
     /// The outermost first.
     views: Vec<views::Name>,
     /// How deep their queries are together: one is planned inside of the other.
-    depth: usize,
+    depth: super::depth::Depth,
 }
 
 tokio::task_local! {
