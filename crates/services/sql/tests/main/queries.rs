@@ -272,6 +272,19 @@ async fn deep_statements() {
         format!("SELECT count(*) FROM t WHERE {}", terms.join(" AND "))
     };
     let unions = |terms: usize| vec!["SELECT 1"; terms].join(" UNION ");
+    let windows = |many: usize| {
+        let sums: Vec<String> = (0..many).map(|n| format!("sum(a) OVER (ORDER BY a + {n})")).collect();
+        format!("SELECT greatest({}) FROM t", sums.join(", "))
+    };
+    let tables = |many: usize| {
+        let tables: Vec<String> = (0..many).map(|n| format!("t AS t{n}")).collect();
+        format!("SELECT t0.a FROM {}", tables.join(", "))
+    };
+    let subqueries = |many: usize| {
+        let each: Vec<String> =
+            (0..many).map(|n| format!("(SELECT max(u.a) FROM t AS u WHERE u.a = t.a + {n})")).collect();
+        format!("SELECT coalesce({}) FROM t", each.join(", "))
+    };
     let brackets = |deep: usize| format!("SELECT {}1{}", "(".repeat(deep), ")".repeat(deep));
     let rows: Vec<String> = (0..2_000).map(|n| format!("({n} + 1)")).collect();
     let cases: Vec<String> = (0..2_000).map(|n| format!("WHEN {n} THEN {n} + 1")).collect();
@@ -281,7 +294,13 @@ async fn deep_statements() {
             (&sum(200), "200"),
             (&either(490), "1"),
             (&all(490), "1"),
-            (&unions(95), "1"),
+            (&unions(390), "1"),
+            (&windows(390), "7"),
+            (&tables(390), "7"),
+            (&subqueries(40), "7"),
+            (&subqueries(400), "error 54001"),
+            (&windows(2_000), "error 54001"),
+            (&tables(2_000), "error 54001"),
             (&sum(600), "error 54001"),
             (&sum(100_000), "error 54001"),
             (&either(5_000), "error 54001"),
