@@ -455,6 +455,10 @@ mod tests {
             let depth = depth_of(&many);
             assert!(depth.statement >= 2000, "{sql}, then {repeated}: {depth:?}");
         }
+    }
+
+    #[test]
+    fn lists_are_flat_and_brackets_around_tables_multiply_readings() {
         for (sql, repeated) in [
             ("SELECT 1", ", a + 1"),
             ("SELECT a IN (1", ", -2"),
