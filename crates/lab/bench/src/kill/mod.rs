@@ -61,6 +61,8 @@ const RECOVERY_ROUNDS: u32 = 5;
 const FILES_ROUNDS: u32 = 4;
 /// A running node is verified under load in one round of so many, else before the load begins: what is verified grows meanwhile.
 const LOADED_ROUNDS: u32 = 4;
+/// Load beside a verification, at most: it writes faster than a verification reads, so that in the end there would be no end.
+const BESIDE_VERIFY: Duration = Duration::from_millis(1_000);
 /// Load after the last kill, milliseconds.
 const LAST_MS: u64 = 500;
 /// How long nothing may arrive before the harness stops waiting.
@@ -233,15 +235,19 @@ impl Harness {
         Ok(())
     }
 
-    /// Runs `terrace verify` on the node, or on what it left, while the load goes on.
+    /// Runs `terrace verify` on the node, or on what it left, while the load goes on for a while.
     fn verify(&mut self) -> anyhow::Result<()> {
         let mut verify = verify::Verify::spawn(&self.program, self.folder.path())?;
+        let loaded = Instant::now() + BESIDE_VERIFY;
         let problems = loop {
             if let Some(problems) = verify.poll()? {
                 break problems;
             }
             interrupt::check()?;
-            self.load.step(Duration::from_millis(1))?;
+            match Instant::now() < loaded {
+                true => self.load.step(Duration::from_millis(1))?,
+                false => std::thread::sleep(Duration::from_millis(1)),
+            }
         };
         self.figures.verifies.note(problems);
         Ok(())
