@@ -54,7 +54,7 @@ use crate::t4::{self, expect};
 /// down in groups, with the next commit or 5 ms later, and a commit takes as long as the medium stalls.
 const CRASH_WINDOW: Duration = Duration::from_secs(1);
 /// Load before a kill, milliseconds.
-const LOAD_MS: std::ops::Range<u64> = 50..1_000;
+const LOAD_MS: std::ops::Range<u64> = 50..500;
 /// A node is killed in recovery in one round of so many.
 const RECOVERY_ROUNDS: u32 = 5;
 /// The files of a killed node are verified after one round of so many.
@@ -62,7 +62,7 @@ const FILES_ROUNDS: u32 = 4;
 /// A running node is verified under load in one round of so many, else before the load begins: what is verified grows meanwhile.
 const LOADED_ROUNDS: u32 = 4;
 /// Load beside a verification, at most: it writes faster than a verification reads, so that in the end there would be no end.
-const BESIDE_VERIFY: Duration = Duration::from_millis(1_000);
+const BESIDE_VERIFY: Duration = Duration::from_millis(300);
 /// Load after the last kill, milliseconds.
 const LAST_MS: u64 = 500;
 /// How long nothing may arrive before the harness stops waiting.
