@@ -92,7 +92,6 @@ impl Inner {
     pub(crate) fn start_cycles(self: &Arc<Inner>) -> Result<(), StoreError> {
         let mut cycles = self.cycles.lock();
         let Cycles::Inline(mut inline) = std::mem::replace(&mut *cycles, Cycles::Closed) else { return Ok(()) };
-        inline.writer.write_side_by_side();
         if let Err(error) = inline.writer.reserve(self.cycle_options().dirty_bytes) {
             // Tried again by the cycle that needs it.
             tracing::warn!(%error, "no room was made ahead for write images");

@@ -272,11 +272,14 @@ async fn now_is_when_the_transaction_began() {
     run(&mut s, "CREATE TABLE t (id int, at timestamptz DEFAULT now())").await;
     for (begin, commit, distinct) in [("BEGIN", "COMMIT", "1|true"), ("SELECT 1", "SELECT 1", "3|false")] {
         run(&mut s, begin).await;
-        for insert in
-            ["INSERT INTO t (id) VALUES (1)", "INSERT INTO t SELECT 2", "INSERT INTO t VALUES (3, current_timestamp)"]
-        {
+        for change in [
+            "INSERT INTO t (id) VALUES (1)",
+            "INSERT INTO t SELECT 2",
+            "INSERT INTO t VALUES (3, current_timestamp)",
+            "UPDATE t SET at = now() WHERE id = 1",
+        ] {
             std::thread::sleep(std::time::Duration::from_millis(2));
-            run(&mut s, insert).await;
+            run(&mut s, change).await;
         }
         check(&mut s, &[("SELECT count(DISTINCT at), max(at) = now() FROM t", distinct)]).await;
         run(&mut s, commit).await;

@@ -1,5 +1,5 @@
 //! Random histories over both forms beside a simple model, with stores that are opened again; and every moment at which the power
-//! may fail while rows go to segments in bulk and in the background.
+//! may fail while rows go to segments in bulk and in the background, and while segments are compacted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl Life {
     }
 
     async fn step(&mut self) {
-        match self.random.u8(..12) {
+        match self.random.u8(..13) {
             0..3 => self.add().await,
             3 if self.is_keyed => self.add_again().await,
             3..8 => self.change().await,
@@ -196,6 +196,9 @@ impl Life {
             10 if self.before.is_empty() => {
                 let keep = self.random.usize(..20);
                 self.engine.convert(keep).unwrap_or_else(|error| panic!("SEED={}: {error}", self.seed));
+            }
+            11 if self.before.is_empty() => {
+                _ = self.engine.compact().unwrap_or_else(|error| panic!("SEED={}: {error}", self.seed))
             }
             _ => self.look().await,
         }
@@ -206,7 +209,7 @@ async fn history(seed: u64, is_keyed: bool) {
     let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = Model::new();
-    let mut segments = 0;
+    let (mut segments, mut compacted) = (0, 0);
     for life in 0..3 {
         let (store, _) = Store::open(places(&shelf), options()).expect("opens");
         let engine = with_segments_of(store.clone(), SEGMENT_ROWS);
@@ -224,11 +227,12 @@ async fn history(seed: u64, is_keyed: bool) {
         }
         life_now.look().await;
         segments += life_now.engine.conversion().segments;
+        compacted += life_now.engine.conversion().compacted;
         model = life_now.model;
         // Queries that were given up may hold the store for a while yet: it must not write beside the next one.
         store.close().expect("closes");
     }
-    assert!(segments > 0, "SEED={seed}: nothing was converted");
+    assert!(segments > 0 && compacted > 0, "SEED={seed}: {segments} segments converted, {compacted} compacted");
 }
 
 #[tokio::test]
@@ -238,9 +242,14 @@ async fn random_histories_over_both_forms_are_what_a_model_says() {
     }
 }
 
-/// What the table holds, and whether there is one.
+/// What the table holds, and whether there is one; the same before and after what is due is compacted.
 async fn content(store: Store) -> String {
-    run(&mut with_segments_of(store, SEGMENT_ROWS).session("u"), "SELECT id, v FROM t ORDER BY id").await
+    let engine = with_segments_of(store, SEGMENT_ROWS);
+    let mut session = engine.session("u");
+    let found = run(&mut session, "SELECT id, v FROM t ORDER BY id").await;
+    engine.compact().expect("compacts what a crash left");
+    assert_eq!(run(&mut session, "SELECT id, v FROM t ORDER BY id").await, found);
+    found
 }
 
 #[tokio::test]
@@ -263,11 +272,16 @@ async fn a_power_failure_leaves_rows_in_one_form_and_loads_whole_or_absent() {
         "INSERT INTO t SELECT i, 2 FROM generate_series(101, 150) AS g(i)",
         "convert",
         "checkpoint",
+        "compact",
+        "DELETE FROM t WHERE id BETWEEN 40 AND 60",
+        "compact",
+        "checkpoint",
     ];
     for step in steps {
         match step {
             "checkpoint" => _ = store.checkpoint().expect("writes home"),
             "convert" => assert!(engine.convert(0).expect("moves") > 0),
+            "compact" => assert!(engine.compact().expect("compacts") > 0),
             sql => assert!(!run(&mut session, sql).await.starts_with("error"), "{sql}"),
         }
         states.push(run(&mut session, "SELECT id, v FROM t ORDER BY id").await);

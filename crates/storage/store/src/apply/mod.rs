@@ -47,8 +47,9 @@ use crate::{StoreError, TreeId};
 
 pub(crate) use background::{Background, start};
 
-/// Payload of one batch, bytes: enough to sort over, little enough that visibility does not wait for it.
-const BATCH_BYTES: usize = 1 << 20;
+/// Payload of one batch, bytes: what a busy node makes in a few of the background's pauses, little enough that a committer behind
+/// it waits for some milliseconds.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Changes of a huge transaction gathered at a time.
 const PIECE_CHANGES: usize = 4096;

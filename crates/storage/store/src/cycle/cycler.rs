@@ -17,7 +17,7 @@ use journal::Lsn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::StoreError;
-use crate::cycle::pace::{CycleOptions, Load, Urgency, pause, urgency};
+use crate::cycle::pace::{CycleOptions, Load, THREADS, Urgency, pause, threads, urgency};
 use crate::cycle::write::{Cycle, Moment, Writer, Written};
 use crate::space::freeze::Freeze;
 
@@ -215,11 +215,20 @@ impl Drop for FreezeOnPanic<'_> {
 }
 
 impl Shared {
-    fn urgency(&self, since: Duration) -> Urgency {
+    fn load(&self) -> Load {
         let (dirty_bytes, applied) = self.subject.load();
         let base = self.state.lock().stats.applied;
-        let journal_bytes = applied.0.saturating_sub(base.0);
-        urgency(&self.options, Load { dirty_bytes, journal_bytes }, since)
+        Load { dirty_bytes, journal_bytes: applied.0.saturating_sub(base.0) }
+    }
+
+    fn urgency(&self, since: Duration) -> Urgency {
+        urgency(&self.options, self.load(), since)
+    }
+
+    /// Whether somebody waits for a cycle.
+    fn is_awaited(&self) -> bool {
+        let state = self.state.lock();
+        state.asked > state.served || state.stop
     }
 
     fn request(&self, close: bool) -> Result<Written, StoreError> {
@@ -293,6 +302,7 @@ impl Shared {
     /// Steps until the cycle is over; none where it was told to stop before anything was written.
     fn write(&self, writer: &mut Writer, cycle: &mut Cycle, began: Instant) -> Result<Option<Written>, StoreError> {
         loop {
+            writer.set_threads(if self.is_awaited() { THREADS } else { threads(&self.options, self.load()) });
             match writer.step(cycle) {
                 Ok(Some(written)) => return Ok(Some(written)),
                 Ok(None) => self.state.lock().full = None,
@@ -310,14 +320,11 @@ impl Shared {
                 Err(error) => return Err(error),
             }
             let (done, total) = cycle.progress();
-            let mut state = self.state.lock();
-            let hurries = state.asked > state.served || state.stop;
-            drop(state);
-            if hurries || self.urgency(Duration::ZERO) >= Urgency::Hurry {
+            if self.is_awaited() || self.urgency(Duration::ZERO) >= Urgency::Hurry {
                 continue;
             }
             let pause = pause(&self.options, done, total, began.elapsed());
-            state = self.state.lock();
+            let mut state = self.state.lock();
             if !pause.is_zero() && !state.stop {
                 self.work.wait_for(&mut state, pause);
             }

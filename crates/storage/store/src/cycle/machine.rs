@@ -47,15 +47,14 @@ pub(crate) struct Machine {
     step: Step,
     fresh: usize,
     images: usize,
-    chunk: usize,
     is_done: bool,
 }
 
 impl Machine {
-    /// A cycle of so many fresh runs and images; of each at most `chunk` are written in one step.
-    pub(crate) fn new(fresh: usize, images: usize, chunk: usize) -> Machine {
-        assert!(images > 0 && chunk > 0, "a batch holds the superblock, and a step writes something");
-        Machine { step: Step::Reserve, fresh, images, chunk, is_done: false }
+    /// A cycle of so many fresh runs and images.
+    pub(crate) fn new(fresh: usize, images: usize) -> Machine {
+        assert!(images > 0, "a batch holds the superblock");
+        Machine { step: Step::Reserve, fresh, images, is_done: false }
     }
 
     /// What is to be done; none when all is.
@@ -63,19 +62,20 @@ impl Machine {
         (!self.is_done).then_some(self.step)
     }
 
-    /// Says that the step was done.
-    pub(crate) fn done(&mut self) {
+    /// Says that the step was done; of runs or images, the next writes at most `chunk`.
+    pub(crate) fn done(&mut self, chunk: usize) {
+        assert!(chunk > 0, "a step writes something");
         self.step = match self.step {
-            Step::Reserve if self.fresh > 0 => Step::Fresh(0, self.chunk.min(self.fresh)),
-            Step::Reserve => Step::Images(0, self.chunk.min(self.images)),
-            Step::Fresh(_, to) if to < self.fresh => Step::Fresh(to, (to + self.chunk).min(self.fresh)),
-            Step::Fresh(..) => Step::Images(0, self.chunk.min(self.images)),
-            Step::Images(_, to) if to < self.images => Step::Images(to, (to + self.chunk).min(self.images)),
+            Step::Reserve if self.fresh > 0 => Step::Fresh(0, chunk.min(self.fresh)),
+            Step::Reserve => Step::Images(0, chunk.min(self.images)),
+            Step::Fresh(_, to) if to < self.fresh => Step::Fresh(to, (to + chunk).min(self.fresh)),
+            Step::Fresh(..) => Step::Images(0, chunk.min(self.images)),
+            Step::Images(_, to) if to < self.images => Step::Images(to, (to + chunk).min(self.images)),
             Step::Images(..) => Step::FlushFresh,
             Step::FlushFresh => Step::Seal,
             Step::Seal => Step::Flag,
-            Step::Flag => Step::Home(0, self.chunk.min(self.images)),
-            Step::Home(_, to) if to < self.images => Step::Home(to, (to + self.chunk).min(self.images)),
+            Step::Flag => Step::Home(0, chunk.min(self.images)),
+            Step::Home(_, to) if to < self.images => Step::Home(to, (to + chunk).min(self.images)),
             Step::Home(..) => Step::FlushHome,
             Step::FlushHome => Step::Clear,
             Step::Clear => Step::Over,
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn steps(fresh: usize, images: usize, chunk: usize) -> Vec<Step> {
-        let mut machine = Machine::new(fresh, images, chunk);
+        let mut machine = Machine::new(fresh, images);
         let mut steps = Vec::new();
         let mut before = 0;
         while let Some(step) = machine.step() {
@@ -114,7 +114,7 @@ mod tests {
             assert!(before <= done && done <= total, "progress only grows");
             before = done;
             steps.push(step);
-            machine.done();
+            machine.done(chunk);
         }
         assert_eq!(machine.progress().0, fresh + 2 * images);
         steps

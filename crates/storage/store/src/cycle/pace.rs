@@ -83,6 +83,21 @@ pub(crate) fn urgency(options: &CycleOptions, load: Load, since: Duration) -> Ur
     }
 }
 
+/// Most threads that write home side by side. Puts of 1 KiB under random keys by 128 committers, in turns on a virtual disk,
+/// 2026-11-22: see docs/adr/0012.
+pub(crate) const THREADS: usize = 8;
+
+/// How many threads write home side by side: one while little is dirty, most when the applier is about to wait. Writes home wait
+/// in the same queue as those of the journal, so that more of them than are needed make commits wait.
+pub(crate) fn threads(options: &CycleOptions, load: Load) -> usize {
+    let way = |is: u64, due: u64, max: u64| {
+        if is < max { is.saturating_sub(due) as f64 / max.saturating_sub(due).max(1) as f64 } else { 1.0 }
+    };
+    let dirty = way(load.dirty_bytes, options.dirty_bytes, options.dirty_bytes_max);
+    let journal = way(load.journal_bytes, options.journal_bytes, options.journal_bytes_max);
+    1 + (dirty.max(journal) * (THREADS - 1) as f64).round() as usize
+}
+
 /// Longest pause between two steps: urgency is looked at again after it.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
@@ -119,6 +134,28 @@ mod tests {
         for (dirty_bytes, journal_bytes, seconds, expected) in cases {
             let load = Load { dirty_bytes, journal_bytes };
             assert_eq!(urgency(&options, load, Duration::from_secs(seconds)), expected, "{load:?} after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn threads_grow_from_one_where_a_cycle_is_due_to_the_most_where_the_applier_waits() {
+        let options = CycleOptions {
+            journal_bytes: 100,
+            journal_bytes_max: 800,
+            dirty_bytes: 0,
+            dirty_bytes_max: 70,
+            ..CycleOptions::default()
+        };
+        let cases =
+            [(0, 0, 1), (10, 0, 2), (0, 100, 1), (0, 200, 2), (10, 400, 4), (69, 0, 8), (70, 0, 8), (900, 9000, 8)];
+        for (dirty_bytes, journal_bytes, expected) in cases {
+            let load = Load { dirty_bytes, journal_bytes };
+            assert_eq!(threads(&options, load), expected, "{load:?}");
+        }
+        let equal = CycleOptions { dirty_bytes: 70, ..options };
+        for (dirty_bytes, expected) in [(69, 1), (70, 8), (71, 8)] {
+            let load = Load { dirty_bytes, journal_bytes: 0 };
+            assert_eq!(threads(&equal, load), expected, "no way between due and the limit: {load:?}");
         }
     }
 

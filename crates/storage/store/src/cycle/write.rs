@@ -26,15 +26,11 @@ use crate::space::home::Devices;
 use crate::space::superblock::{self, Superblock};
 use crate::space::{MapCut, Space};
 
-/// Pages and runs of one step, in bytes of single pages.
+/// Pages and runs of one step for each of the threads that write, in bytes of single pages.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Pages that are on their way home at once, where threads may be used. Puts of 1 KiB under random keys by 128 committers, in
-/// turns on a virtual disk, 2026-11-22: see docs/adr/0012.
-const WRITERS: usize = 8;
-
-/// Fewer pages are not worth a thread.
-const PART_MIN: usize = 8;
+/// Fewer places that lie apart are not worth a thread.
+const PLACES_MIN: usize = 8;
 
 /// What the cache froze at a cut.
 pub(crate) trait Frozen: Send + Sync {
@@ -99,8 +95,10 @@ pub(crate) struct Writer {
     images: Images,
     superblock: Superblock,
     freeze: Freeze,
-    /// Threads that write home side by side.
-    writers: usize,
+    /// How many threads write home side by side.
+    threads: usize,
+    /// One for each thread there ever was, kept from cycle to cycle.
+    buffers: Vec<AlignedBuffer>,
 }
 
 /// A cycle on its way.
@@ -145,28 +143,40 @@ fn image(frozen: &dyn Frozen, page: PageId, own: Option<&[u8]>, buffer: &mut [u8
     Ok(())
 }
 
-/// Gives each thread a part of the list; the sum of what they wrote, or the first failure once all have ended.
+/// Gives each buffer's thread a part of the list, this one the first; the sum of what they wrote, or the first failure once all
+/// have ended. Fewer threads where pages lie side by side, as `place` (first page, number of pages) says: they go home in a few
+/// large writes, and a second thread would only take the device from the journal.
 fn side_by_side<T: Sync>(
-    threads: usize,
+    buffers: &mut [AlignedBuffer],
     list: &[T],
-    write: impl Fn(&[T]) -> Result<u64, StoreError> + Sync,
+    place: impl Fn(&T) -> (PageId, u32),
+    write: impl Fn(&[T], &mut AlignedBuffer) -> Result<u64, StoreError> + Sync,
 ) -> Result<u64, StoreError> {
-    let part = list.len().div_ceil(threads).max(PART_MIN);
-    if threads == 1 || list.len() <= part {
-        return write(list);
-    }
+    let is_apart = |pair: &&[T]| {
+        let ((first, pages), (next, _)) = (place(&pair[0]), place(&pair[1]));
+        first.0 + pages != next.0
+    };
+    let places = 1 + list.windows(2).filter(is_apart).count();
+    let threads = (places / PLACES_MIN).clamp(1, buffers.len());
+    let part = list.len().div_ceil(threads).max(1);
+    let mut parts = list.chunks(part).zip(buffers);
+    let Some((first, buffer)) = parts.next() else { return Ok(0) };
     std::thread::scope(|scope| {
         let write = &write;
-        let start =
-            |part| std::thread::Builder::new().name("store-home".into()).spawn_scoped(scope, move || write(part));
-        let started: Vec<_> = list.chunks(part).map(|part| start(part).map_err(|_| part)).collect();
+        let started: Vec<_> = parts
+            .map(|(part, buffer)| {
+                let thread = std::thread::Builder::new().name("store-home".into());
+                thread.spawn_scoped(scope, move || write(part, buffer)).map_err(|_| part)
+            })
+            .collect();
+        let own = write(first, buffer);
         let ended = started.into_iter().map(|started| match started {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
             // The system gives no thread: this one does it.
-            Err(part) => write(part),
+            Err(part) => write(part, buffer),
         });
-        let written: Vec<Result<u64, StoreError>> = ended.collect();
-        written.into_iter().sum()
+        let others: Vec<Result<u64, StoreError>> = ended.collect();
+        std::iter::once(own).chain(others).sum()
     })
 }
 
@@ -179,13 +189,16 @@ impl Writer {
         superblock: Superblock,
         freeze: Freeze,
     ) -> Writer {
-        Writer { home, space, images, superblock, freeze, writers: 1 }
+        Writer { home, space, images, superblock, freeze, threads: 1, buffers: vec![AlignedBuffer::new()] }
     }
 
-    /// From now on several threads write home side by side: pages that lie apart cost a drive's latency each, and one after the
-    /// other leave it idle.
-    pub(crate) fn write_side_by_side(&mut self) {
-        self.writers = WRITERS;
+    /// From now on so many threads write home side by side: pages that lie apart cost a drive's latency each, and one after the
+    /// other leave it idle. One to begin with.
+    pub(crate) fn set_threads(&mut self, threads: usize) {
+        self.threads = threads.max(1);
+        if self.buffers.len() < self.threads {
+            self.buffers.resize_with(self.threads, AlignedBuffer::new);
+        }
     }
 
     /// The data devices.
@@ -219,8 +232,7 @@ impl Writer {
         assert!(order.is_sorted_by(|(a, _), (b, _)| a < b), "each page is in a batch once");
         let mut fresh = frozen.fresh().to_vec();
         fresh.sort_unstable();
-        let chunk = STEP_BYTES / superblock.geometry.page_bytes as usize;
-        let machine = Machine::new(fresh.len(), order.len(), chunk);
+        let machine = Machine::new(fresh.len(), order.len());
         let written = Written {
             cycle,
             applied,
@@ -239,11 +251,16 @@ impl Writer {
         self.freeze.check()?;
         let step = cycle.next_step().expect("a cycle that is over is not stepped");
         match self.perform(cycle, step) {
-            Ok(()) => cycle.machine.done(),
+            Ok(()) => cycle.machine.done(self.chunk()),
             Err(error @ (StoreError::Full(_) | StoreError::Frozen { .. })) => return Err(error),
             Err(error) => return Err(self.freeze.freeze(&error)),
         }
         Ok(cycle.next_step().is_none().then_some(cycle.written))
+    }
+
+    /// Pages or runs of the next step.
+    fn chunk(&self) -> usize {
+        self.threads * STEP_BYTES / self.superblock.geometry.page_bytes as usize
     }
 
     fn perform(&mut self, cycle: &mut Cycle, step: Step) -> Result<(), StoreError> {
@@ -286,11 +303,12 @@ impl Writer {
         Ok(())
     }
 
-    fn write_fresh(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
+    fn write_fresh(&mut self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
         let page_bytes = self.superblock.geometry.page_bytes as usize;
         let (home, frozen) = (&self.home, cycle.frozen());
-        side_by_side(self.writers, &cycle.fresh[from..to], |runs| {
-            let mut run = Run::new(home);
+        let place = |run: &(PageId, u32)| *run;
+        side_by_side(&mut self.buffers[..self.threads], &cycle.fresh[from..to], place, |runs, buffer| {
+            let mut run = Run::new(home, buffer);
             for (first, pages) in runs {
                 let bytes = *pages as usize * page_bytes;
                 if !frozen.image(*first, run.room(*first, bytes)?)? {
@@ -312,11 +330,12 @@ impl Writer {
         Ok(())
     }
 
-    fn write_home(&self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
+    fn write_home(&mut self, cycle: &Cycle, from: usize, to: usize) -> Result<u64, StoreError> {
         let page_bytes = self.superblock.geometry.page_bytes as usize;
         let (home, frozen) = (&self.home, cycle.frozen());
-        side_by_side(self.writers, &cycle.order[from..to], |pages| {
-            let mut run = Run::new(home);
+        let place = |(page, _): &(PageId, Option<Vec<u8>>)| (*page, 1);
+        side_by_side(&mut self.buffers[..self.threads], &cycle.order[from..to], place, |pages, buffer| {
+            let mut run = Run::new(home, buffer);
             for (page, own) in pages {
                 image(frozen, *page, own.as_deref(), run.room(*page, page_bytes)?)?;
             }
