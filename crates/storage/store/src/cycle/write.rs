@@ -355,3 +355,64 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn everything_is_written_once_by_no_more_threads_than_there_are_places() {
+        let apart: Vec<(PageId, u32)> = (0..100).map(|at| (PageId(at * 3), 2)).collect();
+        let beside: Vec<(PageId, u32)> = (0..100).map(|at| (PageId(at * 2), 2)).collect();
+        let cases = [
+            (&apart[..], 1, 1),
+            (&apart, 2, 2),
+            (&apart, 8, 8),
+            (&apart, 50, 12),
+            (&apart[..9], 8, 1),
+            (&apart[..1], 8, 1),
+            (&apart[..0], 8, 0),
+            (&beside, 8, 1),
+        ];
+        for (list, threads, expected) in cases {
+            let mut buffers = vec![AlignedBuffer::new(); threads];
+            let (parts, by) = (Mutex::new(Vec::new()), Mutex::new(HashSet::new()));
+            let written = side_by_side(
+                &mut buffers,
+                list,
+                |run| *run,
+                |part, _| {
+                    parts.lock().unwrap().extend_from_slice(part);
+                    by.lock().unwrap().insert(std::thread::current().id());
+                    Ok(part.len() as u64)
+                },
+            );
+            let mut parts = parts.into_inner().unwrap();
+            parts.sort_unstable();
+            assert_eq!((written.unwrap(), &parts[..]), (list.len() as u64, list), "{threads} threads");
+            assert_eq!(by.into_inner().unwrap().len(), expected, "{} runs, {threads} threads", list.len());
+        }
+    }
+
+    #[test]
+    fn a_failure_of_any_part_is_told_once_all_have_ended() {
+        let list: Vec<PageId> = (0..80).map(|at| PageId(at * 2)).collect();
+        for failing in [0, 10, 79] {
+            let mut buffers = vec![AlignedBuffer::new(); 8];
+            let ended = Mutex::new(0);
+            let write = |part: &[PageId], _: &mut AlignedBuffer| {
+                *ended.lock().unwrap() += 1;
+                if part.contains(&list[failing]) {
+                    return Err(StoreError::Refused(failing.to_string().into()));
+                }
+                Ok(part.len() as u64)
+            };
+            let error = side_by_side(&mut buffers, &list, |page| (*page, 1), write).unwrap_err();
+            assert!(matches!(error, StoreError::Refused(why) if *why == *failing.to_string()));
+            assert_eq!(*ended.lock().unwrap(), 8);
+        }
+    }
+}
