@@ -30,6 +30,7 @@ mod background;
 mod tests;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -48,7 +49,7 @@ use crate::{StoreError, TreeId};
 pub(crate) use background::{Background, start};
 
 /// Payload of one batch, bytes: what a busy node makes in a few of the background's pauses, little enough that a committer behind
-/// it waits for some milliseconds.
+/// it waits for some milliseconds; behind a batch of nothing but small rows, for some tens.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Changes of a huge transaction gathered at a time.
@@ -72,6 +73,9 @@ pub(crate) struct Applier {
     pub(crate) last: u64,
     /// The first and the last record of a batch that found no room.
     waiting: Option<(Lsn, Lsn)>,
+    /// What the batch that is begun and not ended changes, sorted; but for that of a huge transaction. Between two pieces of it
+    /// some of this is nowhere else to be looked up.
+    pub(crate) batch: Arc<Vec<Change>>,
 }
 
 /// The applier's lock.
@@ -141,6 +145,7 @@ impl Inner {
             return Err(error);
         }
         applier.waiting = None;
+        applier.batch = Arc::default();
         applier.records += records as u64;
         self.snapshots.publish(last);
         self.applying.store(u64::MAX, Ordering::SeqCst);
@@ -168,7 +173,9 @@ impl Inner {
                 What::Huge(runs) => self.apply_huge(applier, lsn, &runs, replaced)?,
             }
         }
-        self.apply_sorted(applier, lsn, sorted(changes.list), &mut HashSet::new(), replaced)
+        let changes = Arc::new(sorted(changes.list));
+        applier.batch = Arc::clone(&changes);
+        self.apply_sorted(applier, lsn, &changes, &mut HashSet::new(), replaced)
     }
 
     /// Notes what a change may make dirty, and lets a cycle be cut where that is much.
@@ -211,10 +218,10 @@ impl Inner {
             piece.extend(newest);
             if piece.len() >= PIECE_CHANGES {
                 let full = std::mem::take(&mut piece);
-                self.apply_sorted(applier, lsn, full, &mut dropped, replaced)?;
+                self.apply_sorted(applier, lsn, &full, &mut dropped, replaced)?;
             }
         }
-        self.apply_sorted(applier, lsn, piece, &mut dropped, replaced)
+        self.apply_sorted(applier, lsn, &piece, &mut dropped, replaced)
     }
 
     /// Changes the trees; of several changes of a key the last counts.
@@ -222,7 +229,7 @@ impl Inner {
         &self,
         applier: &mut Guard<'_>,
         lsn: u64,
-        changes: Vec<Change>,
+        changes: &[Change],
         dropped: &mut HashSet<TreeId>,
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {

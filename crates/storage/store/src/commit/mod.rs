@@ -187,10 +187,13 @@ impl Inner {
 
     /// Whether a record of a service's after `at` changes what these do; under the order lock, so that none is added.
     fn meets_records(&self, at: u64, changes: &[Change]) -> Result<bool, StoreError> {
-        // Between two batches what was applied since is among the old versions, and all else is in the queue.
-        let _applier = self.applier.lock();
-        if self.applying.load(Ordering::SeqCst) != u64::MAX {
-            // A batch is applied in part, and waits for a write cycle: the rest of it is nowhere to be looked up.
+        // What was applied since is among the old versions, or in a batch that is applied in part; all else is in the queue.
+        let applier = self.applier.lock();
+        let is_begun = |change: &Change| {
+            let place = (change.tree, &change.key);
+            applier.batch.binary_search_by(|other| (other.tree, &other.key).cmp(&place)).is_ok()
+        };
+        if changes.iter().any(is_begun) {
             return Ok(true);
         }
         if changes.iter().any(|change| self.versions.is_replaced(change.tree, &change.key, at)) {

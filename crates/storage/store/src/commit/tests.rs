@@ -7,6 +7,7 @@ use std::time::Duration;
 use device::{MemoryShelf, Shelf};
 use parking_lot::Mutex;
 
+use crate::record::{Change, Op};
 use crate::{Changes, Foreign, Interpreter, Options, Places, Store, StoreError, TreeId};
 
 /// Says that it was called, and waits at each record until the test lets it on.
@@ -133,4 +134,24 @@ fn a_record_that_cannot_be_applied_freezes_the_store_whatever_the_reason_and_is_
             assert!(store.snapshot().get(tree, key.as_bytes()).expect("reads").is_some(), "{key}");
         }
     }
+}
+
+#[test]
+fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_its_key() {
+    let ((called, calls), (go, held)) = (channel(), channel());
+    let interpreter = Arc::new(Held(Mutex::new((called, held))));
+    let options = Options { interpreter: Some(interpreter), background: false, ..Options::default() };
+    let store = Store::in_memory(options).expect("opens");
+    drop((calls, go));
+    let (tree, snapshot) = (store.interpreted()[0], store.snapshot());
+    let change = |key: &'static str| Change { tree, key: key.into(), op: Op::Delete };
+    let meets = |key| store.inner.meets_records(snapshot.lsn().0, &[change("z"), change(key)]).expect("is looked up");
+    // As between two pieces of it: its records are no longer in the queue, and not all of them in the trees.
+    store.inner.applier.lock().batch = Arc::new(vec![change("b"), change("d")]);
+    assert_eq!(["a", "b", "c", "d", "e"].map(meets), [false, true, false, true, false]);
+    let lsn = store.append(3, &[b"c"]).expect("appends");
+    assert!(meets("c"), "is in the queue");
+    store.wait_visible(lsn).expect("is applied");
+    assert!(meets("c"), "is among the old versions");
+    assert!(!meets("b"), "the batch is over");
 }
