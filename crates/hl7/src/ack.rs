@@ -157,12 +157,13 @@ pub enum Mode {
     },
 }
 
-/// What MSH-15 and MSH-16 ask for. With only one of them valued, the other asks for nothing.
+/// What MSH-15 and MSH-16 ask for. With only one of them valued, the other asks for nothing. Blanks are no value: their
+/// sender waits for the one answer of original mode, and would wait for ever.
 #[must_use]
 pub fn mode(message: &Message<'_>) -> Mode {
     let header = message.header();
     let (accept, application) = (header.field(15), header.field(16));
-    if !accept.is_present() && !application.is_present() {
+    if !accept.is_valued() && !application.is_valued() {
         return Mode::Original;
     }
     Mode::Enhanced { accept: When::of(accept), application: When::of(application) }
@@ -172,7 +173,7 @@ pub fn mode(message: &Message<'_>) -> Mode {
 /// two systems that acknowledge acknowledgements never stop.
 #[must_use]
 pub fn is_acknowledgement(message: &Message<'_>) -> bool {
-    message.header().get(&Place::component(9, 1)).bytes() == b"ACK" || message.segment(MSA, 1).is_some()
+    message.header().get(&Place::component(9, 1)).bytes().trim_ascii() == b"ACK" || message.segment(MSA, 1).is_some()
 }
 
 /// A message error condition (table 0357).

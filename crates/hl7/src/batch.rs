@@ -381,8 +381,12 @@ pub fn respond(
 ) -> Vec<u8> {
     let mut response = Response { out: Vec::new(), file: None, group: None, answers: 0, groups: 0 };
     let mut answers = answers.iter();
+    let mut problems = batch.problems.iter().peekable();
     for (at, part) in batch.parts.iter().enumerate() {
-        let comment = batch.problems.iter().find(|problem| problem.part() == at).and_then(Problem::comment);
+        // In the order of their parts, as `parts` are: looked for from the first each time, a batch of many would take
+        // the square of its length.
+        while problems.next_if(|problem| problem.part() < at).is_some() {}
+        let comment = problems.peek().filter(|problem| problem.part() == at).and_then(|problem| problem.comment());
         let segment = batch.segment(at);
         match part.kind {
             Kind::FileHeader => response.begin_file(segment, timestamp, &control_id()),

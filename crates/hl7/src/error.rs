@@ -102,14 +102,12 @@ pub enum EditError {
         /// The segment's name.
         name: SegmentName,
     },
-    /// A segment index at or past the end.
-    #[error("there is no segment at index {at}; the message has {len}")]
-    NoIndex {
-        /// The index asked for, 0-based.
-        at: usize,
-        /// How many segments the draft has.
-        len: usize,
-    },
+    /// The segment was deleted before.
+    #[error("the segment was deleted before")]
+    Deleted,
+    /// One value in many repetitions would make a segment of more than 256 MiB.
+    #[error("this would make a segment of more than 256 MiB; write a shorter value")]
+    TooLong,
     /// The edit would remove MSH, add a second one, or change MSH-1 or MSH-2.
     #[error("MSH and its delimiters (fields 1 and 2) cannot be changed; convert the message instead")]
     Header,

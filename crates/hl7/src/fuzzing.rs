@@ -7,7 +7,7 @@ mod protocol;
 
 pub use protocol::{ack, batch, mllp};
 
-use crate::{Delimiters, Draft, Message, Path, Place, Segment, SegmentName, Value, Which, charset, escape};
+use crate::{Delimiters, Draft, Message, Path, Place, Segment, SegmentId, SegmentName, Value, Which, charset, escape};
 
 /// Fields per segment that are compared one by one: walking to each is quadratic, and the rest is like these.
 const MOST_FIELDS: usize = 60;
@@ -81,13 +81,14 @@ pub fn draft(data: &[u8]) {
     };
     assert_eq!(write(&draft), raw, "without edits nothing changes");
     for line in script.split(|&b| b == b'\n').take(32) {
-        let before: Vec<Vec<u8>> = (0..draft.len()).map(|at| draft.segment_bytes(at).to_vec()).collect();
+        let before: Vec<Vec<u8>> = draft.ids().map(|id| draft.segment_bytes(id).to_vec()).collect();
         let touched = edit(&mut draft, line);
         check_untouched(&draft, &before, &touched);
         let written = write(&draft);
         let again = Message::parse(&written).expect("what a draft writes can be parsed");
         assert_eq!(again.delimiters(), message.delimiters());
-        let expected: Vec<_> = (0..draft.len()).map(|at| show(draft.segment_bytes(at))).collect();
+        let expected: Vec<_> = draft.ids().map(|id| show(draft.segment_bytes(id))).collect();
+        assert_eq!(draft.len(), expected.len());
         let read: Vec<_> = again.segments().map(|segment| show(segment.raw())).collect();
         assert_eq!(read, expected, "after {}, what a draft writes reads back as its own segments", show(line));
     }
@@ -110,6 +111,10 @@ fn edit(draft: &mut Draft<'_>, line: &[u8]) -> Touched {
     let at = rest.first().map_or(0, |&b| usize::from(b) % (draft.len() + 1));
     let value = rest.iter().position(|&b| b == b'\t').map_or(&b""[..], |tab| &rest[tab + 1..]);
     let path = std::str::from_utf8(rest).ok().and_then(|text| Path::parse_prefix(text).ok()).map(|(path, _)| path);
+    let ids: Vec<SegmentId> = draft.ids().collect();
+    let places = |segments: &[SegmentId]| {
+        Touched::Segments(segments.iter().filter_map(|id| ids.iter().position(|known| known == id)).collect())
+    };
     match (command, path) {
         (b'=', Some(path)) => {
             let segments = draft.select(&path.segment);
@@ -119,30 +124,43 @@ fn edit(draft: &mut Draft<'_>, line: &[u8]) -> Touched {
             {
                 assert_eq!(draft.get_at(*at, place).bytes(), value, "what was set is read: {path}");
             }
-            Touched::Segments(segments)
+            places(&segments)
         }
         (b'+', Some(path)) => {
             let segments = draft.select(&path.segment);
             let _ = draft.append(&path, value);
-            Touched::Segments(segments)
+            places(&segments)
         }
         (b'-', Some(path)) if path.place.is_some() => {
             let segments = draft.select(&path.segment);
             let _ = draft.delete(&path);
-            Touched::Segments(segments)
+            places(&segments)
         }
-        (b'i', _) if draft.insert_segment(at, SegmentName::new(*b"ZFZ")).is_ok() => Touched::Moved(at),
-        (b'd', _) if draft.delete_segment(at).is_ok() => Touched::Moved(at),
+        (b'i', _) => {
+            let name = SegmentName::new(*b"ZFZ");
+            let done = match ids.get(at) {
+                Some(id) => draft.insert_before(*id, name),
+                None => draft.insert_last(name),
+            };
+            done.map_or(Touched::Segments(Vec::new()), |_| Touched::Moved(at))
+        }
+        (b'd', _) if ids.get(at).is_some_and(|id| draft.delete_segment(*id).is_ok()) => Touched::Moved(at),
         (b's', _) => {
-            let _ = draft.set_segment(at, rest);
+            let _ = ids.get(at).map(|id| draft.set_segment(*id, rest));
             Touched::Segments(vec![at])
+        }
+        // From now on as in a loop over repetitions.
+        (b'l', _) => {
+            ids.get(at).into_iter().for_each(|id| draft.expect_loop(*id));
+            Touched::Segments(Vec::new())
         }
         _ => Touched::Segments(Vec::new()),
     }
 }
 
 fn check_untouched(draft: &Draft<'_>, before: &[Vec<u8>], touched: &Touched) {
-    let now = |at: usize| draft.segment_bytes(at);
+    let ids: Vec<SegmentId> = draft.ids().collect();
+    let now = |at: usize| draft.segment_bytes(ids[at]);
     match touched {
         Touched::Segments(touched) => {
             assert_eq!(draft.len(), before.len());

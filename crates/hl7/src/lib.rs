@@ -59,7 +59,7 @@ mod table;
 mod value;
 
 pub use delimiters::Delimiters;
-pub use draft::{Draft, Piece};
+pub use draft::{Draft, Piece, SegmentId};
 pub use error::{EditError, ParseError, PathError, PathProblem};
 pub use index::FieldIndex;
 pub use message::Message;

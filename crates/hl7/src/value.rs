@@ -42,6 +42,12 @@ impl<'a> Value<'a> {
     pub fn is_present(self) -> bool {
         matches!(self, Value::Present(_))
     }
+
+    /// Whether there is content other than `""` and blanks: in a header, a field of blanks says nothing.
+    #[must_use]
+    pub fn is_valued(self) -> bool {
+        matches!(self, Value::Present(raw) if !raw.trim_ascii().is_empty())
+    }
 }
 
 impl<'a> From<Option<&'a [u8]>> for Value<'a> {

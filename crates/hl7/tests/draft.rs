@@ -1,6 +1,6 @@
 //! Edits by hand: what each does to one message, what is refused, and how few bytes are new.
 
-use hl7::{Draft, EditError, Message, Path, Piece, Place, SegmentName, Which};
+use hl7::{Draft, EditError, Message, Path, Piece, Place, SegmentId, SegmentName, Which};
 
 const RAW: &str = "MSH|^~\\&|A|B\rPID|1||X^^^H~Y||DOE^J\rOBX|1|NM|GLU||5\rOBX|2|NM|K\rNTE|1|text\r";
 
@@ -16,6 +16,11 @@ fn edited(raw: &str, edit: impl FnOnce(&mut Draft<'_>)) -> String {
     let mut out = Vec::new();
     draft.write_to(&mut out);
     String::from_utf8(out).expect("still text")
+}
+
+/// The segment at an index.
+fn at(draft: &Draft<'_>, index: usize) -> SegmentId {
+    draft.ids().nth(index).expect("that many segments")
 }
 
 fn line(text: &str, nth: usize) -> &str {
@@ -100,17 +105,17 @@ fn segments_are_inserted_deleted_and_replaced() {
     }
     let text = edited(RAW, |draft| {
         assert_eq!(draft.delete(&path("OBX[3='K']")), Ok(1));
-        draft.insert_segment(4, SegmentName::new(*b"ZPD")).expect("past MSH");
+        draft.insert_last(SegmentName::new(*b"ZPD")).expect("past MSH");
         draft.set(&path("ZPD-2"), b"z").expect("it is there now");
-        draft.insert_segment(1, SegmentName::new(*b"EVN")).expect("past MSH");
+        draft.insert_before(at(draft, 1), SegmentName::new(*b"EVN")).expect("past MSH");
         assert_eq!((draft.len(), draft.touched()), (6, 3));
         assert_eq!(draft.set(&path("NTE-1"), b"1"), Ok(1));
         assert_eq!(draft.touched(), 3, "setting what is there already touches nothing");
     });
     assert_eq!(text, "MSH|^~\\&|A|B\rEVN\rPID|1||X^^^H~Y||DOE^J\rOBX|1|NM|GLU||5\rNTE|1|text\rZPD||z\r");
     let text = edited(RAW, |draft| {
-        draft.insert_segment(1, SegmentName::new(*b"EVN")).expect("past MSH");
-        draft.delete_segment(1).expect("not MSH");
+        let event = draft.insert_after(at(draft, 0), SegmentName::new(*b"EVN")).expect("past MSH");
+        draft.delete_segment(event).expect("not MSH");
         assert_eq!(draft.touched(), 0);
     });
     assert_eq!(text, RAW);
@@ -126,7 +131,7 @@ fn untouched_neighbours_are_one_piece() {
     let after = at + "OBX|1|NM|GLU||5".len();
     let edited = [Piece::Original(0..at), Piece::New(b"OBX|1|NM|GLU||6"), Piece::Original(after..RAW.len())];
     assert_eq!(draft.pieces().collect::<Vec<_>>(), edited);
-    draft.delete_segment(2).expect("not MSH");
+    draft.delete_segment(self::at(&draft, 2)).expect("not MSH");
     let deleted = [Piece::Original(0..at), Piece::Original(after + 1..RAW.len())];
     assert_eq!(draft.pieces().collect::<Vec<_>>(), deleted);
 }
@@ -134,9 +139,9 @@ fn untouched_neighbours_are_one_piece() {
 #[test]
 fn line_ends_stay_as_they_were_and_new_ones_are_like_the_first() {
     let insert_last = |draft: &mut Draft<'_>| {
-        draft.insert_segment(draft.len(), SegmentName::new(*b"ZPD")).expect("past MSH");
+        draft.insert_last(SegmentName::new(*b"ZPD")).expect("past MSH");
     };
-    let delete_second = |draft: &mut Draft<'_>| draft.delete_segment(1).expect("not MSH");
+    let delete_second = |draft: &mut Draft<'_>| draft.delete_segment(at(draft, 1)).expect("not MSH");
     let set_second = |draft: &mut Draft<'_>| assert_eq!(draft.set(&path("PID-1"), b"9"), Ok(1));
     type Edit = fn(&mut Draft<'_>);
     let cases: &[(&str, Edit, &str)] = &[
@@ -202,14 +207,17 @@ fn edits_that_would_corrupt_the_message_are_refused_and_change_nothing() {
 fn the_header_cannot_be_deleted_moved_or_doubled() {
     edited(RAW, |draft| {
         assert_eq!(draft.delete(&path("MSH")), Err(EditError::Header));
-        assert_eq!(draft.delete_segment(0), Err(EditError::Header));
+        assert_eq!(draft.delete_segment(at(draft, 0)), Err(EditError::Header));
         assert_eq!(draft.delete(&path("MSH-2")), Err(EditError::Header));
         assert_eq!(draft.append(&path("MSH-2"), b"x"), Err(EditError::Header));
-        assert_eq!(draft.insert_segment(0, SegmentName::new(*b"ZPD")), Err(EditError::Header));
-        assert_eq!(draft.insert_segment(1, SegmentName::MSH), Err(EditError::Header));
-        assert_eq!(draft.insert_segment(1, SegmentName::UNREADABLE), Err(EditError::NotASegment));
-        assert_eq!(draft.insert_segment(6, SegmentName::new(*b"ZPD")), Err(EditError::NoIndex { at: 6, len: 5 }));
-        assert_eq!(draft.delete_segment(5), Err(EditError::NoIndex { at: 5, len: 5 }));
+        assert_eq!(draft.insert_before(at(draft, 0), SegmentName::new(*b"ZPD")), Err(EditError::Header));
+        assert_eq!(draft.insert_after(at(draft, 1), SegmentName::MSH), Err(EditError::Header));
+        assert_eq!(draft.insert_last(SegmentName::UNREADABLE), Err(EditError::NotASegment));
+        let gone = at(draft, 4);
+        draft.delete_segment(gone).expect("not MSH");
+        assert_eq!(draft.delete_segment(gone), Err(EditError::Deleted));
+        assert_eq!(draft.insert_after(gone, SegmentName::new(*b"ZPD")), Err(EditError::Deleted));
+        assert_eq!(draft.set_segment(gone, b"ZPD|1"), Err(EditError::Deleted));
         assert_eq!(draft.set(&path("MSH"), b"MSH|^~\\&|New"), Ok(1));
         assert_eq!(draft.get(&path("MSH-3")).bytes(), b"New");
     });
@@ -226,10 +234,10 @@ fn places_made_by_hand_are_checked() {
         Place { subcomponent: Some(1), ..Place::field(3) },
     ];
     for place in cases {
-        edited(RAW, |draft| assert_eq!(draft.set_at(1, &place, b"x"), Err(EditError::Index), "{place:?}"));
+        edited(RAW, |draft| assert_eq!(draft.set_at(at(draft, 1), &place, b"x"), Err(EditError::Index), "{place:?}"));
     }
     edited(RAW, |draft| {
-        assert_eq!(draft.set_at(9, &Place::field(1), b"x"), Err(EditError::NoIndex { at: 9, len: 5 }));
+        assert_eq!(draft.set_at(SegmentId::original(9), &Place::field(1), b"x"), Err(EditError::Deleted));
         assert_eq!(draft.append(&path("PID-3[1]"), b"x"), Err(EditError::NotAField));
         assert_eq!(draft.append(&path("PID-3.1"), b"x"), Err(EditError::NotAField));
         assert_eq!(draft.append(&path("PID"), b"x"), Err(EditError::NotAField));
@@ -244,7 +252,7 @@ fn levels_that_msh_2_does_not_declare_cannot_be_made() {
         assert_eq!(draft.append(&path("PID-1"), b"x"), Err(EditError::Undeclared { level: "repetition" }));
         assert_eq!(draft.set(&path("PID-1.1.2"), b"x"), Err(EditError::Undeclared { level: "subcomponent" }));
         assert_eq!(draft.set(&path("PID-1[1].1.1"), b"x"), Ok(1));
-        assert_eq!(draft.segment_bytes(1), b"PID|x^c~d&e");
+        assert_eq!(draft.segment_bytes(at(draft, 1)), b"PID|x^c~d&e");
     });
 }
 
@@ -254,10 +262,13 @@ fn a_draft_reads_what_was_edited() {
         assert_eq!(draft.get(&path("OBX[3.1='K']-5")).bytes(), b"");
         draft.set(&path("OBX[3.1='K']-5"), b"4.1").expect("it is there");
         assert_eq!(draft.get(&path("OBX[2]-5")).bytes(), b"4.1");
-        assert_eq!(draft.select(&path("OBX[5='4.1']").segment), [3]);
-        assert_eq!(draft.select(&path("OBX[*]").segment), [2, 3]);
+        assert_eq!(draft.select(&path("OBX[5='4.1']").segment), [at(draft, 3)]);
+        assert_eq!(draft.select(&path("OBX[*]").segment), [at(draft, 2), at(draft, 3)]);
         assert_eq!(draft.get(&path("NTE")).bytes(), b"NTE|1|text");
-        assert_eq!((draft.name(3), draft.delimiters()), (SegmentName::new(*b"OBX"), draft.message().delimiters()));
+        assert_eq!(
+            (draft.name(at(draft, 3)), draft.delimiters()),
+            (SegmentName::new(*b"OBX"), draft.message().delimiters())
+        );
     });
 }
 
@@ -279,4 +290,44 @@ fn a_million_repetitions_or_segments_are_edited_in_one_pass() {
     // In a message that uses CR, each LF here could end a line.
     let raw = format!("MSH|^~\\&|A\rNTE|{}x\r", "\n".repeat(MANY));
     assert_eq!(edited(&raw, |draft| assert_eq!(draft.len(), 2)), raw);
+}
+
+/// One by one, as a loop does: with work that grows with the square this takes minutes and more.
+#[test]
+fn segments_and_repetitions_of_a_long_message_are_edited_one_by_one() {
+    const MANY: usize = 100_000;
+    let ids: Vec<String> = (0..MANY).map(|n| format!("{n}^^^X^{}", if n % 2 == 0 { "SS" } else { "MR" })).collect();
+    let raw = format!("MSH|^~\\&|A\rPID|1||{}||DOE^J\r{}", ids.join("~"), "OBX|1\r".repeat(MANY));
+    let nth = |nth: u32, component| Place { component, repetition: Some(Which::Nth(nth)), ..Place::field(3) };
+    let text = edited(&raw, |draft| {
+        let pid = at(draft, 1);
+        draft.expect_loop(pid);
+        let mut repetition = 1;
+        for turn in 0..MANY {
+            if draft.get_at(pid, &nth(repetition, Some(5))).bytes() == b"SS" {
+                assert_eq!(draft.delete_at(pid, &nth(repetition, None)), Ok(true));
+            } else {
+                assert_eq!(draft.set_at(pid, &nth(repetition, Some(4)), b"NORTH"), Ok(1));
+                repetition += 1;
+            }
+            assert_eq!(draft.set_at(pid, &Place::field(2), turn.to_string().as_bytes()), Ok(1));
+            assert_eq!(draft.get_at(pid, &Place::component(5, 2)).bytes(), b"J");
+        }
+        let mut last = None;
+        for (turn, id) in draft.select(&path("OBX[*]").segment).into_iter().enumerate() {
+            if turn % 3 == 0 {
+                draft.delete_segment(id).expect("not MSH");
+            } else if turn % 3 == 1 {
+                last = Some(draft.insert_after(id, SegmentName::new(*b"NTE")).expect("past MSH"));
+            }
+            assert_eq!(draft.first(&path("NTE[last]").segment), last);
+            assert_eq!(draft.count(&path("NTE[*]").segment), turn.div_ceil(3));
+            assert_eq!(draft.count(&path("ZZZ[*]").segment), 0);
+        }
+    });
+    let kept: Vec<String> = (0..MANY / 2).map(|n| format!("{}^^^NORTH^MR", 2 * n + 1)).collect();
+    assert!(line(&text, 1) == format!("PID|1|{}|{}||DOE^J", MANY - 1, kept.join("~")));
+    let left = text.split('\r').skip(2).filter(|line| !line.is_empty()).map(|line| &line[..3]);
+    let (obx, nte): (Vec<&str>, Vec<&str>) = left.partition(|name| *name == "OBX");
+    assert_eq!((obx.len(), nte.len()), (MANY - MANY.div_ceil(3), MANY / 3));
 }

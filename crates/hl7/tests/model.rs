@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 use fastrand::Rng;
 use hl7::{
-    Delimiters, Draft, EditError, Message, Path, Piece, Place, Segment, SegmentName, SegmentSelector, Value, Which,
+    Delimiters, Draft, EditError, Message, Path, Piece, Place, Segment, SegmentId, SegmentName, SegmentSelector, Value,
+    Which,
 };
 
 /// Cases per run; each edits one message some ten times. Takes well under a second.
@@ -230,6 +231,7 @@ fn can_make(model: &Model, at: usize, place: &Place) -> bool {
 
 fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
     let at = rng.usize(..model.lines.len());
+    let id = draft.ids().nth(at).expect("as many as in the model");
     let place = random_place(rng, at);
     match rng.u8(..10) {
         0..5 => {
@@ -240,7 +242,7 @@ fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
                 (None, None, None) => 0,
             };
             let value = random_value(rng, model.d, level);
-            let done = draft.set_at(at, &place, value.as_bytes());
+            let done = draft.set_at(id, &place, value.as_bytes());
             if can_make(model, at, &place) {
                 assert_eq!(done, Ok(1), "set {place} in {at} to {value}");
                 model.set(at, &place, &value);
@@ -250,7 +252,7 @@ fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
         }
         5 | 6 => {
             let had = model.get(at, &place).is_some_and(|text| !text.is_empty());
-            let done = draft.delete_at(at, &place).expect("not a header field");
+            let done = draft.delete_at(id, &place).expect("not a header field");
             assert!(done || !had, "delete {place} in {at} found nothing");
             model.delete(at, &place);
         }
@@ -260,7 +262,7 @@ fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
             let before = model.get(at, &Place::field(field)).unwrap_or_default();
             let count = if before.is_empty() { 0 } else { split(&before, model.d.repetition).len() as u32 };
             let place = Place { repetition: Some(Which::Nth(count + 1)), ..Place::field(field) };
-            let done = draft.append_at(at, field, value.as_bytes());
+            let done = draft.append_at(id, field, value.as_bytes());
             if can_make(model, at, &place) {
                 assert_eq!(done, Ok(()), "append to {field} in {at}");
                 model.set(at, &place, &value);
@@ -270,10 +272,19 @@ fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
         }
         8 => {
             let at = rng.usize(1..=model.lines.len());
-            draft.insert_segment(at, SegmentName::new(*b"ZIN")).expect("not the header");
+            let (name, id) = (SegmentName::new(*b"ZIN"), draft.ids().nth(at));
+            let done = match id {
+                Some(id) if rng.bool() => draft.insert_before(id, name),
+                _ if at < model.lines.len() || rng.bool() => {
+                    let before = draft.ids().nth(at - 1).expect("as many as in the model");
+                    draft.insert_after(before, name)
+                }
+                _ => draft.insert_last(name),
+            };
+            assert_eq!(draft.ids().nth(at), done.ok(), "it is where it was put");
             model.lines.insert(at, Line { name: "ZIN".to_owned(), fields: Vec::new(), end: model.end });
         }
-        _ => match draft.delete_segment(at) {
+        _ => match draft.delete_segment(id) {
             Ok(()) => drop(model.lines.remove(at)),
             Err(error) => assert_eq!((error, at), (EditError::Header, 0)),
         },
@@ -289,14 +300,17 @@ fn compare(draft: &Draft<'_>, model: &Model, rng: &mut Rng) {
     assert_eq!(again.delimiters(), model.d);
     assert_eq!((again.len(), draft.len()), (model.lines.len(), model.lines.len()));
     let index = again.index_fields();
+    let ids: Vec<SegmentId> = draft.ids().collect();
+    assert_eq!(ids.len(), model.lines.len());
     for at in 0..model.lines.len() {
-        assert_eq!(String::from_utf8_lossy(draft.segment_bytes(at)), model.line(at));
+        let id = ids[at];
+        assert_eq!(String::from_utf8_lossy(draft.segment_bytes(id)), model.line(at));
         let read = again.segment_at(at).expect("as many as in the model");
-        assert_eq!((read.raw(), read.name()), (draft.segment_bytes(at), draft.name(at)));
+        assert_eq!((read.raw(), read.name()), (draft.segment_bytes(id), draft.name(id)));
         let place = random_place(rng, at);
         let expected = model.get(at, &place);
         let expected = expected.as_ref().map_or(Value::Absent, |text| Value::of(text.as_bytes()));
-        assert_eq!(draft.get_at(at, &place), expected, "{place} in {}", model.line(at));
+        assert_eq!(draft.get_at(id, &place), expected, "{place} in {}", model.line(at));
         assert_eq!(read.get(&place), expected, "{place} in {}", model.line(at));
         assert_eq!(index.field(at, place.field), read.field(place.field));
         let fields: Vec<_> = read.fields().collect();

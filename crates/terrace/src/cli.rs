@@ -226,7 +226,7 @@ pub enum ProductionCommand {
 pub enum OperationCommand {
     /// Let an operation stand still; its messages wait
     Suspend(OperationArgs),
-    /// Let it go on
+    /// Let it go on; where it waits between two tries, try now
     Resume(OperationArgs),
 }
 

@@ -5,15 +5,13 @@
 
 use memchr::{memchr, memchr2};
 
+use super::long::{LONG_BYTES, Long};
 use super::splice::{Target, rewritten};
-use super::{Draft, Slot};
+use super::{Draft, SegmentId, Slot};
 use crate::path::{Path, Place, Which};
 use crate::segment::count;
 use crate::table::{Lines, breaks_line};
 use crate::{Delimiters, EditError, SegmentName};
-
-/// Highest number in a place; paths are parsed with the same limit.
-const MOST: u32 = u16::MAX as u32;
 
 impl Draft<'_> {
     /// Writes `raw` to every place the path selects, making missing fields, repetitions and components; answers how
@@ -35,22 +33,29 @@ impl Draft<'_> {
         Ok(places)
     }
 
-    /// Writes `raw` to a place of the segment at an index; answers how many places, which is not 1 only where the
-    /// place selects repetitions by `[*]` or a condition. `[last]` of a field that is absent makes its first.
+    /// Writes `raw` to a place of a segment; answers how many places, which is not 1 only where the place selects
+    /// repetitions by `[*]` or a condition. `[last]` of a field that is absent makes its first.
     ///
     /// # Errors
-    /// [`EditError`], as [`set`](Self::set).
-    pub fn set_at(&mut self, at: usize, place: &Place, raw: &[u8]) -> Result<usize, EditError> {
+    /// [`EditError`], as [`set`](Self::set); [`EditError::Deleted`].
+    pub fn set_at(&mut self, at: SegmentId, place: &Place, raw: &[u8]) -> Result<usize, EditError> {
         self.check_place(at, place)?;
-        let segment = self.segment(at);
-        if segment.is_atomic(place.field) {
-            return if segment.get(place).bytes() == raw { Ok(1) } else { Err(EditError::Header) };
+        if self.is_atomic(at, place.field) {
+            return if self.segment(at).get(place).bytes() == raw { Ok(1) } else { Err(EditError::Header) };
         }
         check_value(raw, place, self.delimiters())?;
+        self.lengthen_edited(at);
         let repetition = match self.repetition(at, place) {
             Selected::One(repetition) => repetition,
             Selected::Several => return self.rewrite(at, place, Some(raw)),
         };
+        if memchr2(b'\r', b'\n', raw).is_some() {
+            self.shorten(at);
+        }
+        if let Slot::Long { text, changed, .. } = self.slot_mut(at) {
+            *changed |= text.set(place, repetition, raw)?;
+            return Ok(1);
+        }
         let target = Target::find(&self.segment(at), place, repetition)?;
         self.splice(at, &target, raw)?;
         Ok(1)
@@ -72,18 +77,19 @@ impl Draft<'_> {
         Ok(segments.len())
     }
 
-    /// Adds a repetition to a field of the segment at an index.
+    /// Adds a repetition to a field of a segment.
     ///
     /// # Errors
-    /// [`EditError`], as [`append`](Self::append).
-    pub fn append_at(&mut self, at: usize, field: u16, raw: &[u8]) -> Result<(), EditError> {
+    /// [`EditError`], as [`append`](Self::append); [`EditError::Deleted`].
+    pub fn append_at(&mut self, at: SegmentId, field: u16, raw: &[u8]) -> Result<(), EditError> {
         self.check_place(at, &Place::field(field))?;
-        let segment = self.segment(at);
-        if segment.is_atomic(field) {
+        if self.is_atomic(at, field) {
             return Err(EditError::Header);
         }
-        let present = segment.field(field).bytes();
-        let next = if present.is_empty() { 1 } else { count(present, self.delimiters().repetition) + 1 };
+        self.lengthen_edited(at);
+        let count = self.repetitions(at, field);
+        let first = Place { repetition: Some(Which::Nth(1)), ..Place::field(field) };
+        let next = if count == 1 && self.get_at(at, &first).bytes().is_empty() { 1 } else { count + 1 };
         let place = Place { repetition: Some(Which::Nth(next as u32)), ..Place::field(field) };
         self.set_at(at, &place, raw).map(|_| ())
     }
@@ -103,46 +109,76 @@ impl Draft<'_> {
         Ok(places)
     }
 
-    /// Deletes a place of the segment at an index; answers whether there was anything.
+    /// Deletes a place of a segment; answers whether there was anything.
     ///
     /// # Errors
-    /// [`EditError`], as [`delete`](Self::delete).
-    pub fn delete_at(&mut self, at: usize, place: &Place) -> Result<bool, EditError> {
+    /// [`EditError`], as [`delete`](Self::delete); [`EditError::Deleted`].
+    pub fn delete_at(&mut self, at: SegmentId, place: &Place) -> Result<bool, EditError> {
         self.delete_places(at, place).map(|places| places > 0)
     }
 
     /// Takes a segment out, with its line end.
     ///
     /// # Errors
-    /// [`EditError::Header`] for index 0, [`EditError::NoIndex`].
-    pub fn delete_segment(&mut self, at: usize) -> Result<(), EditError> {
-        self.check_index(at, self.len())?;
+    /// [`EditError::Header`] for MSH, [`EditError::Deleted`].
+    pub fn delete_segment(&mut self, at: SegmentId) -> Result<(), EditError> {
+        self.check(at)?;
         self.delete_segments(&[at]).map(|_| ())
     }
 
-    /// Puts a segment without fields at an index from 1 to [`len`](Self::len), which puts it last.
+    /// Puts a segment without fields before another.
     ///
     /// # Errors
-    /// [`EditError::Header`] for index 0 and for MSH, FHS and BHS; [`EditError::NoIndex`].
-    pub fn insert_segment(&mut self, at: usize, name: SegmentName) -> Result<(), EditError> {
-        self.check_index(at, self.len() + 1)?;
-        if at == 0 || name.is_header() {
+    /// [`EditError::Header`] before MSH, and of MSH, FHS and BHS; [`EditError::Deleted`].
+    pub fn insert_before(&mut self, at: SegmentId, name: SegmentName) -> Result<SegmentId, EditError> {
+        self.check(at)?;
+        if at == SegmentId(0) { Err(EditError::Header) } else { self.insert(name, Some((at, false))) }
+    }
+
+    /// Puts a segment without fields behind another.
+    ///
+    /// # Errors
+    /// As [`insert_before`](Self::insert_before).
+    pub fn insert_after(&mut self, at: SegmentId, name: SegmentName) -> Result<SegmentId, EditError> {
+        self.check(at)?;
+        self.insert(name, Some((at, true)))
+    }
+
+    /// Puts a segment without fields last.
+    ///
+    /// # Errors
+    /// As [`insert_before`](Self::insert_before).
+    pub fn insert_last(&mut self, name: SegmentName) -> Result<SegmentId, EditError> {
+        self.insert(name, None)
+    }
+
+    fn insert(&mut self, name: SegmentName, beside: Option<(SegmentId, bool)>) -> Result<SegmentId, EditError> {
+        if name.is_header() {
             return Err(EditError::Header);
         }
         if SegmentName::from_bytes(name.bytes()).is_none() {
             return Err(EditError::NotASegment);
         }
-        self.slots.insert(at, Slot::Inserted(name.bytes().to_vec()));
-        Ok(())
+        self.make_ordered();
+        let slot = self.slots.len() as u32;
+        self.slots.push(Slot::Inserted(name.bytes().to_vec()));
+        let mut order = self.order.take().expect("it was made just now");
+        match beside {
+            Some((SegmentId(beside), after)) => order.insert(name, beside, after),
+            None => order.push(name),
+        }
+        order.cut(slot, |slot| self.name(SegmentId(slot)));
+        let _ = self.order.set(order);
+        Ok(SegmentId(slot))
     }
 
-    /// Replaces the segment at an index whole; `raw` starts with a name and has no line end. MSH may only be replaced
-    /// by an MSH with the same delimiters, and nothing else by an MSH.
+    /// Replaces a segment whole; `raw` starts with a name and has no line end. MSH may only be replaced by an MSH with
+    /// the same delimiters, and nothing else by an MSH.
     ///
     /// # Errors
-    /// [`EditError::Header`], [`EditError::NotASegment`], [`EditError::LineEnd`], [`EditError::NoIndex`].
-    pub fn set_segment(&mut self, at: usize, raw: &[u8]) -> Result<(), EditError> {
-        self.check_index(at, self.len())?;
+    /// [`EditError::Header`], [`EditError::NotASegment`], [`EditError::LineEnd`], [`EditError::Deleted`].
+    pub fn set_segment(&mut self, at: SegmentId, raw: &[u8]) -> Result<(), EditError> {
+        self.check(at)?;
         if self.segment_bytes(at) == raw {
             return Ok(());
         }
@@ -151,38 +187,52 @@ impl Draft<'_> {
         if SegmentName::from_bytes(name.bytes()).is_none() {
             return Err(EditError::NotASegment);
         }
+        let header = at == SegmentId(0);
         let keeps_header = name == SegmentName::MSH && Delimiters::of_header(raw) == Ok(self.delimiters());
-        if (at == 0 && !keeps_header) || (at > 0 && name == SegmentName::MSH) {
+        if (header && !keeps_header) || (!header && name == SegmentName::MSH) {
             return Err(EditError::Header);
         }
-        self.store(at, raw.to_vec())
+        let before = self.name(at);
+        self.store(at, raw.to_vec())?;
+        if let Some(order) = self.order.get_mut().filter(|_| before != name) {
+            order.rename(at.0, before, name);
+        }
+        Ok(())
     }
 
-    /// Takes the segments at these indexes, which ascend, out in one pass.
-    fn delete_segments(&mut self, segments: &[usize]) -> Result<usize, EditError> {
-        if segments.first() == Some(&0) {
+    /// Takes segments out.
+    fn delete_segments(&mut self, segments: &[SegmentId]) -> Result<usize, EditError> {
+        if segments.contains(&SegmentId(0)) {
             return Err(EditError::Header);
         }
-        let mut doomed = segments.iter().peekable();
-        let mut at = 0;
-        self.slots.retain(|slot| {
-            let dies = doomed.next_if_eq(&&at).is_some();
-            self.deleted += usize::from(dies && !matches!(slot, Slot::Inserted(_)));
-            at += 1;
-            !dies
-        });
+        if segments.is_empty() {
+            return Ok(0);
+        }
+        self.make_ordered();
+        for &at in segments {
+            let name = self.name(at);
+            let slot = std::mem::replace(self.slot_mut(at), Slot::Deleted);
+            self.deleted += usize::from(slot.original().is_some());
+            self.order.get_mut().expect("it was made just now").remove(at.0, name);
+        }
         Ok(segments.len())
     }
 
-    fn delete_places(&mut self, at: usize, place: &Place) -> Result<usize, EditError> {
+    fn delete_places(&mut self, at: SegmentId, place: &Place) -> Result<usize, EditError> {
         self.check_place(at, place)?;
-        let segment = self.segment(at);
-        if segment.is_atomic(place.field) {
+        if self.is_atomic(at, place.field) {
             return Err(EditError::Header);
+        }
+        self.lengthen_edited(at);
+        if matches!(self.slot(at), Slot::Long { .. })
+            && let Selected::One(repetition) = self.repetition(at, place)
+        {
+            return Ok(usize::from(self.delete_in_long(at, place, repetition)));
         }
         if place.repetition.is_some() {
             return self.rewrite(at, place, None);
         }
+        let segment = self.segment(at);
         match Target::find(&segment, place, place.component.map(|_| 1)) {
             Ok(target) if target.holds_something() => self.splice(at, &target, b"").map(|()| 1),
             // Not there, or of a level that MSH-2 does not declare, which no field can have.
@@ -190,21 +240,33 @@ impl Draft<'_> {
         }
     }
 
+    /// Deletes a place with one repetition, or none, of a long segment; answers whether there was anything.
+    fn delete_in_long(&mut self, at: SegmentId, place: &Place, repetition: Option<usize>) -> bool {
+        let Slot::Long { text, changed, .. } = self.slot_mut(at) else { unreachable!("the caller has looked") };
+        let deleted = match (repetition, place.component) {
+            (Some(repetition), None) => text.delete_repetition(place.field, repetition),
+            _ => text.empty(place, repetition),
+        };
+        *changed |= deleted;
+        deleted
+    }
+
     /// Writes `value` to the place in each repetition it selects, or deletes it there; answers in how many.
-    fn rewrite(&mut self, at: usize, place: &Place, value: Option<&[u8]>) -> Result<usize, EditError> {
+    fn rewrite(&mut self, at: SegmentId, place: &Place, value: Option<&[u8]>) -> Result<usize, EditError> {
         let segment = self.segment(at);
         let Some(field) = segment.field_bytes(place.field) else { return Ok(0) };
         if field.is_empty() && value.is_none() {
             return Ok(0);
         }
         let (field, places) = rewritten(&segment, field, place, value)?;
-        let target = Target::find(&segment, &Place::field(place.field), None)?;
+        self.shorten(at);
+        let target = Target::find(&self.segment(at), &Place::field(place.field), None)?;
         self.splice(at, &target, &field)?;
         Ok(places)
     }
 
     /// The segments an edit needs: none is an error where the path names one by number.
-    fn required(&self, path: &Path) -> Result<Vec<usize>, EditError> {
+    fn required(&self, path: &Path) -> Result<Vec<SegmentId>, EditError> {
         let segments = self.select(&path.segment);
         if segments.is_empty() && matches!(path.segment.which, Which::Nth(_) | Which::Last) {
             return Err(EditError::NoSegment { name: path.segment.name });
@@ -213,29 +275,34 @@ impl Draft<'_> {
     }
 
     /// The repetition (1-based; none: the whole field) that a place selects, where it can only be one.
-    fn repetition(&self, at: usize, place: &Place) -> Selected {
+    fn repetition(&self, at: SegmentId, place: &Place) -> Selected {
         match (&place.repetition, place.component) {
             (None, None) => Selected::One(None),
             (None, Some(_)) => Selected::One(Some(1)),
             (Some(Which::Nth(n)), _) => Selected::One(Some(*n as usize)),
-            (Some(Which::Last), _) => {
-                let field = self.segment(at).field(place.field).bytes();
-                Selected::One(Some(count(field, self.delimiters().repetition)))
-            }
+            (Some(Which::Last), _) => Selected::One(Some(self.repetitions(at, place.field))),
             (Some(Which::All | Which::Where(_)), _) => Selected::Several,
         }
     }
 
+    /// How many repetitions a field has; one at least.
+    fn repetitions(&self, at: SegmentId, field: u16) -> usize {
+        match self.slot(at) {
+            Slot::Long { text, .. } => text.repetitions(field),
+            _ => count(self.segment(at).field(field).bytes(), self.delimiters().repetition),
+        }
+    }
+
     /// Replaces the target's range, if that changes anything and breaks no line.
-    fn splice(&mut self, at: usize, target: &Target, value: &[u8]) -> Result<(), EditError> {
+    fn splice(&mut self, at: SegmentId, target: &Target, value: &[u8]) -> Result<(), EditError> {
         let raw = self.segment_bytes(at);
         if target.exists() && &raw[target.range.clone()] == value {
             return Ok(());
         }
         let line_ends =
             memchr2(b'\r', b'\n', value).is_some() || (self.lines == Lines::Cr && memchr(b'\n', raw).is_some());
-        if let (false, Slot::Edited { bytes, .. } | Slot::Inserted(bytes)) = (line_ends, &mut self.slots[at]) {
-            bytes.splice(target.range.clone(), target.padding().chain(value.iter().copied()));
+        if let (false, Slot::Edited { bytes, .. } | Slot::Inserted(bytes)) = (line_ends, self.slot_mut(at)) {
+            bytes.splice(target.range.clone(), target.padding.bytes().chain(value.iter().copied()));
             return Ok(());
         }
         let raw = self.segment_bytes(at);
@@ -244,25 +311,70 @@ impl Draft<'_> {
         self.store(at, bytes)
     }
 
-    fn store(&mut self, at: usize, new: Vec<u8>) -> Result<(), EditError> {
+    fn store(&mut self, at: SegmentId, new: Vec<u8>) -> Result<(), EditError> {
         if breaks_line(&new, self.delimiters().field, self.lines) {
             return Err(EditError::LineEnd);
         }
-        match &mut self.slots[at] {
-            Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => *bytes = new,
-            Slot::Kept(original) => self.slots[at] = Slot::Edited { original: *original, bytes: new },
-        }
+        let slot = self.slot_mut(at);
+        *slot = match slot.original() {
+            Some(original) => Slot::Edited { original, bytes: new },
+            None => Slot::Inserted(new),
+        };
         Ok(())
     }
 
-    fn check_index(&self, at: usize, end: usize) -> Result<(), EditError> {
-        if at < end { Ok(()) } else { Err(EditError::NoIndex { at, len: self.len() }) }
+    /// Keeps a segment in blocks from now on, if it is long and was edited before: of a single edit blocks would be the
+    /// greater part of the cost.
+    fn lengthen_edited(&mut self, at: SegmentId) {
+        if matches!(self.slot(at), Slot::Edited { .. } | Slot::Inserted(_)) {
+            self.lengthen(at);
+        }
+    }
+
+    pub(super) fn lengthen(&mut self, at: SegmentId) {
+        let raw = self.segment_bytes(at);
+        if raw.len() < LONG_BYTES {
+            return;
+        }
+        let Some(text) = Long::new(raw, self.delimiters()) else { return };
+        let slot = self.slot_mut(at);
+        let (original, changed) = (slot.original(), !matches!(slot, Slot::Kept(_)));
+        *slot = Slot::Long { original, changed, text: Box::new(text) };
+    }
+
+    /// Keeps a segment in one piece again: what is to be written to it depends on, or brings in, line ends, or is most of it.
+    fn shorten(&mut self, at: SegmentId) {
+        let slot = self.slot_mut(at);
+        if !matches!(slot, Slot::Long { .. }) {
+            return;
+        }
+        *slot = match std::mem::replace(slot, Slot::Deleted) {
+            Slot::Long { original: Some(original), changed: false, .. } => Slot::Kept(original),
+            Slot::Long { original: Some(original), text, .. } => Slot::Edited { original, bytes: text.into_joined() },
+            Slot::Long { original: None, text, .. } => Slot::Inserted(text.into_joined()),
+            other => other,
+        };
+    }
+
+    /// Makes the order, where none was needed so far.
+    fn make_ordered(&mut self) {
+        if self.order.get().is_none() {
+            let _ = self.order.set(self.make_order());
+        }
+    }
+
+    fn slot_mut(&mut self, at: SegmentId) -> &mut Slot {
+        &mut self.slots[at.0 as usize]
+    }
+
+    fn check(&self, at: SegmentId) -> Result<(), EditError> {
+        if self.contains(at) { Ok(()) } else { Err(EditError::Deleted) }
     }
 
     /// Paths that were parsed count from 1; places made by hand may not.
-    fn check_place(&self, at: usize, place: &Place) -> Result<(), EditError> {
-        self.check_index(at, self.len())?;
-        let repetition = !matches!(place.repetition, Some(Which::Nth(n)) if n == 0 || n > MOST);
+    fn check_place(&self, at: SegmentId, place: &Place) -> Result<(), EditError> {
+        self.check(at)?;
+        let repetition = !matches!(place.repetition, Some(Which::Nth(0)));
         let counts = [Some(place.field), place.component, place.subcomponent];
         let levels = place.subcomponent.is_none() || place.component.is_some();
         if repetition && levels && !counts.contains(&Some(0)) { Ok(()) } else { Err(EditError::Index) }

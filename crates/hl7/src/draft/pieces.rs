@@ -35,27 +35,31 @@ impl Piece<'_> {
 
 pub(super) fn pieces<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Piece<'d>> {
     let before = once(Piece::Original(0..draft.message.spans()[0].start as usize));
-    let slots = (0..draft.slots.len()).flat_map(|at| [content(draft, at), line_end(draft, at)]);
-    Merged { parts: before.chain(slots).filter(|piece| !piece.is_empty()).peekable() }
+    let mut ids = draft.ids().peekable();
+    let slots = std::iter::from_fn(move || {
+        let id = ids.next()?;
+        let next = ids.peek().map(|next| draft.slot(*next));
+        Some([content(draft, draft.slot(id)), line_end(draft, draft.slot(id), next)])
+    });
+    Merged { parts: before.chain(slots.flatten()).filter(|piece| !piece.is_empty()).peekable() }
 }
 
-fn content<'d>(draft: &'d Draft<'_>, at: usize) -> Piece<'d> {
-    match &draft.slots[at] {
-        Slot::Kept(original) => {
+fn content<'d>(draft: &'d Draft<'_>, slot: &'d Slot) -> Piece<'d> {
+    match slot {
+        Slot::Kept(original) | Slot::Long { original: Some(original), changed: false, .. } => {
             let span = draft.message.spans()[*original as usize];
             Piece::Original(span.start as usize..span.end as usize)
         }
         Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => Piece::New(bytes),
+        Slot::Long { text, .. } => Piece::New(text.joined()),
+        Slot::Deleted => unreachable!("what is deleted is not among the ids"),
     }
 }
 
-/// What stands between the slot at an index and the next one.
-fn line_end<'d>(draft: &'d Draft<'_>, at: usize) -> Piece<'d> {
-    let original = match &draft.slots[at] {
-        Slot::Kept(original) | Slot::Edited { original, .. } => *original as usize,
-        Slot::Inserted(_) => return Piece::New(made_line_end(draft)),
-    };
-    let next = draft.slots.get(at + 1);
+/// What stands between a slot and the next one.
+fn line_end<'d>(draft: &'d Draft<'_>, slot: &Slot, next: Option<&Slot>) -> Piece<'d> {
+    let Some(original) = slot.original() else { return Piece::New(made_line_end(draft)) };
+    let original = original as usize;
     let own = line_end_of(draft, original);
     let bytes = &draft.message.raw()[own.clone()];
     if bytes.is_empty() {
@@ -63,9 +67,9 @@ fn line_end<'d>(draft: &'d Draft<'_>, at: usize) -> Piece<'d> {
     }
     let seam = match next {
         None => original + 1 != draft.message.len(),
-        Some(Slot::Kept(next)) => *next as usize != original + 1,
-        Some(Slot::Edited { original: next, bytes }) => *next as usize != original + 1 || bytes.len() == 3,
-        Some(Slot::Inserted(_)) => true,
+        // A name alone was followed by a separator before.
+        Some(Slot::Edited { bytes, .. }) if bytes.len() == 3 => true,
+        Some(next) => next.original().is_none_or(|next| next as usize != original + 1),
     };
     if seam && draft.lines == Lines::Cr && memchr(b'\r', bytes).is_none() {
         return Piece::New(b"\r");

@@ -12,18 +12,51 @@ use crate::path::Place;
 use crate::segment::{count, part_range, parts};
 use crate::{Delimiters, EditError, Segment};
 
+/// The longest segment that is made by writing one value to many places: more than any message that is taken.
+const SEGMENT_BYTES_MAX: usize = 256 << 20;
+
+/// How many of which separator are written before a value, level by level: fields, repetitions, components,
+/// subcomponents.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Padding([(u8, usize); 4]);
+
+impl Padding {
+    pub(super) fn add(&mut self, level: usize, separator: Option<u8>, times: usize) {
+        self.0[level] = (separator.unwrap_or_default(), times);
+    }
+
+    /// Whether there is any: the place is not there.
+    pub(super) fn is_needed(&self) -> bool {
+        self.0.iter().any(|&(_, times)| times > 0)
+    }
+
+    pub(super) fn bytes(&self) -> impl Iterator<Item = u8> + use<> {
+        self.0.into_iter().flat_map(|(separator, times)| std::iter::repeat_n(separator, times))
+    }
+
+    /// Repetitions are made up to the highest number a path can have, and beyond it one by one.
+    pub(super) fn check(&self, repetition: Option<usize>) -> Result<(), EditError> {
+        let far = self.0[1].1 > 1 && repetition.is_some_and(|repetition| repetition > usize::from(u16::MAX));
+        if far { Err(EditError::Index) } else { Ok(()) }
+    }
+
+    pub(super) fn undeclared(level: usize) -> EditError {
+        EditError::Undeclared { level: ["field", "repetition", "component", "subcomponent"][level] }
+    }
+}
+
 /// The range a value replaces, and how many of which separator come before it.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) range: Range<usize>,
-    padding: [(u8, usize); 4],
+    pub(super) padding: Padding,
 }
 
 impl Target {
     /// The place `place` with repetition `repetition` (1-based; none: the whole field) in `segment`.
     pub(super) fn find(segment: &Segment<'_>, place: &Place, repetition: Option<usize>) -> Result<Target, EditError> {
         let (raw, d) = (segment.raw(), segment.delimiters());
-        let mut target = Target { range: 0..raw.len(), padding: [(0, 0); 4] };
+        let mut target = Target { range: 0..raw.len(), padding: Padding::default() };
         // The name is part 1, so field n is part n + 1; in a header MSH-1 is a separator and takes no part of its own.
         let field = usize::from(place.field) + usize::from(!segment.name().is_header());
         target.enter(raw, 0, Some(d.field), field)?;
@@ -31,19 +64,20 @@ impl Target {
             target.enter(raw, 1, d.repetition, repetition)?;
         }
         target.enter_components(raw, place, d)?;
+        target.padding.check(repetition)?;
         Ok(target)
     }
 
     /// The component and subcomponent of `place` in `repetition`, which is one repetition's bytes.
     pub(super) fn within(repetition: &[u8], place: &Place, d: Delimiters) -> Result<Target, EditError> {
-        let mut target = Target { range: 0..repetition.len(), padding: [(0, 0); 4] };
+        let mut target = Target { range: 0..repetition.len(), padding: Padding::default() };
         target.enter_components(repetition, place, d)?;
         Ok(target)
     }
 
     /// Whether the place is there, so that nothing but its content is replaced.
     pub(super) fn exists(&self) -> bool {
-        self.padding.iter().all(|&(_, times)| times == 0)
+        !self.padding.is_needed()
     }
 
     /// Whether the place is there and not empty.
@@ -51,15 +85,10 @@ impl Target {
         self.exists() && !self.range.is_empty()
     }
 
-    /// The separators to write before the value.
-    pub(super) fn padding(&self) -> impl Iterator<Item = u8> + use<> {
-        self.padding.into_iter().flat_map(|(separator, times)| std::iter::repeat_n(separator, times))
-    }
-
     /// Appends `raw` to `out` with `value` at the target.
     pub(super) fn write(&self, raw: &[u8], value: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&raw[..self.range.start]);
-        out.extend(self.padding());
+        out.extend(self.padding.bytes());
         out.extend_from_slice(value);
         out.extend_from_slice(&raw[self.range.end..]);
     }
@@ -74,15 +103,14 @@ impl Target {
     /// Narrows the range to part `number` of what `separator` makes of it, or to its end, with what is missing as
     /// padding.
     fn enter(&mut self, raw: &[u8], level: usize, separator: Option<u8>, number: usize) -> Result<(), EditError> {
-        const LEVELS: [&str; 4] = ["field", "repetition", "component", "subcomponent"];
         let bytes = &raw[self.range.clone()];
         match (part_range(bytes, separator, number), separator) {
             (Some(found), _) => self.range = self.range.start + found.start..self.range.start + found.end,
             (None, Some(separator)) => {
-                self.padding[level] = (separator, number - count(bytes, Some(separator)));
+                self.padding.add(level, Some(separator), number - count(bytes, Some(separator)));
                 self.range.start = self.range.end;
             }
-            (None, None) => return Err(EditError::Undeclared { level: LEVELS[level] }),
+            (None, None) => return Err(Padding::undeclared(level)),
         }
         Ok(())
     }
@@ -116,6 +144,9 @@ pub(super) fn rewritten(
                 out.extend_from_slice(bytes);
                 continue;
             }
+        }
+        if out.len() > SEGMENT_BYTES_MAX {
+            return Err(EditError::TooLong);
         }
         places += 1;
     }

@@ -3,8 +3,9 @@
 //! Invariant: nothing else in this crate calls `SystemTime::now` (clippy.toml forbids it). Waiting (timeouts, pauses)
 //! goes through tokio's timer, which tests can pause.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -61,6 +62,18 @@ impl Clock {
     pub fn hl7(&self, us: i64) -> String {
         self.timestamp(us).to_zoned(self.zone.clone()).strftime("%Y%m%d%H%M%S%z").to_string()
     }
+}
+
+/// Time since the first call, for measuring how long something takes.
+pub fn monotonic() -> Duration {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed()
+}
+
+/// Processor time that the calling thread has used: what a thread did, however busy the machine is.
+pub fn thread_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).expect("the time of a thread only grows from zero")
 }
 
 /// Formats the HL7 time of now, writing it anew only when the second has changed: an acknowledgement a message makes

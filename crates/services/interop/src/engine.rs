@@ -9,7 +9,10 @@
 //! Invariants:
 //! 1. `Taken::Stored` resolves its answer only when the record is persistent.
 //! 2. One connection's messages are submitted in the order they came.
-//! 3. The plan (production and queues) is taken once a message: a reload changes the next one, never half of one.
+//! 3. A message that takes long to decide on holds up its own connection and nothing else: see `deciding`.
+//! 4. The plan (production and queues) is taken once a message: a reload changes the next one, never half of one.
+
+mod deciding;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -17,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use hl7::{Message, ack};
 use store::Lsn;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
 use crate::clock::{Clock, Stamp};
 use crate::duplicates::{Key, Seen, Window};
@@ -111,6 +114,8 @@ pub struct Engine {
     pub pressed: Notify,
     /// Rung when the fate of a message in the window is known.
     settled: Notify,
+    /// Turns on the threads that decide on long messages.
+    deciders: Arc<Semaphore>,
     /// Makes the control ids of our own acknowledgements unique across starts: microseconds at the start, counted up.
     next_control_id: AtomicU64,
 }
@@ -130,6 +135,7 @@ impl Engine {
             stamp: Mutex::default(),
             settled: Notify::new(),
             pressed: Notify::new(),
+            deciders: Arc::new(Semaphore::new(deciding::THREADS)),
             next_control_id: AtomicU64::new(first),
         })
     }
@@ -153,8 +159,8 @@ impl Engine {
         format!("T{:X}", self.next_control_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes a message in. Waits only for room in the queues it goes to.
-    pub async fn take(&self, service: &Service, raw: Bytes) -> Taken {
+    /// Takes a message in. Waits for room in the queues it goes to and, if it takes long to decide on, for that.
+    pub async fn take(&self, service: &Arc<Service>, raw: Bytes) -> Taken {
         let plan = self.plan();
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
@@ -172,22 +178,43 @@ impl Engine {
         if flagged {
             count(&self.counters.duplicates);
         }
-        let work = intake::decide(&inbound, &plan, self.bodies, flagged, &self.clock);
+        let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Taken::Closed };
         for output in &work.outputs {
             plan.queues[output.operation].room().await;
         }
+        self.store(service, &plan, work, &answers, Some(claim))
+    }
+
+    /// Takes bytes in that are no one message: they are stored, and refused for this problem.
+    pub fn take_refused(&self, service: &Service, raw: Bytes, problem: intake::Problem) -> Taken {
+        let now_us = self.clock.now_us();
+        let control_id = self.control_id();
+        let inbound = Inbound { service, raw: &raw, message: Message::parse(&raw), now_us, control_id: &control_id };
+        let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
+        let work = intake::refused(&inbound, Status::Rejected, problem, false);
+        self.store(service, &self.plan(), work, &answers, None)
+    }
+
+    fn store(
+        &self,
+        service: &Service,
+        plan: &Plan,
+        work: Work,
+        answers: &Answers<'_>,
+        claim: Option<Claim<'_>>,
+    ) -> Taken {
         let answer = answers.frames(work.code, work.problem.as_ref());
         let status = work.status;
-        match self.submit(&plan, work) {
+        match self.submit(plan, work) {
             Ok(durable) => {
                 // A resend of what was refused is a new try, not a duplicate: that claim is let go.
-                if !matches!(status, Status::Rejected | Status::Errored) {
+                if let (Some(claim), false) = (claim, matches!(status, Status::Rejected | Status::Errored)) {
                     claim.submitted();
                 }
                 Taken::Stored { durable, answer, status }
             }
             Err(Refusal::Closed) => Taken::Closed,
-            Err(refusal) => Taken::Now { answer: self.refuse(service, &answers, &refusal), accepted: false },
+            Err(refusal) => Taken::Now { answer: self.refuse(service, answers, &refusal), accepted: false },
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use crate::clock::Clock;
 use crate::engine::{Bodies, Plan};
-use crate::lang::{Context, Decision, Outcome, Verdict};
+use crate::lang::{Allowance, Context, Decision, Outcome, Verdict};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
 use crate::record::{Head, Payload, Status, Writer};
@@ -95,8 +95,15 @@ static PATHS: LazyLock<Paths> = LazyLock::new(|| {
     }
 });
 
-/// Decides about a message. `duplicate`: it was seen before.
-pub fn decide(inbound: &Inbound<'_>, plan: &Plan, bodies: Bodies, duplicate: bool, clock: &Clock) -> Work {
+/// Decides about a message. `duplicate`: it was seen before. What the rules and transforms may take is `allowance`.
+pub fn decide(
+    inbound: &Inbound<'_>,
+    plan: &Plan,
+    bodies: Bodies,
+    duplicate: bool,
+    clock: &Clock,
+    allowance: &Allowance,
+) -> Work {
     let message = match &inbound.message {
         Ok(message) => message,
         Err(error) => {
@@ -104,7 +111,7 @@ pub fn decide(inbound: &Inbound<'_>, plan: &Plan, bodies: Bodies, duplicate: boo
             return refused(inbound, Status::Rejected, problem, duplicate);
         }
     };
-    if message.get(&PATHS.kind).bytes() == b"ACK" {
+    if message.get(&PATHS.kind).bytes().trim_ascii() == b"ACK" {
         let head = head(inbound, Status::Dropped, "an acknowledgement came in; it is answered by nothing", duplicate);
         return stored_only(inbound, &head, ack::Code::AA, None);
     }
@@ -112,8 +119,11 @@ pub fn decide(inbound: &Inbound<'_>, plan: &Plan, bodies: Bodies, duplicate: boo
         return refused(inbound, Status::Rejected, problem, duplicate);
     }
     let now = clock.timestamp(inbound.now_us);
-    let context =
-        Context { zone: clock.zone().clone(), ..Context::new(now, &inbound.service.name, inbound.control_id) };
+    let context = Context {
+        zone: clock.zone().clone(),
+        allowance: Some(allowance),
+        ..Context::new(now, &inbound.service.name, inbound.control_id)
+    };
     let Some(rules) = &inbound.service.rules else {
         let head = head(inbound, Status::Unmatched, "the service has no rules", duplicate);
         return stored_only(inbound, &head, ack::Code::AA, None);
@@ -152,10 +162,10 @@ fn unacceptable(message: &Message<'_>, intake: &Intake) -> Option<Problem> {
         Some(Problem { code, location: Some(location.clone()), text: text.to_owned() })
     };
     let kind = message.get(&paths.kind).bytes();
-    if kind.is_empty() {
+    if !message.get(&paths.kind).is_valued() {
         return problem(101, &paths.kind, "the message type, MSH-9.1, is required");
     }
-    if !message.get(&paths.control).is_present() {
+    if !message.get(&paths.control).is_valued() {
         return problem(101, &paths.control, "the message control id, MSH-10, is required");
     }
     if !intake.types.is_empty() {
@@ -198,7 +208,7 @@ fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem:
 }
 
 /// A message that is stored and refused: AR where the sender must change it, AE where the fault is here.
-fn refused(inbound: &Inbound<'_>, status: Status, problem: Problem, duplicate: bool) -> Work {
+pub(crate) fn refused(inbound: &Inbound<'_>, status: Status, problem: Problem, duplicate: bool) -> Work {
     let code = if status == Status::Rejected { ack::Code::AR } else { ack::Code::AE };
     let reason = problem.text.clone();
     stored_only(inbound, &head(inbound, status, &reason, duplicate), code, Some(problem))
@@ -311,7 +321,7 @@ impl<'a> Answers<'a> {
         };
         // A response with content (ORR, RSP ...) may be committed, where it asks for that; it is itself an application
         // acknowledgement, and those are not acknowledged. A plain ACK never is.
-        let kind = message.get(&PATHS.kind).bytes();
+        let kind = message.get(&PATHS.kind).bytes().trim_ascii();
         let enhanced = policy == Acknowledge::Auto && matches!(ack::mode(message), ack::Mode::Enhanced { .. });
         if kind == b"ACK" || (ack::is_acknowledgement(message) && !enhanced) {
             return out;

@@ -108,7 +108,8 @@ fn places<'a>(raw: &'a [u8], wanted: &'a [u8], escape: Option<u8>) -> impl Itera
         let end = range.start + wanted.len();
         let found = !wanted.is_empty() && range.start >= free && raw[range.start..].starts_with(wanted);
         // `wanted` may not end inside an escape sequence of `raw`: a lone `\` is not the beginning of `\T\`.
-        let whole = found && units(&raw[range.start..], escape).any(|unit| unit.end == wanted.len());
+        let mut within = units(&raw[range.start..], escape).map(|unit| unit.end);
+        let whole = found && within.find(|unit| *unit >= wanted.len()) == Some(wanted.len());
         whole.then(|| {
             free = end;
             range.start..end

@@ -1,7 +1,9 @@
 //! What a run is given besides the message, what it answers, and how it fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::Allowance;
 use hl7::EditError;
 use hl7::charset::Charset;
 use jiff::Timestamp;
@@ -13,7 +15,7 @@ use jiff::tz::TimeZone;
 pub struct Context<'a> {
     /// The present, for `now(...)`.
     pub now: Timestamp,
-    /// The zone `now(...)` is shown in, and that of timestamps which carry no offset.
+    /// The zone `now(...)` is shown in, and that of times which carry no offset where one is to be written.
     pub zone: TimeZone,
     /// Name of the service that received the message, for `service`.
     pub service: &'a str,
@@ -21,13 +23,15 @@ pub struct Context<'a> {
     pub control_id: &'a str,
     /// The character set of messages that declare none in MSH-18.
     pub charset: Charset,
+    /// The time that the run may take; none: as long as it takes.
+    pub allowance: Option<&'a Allowance>,
 }
 
 impl<'a> Context<'a> {
     /// A context in UTC, with UTF-8 for messages that declare no character set.
     #[must_use]
     pub fn new(now: Timestamp, service: &'a str, control_id: &'a str) -> Context<'a> {
-        Context { now, zone: TimeZone::UTC, service, control_id, charset: Charset::UTF_8 }
+        Context { now, zone: TimeZone::UTC, service, control_id, charset: Charset::UTF_8, allowance: None }
     }
 }
 
@@ -71,6 +75,15 @@ pub enum Problem {
         /// The value's expression.
         what: String,
     },
+    /// A time does not say all that is asked for: a year alone, where a day is to be written.
+    #[error(
+        "the value of {what} is a time that does not say all that is asked for; give date a default, or end its first \
+         form in ` first`, which counts what is missing as 01 or 00"
+    )]
+    Imprecise {
+        /// The value's expression.
+        what: String,
+    },
     /// The place cannot be written.
     #[error("cannot write {place}: {source}")]
     Edit {
@@ -103,12 +116,21 @@ pub enum Problem {
         /// The text after `fail`.
         text: String,
     },
-    /// The run took too many steps or made too many segments: loops over what they themselves insert.
-    #[error("this transform does not come to an end: it makes more than {limit} {what}; check its loops")]
-    Endless {
+    /// The run made more than a message should hold: loops within loops that insert, values that double.
+    #[error("this transform makes more than {limit} {what} of one message; check its loops")]
+    TooMuch {
         /// The limit.
         limit: u32,
         /// Of what.
         what: &'static str,
+    },
+    /// The allowance was used up while this statement was run. It need not be the one that costs most; the loop around it is.
+    #[error(
+        "deciding on this message took more than {limit:?} and was given up at this statement; check the loops around it, \
+         or raise `decision_time` of the service"
+    )]
+    OutOfTime {
+        /// The allowance.
+        limit: Duration,
     },
 }

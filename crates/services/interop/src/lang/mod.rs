@@ -16,11 +16,13 @@
 //! - **A run error never carries what a message holds**: it names file, line, path, table.
 //! - **Values are raw content.** What is copied stays byte for byte; only a literal is escaped, for the delimiters of
 //!   the message at hand.
-//! - **Every run ends.** Loops go over what there was when they began, calls cannot form a cycle, and steps are counted.
+//! - **Every run ends.** Loops go over what there was when they began, calls cannot form a cycle, and a run may be given
+//!   an allowance of time; what it makes is bounded in bytes and segments.
 //!
 //! What it deliberately is not: a programming language. There are no user functions with arguments, no arithmetic, no
 //! regular expressions, no structures; what needs them is a service's work, not a transform's.
 
+mod allowance;
 mod compile;
 mod content;
 mod context;
@@ -43,6 +45,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
+pub use allowance::Allowance;
 pub use context::{Context, Outcome, Problem, RunError};
 pub use diagnostic::{Diagnostic, Source};
 pub(crate) use diagnostic::{diagnose, suggest};

@@ -197,6 +197,11 @@ pub(super) enum Op {
     JumpIfValue(Address),
     /// Takes a value for a variable.
     Keep(Variable),
+    /// Takes values and adds them to a variable.
+    Extend {
+        variable: Variable,
+        parts: u32,
+    },
     // Edits.
     SetConstant {
         spot: SpotId,

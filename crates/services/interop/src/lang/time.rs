@@ -6,8 +6,11 @@
 //! ```
 //!
 //! A time is what a clock on a wall shows, with the offset that was written beside it, if any; a change of form never
-//! moves it to another zone. `now` is shown in the zone of the context. What a form does not hold (the day of
-//! `199007`) counts as its first: 01 for month and day, 00 for the rest.
+//! moves it to another zone. `now` is shown in the zone of the context.
+//!
+//! Invariant: a time knows which of its parts were written, and none other is ever written out: the day of `199007` is
+//! not 01. Only a form that ends in ` first` counts what is missing as its first: 01 for month and day, 00 for the rest.
+//! An offset that was not written is that of the context's zone at that time; this needs the hour.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Span as Length, Timestamp, Zoned, tz::TimeZone};
@@ -17,19 +20,72 @@ use jiff::{SignedDuration, Span as Length, Timestamp, Zoned, tz::TimeZone};
 pub(super) struct Moment {
     time: DateTime,
     offset: Option<i32>,
-    /// Characters of the HL7 form: 4 year, 6 month, 8 day, 10 hour, 12 minute, 14 second, then `.` and digits.
-    precision: usize,
+    /// Characters of the HL7 form: 4 year, 6 month, 8 day, 10 hour, 12 minute, 14 second, then `.` and digits. None: it
+    /// cannot be written so, since a part before a known one is not known.
+    precision: Option<usize>,
+    known: Known,
 }
 
-/// The present, worked out only when a form needs it.
-pub(super) type Now<'n> = &'n dyn Fn() -> Moment;
+/// Which parts of a time are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    parts: u8,
+    /// Digits of the second's fraction, 0 to 6.
+    fraction: usize,
+}
+
+impl Known {
+    const YEAR: u8 = 1;
+    const MONTH: u8 = 2;
+    const DAY: u8 = 4;
+    const HOUR: u8 = 8;
+    const MINUTE: u8 = 16;
+    const SECOND: u8 = 32;
+    const ALL: Known = Known { parts: 63, fraction: 6 };
+    const NONE: Known = Known { parts: 0, fraction: 0 };
+
+    fn has(self, parts: u8) -> bool {
+        self.parts & parts == parts
+    }
+
+    /// See [`Moment::precision`].
+    fn precision(self) -> Option<usize> {
+        // Known from the year on without a gap: the bits are ones from the lowest up.
+        let count = self.parts.trailing_ones();
+        let whole = self.parts != 0 && u32::from(self.parts) + 1 == 1 << count;
+        let fraction = if self.fraction > 0 { 1 + self.fraction } else { 0 };
+        (whole && (fraction == 0 || self.has(Known::SECOND))).then_some(2 + 2 * count as usize + fraction)
+    }
+}
+
+/// The present, worked out only when a form needs it, and the zone of times without an offset.
+pub(super) struct Present<'n> {
+    pub(super) now: &'n dyn Fn() -> Moment,
+    pub(super) zone: &'n TimeZone,
+}
 
 /// How a time is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) struct Form {
+    notation: Notation,
+    /// When read: what is not written counts as its first, and a year as the present one.
+    first: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Notation {
     /// HL7's own, in the precision of what was read.
     Hl7,
     Pattern(Vec<Piece>),
+}
+
+/// Why a value could not be taken for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// It is not written in the form, or no clock shows it.
+    NotATime,
+    /// It is one, and does not say all that is asked for.
+    Imprecise,
 }
 
 /// One part of a pattern; numbers are widths: digits written, or the most digits read where `exact` is not meant.
@@ -62,10 +118,33 @@ pub(super) enum Unit {
 }
 
 impl Form {
-    /// Reads a pattern; the error says what is wrong with it.
-    pub(super) fn parse(pattern: &str) -> Result<Form, String> {
+    /// HL7's own, of any precision.
+    pub(super) const HL7: Form = Form { notation: Notation::Hl7, first: false };
+
+    /// The form that times are read in; the error says what is wrong with it.
+    pub(super) fn to_read(pattern: &str) -> Result<Form, String> {
+        let (pattern, first) = pattern.strip_suffix(" first").map_or((pattern, false), |pattern| (pattern, true));
+        let form = Form { first, ..Form::parse(pattern)? };
+        if let Notation::Pattern(pieces) = &form.notation {
+            let half_hour = pieces.iter().any(|piece| matches!(piece, Piece::HalfHour(_)));
+            if half_hour != pieces.contains(&Piece::HalfDay) {
+                return Err("`h` and `a` are read together: an hour of half a day does not say which half".to_owned());
+            }
+        }
+        Ok(form)
+    }
+
+    /// The form that times are written in; the error says what is wrong with it.
+    pub(super) fn to_write(pattern: &str) -> Result<Form, String> {
+        if pattern.ends_with(" first") {
+            return Err("`first` is of the form that is read".to_owned());
+        }
+        Form::parse(pattern)
+    }
+
+    fn parse(pattern: &str) -> Result<Form, String> {
         if pattern == "hl7" {
-            return Ok(Form::Hl7);
+            return Ok(Form::HL7);
         }
         let mut pieces = Vec::new();
         let mut rest = pattern;
@@ -91,22 +170,24 @@ impl Form {
         if pieces.iter().all(|piece| matches!(piece, Piece::Literal(_))) {
             return Err("this pattern holds no part of a time".to_owned());
         }
-        Ok(Form::Pattern(pieces))
+        Ok(Form { notation: Notation::Pattern(pieces), first: false })
     }
 
-    /// Reads a time that was written in this form; `now` decides the century of a year with two digits.
-    pub(super) fn read(&self, text: &str, now: Now<'_>) -> Option<Moment> {
-        match self {
-            Form::Hl7 => read_hl7(text),
-            Form::Pattern(pieces) => read_pattern(pieces, text, now),
-        }
+    /// Reads a time that was written in this form; the present decides the century of a year with two digits.
+    pub(super) fn read(&self, text: &str, present: &Present<'_>) -> Result<Moment, Unfit> {
+        let moment = match &self.notation {
+            Notation::Hl7 => read_hl7(text),
+            Notation::Pattern(pieces) => read_pattern(pieces, text, self.first, present),
+        };
+        let moment = moment.ok_or(Unfit::NotATime)?;
+        Ok(if self.first { Moment { known: Known::ALL, ..moment } } else { moment })
     }
 
-    /// Writes a time in this form; a part the form needs and the time does not know (its offset) comes from `now`.
-    pub(super) fn write(&self, moment: &Moment, now: Now<'_>, to: &mut String) {
-        match self {
-            Form::Hl7 => moment.write_hl7(to),
-            Form::Pattern(pieces) => pieces.iter().for_each(|piece| write_piece(*piece, moment, now, to)),
+    /// Writes a time in this form.
+    pub(super) fn write(&self, moment: &Moment, present: &Present<'_>, to: &mut String) -> Result<(), Unfit> {
+        match &self.notation {
+            Notation::Hl7 => moment.write_hl7(to),
+            Notation::Pattern(pieces) => pieces.iter().try_for_each(|piece| write_piece(*piece, moment, present, to)),
         }
     }
 }
@@ -135,23 +216,36 @@ impl Moment {
     /// The present in a zone, to the second.
     pub(super) fn now(now: Timestamp, zone: &TimeZone) -> Moment {
         let zoned = Zoned::new(now, zone.clone());
-        Moment { time: zoned.datetime(), offset: Some(zoned.offset().seconds()), precision: 14 }
+        let offset = Some(zoned.offset().seconds());
+        Moment { time: zoned.datetime(), offset, precision: Some(14), known: Known::ALL }
     }
 
-    /// The same form, later (or earlier, for a negative `amount`); `None` outside the years 0 to 9999.
-    pub(super) fn add(&self, unit: Unit, amount: i32) -> Option<Moment> {
+    /// The same form, later (or earlier, for a negative `amount`). Not a time outside the years 0 to 9999; imprecise where
+    /// the unit itself is not known.
+    pub(super) fn add(&self, unit: Unit, amount: i32) -> Result<Moment, Unfit> {
+        let needed = match unit {
+            Unit::Minutes => Known::MINUTE,
+            Unit::Hours => Known::HOUR,
+            Unit::Days => Known::DAY,
+            Unit::Months => Known::MONTH,
+        };
+        if !self.known.has(needed) {
+            return Err(Unfit::Imprecise);
+        }
         let time = match unit {
             Unit::Minutes => self.time.checked_add(SignedDuration::from_mins(amount.into())),
             Unit::Hours => self.time.checked_add(SignedDuration::from_hours(amount.into())),
             Unit::Days => self.time.checked_add(SignedDuration::from_hours(i64::from(amount) * 24)),
             // Years 0 to 9999 are fewer than 120,000 months.
             Unit::Months if amount.abs() < 120_000 => self.time.checked_add(Length::new().months(amount)),
-            Unit::Months => return None,
+            Unit::Months => return Err(Unfit::NotATime),
         };
-        time.ok().filter(|time| (0..=9999).contains(&time.year())).map(|time| Moment { time, ..*self })
+        let time = time.ok().filter(|time| (0..=9999).contains(&time.year())).ok_or(Unfit::NotATime)?;
+        Ok(Moment { time, ..*self })
     }
 
-    fn write_hl7(&self, to: &mut String) {
+    fn write_hl7(&self, to: &mut String) -> Result<(), Unfit> {
+        let precision = self.precision.ok_or(Unfit::Imprecise)?;
         let time = &self.time;
         let start = to.len();
         push_digits(to, time.year().unsigned_abs().into(), 4);
@@ -160,9 +254,22 @@ impl Moment {
         }
         to.push('.');
         push_digits(to, time.subsec_nanosecond().unsigned_abs() / 1000, 6);
-        to.truncate(start + self.precision.min(21));
+        to.truncate(start + precision.min(21));
         if let Some(offset) = self.offset {
             write_offset(offset, false, to);
+        }
+        Ok(())
+    }
+
+    /// What was written beside it, else that of the zone at that time: of two, the earlier. It needs the hour.
+    fn offset_in(&self, zone: &TimeZone) -> Result<i32, Unfit> {
+        match self.offset {
+            Some(offset) => Ok(offset),
+            None if self.known.has(Known::YEAR | Known::MONTH | Known::DAY | Known::HOUR) => {
+                let zoned = self.time.to_zoned(zone.clone()).map_err(|_| Unfit::NotATime)?;
+                Ok(zoned.offset().seconds())
+            }
+            None => Err(Unfit::Imprecise),
         }
     }
 }
@@ -183,7 +290,15 @@ fn push_digits(to: &mut String, number: u32, width: usize) {
     }
 }
 
-fn write_piece(piece: Piece, moment: &Moment, now: Now<'_>, to: &mut String) {
+/// Writes one part, if the time knows it.
+fn write_piece(piece: Piece, moment: &Moment, present: &Present<'_>, to: &mut String) -> Result<(), Unfit> {
+    let known = match piece {
+        Piece::Fraction(width) => moment.known.fraction >= width,
+        piece => moment.known.has(piece.part()),
+    };
+    if !known {
+        return Err(Unfit::Imprecise);
+    }
     let time = &moment.time;
     let mut part = |number: i8, width| push_digits(to, number.unsigned_abs().into(), width);
     match piece {
@@ -202,8 +317,24 @@ fn write_piece(piece: Piece, moment: &Moment, now: Now<'_>, to: &mut String) {
             push_digits(to, time.subsec_nanosecond().unsigned_abs() / 1000, 6);
             to.truncate(start + width);
         }
-        Piece::Offset { colon } => write_offset(moment.offset.or_else(|| now().offset).unwrap_or(0), colon, to),
+        Piece::Offset { colon } => write_offset(moment.offset_in(present.zone)?, colon, to),
         Piece::Literal(c) => to.push(c),
+    }
+    Ok(())
+}
+
+impl Piece {
+    /// The part of a time it is; 0 for what is none of them.
+    fn part(self) -> u8 {
+        match self {
+            Piece::Year | Piece::ShortYear => Known::YEAR,
+            Piece::Month(_) | Piece::MonthName => Known::MONTH,
+            Piece::Day(_) => Known::DAY,
+            Piece::Hour(_) | Piece::HalfHour(_) | Piece::HalfDay => Known::HOUR,
+            Piece::Minute(_) => Known::MINUTE,
+            Piece::Second(_) => Known::SECOND,
+            Piece::Fraction(_) | Piece::Offset { .. } | Piece::Literal(_) => 0,
+        }
     }
 }
 
@@ -225,14 +356,14 @@ impl Parts {
         Parts { year, month: 1, day: 1, hour: 0, afternoon: None, minute: 0, second: 0, nanosecond: 0, offset: None }
     }
 
-    fn moment(self, precision: usize) -> Option<Moment> {
+    fn moment(self, known: Known) -> Option<Moment> {
         let hour = match self.afternoon {
             Some(_) if !(1..=12).contains(&self.hour) => return None,
             Some(afternoon) => self.hour % 12 + if afternoon { 12 } else { 0 },
             None => self.hour,
         };
         let time = DateTime::new(self.year, self.month, self.day, hour, self.minute, self.second, self.nanosecond);
-        Some(Moment { time: time.ok()?, offset: self.offset, precision })
+        Some(Moment { time: time.ok()?, offset: self.offset, precision: known.precision(), known })
     }
 }
 
@@ -281,43 +412,45 @@ impl Digits<'_> {
 fn read_hl7(text: &str) -> Option<Moment> {
     let mut digits = Digits(text.trim());
     let mut parts = Parts::of_year(digits.exactly(4)?.try_into().ok()?);
-    let mut precision = 4;
+    let mut known = Known { parts: Known::YEAR, fraction: 0 };
     let steps = [&mut parts.month, &mut parts.day, &mut parts.hour, &mut parts.minute, &mut parts.second];
     for step in steps {
         if !digits.0.starts_with(|c: char| c.is_ascii_digit()) {
             break;
         }
         *step = digits.number(2)?;
-        precision += 2;
+        known.parts = known.parts << 1 | 1;
     }
-    if precision == 14 && digits.accept(".").is_some() {
-        let width = digits.0.bytes().take(6).take_while(u8::is_ascii_digit).count();
-        parts.nanosecond = digits.fraction(width)?;
-        precision += 1 + width;
+    if known.has(Known::SECOND) && digits.accept(".").is_some() {
+        known.fraction = digits.0.bytes().take(6).take_while(u8::is_ascii_digit).count();
+        parts.nanosecond = digits.fraction(known.fraction)?;
     }
     if !digits.0.is_empty() {
         parts.offset = Some(digits.offset()?);
     }
-    if digits.0.is_empty() { parts.moment(precision) } else { None }
+    if digits.0.is_empty() { parts.moment(known) } else { None }
 }
 
-fn read_pattern(pieces: &[Piece], text: &str, now: Now<'_>) -> Option<Moment> {
-    // A pattern without a year (a birthday in a list) means the present one.
-    let has_year = pieces.iter().any(|piece| matches!(piece, Piece::Year | Piece::ShortYear));
-    let mut parts = Parts::of_year(if has_year { 1 } else { now().time.year() });
+fn read_pattern(pieces: &[Piece], text: &str, first: bool, present: &Present<'_>) -> Option<Moment> {
+    // Where no year is written any day of any year may be meant: it is held in one that has a 29 February.
+    let mut parts = Parts::of_year(if first { (present.now)().time.year() } else { 2000 });
     let mut digits = Digits(text.trim());
-    let mut precision = 4;
+    let mut known = Known::NONE;
     for piece in pieces {
-        precision = precision.max(read_piece(*piece, &mut digits, &mut parts, now)?);
+        read_piece(*piece, &mut digits, &mut parts, present)?;
+        known.parts |= piece.part();
+        if let Piece::Fraction(width) = piece {
+            known.fraction = *width;
+        }
     }
-    if digits.0.is_empty() { parts.moment(precision) } else { None }
+    if digits.0.is_empty() { parts.moment(known) } else { None }
 }
 
-/// Reads one part; answers how precise a time is that has it.
-fn read_piece(piece: Piece, digits: &mut Digits<'_>, parts: &mut Parts, now: Now<'_>) -> Option<usize> {
+/// Reads one part.
+fn read_piece(piece: Piece, digits: &mut Digits<'_>, parts: &mut Parts, present: &Present<'_>) -> Option<()> {
     match piece {
         Piece::Year => parts.year = digits.exactly(4)?.try_into().ok()?,
-        Piece::ShortYear => parts.year = century(digits.exactly(2)?.try_into().ok()?, now().time.year()),
+        Piece::ShortYear => parts.year = century(digits.exactly(2)?.try_into().ok()?, (present.now)().time.year()),
         Piece::Month(width) => parts.month = digits.number(width)?,
         Piece::MonthName => parts.month = month_name(digits)?,
         Piece::Day(width) => parts.day = digits.number(width)?,
@@ -333,15 +466,7 @@ fn read_piece(piece: Piece, digits: &mut Digits<'_>, parts: &mut Parts, now: Now
         Piece::Offset { .. } => parts.offset = Some(digits.offset()?),
         Piece::Literal(c) => digits.accept(c.encode_utf8(&mut [0; 4]))?,
     }
-    Some(match piece {
-        Piece::Year | Piece::ShortYear | Piece::Offset { .. } | Piece::Literal(_) => 4,
-        Piece::Month(_) | Piece::MonthName => 6,
-        Piece::Day(_) => 8,
-        Piece::Hour(_) | Piece::HalfHour(_) | Piece::HalfDay => 10,
-        Piece::Minute(_) => 12,
-        Piece::Second(_) => 14,
-        Piece::Fraction(width) => 15 + width,
-    })
+    Some(())
 }
 
 fn afternoon(digits: &mut Digits<'_>) -> Option<bool> {
@@ -371,4 +496,92 @@ fn month_name(digits: &mut Digits<'_>) -> Option<i8> {
     let at = MONTHS.iter().position(|month| month.eq_ignore_ascii_case(name))?;
     digits.0 = &digits.0[3..];
     Some(at as i8 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `text`, read in one form and written in another, in a zone that has summer time (IEEE 1003.1, TZ).
+    fn made(text: &str, from: &str, to: &str) -> Result<String, Unfit> {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone");
+        let now = || Moment::now("2026-07-01T10:00:00Z".parse().expect("a time"), &zone);
+        let present = Present { now: &now, zone: &zone };
+        let (from, to) = (Form::to_read(from).expect("a form"), Form::to_write(to).expect("a form"));
+        let moment = from.read(text, &present)?;
+        let mut out = String::new();
+        to.write(&moment, &present, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn no_part_of_a_time_is_written_that_was_not_read_unless_it_is_asked_for() {
+        let cases = [
+            ("1991", "hl7", "yyyy-MM-dd", None),
+            ("1991", "hl7", "yyyy", Some("1991")),
+            ("199107", "hl7", "yyyy-MM-dd", None),
+            ("19910704", "hl7", "yyyyMMddHHmm", None),
+            ("19910704", "hl7", "HH", None),
+            ("1991070412", "hl7", "yyyyMMddHHmm", None),
+            ("199107041230", "hl7", "HH:mm:ss", None),
+            ("19910704123015", "hl7", "ss.SSS", None),
+            ("19910704123015.12", "hl7", "ss.SSS", None),
+            ("19910704123015.125", "hl7", "ss.SS", Some("15.12")),
+            ("04.07.", "dd.MM.", "yyyyMMdd", None),
+            ("29.02.", "dd.MM.", "MM/dd", Some("02/29")),
+            ("12:30", "HH:mm", "hl7", None),
+            ("1991 12", "yyyy HH", "hl7", None),
+            ("07.1991", "MM.yyyy", "hl7", Some("199107")),
+            ("1991", "hl7 first", "yyyy-MM-dd", Some("1991-01-01")),
+            ("1991", "hl7 first", "yyyyMMddHHmmss.SSS", Some("19910101000000.000")),
+            ("1991", "hl7 first", "hl7", Some("1991")),
+            ("04.07.", "dd.MM. first", "yyyyMMdd", Some("20260704")),
+        ];
+        for (text, from, to, expected) in cases {
+            let expected = expected.map(str::to_owned).ok_or(Unfit::Imprecise);
+            assert_eq!(made(text, from, to), expected, "{text} from {from} to {to}");
+        }
+    }
+
+    #[test]
+    fn an_offset_that_was_not_written_is_the_zones_at_that_time_and_needs_the_hour() {
+        let cases = [
+            ("20260101120000", Some("+0100")),
+            ("20260701120000", Some("+0200")),
+            ("2026070112", Some("+0200")),
+            ("20260701120000-0500", Some("-0500")),
+            ("20260701", None),
+        ];
+        for (text, expected) in cases {
+            let expected = expected.map(str::to_owned).ok_or(Unfit::Imprecise);
+            assert_eq!(made(text, "hl7", "Z"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_needs_a_part_that_was_written() {
+        let zone = TimeZone::UTC;
+        let now = || Moment::now(Timestamp::UNIX_EPOCH, &zone);
+        let present = Present { now: &now, zone: &zone };
+        let cases = [
+            ("1991", Unit::Months, false),
+            ("199107", Unit::Months, true),
+            ("199107", Unit::Days, false),
+            ("19910704", Unit::Days, true),
+            ("19910704", Unit::Hours, false),
+            ("1991070412", Unit::Minutes, false),
+            ("199107041230", Unit::Minutes, true),
+        ];
+        for (text, unit, fits) in cases {
+            let moment = Form::HL7.read(text, &present).expect("a time");
+            assert_eq!(moment.add(unit, 1).is_ok(), fits, "{unit:?} to {text}");
+        }
+    }
+
+    #[test]
+    fn a_form_that_cannot_be_meant_is_refused_when_it_is_loaded() {
+        assert!(Form::to_read("hh:mm").is_err(), "which half of the day");
+        assert!(Form::to_read("HH:mm a").is_err(), "a half of what");
+        assert!(Form::to_read("hh:mm a").is_ok() && Form::to_write("hh:mm").is_ok());
+        assert!(Form::to_write("yyyyMMdd first").is_err());
+    }
 }

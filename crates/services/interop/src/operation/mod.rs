@@ -181,11 +181,11 @@ impl Lane {
         self.queue.done(self.lane, entry);
     }
 
-    /// Waits, but not past a change of orders or the end of the node.
+    /// Waits, but not past a change of orders (`resume` means "try now") or the end of the node.
     async fn pause(&mut self, pause: Duration) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            _ = self.orders.changed() => {}
+            _ = self.orders.changed() => self.tries.start_over(),
             _ = self.around.stop.wait_for(|stop| *stop) => {}
         }
     }

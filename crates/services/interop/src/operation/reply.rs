@@ -91,6 +91,11 @@ impl Tries {
         self.all.is_power_of_two()
     }
 
+    /// The next pause is the shortest again: somebody said "try now".
+    pub fn start_over(&mut self) {
+        self.all = 0;
+    }
+
     fn pause(&self, retry: &Retry) -> Duration {
         let doublings = self.all.saturating_sub(1).min(31);
         retry.first.0.saturating_mul(1u32 << doublings).min(retry.max.0)
@@ -183,6 +188,21 @@ mod tests {
         };
         assert_eq!(pauses, [1, 2, 4, 5]);
         assert_eq!(last, Next::Fail { note: "AR, after 5 tries".into() });
+    }
+
+    #[test]
+    fn a_receiver_that_is_back_is_tried_within_seconds_by_default_and_at_once_when_somebody_says_so() {
+        let operation = operation("");
+        let down = Answer::Unreachable { reason: "refused".into() };
+        let mut tries = Tries::default();
+        let mut pause = || match decide(&operation, &down, &mut tries) {
+            Next::Retry { pause, .. } => pause.as_secs(),
+            other => panic!("{other:?}"),
+        };
+        let pauses: Vec<u64> = (0..100).map(|_| pause()).collect();
+        assert_eq!((&pauses[..4], pauses.iter().max()), (&[1, 2, 4, 5][..], Some(&5)));
+        tries.start_over();
+        assert!(matches!(decide(&operation, &down, &mut tries), Next::Retry { pause, .. } if pause.as_secs() == 1));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -20,6 +21,9 @@ const PARTS: &[(&str, &str)] =
 /// Largest message that any service may be told to take: with its head (names and a reason, 16 bits each) it is one value of
 /// the store, of 64 MiB at most ([`store::VALUE_BYTES_MAX`]).
 const MESSAGE_BYTES_MAX: u64 = 63 << 20;
+
+/// Least processor time for a decision: below it, what a thread does besides would count.
+const DECISION_TIME_MIN: Duration = Duration::from_millis(10);
 
 /// Most lanes of one operation: each is a connection to the receiver.
 const LANES_MAX: usize = 64;
@@ -331,6 +335,10 @@ impl Loader {
             "mllp" => settings::Service::Mllp(self.toml(source)?),
             _ => settings::Service::File(self.toml(source)?),
         };
+        if settings.intake().decision_time.0 < DECISION_TIME_MIN {
+            let message = "`decision_time` is at least 10ms".to_owned();
+            self.fault(source, value_of(source.text, "decision_time"), message, None);
+        }
         if settings.intake().message_bytes.0 > MESSAGE_BYTES_MAX {
             let message = format!("a message can have at most {} MiB", MESSAGE_BYTES_MAX >> 20);
             self.fault(source, value_of(source.text, "message_bytes"), message, None);

@@ -48,6 +48,10 @@ pub struct Intake {
     pub unmatched: Unmatched,
     /// Largest message taken. Default 16 MiB.
     pub message_bytes: Bytes,
+    /// Processor time that the rules and transforms of one message may take, at least 10 ms. A message that takes longer is
+    /// answered with an error (AE) that names the statement. Messages over 256 KiB, and any that takes longer than a
+    /// moment, are decided on beside the others, which do not wait. Default 10 s.
+    pub decision_time: Span,
 }
 
 /// A service of `kind = "mllp"`.
@@ -217,7 +221,8 @@ pub enum Acknowledge {
 pub struct Retry {
     /// The first pause. Default 1 s.
     pub first: Span,
-    /// The longest pause. Default 1 m.
+    /// The longest pause, and so about the longest that a receiver which is back waits for its first message: each try
+    /// begins with a connection, and nothing is sent where there is none. Default 5 s.
     pub max: Span,
     /// Tries before the message is marked failed and the next one goes; 0 = without end (the queue waits). Default 0.
     pub attempts: u32,
@@ -377,13 +382,14 @@ impl Default for Intake {
             processing_ids: Vec::new(),
             unmatched: Unmatched::default(),
             message_bytes: default_message_bytes(),
+            decision_time: ten_seconds(),
         }
     }
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { first: one_second(), max: Span(Duration::from_secs(60)), attempts: 0 }
+        Self { first: one_second(), max: Span(Duration::from_secs(5)), attempts: 0 }
     }
 }
 

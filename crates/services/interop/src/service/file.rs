@@ -145,7 +145,7 @@ fn settled(settings: &settings::FileService, seen: &mut HashMap<PathBuf, Look>) 
 /// Takes the messages of one file and moves it.
 async fn pick_up(
     engine: &Engine,
-    service: &Service,
+    service: &Arc<Service>,
     settings: &settings::FileService,
     file: &Path,
     stored: &mut HashSet<usize>,

@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::apart;
 use crate::engine::{Engine, Taken, count};
 use crate::error::InteropError;
 use crate::production::{Service, settings};
@@ -291,10 +292,15 @@ impl Connection {
     }
 
     /// What an event leaves to be answered.
-    async fn event(&self, service: &Service, event: Event) -> Option<Taken> {
+    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Taken> {
         let counters = &self.engine.counters;
         match event {
-            Event::Frame(frame) => return Some(self.engine.take(service, frame).await),
+            Event::Frame(frame) => {
+                return Some(match apart::several(&frame) {
+                    None => self.engine.take(service, frame).await,
+                    Some(batch) => apart::take(&self.engine, service, &frame, &batch).await,
+                });
+            }
             Event::Oversize { seen } => {
                 count(&counters.oversize);
                 tracing::warn!(service = service.name, peer = %self.peer, "a message over message_bytes was refused");
@@ -325,24 +331,25 @@ impl Connection {
     async fn settle(&self, service: &Service, due: &mut Vec<Taken>, answers: &mut Vec<u8>) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
         for taken in due.drain(..) {
-            let (answer, accepted) = match taken {
-                Taken::Now { answer, accepted } => (answer, accepted),
-                Taken::Closed => {
-                    return Err(io::Error::other("the journal is closed; the message is not acknowledged"));
-                }
-                Taken::Stored { durable, answer, status } => {
-                    durable
-                        .await
-                        .map_err(|_| io::Error::other("the journal failed; the message is not acknowledged"))?;
-                    (answer, !matches!(status, Status::Rejected | Status::Errored))
-                }
-            };
+            let (answer, accepted) = answered(taken).await?;
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
             answers.extend_from_slice(&answer);
         }
         Ok(())
+    }
+}
+
+/// What to answer, once that may be said, and whether the message was accepted.
+pub(super) async fn answered(taken: Taken) -> io::Result<(Vec<u8>, bool)> {
+    match taken {
+        Taken::Now { answer, accepted } => Ok((answer, accepted)),
+        Taken::Closed => Err(io::Error::other("the journal is closed; the message is not acknowledged")),
+        Taken::Stored { durable, answer, status } => {
+            durable.await.map_err(|_| io::Error::other("the journal failed; the message is not acknowledged"))?;
+            Ok((answer, !matches!(status, Status::Rejected | Status::Errored)))
+        }
     }
 }
 

@@ -144,6 +144,19 @@ async fn an_error_fails_the_message_and_goes_on_and_a_rejection_keeps_it_at_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn resume_tries_a_receiver_that_is_back_at_once() {
+    let (_rig, running, mut receiver) = queued("[retry]\nfirst = \"1h\"\nmax = \"1h\"\n", &["1"]).await;
+    for turn in 1..=3 {
+        receiver.next_is("1").await.answer("AR");
+        until("it waits for an hour", || (running.status().operations[0].retried == turn).then_some(())).await;
+        running.ask("resume out").await.expect("it is an operation");
+    }
+    receiver.next_is("1").await.answer("AA");
+    running.idle("out").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_message_is_outstanding_on_a_lane() {
     let (_rig, running, mut receiver) = queued("", &["1", "2", "3"]).await;
     for id in ["1", "2", "3"] {

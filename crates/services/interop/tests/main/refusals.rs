@@ -34,6 +34,8 @@ async fn what_is_wrong_with_a_message_is_told_by_code_and_place() {
     let cases = [
         (good.replace("ADT^A01^ADT_A01", ""), "AR 1", "101", "MSH^1^9"),
         (good.replace("|1|P|", "||P|"), "AR ", "101", "MSH^1^10"),
+        (good.replace("|1|P|", "|  |P|"), "AR   ", "101", "MSH^1^10"),
+        (good.replace("ADT^A01^ADT_A01", " ^A01"), "AR 1", "101", "MSH^1^9"),
         (good.replace("ADT^A01", "BAR^P01"), "AR 1", "200", "MSH^1^9"),
         (good.replace("ADT^A01", "ADT^A99"), "AR 1", "201", "MSH^1^9"),
         (good.replace("|P|2.5", "|T|2.5"), "AR 1", "202", "MSH^1^11"),
@@ -137,6 +139,11 @@ async fn enhanced_mode_gives_the_acknowledgements_it_asks_for() {
     let cases = [
         // A message that failed is stored: that is committed (CA), and what became of it is for the application to say.
         ("", "", ["AA", "AR", "AE"]),
+        // Blanks are no value: answered by nothing, their sender would repeat the message for ever.
+        (" ", " ", ["AA", "AR", "AE"]),
+        ("  ", "", ["AA", "AR", "AE"]),
+        ("", " ", ["AA", "AR", "AE"]),
+        ("AL", " ", ["CA", "CR", "CA"]),
         ("AL", "NE", ["CA", "CR", "CA"]),
         ("NE", "AL", ["AA", "AR", "AE"]),
         ("AL", "AL", ["CA AA", "CR", "CA AE"]),

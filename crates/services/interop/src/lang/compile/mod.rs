@@ -134,7 +134,10 @@ impl<'a> Compiler<'a> {
     fn emit(&mut self, op: Op, span: Span) -> Address {
         let at = self.here();
         self.program.ops.push(op);
-        self.program.lines.push(self.lines.partition_point(|start| *start <= span.start) as u32);
+        // What joins operations stands nowhere itself: it belongs to the line of the one before.
+        let before = self.program.lines.last().copied().filter(|_| span == Span::default());
+        let line = before.unwrap_or_else(|| self.lines.partition_point(|start| *start <= span.start) as u32);
+        self.program.lines.push(line);
         at
     }
 

@@ -290,6 +290,16 @@ impl Compiler<'_> {
 
     /// `let` makes a variable, or gives the one of this name another value.
     fn keep(&mut self, name: &Name, value: &Expression) -> Result<(), Fault> {
+        // `let x = x + ...` adds to what is there: copied in each turn of a loop, a text would cost its length squared.
+        if let Kind::Concat(parts) = &value.kind
+            && let Some((Expression { kind: Kind::Reference(first), .. }, more)) = parts.split_first()
+            && matches!(&first.base, Base::Variable(variable) if variable.text == name.text)
+            && let Some(Binding::Variable(variable)) = self.find(&name.text)
+        {
+            self.parts(more)?;
+            self.emit(Op::Extend { variable, parts: more.len() as u32 }, name.span);
+            return Ok(());
+        }
         let result = self.value(value);
         let variable = match self.find(&name.text) {
             Some(Binding::Variable(variable)) => variable,

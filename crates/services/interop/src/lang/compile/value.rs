@@ -65,12 +65,7 @@ impl Compiler<'_> {
             }
             Kind::Reference(reference) => self.reference(reference)?,
             Kind::Concat(parts) => {
-                for part in parts {
-                    if matches!(part.kind, Kind::Null) {
-                        return Err(Fault::new(part.span, "null is a value of its own and cannot be joined to others"));
-                    }
-                    self.value(part)?;
-                }
+                self.parts(parts)?;
                 self.emit(Op::Concat(parts.len() as u32), expression.span);
             }
             Kind::Call { function, table, arguments } => {
@@ -80,6 +75,17 @@ impl Compiler<'_> {
                 self.call_function(function, arguments, expression.span)?;
             }
             Kind::Text(_) | Kind::Number(_) | Kind::Null => unreachable!("these are literals"),
+        }
+        Ok(())
+    }
+
+    /// Emits what leaves the values to be joined on the stack.
+    pub(super) fn parts(&mut self, parts: &[Expression]) -> Result<(), Fault> {
+        for part in parts {
+            if matches!(part.kind, Kind::Null) {
+                return Err(Fault::new(part.span, "null is a value of its own and cannot be joined to others"));
+            }
+            self.value(part)?;
         }
         Ok(())
     }
@@ -278,12 +284,12 @@ impl Compiler<'_> {
 
     fn time(&mut self, arguments: &[Expression], span: Span) -> Result<(), Fault> {
         if let [pattern] = arguments {
-            let form = self.form(pattern)?;
+            let form = self.form(pattern, Form::to_write)?;
             self.emit(Op::Now(form), span);
             return Ok(());
         }
         self.value(&arguments[0])?;
-        let (from, to) = (self.form(&arguments[1])?, self.form(&arguments[2])?);
+        let (from, to) = (self.form(&arguments[1], Form::to_read)?, self.form(&arguments[2], Form::to_write)?);
         let what = self.quote(arguments[0].span);
         let at = self.emit(Op::Date { from, to, what, read: None }, span);
         if let Some(default) = arguments.get(3) {
@@ -293,11 +299,11 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn form(&mut self, pattern: &Expression) -> Result<u32, Fault> {
+    fn form(&mut self, pattern: &Expression, parse: fn(&str) -> Result<Form, String>) -> Result<u32, Fault> {
         let Kind::Text(text) = &pattern.kind else {
             return Err(Fault::new(pattern.span, "the form of a time is a pattern in quotes").hint(PATTERNS));
         };
-        let form = Form::parse(text).map_err(|fault| Fault::new(pattern.span, fault).hint(PATTERNS))?;
+        let form = parse(text).map_err(|fault| Fault::new(pattern.span, fault).hint(PATTERNS))?;
         self.program.forms.push(form);
         Ok((self.program.forms.len() - 1) as u32)
     }

@@ -56,8 +56,8 @@ impl<'s> Machine<'s, '_> {
     /// Whether the segment is there, or the place holds anything, null included.
     pub(super) fn exists(&self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
         match &frame.program.spots[spot as usize] {
-            Spot::Path(path @ Path { place: None, .. }) => Ok(self.subject.get(path).is_present()),
-            Spot::Segment(cursor) => Ok(standing(&self.cursors, frame, *cursor, spot).is_ok()),
+            Spot::Path(path @ Path { place: None, .. }) => Ok(self.subject.first(&path.segment).is_some()),
+            Spot::Segment(cursor) => Ok(standing(&self.subject, &self.cursors, frame, *cursor, spot).is_ok()),
             _ => {
                 let mut found = false;
                 self.each_value(frame, spot, &mut |value| {

@@ -1,11 +1,11 @@
 //! Edits and loops: what changes the draft, and what keeps cursors where they belong when segments come and go.
 
-use hl7::{Draft, EditError, Path, Place, SegmentName, Value, Which};
+use hl7::{Draft, EditError, Path, Place, SegmentId, SegmentName, Value, Which};
 
 use super::super::context::Problem;
 use super::super::program::{ConstantId, Spot, SpotId};
 use super::value::{repetition_place, standing, value};
-use super::{Cursor, Frame, MAX_INSERTS, Machine, Stop, Subject};
+use super::{Cursor, Frame, MAX_INSERTS, MAX_WRITTEN_BYTES, Machine, Stop, Subject};
 
 impl<'s, 'm> Machine<'s, 'm> {
     fn draft(&mut self) -> &mut Draft<'m> {
@@ -31,7 +31,17 @@ impl<'s, 'm> Machine<'s, 'm> {
         result
     }
 
+    /// Counts what is about to be written.
+    fn account(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.written = self.written.saturating_add(bytes);
+        if self.written > MAX_WRITTEN_BYTES {
+            return Err(Problem::TooMuch { limit: MAX_WRITTEN_BYTES as u32, what: "bytes" }.into());
+        }
+        Ok(())
+    }
+
     fn write(&mut self, frame: Frame<'s>, spot: SpotId, raw: &[u8]) -> Result<(), Stop> {
+        self.account(raw.len())?;
         let spots = &frame.program.spots;
         if raw.is_empty() && names_one(&spots[spot as usize]) && self.is_blank(frame, spot)? {
             return Ok(());
@@ -39,11 +49,11 @@ impl<'s, 'm> Machine<'s, 'm> {
         let result = match &spots[spot as usize] {
             Spot::Path(path) => self.draft().set(path, raw),
             Spot::Place(cursor, place) => {
-                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                let at = standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0;
                 self.draft().set_at(at, place, raw)
             }
             Spot::Repetition { cursor, component, subcomponent } => {
-                let (at, state) = standing(&self.cursors, frame, *cursor, spot)?;
+                let (at, state) = standing(&self.subject, &self.cursors, frame, *cursor, spot)?;
                 let place = repetition_place(state, *component, *subcomponent);
                 self.draft().set_at(at, &place, raw)
             }
@@ -60,13 +70,14 @@ impl<'s, 'm> Machine<'s, 'm> {
 
     /// Takes the value on the stack.
     pub(super) fn append(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
+        self.account(self.peek(0).len())?;
         let arena = std::mem::take(&mut self.arena);
         let start = *self.starts.last().expect("the compiler balances the stack");
         let raw = &arena[start..];
         let result = match &frame.program.spots[spot as usize] {
             Spot::Path(path) => self.draft().append(path, raw).map(|_| ()).map_err(|e| refused(frame, spot, e)),
             Spot::Place(cursor, place) => {
-                standing(&self.cursors, frame, *cursor, spot).map(|found| found.0).and_then(|at| {
+                standing(&self.subject, &self.cursors, frame, *cursor, spot).map(|found| found.0).and_then(|at| {
                     self.draft().append_at(at, place.field, raw).map_err(|source| refused(frame, spot, source))
                 })
             }
@@ -88,44 +99,39 @@ impl<'s, 'm> Machine<'s, 'm> {
     /// Fills a segment with the fields of another; its name stays.
     fn copy_segment(&mut self, frame: Frame<'s>, from: SpotId, to: SpotId) -> Result<(), Stop> {
         let (source, target) = (self.segment_of(frame, from)?, self.segment_of(frame, to)?);
+        self.account(self.subject.segment(source).raw().len())?;
         let draft = self.draft();
         let mut raw = draft.name(target).bytes().to_vec();
         raw.extend_from_slice(draft.segment_bytes(source).get(3..).unwrap_or_default());
         draft.set_segment(target, &raw).map_err(|source| refused(frame, to, source))
     }
 
-    /// The index of the one segment a spot stands for.
-    fn segment_of(&self, frame: Frame<'s>, spot: SpotId) -> Result<usize, Stop> {
+    /// The one segment a spot stands for.
+    fn segment_of(&self, frame: Frame<'s>, spot: SpotId) -> Result<SegmentId, Stop> {
         match &frame.program.spots[spot as usize] {
             Spot::Path(path) => {
-                let found = self.subject.select(&path.segment).first().copied();
+                let found = self.subject.first(&path.segment);
                 found.ok_or_else(|| Problem::NoSegment { place: frame.label(spot) }.into())
             }
             Spot::Segment(cursor) | Spot::Place(cursor, _) | Spot::Repetition { cursor, .. } => {
-                Ok(standing(&self.cursors, frame, *cursor, spot)?.0)
+                Ok(standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0)
             }
         }
     }
 
     pub(super) fn delete(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
         let result = match &frame.program.spots[spot as usize] {
-            Spot::Path(Path { segment, place: None }) => {
-                for at in self.subject.select(segment).into_iter().rev() {
-                    self.delete_segment(frame, spot, at)?;
-                }
-                return Ok(());
-            }
             Spot::Segment(cursor) => {
-                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
-                return self.delete_segment(frame, spot, at);
+                let at = standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0;
+                self.draft().delete_segment(at)
             }
             Spot::Path(path) => self.draft().delete(path).map(|_| ()),
             Spot::Place(cursor, place) => {
-                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
+                let at = standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0;
                 self.draft().delete_at(at, place).map(|_| ())
             }
             Spot::Repetition { cursor, component, subcomponent } => {
-                let (at, state) = standing(&self.cursors, frame, *cursor, spot)?;
+                let (at, state) = standing(&self.subject, &self.cursors, frame, *cursor, spot)?;
                 let place = repetition_place(state, *component, *subcomponent);
                 let whole = component.is_none();
                 let result = self.draft().delete_at(at, &place).map(|_| ());
@@ -140,43 +146,27 @@ impl<'s, 'm> Machine<'s, 'm> {
         result.map_err(|source| refused(frame, spot, source))
     }
 
-    fn delete_segment(&mut self, frame: Frame<'s>, spot: SpotId, at: usize) -> Result<(), Stop> {
-        self.draft().delete_segment(at).map_err(|source| refused(frame, spot, source))?;
-        for cursor in &mut self.cursors {
-            cursor.segment = cursor.segment.filter(|segment| *segment != at);
-            cursor.pending.retain(|segment| *segment != at);
-            for segment in cursor.segment.iter_mut().chain(&mut cursor.pending).filter(|segment| **segment > at) {
-                *segment -= 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a new segment goes.
-    pub(super) fn beside(&self, frame: Frame<'s>, beside: Option<SpotId>, after: bool) -> Result<Option<usize>, Stop> {
-        beside.map(|spot| self.segment_of(frame, spot).map(|at| at + usize::from(after))).transpose()
-    }
-
-    /// Inserts a segment at an index, or at the end.
+    /// Inserts a segment beside another, or at the end.
     pub(super) fn insert(
         &mut self,
         frame: Frame<'s>,
         name: SegmentName,
-        at: Option<usize>,
+        beside: Option<SpotId>,
+        after: bool,
         cursor: Option<u16>,
     ) -> Result<(), Stop> {
         self.inserts += 1;
         if self.inserts > MAX_INSERTS {
-            return Err(Problem::Endless { limit: MAX_INSERTS, what: "segments" }.into());
+            return Err(Problem::TooMuch { limit: MAX_INSERTS, what: "segments" }.into());
         }
-        let at = at.unwrap_or(self.draft().len());
-        self.draft().insert_segment(at, name).map_err(|source| Problem::Edit { place: name.to_string(), source })?;
-        for cursor in &mut self.cursors {
-            for segment in cursor.segment.iter_mut().chain(&mut cursor.pending).filter(|segment| **segment >= at) {
-                *segment += 1;
-            }
-        }
-        self.weight = super::weight(self.draft().len());
+        let beside = beside.map(|spot| self.segment_of(frame, spot)).transpose()?;
+        let draft = self.draft();
+        let inserted = match beside {
+            Some(at) if after => draft.insert_after(at, name),
+            Some(at) => draft.insert_before(at, name),
+            None => draft.insert_last(name),
+        };
+        let at = inserted.map_err(|source| Problem::Edit { place: name.to_string(), source })?;
         if let Some(cursor) = cursor {
             self.cursors[frame.cursor(cursor)] = Cursor { segment: Some(at), turn: 1, ..Cursor::default() };
         }
@@ -193,14 +183,13 @@ impl<'s, 'm> Machine<'s, 'm> {
         let Spot::Path(path) = &frame.program.spots[spot as usize] else {
             unreachable!("a loop over segments is over a path");
         };
-        let mut pending = self.subject.select(&path.segment);
-        if let Some(outer) = under {
-            let from = standing(&self.cursors, frame, outer, spot)?.0;
-            let name = self.draft().name(from);
-            let draft = self.draft();
-            let to = (from + 1..draft.len()).find(|at| draft.name(*at) == name).unwrap_or(draft.len());
-            pending.retain(|at| (from + 1..to).contains(at));
-        }
+        let mut pending = match under {
+            None => self.subject.select(&path.segment),
+            Some(outer) => {
+                let from = standing(&self.subject, &self.cursors, frame, outer, spot)?.0;
+                self.draft().select_under(&path.segment, from)
+            }
+        };
         pending.reverse();
         self.cursors[frame.cursor(cursor)] = Cursor { pending, ..Cursor::default() };
         Ok(())
@@ -208,11 +197,14 @@ impl<'s, 'm> Machine<'s, 'm> {
 
     pub(super) fn each_repetition(&mut self, frame: Frame<'s>, cursor: u16, spot: SpotId) -> Result<(), Stop> {
         let (segment, place) = match &frame.program.spots[spot as usize] {
-            Spot::Path(Path { segment, place: Some(place) }) => (self.subject.select(segment).first().copied(), place),
-            Spot::Place(outer, place) => (Some(standing(&self.cursors, frame, *outer, spot)?.0), place),
+            Spot::Path(Path { segment, place: Some(place) }) => (self.subject.first(segment), place),
+            Spot::Place(outer, place) => (Some(standing(&self.subject, &self.cursors, frame, *outer, spot)?.0), place),
             _ => unreachable!("a loop over repetitions is over a field"),
         };
-        let field = segment.map_or(&b""[..], |at| self.subject.segment(at).get(&Place::field(place.field)).bytes());
+        if let Some(at) = segment {
+            self.draft().expect_loop(at);
+        }
+        let field = segment.map_or(&b""[..], |at| self.subject.get_at(at, &Place::field(place.field)).bytes());
         let separators =
             self.delimiters.repetition.map_or(0, |separator| memchr::memchr_iter(separator, field).count());
         let remaining = if field.is_empty() { 0 } else { separators as u32 + 1 };
@@ -225,12 +217,13 @@ impl<'s, 'm> Machine<'s, 'm> {
         let state = &mut self.cursors[frame.cursor(cursor)];
         state.turn += 1;
         if state.field == 0 {
-            state.segment = state.pending.pop();
+            // What was deleted before its turn has none.
+            state.segment = std::iter::from_fn(|| state.pending.pop()).find(|at| self.subject.contains(*at));
             return state.segment.is_some();
         }
         state.gone = false;
         state.repetition += 1;
-        let more = state.remaining > 0 && state.segment.is_some();
+        let more = state.remaining > 0 && state.segment.is_some_and(|at| self.subject.contains(at));
         state.remaining = state.remaining.saturating_sub(1);
         more
     }

@@ -1,11 +1,11 @@
 //! Operations that make values: sources and functions. Null (`""`) goes through every function unchanged.
 
-use hl7::{Path, Value};
+use hl7::{Path, Value, Which};
 
 use super::super::content::{self, Case};
 use super::super::context::Problem;
 use super::super::program::{Op, Spot, SpotId};
-use super::super::time::Form;
+use super::super::time::{Form, Present, Unfit};
 use super::value::{standing, value};
 use super::{Flow, Frame, MAX_VALUE_BYTES, Machine, Stop, too_long};
 
@@ -33,7 +33,10 @@ impl<'s> Machine<'s, '_> {
             }
             Op::Now(form) => {
                 let mut text = String::new();
-                frame.program.forms[*form as usize].write(&self.now(), &|| self.now(), &mut text);
+                let now = || self.now();
+                let present = Present { now: &now, zone: &self.context.zone };
+                let written = frame.program.forms[*form as usize].write(&self.now(), &present, &mut text);
+                written.expect("the present knows all of its parts");
                 self.push_text(&text)?;
             }
             Op::Keep(variable) => {
@@ -43,6 +46,7 @@ impl<'s> Machine<'s, '_> {
                 kept.extend_from_slice(&self.arena[range]);
                 self.pop();
             }
+            Op::Extend { variable, parts } => self.extend(frame, *variable, *parts as usize)?,
             Op::JumpIfValue(to) => {
                 if !self.peek(0).is_empty() {
                     return Ok(Flow::Goto(*to));
@@ -61,13 +65,11 @@ impl<'s> Machine<'s, '_> {
             }
             Op::Date { from, to, what, read } => {
                 let (from, to) = (&frame.program.forms[*from as usize], &frame.program.forms[*to as usize]);
-                if self.date(from, to)? {
-                    return Ok(read.map_or(Flow::Next, Flow::Goto));
+                match self.date(from, to)? {
+                    Ok(()) => return Ok(read.map_or(Flow::Next, Flow::Goto)),
+                    Err(unfit) if read.is_none() => return Err(problem(unfit, frame.text(*what)).into()),
+                    Err(_) => self.pop(),
                 }
-                if read.is_none() {
-                    return Err(Problem::NotATime { what: frame.text(*what) }.into());
-                }
-                self.pop();
             }
             Op::Join(spot) => self.join(frame, *spot)?,
             op => self.function(frame, op)?,
@@ -129,11 +131,14 @@ impl<'s> Machine<'s, '_> {
                 if self.peek(0).is_empty() {
                     return Ok(());
                 }
-                let text = self.text(self.peek(0));
-                let moment = Form::Hl7.read(&text, &|| self.now()).and_then(|moment| moment.add(*unit, *amount));
-                let Some(moment) = moment else { return Err(Problem::NotATime { what: frame.text(*what) }.into()) };
+                let now = || self.now();
+                let present = Present { now: &now, zone: &self.context.zone };
                 let mut text = String::new();
-                Form::Hl7.write(&moment, &|| self.now(), &mut text);
+                Form::HL7
+                    .read(&self.text(self.peek(0)), &present)
+                    .and_then(|moment| moment.add(*unit, *amount))
+                    .and_then(|moment| Form::HL7.write(&moment, &present, &mut text))
+                    .map_err(|unfit| problem(unfit, frame.text(*what)))?;
                 self.pop();
                 self.push_text(&text)?;
             }
@@ -146,6 +151,22 @@ impl<'s> Machine<'s, '_> {
         let content = self.content_of(text)?;
         self.push(&content);
         Ok(())
+    }
+
+    /// Adds the topmost `parts` to a variable, as [`concat`](Self::concat) would.
+    fn extend(&mut self, frame: Frame<'s>, variable: u16, parts: usize) -> Result<(), Stop> {
+        let mut text = std::mem::take(&mut self.variables[frame.variables + usize::from(variable)]);
+        if text == NULL {
+            text.clear();
+        }
+        for depth in (0..parts).rev() {
+            let part = self.peek(depth);
+            text.extend_from_slice(if part == NULL { b"" } else { part });
+        }
+        (0..parts).for_each(|_| self.pop());
+        let length = text.len();
+        self.variables[frame.variables + usize::from(variable)] = text;
+        if length <= MAX_VALUE_BYTES { Ok(()) } else { Err(too_long()) }
     }
 
     /// Makes one value of the topmost `parts`. A null among them is nothing: joined to text it would be two quotes.
@@ -190,25 +211,28 @@ impl<'s> Machine<'s, '_> {
         Ok(true)
     }
 
-    /// Replaces the time on the stack by its other form; false if it is no time. Empty and null stay what they are.
-    fn date(&mut self, from: &Form, to: &Form) -> Result<bool, Stop> {
+    /// Replaces the time on the stack by its other form, if it is one. Empty and null stay what they are.
+    fn date(&mut self, from: &Form, to: &Form) -> Result<Result<(), Unfit>, Stop> {
         if matches!(self.peek(0), b"" | NULL) {
-            return Ok(true);
+            return Ok(Ok(()));
         }
         let now = || self.now();
-        let Some(moment) = from.read(&self.text(self.peek(0)), &now) else { return Ok(false) };
+        let present = Present { now: &now, zone: &self.context.zone };
         let mut text = String::new();
-        to.write(&moment, &now, &mut text);
+        let read = from.read(&self.text(self.peek(0)), &present);
+        if let Err(unfit) = read.and_then(|moment| to.write(&moment, &present, &mut text)) {
+            return Ok(Err(unfit));
+        }
         let content = self.content_of(&text)?;
         self.pop();
         self.push(&content);
-        Ok(true)
+        Ok(Ok(()))
     }
 
     /// How many segments, or places that hold something.
     fn count(&self, frame: Frame<'s>, spot: SpotId) -> Result<usize, Stop> {
         if let Spot::Path(Path { segment, place: None }) = &frame.program.spots[spot as usize] {
-            return Ok(self.subject.select(segment).len());
+            return Ok(self.subject.count(segment));
         }
         let mut count = 0;
         self.each_value(frame, spot, &mut |value| {
@@ -253,13 +277,24 @@ impl<'s> Machine<'s, '_> {
                 }
             }
             Spot::Place(cursor, place) => {
-                let at = standing(&self.cursors, frame, *cursor, spot)?.0;
-                self.subject.segment(at).all(place).all(see);
+                let at = standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0;
+                if matches!(place.repetition, None | Some(Which::Nth(_))) {
+                    see(self.subject.get_at(at, place));
+                } else {
+                    self.subject.segment(at).all(place).all(see);
+                }
             }
             _ => {
                 see(value(&self.subject, &self.cursors, frame, spot)?);
             }
         }
         Ok(())
+    }
+}
+
+fn problem(unfit: Unfit, what: String) -> Problem {
+    match unfit {
+        Unfit::NotATime => Problem::NotATime { what },
+        Unfit::Imprecise => Problem::Imprecise { what },
     }
 }

@@ -8,8 +8,8 @@
 //! A loop over a flat list of operations. A value is raw content: bytes as they stand, or will stand, in the message.
 //! Setting constants and copying allocate nothing but what the edit itself needs and, once, the arena.
 //!
-//! Cursors (loop variables, new segments) hold segment indexes; when segments come or go, every cursor and every
-//! loop's list is moved along, so that a loop may insert and delete.
+//! Cursors (loop variables, new segments) hold ids of segments, which stay what they are when others come or go, so that
+//! a loop may insert and delete. An operation costs what it reads and changes, not what the message holds besides.
 
 mod check;
 mod edit;
@@ -20,19 +20,20 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use hl7::charset::Charset;
-use hl7::{Delimiters, Draft, Message};
+use hl7::{Delimiters, Draft, Message, SegmentId};
 
+use super::allowance::LOOK;
 use super::context::{Context, Outcome, Problem, RunError};
 use super::program::{Address, Op, Program, SpotId};
 use super::table::Tables;
 use super::time::Moment;
 
-/// Where a run is given up as endless: a few seconds' work. An operation counts 1, and 1 more for every 64 segments,
-/// because finding a segment looks at all of them.
-const MAX_STEPS: u32 = 100_000_000;
+/// More segments than any transform should add to one message; each takes about 100 bytes of memory.
+const MAX_INSERTS: u32 = 1 << 20;
 
-/// More segments than any transform should add to one message. Each insert moves the list of those behind it.
-const MAX_INSERTS: u32 = 20_000;
+/// More than any transform should write into one message, all edits together: loops that append a field to itself double
+/// it each time.
+const MAX_WRITTEN_BYTES: usize = 256 << 20;
 
 /// The longest value that is computed: more than the largest document sent in a field, and memory stays bounded.
 const MAX_VALUE_BYTES: usize = 64 << 20;
@@ -46,15 +47,15 @@ enum Subject<'s, 'm> {
 /// What a loop variable or a new segment's name stands for.
 #[derive(Default)]
 struct Cursor {
-    /// Index of the segment; none before the first turn, or when it was deleted.
-    segment: Option<usize>,
+    /// The segment; none before the first turn.
+    segment: Option<SegmentId>,
     /// In a loop over repetitions: the field, and which repetition it is, from 1.
     field: u16,
     repetition: u32,
     /// The repetition was deleted in this turn.
     gone: bool,
     /// Segments still to come, last first.
-    pending: Vec<usize>,
+    pending: Vec<SegmentId>,
     /// Repetitions still to come.
     remaining: u32,
     /// Which turn it is, from 1.
@@ -78,10 +79,12 @@ pub(super) struct Machine<'s, 'm> {
     variables: Vec<Vec<u8>>,
     cursors: Vec<Cursor>,
     flag: bool,
-    steps: u32,
-    /// What an operation counts.
-    weight: u32,
+    /// What operations were charged since the meter was last looked at.
+    charged: u32,
+    /// What an operation is charged: 1, and more where it may go through a large message.
+    charge: u32,
     inserts: u32,
+    written: usize,
 }
 
 /// A program being run, and where its variables and cursors begin.
@@ -122,10 +125,11 @@ impl<'s, 'm> Machine<'s, 'm> {
         subject: Subject<'s, 'm>,
         context: &'s Context<'s>,
     ) -> Machine<'s, 'm> {
-        let (delimiters, segments) = match &subject {
-            Subject::Message(message) => (message.delimiters(), message.len()),
-            Subject::Draft(draft) => (draft.delimiters(), draft.len()),
+        let message = match &subject {
+            Subject::Message(message) => message,
+            Subject::Draft(draft) => draft.message(),
         };
+        let (delimiters, charge) = (message.delimiters(), charge(message));
         Machine {
             programs,
             tables,
@@ -141,9 +145,10 @@ impl<'s, 'm> Machine<'s, 'm> {
             variables: Vec::new(),
             cursors: Vec::new(),
             flag: false,
-            steps: 0,
-            weight: weight(segments),
+            charged: 0,
+            charge,
             inserts: 0,
+            written: 0,
         }
     }
 
@@ -186,10 +191,20 @@ impl<'s, 'm> Machine<'s, 'm> {
         Ok(skipped)
     }
 
+    /// Looks whether there is time left.
+    #[cold]
+    fn look(&mut self) -> Result<(), Stop> {
+        self.charged = 0;
+        match self.context.allowance {
+            Some(allowance) if allowance.is_over() => Err(Problem::OutOfTime { limit: allowance.limit() }.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn step(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<Flow, Stop> {
-        self.steps = self.steps.saturating_add(self.weight);
-        if self.steps > MAX_STEPS {
-            return Err(Problem::Endless { limit: MAX_STEPS, what: "steps" }.into());
+        self.charged += self.charge;
+        if self.charged >= LOOK {
+            self.look()?;
         }
         match op {
             Op::SetConstant { spot, constant } => self.set_constant(frame, *spot, *constant)?,
@@ -202,8 +217,7 @@ impl<'s, 'm> Machine<'s, 'm> {
             }
             Op::Delete(spot) => self.delete(frame, *spot)?,
             Op::Insert { segment, beside, after, cursor } => {
-                let at = self.beside(frame, *beside, *after)?;
-                self.insert(frame, *segment, at, *cursor)?;
+                self.insert(frame, *segment, *beside, *after, *cursor)?;
             }
             Op::Check(check) => self.flag = self.check(frame, *check)?,
             Op::Exists(spot) => self.flag = self.exists(frame, *spot)?,
@@ -236,13 +250,15 @@ impl<'s, 'm> Machine<'s, 'm> {
     }
 }
 
-/// What an operation counts on a message of so many segments.
-fn weight(segments: usize) -> u32 {
-    1 + u32::try_from(segments / 64).unwrap_or(u32::MAX / 2)
+/// What an operation on this message is charged: 1 for about 50 ns, and as much again for every 1,024 segments or 64 KiB,
+/// the most of it that an operation goes through as a rule.
+fn charge(message: &Message<'_>) -> u32 {
+    let parts = message.len() / 1024 + message.raw().len() / (64 << 10);
+    1 + u32::try_from(parts).map_or(LOOK, |parts| parts.min(LOOK))
 }
 
 fn too_long() -> Stop {
-    Problem::Endless { limit: MAX_VALUE_BYTES as u32, what: "bytes in a value" }.into()
+    Problem::TooMuch { limit: MAX_VALUE_BYTES as u32, what: "bytes in a value" }.into()
 }
 
 /// Why a step did not go on: its own problem, or an error of a called transform, which knows its file and line.

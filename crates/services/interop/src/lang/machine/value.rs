@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hl7::charset::Charset;
-use hl7::{Message, Place, Segment, SegmentSelector, Value, Which, escape};
+use hl7::{Message, Place, Segment, SegmentId, SegmentSelector, Value, Which, escape};
 
 use super::super::context::Problem;
 use super::super::program::{ConstantId, Spot, SpotId};
@@ -18,28 +18,57 @@ impl Subject<'_, '_> {
         }
     }
 
-    pub(super) fn segment(&self, at: usize) -> Segment<'_> {
+    pub(super) fn segment(&self, at: SegmentId) -> Segment<'_> {
         match self {
-            Subject::Message(message) => message.segment_at(at).expect("indexes come from this message"),
+            Subject::Message(message) => message.segment_at(at.number() as usize).expect("ids come from this message"),
             Subject::Draft(draft) => draft.segment(at),
         }
     }
 
-    pub(super) fn select(&self, selector: &SegmentSelector) -> Vec<usize> {
+    /// What stands at a place of a segment.
+    pub(super) fn get_at(&self, at: SegmentId, place: &Place) -> Value<'_> {
+        match self {
+            Subject::Message(_) => self.segment(at).get(place),
+            Subject::Draft(draft) => draft.get_at(at, place),
+        }
+    }
+
+    pub(super) fn contains(&self, at: SegmentId) -> bool {
+        match self {
+            Subject::Message(_) => true,
+            Subject::Draft(draft) => draft.contains(at),
+        }
+    }
+
+    pub(super) fn select(&self, selector: &SegmentSelector) -> Vec<SegmentId> {
         match self {
             Subject::Message(message) => positions(message, selector),
             Subject::Draft(draft) => draft.select(selector),
         }
     }
+
+    pub(super) fn first(&self, selector: &SegmentSelector) -> Option<SegmentId> {
+        match self {
+            Subject::Message(message) => positions(message, selector).first().copied(),
+            Subject::Draft(draft) => draft.first(selector),
+        }
+    }
+
+    pub(super) fn count(&self, selector: &SegmentSelector) -> usize {
+        match self {
+            Subject::Message(message) => message.select(selector).count(),
+            Subject::Draft(draft) => draft.count(selector),
+        }
+    }
 }
 
-/// The indexes of the segments a selector selects.
-fn positions(message: &Message<'_>, selector: &SegmentSelector) -> Vec<usize> {
-    let named: Vec<usize> = message
+/// The segments a selector selects.
+fn positions(message: &Message<'_>, selector: &SegmentSelector) -> Vec<SegmentId> {
+    let named: Vec<SegmentId> = message
         .segments()
         .enumerate()
         .filter(|(_, segment)| segment.name() == selector.name)
-        .map(|(at, _)| at)
+        .map(|(at, _)| SegmentId::original(at as u32))
         .collect();
     match &selector.which {
         Which::Nth(n) => named.get(*n as usize - 1).copied().into_iter().collect(),
@@ -47,7 +76,7 @@ fn positions(message: &Message<'_>, selector: &SegmentSelector) -> Vec<usize> {
         Which::All => named,
         Which::Where(condition) => named
             .into_iter()
-            .filter(|at| message.segment_at(*at).is_some_and(|segment| segment.meets(condition)))
+            .filter(|at| message.segment_at(at.number() as usize).is_some_and(|segment| segment.meets(condition)))
             .collect(),
     }
 }
@@ -62,29 +91,30 @@ pub(super) fn value<'v>(
     let (cursor, place) = match &frame.program.spots[spot as usize] {
         Spot::Path(path) => return Ok(subject.get(path)),
         Spot::Segment(cursor) => {
-            let at = standing(cursors, frame, *cursor, spot)?.0;
+            let at = standing(subject, cursors, frame, *cursor, spot)?.0;
             return Ok(Value::of(subject.segment(at).raw()));
         }
         Spot::Place(cursor, place) => (*cursor, Cow::Borrowed(place)),
         Spot::Repetition { cursor, component, subcomponent } => {
-            let state = standing(cursors, frame, *cursor, spot)?.1;
+            let state = standing(subject, cursors, frame, *cursor, spot)?.1;
             (*cursor, Cow::Owned(repetition_place(state, *component, *subcomponent)))
         }
     };
-    let at = standing(cursors, frame, cursor, spot)?.0;
-    Ok(subject.segment(at).get(&place))
+    let at = standing(subject, cursors, frame, cursor, spot)?.0;
+    Ok(subject.get_at(at, &place))
 }
 
-/// The segment index of a cursor and the cursor itself.
+/// The segment of a cursor and the cursor itself.
 pub(super) fn standing<'c>(
+    subject: &Subject<'_, '_>,
     cursors: &'c [Cursor],
     frame: Frame<'_>,
     cursor: u16,
     spot: SpotId,
-) -> Result<(usize, &'c Cursor), Stop> {
+) -> Result<(SegmentId, &'c Cursor), Stop> {
     let state = &cursors[frame.cursor(cursor)];
     match state.segment {
-        Some(at) if !state.gone => Ok((at, state)),
+        Some(at) if !state.gone && subject.contains(at) => Ok((at, state)),
         _ => Err(Problem::Deleted { place: frame.label(spot) }.into()),
     }
 }

@@ -1,0 +1,121 @@
+//! Where a message is decided on.
+//!
+//! ```text
+//! small --> here, on the thread of its socket --done within SLICE--> go on
+//!                      \-- not done: forgotten
+//! long, or forgotten ---------------------> a turn on one of THREADS threads, up to `decision_time` of processor time
+//! ```
+//!
+//! Deciding is pure, so that a decision can be given up half-way and made again. A socket's thread serves thousands of
+//! connections, timers and the control socket: it gives no message more than [`SLICE`].
+//!
+//! Invariants: a connection's next message is not looked at before this one is decided on, wherever that is done; what nobody
+//! waits for any more (its sender has gone) is given up at the next look at the meter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hl7::Message;
+
+use super::{Bodies, Engine, Plan};
+use crate::clock::{self, Clock};
+use crate::intake::{self, Inbound, Work};
+use crate::lang::Allowance;
+use crate::production::Service;
+
+/// A message of this size is not tried on a socket's thread: parsing and copying it alone take about a millisecond.
+const LONG_BYTES: usize = 256 << 10;
+
+/// What a socket's thread gives a message: a hundred times what one of the published workload takes, and less than anybody
+/// notices who waits behind it.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Threads for long messages: one must not hold up all others, and more would take the processor from the sockets.
+pub(super) const THREADS: usize = 2;
+
+/// All that deciding needs, to be taken to another thread.
+struct Job {
+    service: Arc<Service>,
+    plan: Arc<Plan>,
+    raw: Bytes,
+    now_us: i64,
+    control_id: String,
+    bodies: Bodies,
+    flagged: bool,
+    clock: Clock,
+}
+
+impl Job {
+    fn run(&self, abandoned: Arc<AtomicBool>) -> Work {
+        let limit = self.service.settings.intake().decision_time.0;
+        let allowance = Allowance::new(limit, clock::thread_time).until(Arc::clone(&abandoned));
+        let inbound = Inbound {
+            service: &self.service,
+            raw: &self.raw,
+            message: Message::parse(&self.raw),
+            now_us: self.now_us,
+            control_id: &self.control_id,
+        };
+        let work = intake::decide(&inbound, &self.plan, self.bodies, self.flagged, &self.clock, &allowance);
+        if allowance.was_exceeded() && !abandoned.load(Ordering::Relaxed) {
+            let (service, bytes) = (self.service.name.as_str(), self.raw.len());
+            let reason = work.problem.as_ref().map_or("", |problem| problem.text.as_str());
+            tracing::error!(service, bytes, reason, "a message was refused: it took too long to decide on");
+        }
+        work
+    }
+}
+
+/// Says, when it is dropped, that nobody waits any more.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// Decides on a message, here or elsewhere; none where the node's threads end.
+    pub(super) async fn decide(
+        &self,
+        inbound: &Inbound<'_>,
+        service: &Arc<Service>,
+        plan: &Arc<Plan>,
+        flagged: bool,
+    ) -> Option<Work> {
+        if inbound.raw.len() < LONG_BYTES {
+            let slice = Allowance::new(SLICE, clock::monotonic);
+            let work = intake::decide(inbound, plan, self.bodies, flagged, &self.clock, &slice);
+            if !slice.was_exceeded() {
+                return Some(work);
+            }
+        }
+        let turn = Arc::clone(&self.deciders).acquire_owned().await.ok()?;
+        let job = Job {
+            service: Arc::clone(service),
+            plan: Arc::clone(plan),
+            raw: inbound.raw.clone(),
+            now_us: inbound.now_us,
+            control_id: inbound.control_id.to_owned(),
+            bodies: self.bodies,
+            flagged,
+            clock: self.clock.clone(),
+        };
+        let waiting = Waiting(Arc::default());
+        let abandoned = Arc::clone(&waiting.0);
+        let decided = tokio::task::spawn_blocking(move || {
+            let work = job.run(abandoned);
+            drop(turn);
+            work
+        });
+        match decided.await {
+            Ok(work) => Some(work),
+            // As if it had been decided on here: the panic is this connection's.
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(_) => None,
+        }
+    }
+}
