@@ -27,6 +27,7 @@
 //!   costs linear time. [`Decoder::examined`] counts.
 //! - The buffer never holds more than `message_bytes` and what one read added, however long the frame on the wire is.
 //! - A frame that did not end is never delivered.
+//! - Between frames the buffer is as small as what it holds, however long the frame before was.
 //!
 //! What an FS means. With `require_final_cr` unset (the default) FS ends the frame and a CR after it is swallowed:
 //! peers that forget the CR get their acknowledgement. With it set, FS CR ends the frame, FS VT too (the next frame
@@ -260,16 +261,19 @@ impl Decoder {
             Boundary::End { at, next } => {
                 let payload = self.buffer.split_to(at).freeze();
                 self.finish_frame(next - at);
+                self.let_go(at);
                 Some(self.deliver(payload))
             }
             Boundary::Start { at } => {
                 self.buffer.advance(at + 1);
+                self.let_go(at);
                 self.state = State::Inside { checked: 0 };
                 Some(Event::Restarted { discarded: at })
             }
             Boundary::Absent { checked } if checked > self.limits.message_bytes => {
                 let seen = Bytes::copy_from_slice(&self.buffer[..checked.min(SEEN_BYTES)]);
                 self.buffer.advance(checked);
+                self.let_go(checked);
                 self.state = State::Skipping { dropped: checked };
                 Some(Event::Oversize { seen })
             }
@@ -285,6 +289,14 @@ impl Decoder {
             (true, [ACK]) => Event::Commit(true),
             (true, [NAK]) => Event::Commit(false),
             _ => Event::Frame(payload),
+        }
+    }
+
+    /// Leaves the memory of a long frame of so many bytes that is over to whoever has the frame: what was read behind it is
+    /// short, and would keep all of that memory for as long as the connection is idle.
+    fn let_go(&mut self, bytes: usize) {
+        if bytes > KEEP_BYTES {
+            self.buffer = BytesMut::from(&self.buffer[..]);
         }
     }
 

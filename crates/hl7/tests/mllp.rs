@@ -187,6 +187,21 @@ fn case_h_memory_stays_bounded_while_a_frame_is_skipped() {
 }
 
 #[test]
+fn case_h_the_memory_of_a_long_frame_goes_with_the_frame() {
+    let mut decoder = Decoder::new(Limits { message_bytes: 1 << 20, ..LIMITS });
+    let long = vec![b'x'; 1 << 20];
+    for behind in ["", "\x0bMSH|"] {
+        let mut stream = Vec::new();
+        mllp::encode(&long, &mut stream);
+        stream.extend_from_slice(behind.as_bytes());
+        decoder.buffer().put_slice(&stream);
+        let Some(Event::Frame(frame)) = decoder.next() else { panic!("it is whole") };
+        assert_eq!((frame.len(), decoder.next()), (1 << 20, None));
+        assert!(frame.is_unique(), "the decoder keeps none of it, with `{behind}` behind it");
+    }
+}
+
+#[test]
 fn case_k_unframed_hl7_is_reported_before_the_peer_gives_up_waiting() {
     let mut decoder = Decoder::new(LIMITS);
     decoder.buffer().put_slice(b"\nMSH|^~\\&|LAB|HOSPITAL|||2026");

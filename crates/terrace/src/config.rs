@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use std::collections::BTreeMap;
 
+use ::node::{Admission, Descriptors};
 use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use interop::engine::Bodies;
-use interop::node::{Options, Origin};
+use interop::node::{FRAME_BYTES, Options, Origin};
 use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
 use store::CycleOptions;
@@ -41,6 +42,9 @@ pub struct Config {
     messages: MessagesConfig,
     /// Memory of the page cache. Default 256 MiB, or `placement.cache_bytes`.
     cache: Option<Bytes>,
+    /// Memory that unfinished frames of all services may take, but for frames up to 64 KiB, which are not counted; each service
+    /// may take as much as its `frame_memory` says of it, and one frame of each goes on beyond it. Default 256 MiB.
+    frame_memory: Bytes,
     /// The pages.
     pages: PagesConfig,
     /// Threads that serve sockets and transform messages. Default: half the cores, 1 to 16. The journal has two of its
@@ -127,6 +131,7 @@ impl Default for Config {
             journal: JournalConfig::default(),
             messages: MessagesConfig::default(),
             cache: None,
+            frame_memory: Bytes(FRAME_BYTES),
             pages: PagesConfig::default(),
             threads: None,
             mode: None,
@@ -184,6 +189,7 @@ impl Config {
         if let Some(bytes) = self.messages.retention.or(self.journal.retention) {
             options.retention.bytes = bytes.0;
         }
+        options.admission = Admission::new(Descriptors::current(), self.frame_memory.0);
         options.retention.age = self.messages.age.map(|age| age.0);
         if let Some(cache) = self.cache {
             options.store.cache_bytes = cache.0;

@@ -22,6 +22,7 @@ mod upkeep;
 
 use std::process::ExitCode;
 
+use ::node::Descriptors;
 use clap::Parser;
 use cli::{Cli, Command, SqlCommand};
 
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    // A store has many files, whichever command opens it.
+    Descriptors::raise()?;
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),

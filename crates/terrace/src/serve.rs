@@ -1,8 +1,10 @@
 //! `terrace serve`, `stop`, `status`: a node and its neighbours.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use ::node::{AdmissionStatus, Descriptors};
 use anyhow::Context;
 use interop::node::{self, Node, Origin, Status};
 use tracing_subscriber::EnvFilter;
@@ -13,6 +15,7 @@ use crate::show::{Table, bytes, count};
 
 /// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`) or its journal fails.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
     let sql = config.take_sql();
     log(config.log())?;
@@ -32,6 +35,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 return Err(error);
             }
         };
+        node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         let failure = until_the_end(node).await?;
         if let Some(sql) = sql {
@@ -125,11 +129,39 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         ]);
     }
     println!("{operations}");
+    println!("{}", sockets(&status.admission));
     println!("{}", totals(&status));
     for (operation, waiting) in &status.homeless {
         println!("{waiting} messages wait for operation {operation}, which the production does not have");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who is connected to each service, and what was refused and ended since the start.
+fn sockets(admission: &AdmissionStatus) -> Table {
+    let mut table =
+        Table::new(&["connections", "open", "proven", "of", "of one address", "frames hold", "refused", "ended"]);
+    for door in &admission.doors {
+        let name =
+            if door.kind == door.service { door.kind.clone() } else { format!("{} {}", door.kind, door.service) };
+        table.row(&[
+            &name,
+            &count(door.open as u64),
+            &count(door.proven as u64),
+            &count(door.bound as u64),
+            &count(door.of_address as u64),
+            &bytes(door.frame_bytes),
+            &reasons(&door.refused),
+            &reasons(&door.ended),
+        ]);
+    }
+    table
+}
+
+/// How many, and why.
+fn reasons(counts: &BTreeMap<String, u64>) -> String {
+    let all: Vec<String> = counts.iter().map(|(reason, times)| format!("{reason}: {}", count(*times))).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
 /// What the node has counted and measured since it started.
@@ -149,6 +181,12 @@ fn totals(status: &Status) -> Table {
     ] {
         totals.row(&[name, &count(value)]);
     }
+    let admission = &status.admission;
+    let open = admission.descriptors_open.map_or_else(|| "an unknown number".to_owned(), count);
+    let (limit, kept) = (count(admission.descriptors_limit), count(admission.descriptors_reserved));
+    totals.row(&["descriptors open", &format!("{open} of {limit}, {kept} kept for storage")]);
+    let frames = format!("{} of {}", bytes(admission.frame_bytes), bytes(admission.frame_bytes_max));
+    totals.row(&["unfinished frames hold", &frames]);
     for (name, value) in [
         ("journal lies on", status.journal.tier.as_str()),
         ("journal's medium", &status.journal.device),

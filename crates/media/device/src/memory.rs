@@ -21,8 +21,8 @@ use crate::{Device, DeviceError, Durability, Operation, Shelf};
 
 mod node;
 
-pub(crate) use node::NodeMemory;
-pub use node::{Node, nodes};
+pub(crate) use self::node::NodeMemory;
+pub use self::node::{Node, nodes};
 
 /// Named devices in DRAM. Cloning the `Arc` it is usually held in shares the devices.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! The few calls of Linux that the standard library does not offer, each as a safe function.
 //!
 //! Locks (`File::try_lock` is `flock`), positioned reads and writes, `fdatasync` and `O_DIRECT` are in the standard
-//! library; what is left here is the space of a file system, and the time a process has used. Nothing here keeps state or retries a failure.
+//! library; what is left here is the space of a file system, the time a process has used, and how much it may have open. Nothing
+//! here keeps state or retries a failure.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -162,6 +163,42 @@ pub fn allocate_on(node: u32) -> io::Result<()> {
     }
 }
 
+/// How many descriptors (files, sockets) this process may have open: getrlimit(2) `RLIMIT_NOFILE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorLimit {
+    /// What holds now.
+    pub soft: u64,
+    /// Up to where a process may raise that without being asked.
+    pub hard: u64,
+}
+
+/// Asks for the limit of descriptors.
+///
+/// Errors: those of the system.
+pub fn descriptor_limit() -> io::Result<DescriptorLimit> {
+    let mut out = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: out is an rlimit to fill and lives until the call returns.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, out.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: getrlimit returned success, so the kernel has filled the whole structure.
+    let out = unsafe { out.assume_init() };
+    Ok(DescriptorLimit { soft: out.rlim_cur, hard: out.rlim_max })
+}
+
+/// Sets the soft limit of descriptors; the hard one stays: setrlimit(2).
+///
+/// Errors: those of the system, for a limit above the hard one too.
+pub fn set_descriptor_limit(soft: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: descriptor_limit()?.hard };
+    // SAFETY: limit is an rlimit to read and lives until the call returns.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn file_offset(value: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(value).map_err(|_| io::ErrorKind::FileTooLarge.into())
 }
@@ -202,6 +239,17 @@ mod tests {
         })
         .join()
         .expect("the thread ends");
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_told_and_the_soft_one_is_raised_to_the_hard_one_and_not_beyond() {
+        let before = descriptor_limit().expect("getrlimit");
+        assert!(before.soft <= before.hard);
+        set_descriptor_limit(before.hard).expect("up to the hard one");
+        assert_eq!(descriptor_limit().expect("getrlimit"), DescriptorLimit { soft: before.hard, ..before });
+        if let Some(beyond) = before.hard.checked_add(1) {
+            assert!(set_descriptor_limit(beyond).is_err(), "not beyond");
+        }
     }
 
     #[test]

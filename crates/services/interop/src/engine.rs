@@ -17,6 +17,7 @@ mod deciding;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use ::node::Admission;
 use bytes::Bytes;
 use hl7::{Message, ack};
 use store::Lsn;
@@ -106,6 +107,8 @@ pub struct Engine {
     pub counters: Counters,
     /// Connections open.
     pub connections: watch::Sender<u64>,
+    /// Who may connect, and how much memory unfinished frames take.
+    pub admission: Arc<Admission>,
     bodies: Bodies,
     plan: RwLock<Arc<Plan>>,
     window: Mutex<Window>,
@@ -122,13 +125,21 @@ pub struct Engine {
 
 impl Engine {
     /// An engine that stores through `ledger`.
-    pub fn new(ledger: Arc<Ledger>, clock: Clock, plan: Plan, bodies: Bodies, window: Window) -> Arc<Self> {
+    pub fn new(
+        ledger: Arc<Ledger>,
+        clock: Clock,
+        plan: Plan,
+        bodies: Bodies,
+        window: Window,
+        admission: Arc<Admission>,
+    ) -> Arc<Self> {
         let first = u64::try_from(clock.now_us()).unwrap_or(0);
         Arc::new(Self {
             ledger,
             clock,
             counters: Counters::default(),
             connections: watch::Sender::new(0),
+            admission,
             bodies,
             plan: RwLock::new(Arc::new(plan)),
             window: Mutex::new(window),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use interop::node::Node;
-use interop::production::units::Bytes;
+use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
 pub use sql::engine::TableReport;
 use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
@@ -46,8 +46,12 @@ pub struct Settings {
     key: Option<PathBuf>,
     /// Refuse connections without TLS. Default: where it listens beyond this machine.
     tls_required: Option<bool>,
-    /// Most connections at a time. Default 100.
+    /// Most connections at a time, 1 or more. Default 100.
     connections: Option<usize>,
+    /// Most of them from one address (IPv4, or the first 64 bits of IPv6), 1 or more. Default: half of `connections`.
+    connections_per_address: Option<usize>,
+    /// A login must be over within, TLS included. Default 60 s.
+    login_timeout: Option<Span>,
     /// Threads of queries. Default: one for each core.
     threads: Option<usize>,
     /// Memory that all queries together may take. Default 1 GiB.
@@ -93,7 +97,23 @@ impl Settings {
             "sql.tls_required needs a certificate and a key"
         );
         let connections_max = self.connections.unwrap_or(defaults.connections_max);
-        Ok(WireOptions { listen, users, trust: self.trust, tls, connections_max, ..defaults })
+        let connections_per_address = self.connections_per_address;
+        anyhow::ensure!(
+            connections_max > 0 && connections_per_address != Some(0),
+            "sql.connections and sql.connections_per_address are at least 1: nobody could log in"
+        );
+        let login = self.login_timeout.map_or(defaults.login, |span| span.0);
+        anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: nobody could log in");
+        Ok(WireOptions {
+            listen,
+            users,
+            trust: self.trust,
+            tls,
+            connections_max,
+            connections_per_address,
+            login,
+            ..defaults
+        })
     }
 
     fn engine(&self) -> EngineOptions {
@@ -112,7 +132,8 @@ impl Settings {
 
     /// Starts the service over the node's store.
     pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
-        let (wire, options) = (self.wire()?, self.engine());
+        let wire = WireOptions { admission: Arc::clone(node.admission()), ..self.wire()? };
+        let options = self.engine();
         let threads = options.threads;
         let engine = Engine::new(node.store().clone(), options).context("SQL cannot start")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -198,6 +219,8 @@ mod tests {
             ("users = { ann = 'secret' }".to_owned(), Some("terrace sql verifier")),
             (format!("users = {{ ann = '{verifier}' }}\ncertificate = 'c.pem'"), Some("go together")),
             (format!("users = {{ ann = '{verifier}' }}\ntls_required = true"), Some("needs a certificate")),
+            (format!("users = {{ ann = '{verifier}' }}\nconnections = 0"), Some("at least 1")),
+            (format!("users = {{ ann = '{verifier}' }}\nlogin_timeout = '0s'"), Some("at least 1ms")),
         ] {
             match (settings(&text).wire(), refused) {
                 (Ok(_), None) => {}

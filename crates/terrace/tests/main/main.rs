@@ -3,6 +3,7 @@
 //! Each test has a folder of its own, a node on a port that the system chose, and reads what the command line prints, as a
 //! person would.
 
+mod crowd;
 mod node;
 mod upkeep;
 

@@ -68,7 +68,17 @@ impl Bed {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
+        self.prepared(Command::new(PROGRAM), args)
+    }
+
+    /// `serve` under `ulimit -n` with these arguments.
+    fn limited(&self, ulimit: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit {ulimit} && exec \"$0\" \"$@\""), PROGRAM]);
+        self.prepared(shell, &["serve"])
+    }
+
+    fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command.args(args).current_dir(self.dir.path()).env_remove("TERRACE_LOG").stdin(Stdio::null());
         command
     }
@@ -87,15 +97,38 @@ impl Bed {
 
     /// The node does not start, and says `why`.
     pub(crate) fn refuses(&self, why: &str) {
-        let output = self.command(&["serve"]).output().expect("the program runs");
+        self.refused(self.command(&["serve"]), why);
+    }
+
+    /// As `refuses`, of a node that may have so many descriptors.
+    pub(crate) fn refuses_with(&self, descriptors: u32, why: &str) {
+        self.refused(self.limited(&format!("-n {descriptors}")), why);
+    }
+
+    fn refused(&self, mut command: Command, why: &str) {
+        let output = command.output().expect("the program runs");
         let ran = Ran { output, what: "serve".to_owned() };
         ran.fails(why);
     }
 
     /// Starts a node and waits until it is ready.
     pub(crate) fn start(&self) -> Node<'_> {
+        self.launch(self.command(&["serve"]))
+    }
+
+    /// As `start`; the node may have so many descriptors, and no more.
+    pub(crate) fn start_with(&self, descriptors: u32) -> Node<'_> {
+        self.launch(self.limited(&format!("-n {descriptors}")))
+    }
+
+    /// As `start`; the node may have so many descriptors until it asks for more.
+    pub(crate) fn start_softly(&self, descriptors: u32) -> Node<'_> {
+        self.launch(self.limited(&format!("-S -n {descriptors}")))
+    }
+
+    fn launch(&self, mut command: Command) -> Node<'_> {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("a file");
-        let child = self.command(&["serve"]).stdout(Stdio::null()).stderr(log).spawn().expect("the program runs");
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program runs");
         let mut node = Node { bed: self, child, address: String::new() };
         until("the node is ready", || {
             assert!(node.child.try_wait().expect("it can be asked").is_none(), "the node ended:\n{}", self.log());
@@ -170,6 +203,16 @@ impl Node<'_> {
         let output = self.bed.command(&["message", "send", &file, "--to", &self.address]).output();
         let ran = Ran { output: output.expect("the program runs"), what: format!("send {id}") };
         ran.succeeds("MSA|AA");
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its one MLLP service listens.
+    pub(crate) fn mllp(&self) -> SocketAddr {
+        self.address.parse().expect("an address")
     }
 
     /// Where its SQL service listens: the last that the log says, once it says one of this process.

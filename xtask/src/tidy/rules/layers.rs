@@ -1,7 +1,7 @@
 //! Layers: an import only ever points down. The table below is the architecture; everything else here reads it.
 //!
 //! ```text
-//!   terrace -> lab -> services -> storage -> media        hl7 beside them, pure
+//!   terrace -> lab -> services -> node -> storage -> media        hl7 beside them, pure
 //! ```
 //!
 //! A manifest's dependencies (of every kind: a test that reaches up couples just as well) and `use` paths are both
@@ -23,15 +23,20 @@ const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "futures"];
 const LAYERS: &[Layer] = &[
     Layer {
         folder: "crates/terrace",
-        imports: &["crates/lab", "crates/services", "crates/storage", "crates/media", "crates/hl7"],
+        imports: &["crates/lab", "crates/services", "crates/node", "crates/storage", "crates/media", "crates/hl7"],
         shuns: &[],
     },
     Layer {
         folder: "crates/lab",
-        imports: &["crates/services", "crates/storage", "crates/media", "crates/hl7"],
+        imports: &["crates/services", "crates/node", "crates/storage", "crates/media", "crates/hl7"],
         shuns: &[],
     },
-    Layer { folder: "crates/services", imports: &["crates/storage", "crates/media", "crates/hl7"], shuns: &[] },
+    Layer {
+        folder: "crates/services",
+        imports: &["crates/node", "crates/storage", "crates/media", "crates/hl7"],
+        shuns: &[],
+    },
+    Layer { folder: "crates/node", imports: &["crates/storage", "crates/media"], shuns: &[] },
     Layer { folder: "crates/storage/store", imports: &["crates/storage/journal", "crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/storage", imports: &["crates/media"], shuns: RUNTIMES },
     Layer { folder: "crates/media/catalogue", imports: &["crates/media/device"], shuns: RUNTIMES },

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::node::{Bounds, Permit};
 use serde_json::{Value, json};
 use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
@@ -45,6 +46,9 @@ use hl7::{Message, Piece};
 /// Longest request taken; the longest real one names every operation of a large production.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 
+/// Clients at one time. One that has not asked anything for a while makes room for another.
+const CLIENTS: Bounds = Bounds { sockets: 32, of_address: 32 };
+
 /// How long a client waits for an answer. A check reads all that is stored: at 100 MB/s, this much is 360 GB.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
@@ -59,6 +63,7 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(InteropError::file("listen on", &path))?;
     let node = Arc::clone(node);
+    let door = node.engine.admission.door("control", "control", CLIENTS);
     let mut stop = node.stop.subscribe();
     tokio::spawn(async move {
         loop {
@@ -66,8 +71,13 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
                 accepted = listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
-            if let Ok((stream, _)) = accepted {
-                tokio::spawn(serve(Arc::clone(&node), stream));
+            match accepted {
+                Ok((stream, _)) => {
+                    if let Some(permit) = door.admit_local(CLIENTS) {
+                        tokio::spawn(client(Arc::clone(&node), stream, permit));
+                    }
+                }
+                Err(error) => door.not_accepted(&error).await,
             }
         }
         let _ = std::fs::remove_file(&path);
@@ -75,10 +85,16 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
     Ok(())
 }
 
-async fn serve(node: Arc<Node>, mut stream: UnixStream) {
+async fn client(node: Arc<Node>, mut stream: UnixStream, mut permit: Permit) {
     let (read, mut write) = stream.split();
     let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            _ = permit.ended() => return,
+        };
+        let Ok(Some(line)) = line else { return };
+        permit.prove();
         let (tell, mut told) = watch::channel(Progress::default());
         let mut answer = std::pin::pin!(node.request(&line, tell));
         let answer = loop {

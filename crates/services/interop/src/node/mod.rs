@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use ::node::{Admission, Descriptors};
 use device::{Durability, FileOptions, FileShelf, Shelf};
 use store::{Opened, Places, Store};
 use tokio::sync::watch;
@@ -49,6 +50,9 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// and gets that message again at the next start.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// Memory that unfinished frames of all services may take where nothing else is said: 16 messages of the usual bound.
+pub const FRAME_BYTES: u64 = 256 << 20;
+
 /// Where the production comes from.
 #[derive(Debug, Clone)]
 pub enum Origin {
@@ -77,6 +81,8 @@ pub struct Options {
     pub clock: Clock,
     /// Where relative folders of file services and file operations lie. Default: in the production folder.
     pub files: Files,
+    /// Descriptors and memory that all services share. Default: what the process may have open, and [`FRAME_BYTES`].
+    pub admission: Arc<Admission>,
 }
 
 /// What a structure of the store lies on, for status, logs and reports.
@@ -128,6 +134,7 @@ impl Options {
             store: store::Options::default(),
             clock: Clock::system(),
             files: Files::default(),
+            admission: Admission::new(Descriptors::current(), FRAME_BYTES),
         }
     }
 }
@@ -250,7 +257,8 @@ impl Node {
         let pruner = Pruner::new(&store, options.retention)?;
         let ledger = Ledger::new(store);
         let bodies = options.bodies;
-        let engine = Engine::new(Arc::clone(&ledger), options.clock.clone(), plan, bodies, window);
+        let admission = Arc::clone(&options.admission);
+        let engine = Engine::new(Arc::clone(&ledger), options.clock.clone(), plan, bodies, window, admission);
         let listeners = reload::bind_all(&engine.plan().production).await?;
         let node = Arc::new(Self {
             options,
@@ -283,6 +291,16 @@ impl Node {
     /// The store that holds its messages, for other services of the same process.
     pub fn store(&self) -> &store::Store {
         self.engine.ledger.store()
+    }
+
+    /// Who may connect, for other services of the same process.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.engine.admission
+    }
+
+    /// Connections that the node itself may open at one time: one for each lane.
+    pub fn outgoing(&self) -> usize {
+        self.queues().iter().map(|queue| queue.lanes().len()).sum()
     }
 
     /// The data directory.

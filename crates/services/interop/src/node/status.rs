@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::{fs, process};
 
+use ::node::AdmissionStatus;
 use serde::{Deserialize, Serialize};
 
 use super::{Node, Running, lock};
@@ -225,6 +226,8 @@ pub struct Status {
     pub oversize: u64,
     /// Connections open.
     pub connections: u64,
+    /// Who is connected to each service, what was refused and ended, and why.
+    pub admission: AdmissionStatus,
     /// Why the journal failed, if it did.
     pub journal_failed: Option<String>,
 }
@@ -269,6 +272,7 @@ impl Node {
             partial: read(&counters.partial),
             oversize: read(&counters.oversize),
             connections: *self.engine.connections.borrow(),
+            admission: self.engine.admission.status(),
             journal_failed: self.engine.ledger.failed().borrow().clone(),
         }
     }

@@ -232,7 +232,7 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
 async fn connect(operation: &Operation, settings: &MllpOperation) -> Result<Stream, String> {
     let connecting = async {
         let socket = TcpStream::connect(&settings.address).await?;
-        crate::service::mllp::prepare(&socket)?;
+        ::node::socket::prepare(&socket)?;
         match &operation.tls {
             None => Ok(Stream::Plain(socket)),
             Some(tls) => {

@@ -72,20 +72,13 @@ pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
 }
 
 pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
-    let settings = settings::MllpService {
-        kind: "mllp".to_owned(),
-        listen: address,
+    let service = Service {
+        name: "inbound".to_owned(),
+        settings: settings::Service::Mllp(settings::MllpService::on(address)),
         rules: None,
-        intake: settings::Intake::default(),
-        acknowledge: settings::Acknowledge::default(),
-        commit_bytes: false,
-        require_final_cr: false,
-        idle_timeout: None,
-        connections: 256,
         tls: None,
+        client_names: Vec::new(),
     };
-    let service =
-        Service { name: "inbound".to_owned(), settings: settings::Service::Mllp(settings), rules: None, tls: None };
     let transforms = Transforms::compile(&[], &Arc::new(Tables::new())).expect("nothing has no faults");
     Production {
         name: "store-only".to_owned(),
@@ -357,11 +350,13 @@ impl Loader {
                 }
             },
         };
-        let mut server = None;
+        let (mut server, mut client_names) = (None, Vec::new());
         match &mut settings {
             settings::Service::Mllp(mllp) => {
+                self.bounds(source, mllp);
                 if let Some(settings) = &mllp.tls {
                     server = Some(self.tls(source, tls::server(&self.folder, settings))?);
+                    client_names = self.tls(source, tls::client_names(settings))?;
                 }
             }
             settings::Service::File(file) => {
@@ -371,7 +366,23 @@ impl Loader {
                     Some(file.error.as_ref().map_or_else(|| file.folder.join("error"), |e| self.folder.join(e)));
             }
         }
-        Some(Service { name: file.name.clone(), settings, rules: chosen, tls: server })
+        Some(Service { name: file.name.clone(), settings, rules: chosen, tls: server, client_names })
+    }
+
+    /// Bounds under which no message could ever come in.
+    fn bounds(&mut self, source: Source<'_>, mllp: &settings::MllpService) {
+        let handshake = mllp.tls.as_ref().map(|tls| tls.handshake_timeout);
+        for (key, zero, least) in [
+            ("connections", mllp.connections == 0, "1"),
+            ("connections_per_address", mllp.connections_per_address == Some(0), "1"),
+            ("frame_timeout", mllp.frame_timeout.0.is_zero(), "1ms"),
+            ("handshake_timeout", handshake.is_some_and(|span| span.0.is_zero()), "1ms"),
+        ] {
+            if zero {
+                let message = format!("nobody could send a message: {key} is at least {least}");
+                self.fault(source, value_of(source.text, key), message, None);
+            }
+        }
     }
 
     /// Rules that no service uses: allowed, but look like a mistake.

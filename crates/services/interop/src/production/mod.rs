@@ -17,7 +17,7 @@
 
 mod load;
 pub mod settings;
-mod tls;
+pub(crate) mod tls;
 pub mod units;
 
 use std::collections::BTreeMap;
@@ -40,6 +40,8 @@ pub struct Service {
     pub rules: Option<Arc<Rules>>,
     /// TLS, for an MLLP service that asks for it.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Names of which a client's certificate must carry one; any where there are none.
+    pub client_names: Vec<rustls::pki_types::ServerName<'static>>,
 }
 
 /// An operation, ready to start.

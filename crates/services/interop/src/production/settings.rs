@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use ::node::{Bounds, Network, Policy};
+
 use super::units::{Bytes, Span};
 
 /// `production.toml`: what the production is called and what holds for all of it. The file may be absent.
@@ -78,9 +80,22 @@ pub struct MllpService {
     pub require_final_cr: bool,
     /// Close a connection that has been silent this long. Default: never.
     pub idle_timeout: Option<Span>,
-    /// Connections at most at one time; one more is closed at once and logged. Default 256.
+    /// A frame must become whole this long after it began, or grow by another MiB; else its connection is closed. Default 1 m.
+    #[serde(default = "one_minute")]
+    pub frame_timeout: Span,
+    /// Memory that unfinished frames of all its connections may take, but for frames up to 64 KiB, which are not counted.
+    /// Beyond it one frame goes on, the others are not read; those that do not grow meanwhile end. Default 128 MiB.
+    #[serde(default = "default_frame_memory")]
+    pub frame_memory: Bytes,
+    /// Connections at most at one time, 1 or more. For one more, the first that came is closed of those that have not sent a
+    /// message in 5 s, of the address with most of them; where there is none, the new one is. Default 256.
     #[serde(default = "default_connections")]
     pub connections: usize,
+    /// Of them from one address (IPv4, or the first 64 bits of IPv6), 1 or more. Default: half of `connections`.
+    pub connections_per_address: Option<usize>,
+    /// Addresses and networks that may connect, as `["10.1.2.3", "10.4.0.0/16", "fd00::/8"]`. Default: all.
+    #[serde(default)]
+    pub peers: Vec<Network>,
     /// Serve TLS.
     pub tls: Option<ServerTls>,
 }
@@ -301,6 +316,13 @@ pub struct ServerTls {
     pub key: PathBuf,
     /// PEM file with the authorities whose client certificates are demanded. Default: no client certificate is asked for.
     pub client_authority: Option<PathBuf>,
+    /// Names of which a client's certificate must carry one, as host names or addresses (subjectAltName; a common name
+    /// alone does not count). Needs `client_authority`. Default: any that the authority signed.
+    #[serde(default)]
+    pub client_names: Vec<String>,
+    /// A TLS handshake must be over within. Default 10 s.
+    #[serde(default = "ten_seconds")]
+    pub handshake_timeout: Span,
 }
 
 /// TLS of an operation.
@@ -361,6 +383,34 @@ impl Operation {
     }
 }
 
+impl MllpService {
+    /// A service on an address, without rules, and with the defaults of everything else.
+    pub fn on(listen: SocketAddr) -> MllpService {
+        MllpService {
+            kind: "mllp".to_owned(),
+            listen,
+            rules: None,
+            intake: Intake::default(),
+            acknowledge: Acknowledge::default(),
+            commit_bytes: false,
+            require_final_cr: false,
+            idle_timeout: None,
+            frame_timeout: one_minute(),
+            frame_memory: default_frame_memory(),
+            connections: default_connections(),
+            connections_per_address: None,
+            peers: Vec::new(),
+            tls: None,
+        }
+    }
+
+    /// Who may connect, and how many.
+    pub fn policy(&self) -> Policy {
+        let bounds = Bounds::of(self.connections, self.connections_per_address);
+        Policy { bounds, peers: self.peers.clone() }
+    }
+}
+
 impl MllpOperation {
     /// What to do about `kind`: the table's entry, else the default. The defaults lose nothing and keep the order:
     /// an error about this message (AE, CE) marks it failed, all else is tried again.
@@ -411,6 +461,9 @@ fn default_message_bytes() -> Bytes {
 fn default_reply_bytes() -> Bytes {
     Bytes(1 << 20)
 }
+fn default_frame_memory() -> Bytes {
+    Bytes(128 << 20)
+}
 fn default_connections() -> usize {
     256
 }
@@ -422,6 +475,9 @@ fn one_second() -> Span {
 }
 fn ten_seconds() -> Span {
     Span(Duration::from_secs(10))
+}
+fn one_minute() -> Span {
+    Span(Duration::from_secs(60))
 }
 fn thirty_seconds() -> Span {
     Span(Duration::from_secs(30))

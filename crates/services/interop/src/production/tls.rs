@@ -4,9 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
 
 use super::{Tls, settings};
@@ -33,6 +34,30 @@ pub(super) fn server(folder: &Path, settings: &settings::ServerTls) -> Result<Ar
         .with_single_cert(certificates(&file)?, key(&folder.join(&settings.key))?)
         .map_err(|error| unusable(&file, &error))?;
     Ok(Arc::new(config))
+}
+
+/// The names of which a client's certificate must carry one.
+pub(super) fn client_names(settings: &settings::ServerTls) -> Result<Vec<ServerName<'static>>, InteropError> {
+    let wrong = |problem: String| InteropError::Tls { file: settings.certificate.clone(), problem };
+    if settings.client_authority.is_none() && !settings.client_names.is_empty() {
+        return Err(wrong("`client_names` needs `client_authority`: nobody is asked for a certificate".to_owned()));
+    }
+    let name = |name: &String| {
+        let problem = format!("`{name}` in `client_names` is no name that a certificate could carry");
+        ServerName::try_from(name.clone()).map_err(|_| wrong(problem))
+    };
+    settings.client_names.iter().map(name).collect()
+}
+
+/// Whether a client that showed these certificates, which were checked already, carries one of the names; any does where there
+/// are none.
+pub(crate) fn carries(shown: Option<&[CertificateDer<'_>]>, names: &[ServerName<'static>]) -> bool {
+    if names.is_empty() {
+        return true;
+    }
+    let Some(certificate) = shown.and_then(<[_]>::first) else { return false };
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
+    names.iter().any(|name| verify_server_name(&parsed, name).is_ok())
 }
 
 /// The client side of an operation that connects to `address` (host:port).

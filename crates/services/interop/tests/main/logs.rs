@@ -34,6 +34,14 @@ impl Log {
     }
 }
 
+impl Log {
+    /// How many lines contain all of `words`.
+    pub(crate) fn count(&self, words: &[&str]) -> usize {
+        let lines = self.lines.lock().expect("nobody panics with it");
+        lines.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+}
+
 struct Text(String);
 
 impl Visit for Text {

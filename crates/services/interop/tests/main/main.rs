@@ -6,6 +6,7 @@
 mod batches;
 mod control;
 mod crash;
+mod crowd;
 mod delivery;
 mod duplicates;
 mod durable;

@@ -27,6 +27,25 @@ async fn fates(running: &Running, count: usize) -> Vec<(Fate, String)> {
 const SOON: &str = "ack_timeout = \"40ms\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_drips_its_answer_for_ever_is_given_up_in_time() {
+    let (_rig, running, mut receiver) = queued("ack_timeout = \"200ms\"\n", &["1"]).await;
+    let arrival = receiver.next_is("1").await;
+    let connection = arrival.connection;
+    let dripping = tokio::spawn(async move {
+        arrival.write(b"\x0b");
+        loop {
+            arrival.write(b"M");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    receiver.closed(connection).await;
+    receiver.next_is("1").await.answer("AA");
+    running.idle("out").await;
+    dripping.abort();
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_late_ack_never_matches_the_next_message() {
     let (_rig, running, mut receiver) = queued("ack_timeout = \"40ms\"\n[reply]\ntimeout = \"fail\"\n", &["1"]).await;
     let first = receiver.next_is("1").await;

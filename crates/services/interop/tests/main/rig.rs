@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::node::{Admission, Descriptors};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
 use interop::node::{self, MediumInUse, Node, Options, Origin, Status};
 use interop::production::Production;
@@ -138,13 +139,18 @@ impl Rig {
         let free = Arc::strong_count(&held) - 1;
         let (tier, device) = ("test".to_owned(), "a test's".to_owned());
         let medium = MediumInUse { tier, device, durability: Durability::None, real: true };
-        let node = Node::start_on(shelf, medium, production, self.options.clone()).await?;
+        let node = Node::start_on(shelf, medium, production, self.fresh()).await?;
         Ok(Running { node, shelf: Some((held, free)) })
     }
 
     /// Starts the node on files below its data directory, as the program does.
     pub(crate) async fn start_on_files(&self) -> Running {
-        Running { node: Node::start(self.options.clone()).await.expect("the node starts"), shelf: None }
+        Running { node: Node::start(self.fresh()).await.expect("the node starts"), shelf: None }
+    }
+
+    /// The options, with nobody connected yet: each start stands for another process.
+    fn fresh(&self) -> Options {
+        Options { admission: Admission::new(Descriptors::current(), node::FRAME_BYTES), ..self.options.clone() }
     }
 
     /// What is stored, with or without a node running on the files.

@@ -1,6 +1,7 @@
 //! TLS on both sides, with certificates made for each test.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::net::TcpStream;
@@ -10,7 +11,8 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ring};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::receiver::Receiver;
+use crate::crowd::{crowd, door, ended};
+use crate::receiver::{Accepting, Receiver};
 use crate::rig::{Rig, Running, adt, until};
 use crate::sender::Sender;
 
@@ -172,5 +174,75 @@ async fn a_sender_without_tls_is_disconnected_and_the_service_goes_on() {
     assert!(plain.ends().await);
     assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
     assert_eq!(out.received(1).await, ["1"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_sockets_of_a_tls_service_end_in_time_and_make_room_for_senders_before() {
+    let ours = Identity::new();
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    ours.write(&rig, "in");
+    let head = "connections = 4\nconnections_per_address = 4\n";
+    rig.service("in", &format!("{head}{SERVER}"));
+    let running = rig.start().await;
+    let silent = crowd(running.address("in"), 12, b"").await;
+    let mut answer = None;
+    for _ in 0..600 {
+        answer = ours.ask(&running, None, &adt("1")).await;
+        if answer.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(answer.as_deref(), Some("AA 1"));
+    assert!(ended(&running, "newcomer") >= 1);
+    drop(silent);
+    running.stop().await;
+
+    rig.service("in", &format!("{head}{SERVER}handshake_timeout = \"100ms\"\n"));
+    let running = rig.start().await;
+    let silent = crowd(running.address("in"), 4, b"\x16\x03\x01").await;
+    until("their time is over", || (ended(&running, "handshake") == 4).then_some(())).await;
+    until("all are gone", || (running.status().connections == 0).then_some(())).await;
+    drop(silent);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_clients_with_a_certificate_only_those_come_in_that_carry_a_name() {
+    let (ours, clients) = (Identity::new(), Identity::new());
+    let out = Accepting::start().await;
+    let rig = Rig::to(out.address);
+    ours.write(&rig, "in");
+    clients.write(&rig, "clients");
+    let settings =
+        |names: &str| format!("{SERVER}client_authority = \"tls/clients-ca.pem\"\nclient_names = [{names}]\n");
+    for (names, answered) in [
+        ("\"lab.example.org\"", false),
+        ("\"lab.example.org\", \"localhost\"", true),
+        ("\"127.0.0.1\"", true),
+        ("", true),
+    ] {
+        rig.service("in", &settings(names));
+        let running = rig.start().await;
+        let answer = ours.ask(&running, Some(&clients), &adt("1")).await;
+        assert_eq!(answer.is_some(), answered, "{names}");
+        assert_eq!(door(&running, "mllp").refused.contains_key("certificate"), !answered, "{names}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_never_ends_its_handshake_is_given_up_in_time() {
+    let theirs = Identity::new();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = silent.local_addr().expect("it is bound");
+    let rig = Rig::to(address);
+    theirs.write(&rig, "out");
+    rig.operation("out", address, &format!("connect_timeout = \"100ms\"\n{CLIENT}"));
+    let running = rig.start().await;
+    running.sender().await.accepted(&adt("1")).await;
+    until("it is tried again and again", || (running.status().operations[0].retried > 2).then_some(())).await;
     running.stop().await;
 }

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use node::Permit;
 use pgwire::messages::response::{GssEncResponse, ReadyForQuery, SslResponse, TransactionStatus};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, PasswordMessageFamily, Startup,
@@ -40,6 +41,9 @@ use crate::Session;
 /// The PostgreSQL whose dialect of protocol and catalogs this is.
 pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PKG_VERSION"), ")");
 
+/// Messages that may come before the login: a wish for TLS, one for GSSAPI, and the startup.
+const OPENING_MESSAGES: u32 = 3;
+
 /// Who is logged in.
 pub(super) struct Entered {
     pub(super) session: Session,
@@ -49,14 +53,18 @@ pub(super) struct Entered {
 /// Answers first packets until there is a session; none: there was nothing but a cancel request.
 pub(super) async fn log_in(
     connection: &mut Connection,
-    peer: SocketAddr,
+    (peer, permit): (SocketAddr, &mut Permit),
     acceptor: Option<TlsAcceptor>,
     shared: &Shared,
-    has_place: bool,
 ) -> Result<Option<Entered>, Broken> {
-    let mut secure = false;
+    let (mut secure, mut wishes) = (false, 0);
     let startup = loop {
-        match connection.message().await? {
+        let message = connection.message().await?;
+        wishes += 1;
+        if wishes > OPENING_MESSAGES {
+            return Err(Broken::fatal(Fault::protocol("expected a startup packet")));
+        }
+        match message {
             Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => match &acceptor {
                 Some(acceptor) if !secure => {
                     begin_tls(connection, acceptor, shared.options.message_bytes_max).await?;
@@ -79,15 +87,13 @@ pub(super) async fn log_in(
         let fault = Fault::new("28000", "connections without TLS are not accepted");
         return Err(Broken::fatal(fault.with_hint("Connect with sslmode=require.")));
     }
-    if !has_place {
-        return Err(Broken::fatal(Fault::new("53300", "sorry, too many clients already")));
-    }
     let user = named("user").filter(|user| !user.is_empty());
     let user =
         user.ok_or_else(|| Broken::fatal(Fault::new("28000", "no PostgreSQL user name specified in startup packet")))?;
     let version = negotiate(connection, &startup).await?;
     authenticate(connection, peer, user, shared).await?;
     check(parameters, user, &shared.options).map_err(Broken::fatal)?;
+    permit.enter(shared.options.sessions()).map_err(|_| no_place())?;
     let mut session = shared.engine.session(user);
     for (name, value) in settings(parameters) {
         set(&mut session, &name, &value).await?;
@@ -97,6 +103,11 @@ pub(super) async fn log_in(
     greet(connection, user, named("application_name").unwrap_or(""), &registered).await?;
     connection.logged_in();
     Ok(Some(Entered { session, registered }))
+}
+
+fn no_place() -> Broken {
+    let fault = Fault::new("53300", "sorry, too many clients already");
+    Broken::fatal(fault.with_hint("See `terrace status`: the service, or your address, has as many as it may have."))
 }
 
 /// Replies, and does not wait for more to reply.

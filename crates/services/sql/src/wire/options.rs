@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::{Admission, Bounds, Descriptors};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, crypto};
@@ -63,9 +64,13 @@ pub struct WireOptions {
     pub tls: Option<TlsOptions>,
     /// Most connections at a time. Default 100, as PostgreSQL's.
     pub connections_max: usize,
+    /// Most of them from one address (IPv4, or the first 64 bits of IPv6). Default half of them.
+    pub connections_per_address: Option<usize>,
+    /// Who may connect, with the other services of the node. Default: a node of this service alone.
+    pub admission: Arc<Admission>,
     /// Most bytes of a message from a client, and of a row of COPY. Default 64 MiB.
     pub message_bytes_max: usize,
-    /// Time to log in. Default 60 s, as PostgreSQL's.
+    /// Time to log in, TLS included. Default 60 s, as PostgreSQL's.
     pub login: Duration,
     /// Name of the database. Default `terrace`.
     pub database: String,
@@ -79,6 +84,8 @@ impl Default for WireOptions {
             trust: false,
             tls: None,
             connections_max: 100,
+            connections_per_address: None,
+            admission: Admission::new(Descriptors::current(), 0),
             message_bytes_max: 64 << 20,
             login: Duration::from_secs(60),
             database: "terrace".into(),
@@ -86,7 +93,22 @@ impl Default for WireOptions {
     }
 }
 
+/// Sockets beyond those that may be logged in: for cancel requests, for logins under way, and for telling that there is no
+/// place. Half of them may be of one address.
+const SPARE: usize = 16;
+
 impl WireOptions {
+    /// How many may be logged in.
+    pub(super) fn sessions(&self) -> Bounds {
+        Bounds::of(self.connections_max, self.connections_per_address)
+    }
+
+    /// How many may be connected, logged in or not.
+    pub(super) fn sockets(&self) -> Bounds {
+        let Bounds { sockets, of_address } = self.sessions();
+        Bounds { sockets: sockets + SPARE, of_address: of_address + SPARE / 2 }
+    }
+
     /// Refuses options under which nobody could log in, or everybody from elsewhere.
     pub(super) fn check(&self) -> Result<(), WireError> {
         if self.users.is_empty() {

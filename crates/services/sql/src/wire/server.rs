@@ -1,17 +1,22 @@
-//! The listener: takes connections in, up to a number, and ends them when it is told to.
+//! The listener: takes connections in that the node's admission lets in, and ends them when it is told to.
+//!
+//! Who has not logged in can lose its place to another, and waits for nobody's: that there is no place for one more session is
+//! found out, and told, after the login.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::{Admission, Door, Permit, Policy, Reason, socket};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
-use super::login;
+use super::login::{self, Entered};
 use super::options::{WireError, WireOptions};
 use super::registry::Registry;
 use super::scram::Mock;
@@ -20,9 +25,6 @@ use crate::Engine;
 
 /// What connections get to end in order before they are cut off.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Pause after the system refused to accept, for want of file numbers for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -40,6 +42,7 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     registry: Arc<Registry>,
+    admission: Arc<Admission>,
     listener: JoinHandle<()>,
 }
 
@@ -54,14 +57,21 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let registry = Arc::new(Registry::default());
         let mock = Mock::new()?;
+        let admission = Arc::clone(&options.admission);
+        let door = admission.door("sql", "sql", options.sockets());
         let shared = Shared { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
-        let listener = tokio::spawn(accept(listener, acceptor, Arc::new(shared)));
-        Ok(Server { address, stop, registry, listener })
+        let listener = tokio::spawn(accept(listener, door, acceptor, Arc::new(shared)));
+        Ok(Server { address, stop, registry, admission, listener })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What decides on who may connect.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.admission
     }
 
     /// Takes no more connections, ends what runs with SQLSTATE 57014, tells the clients and closes.
@@ -73,13 +83,13 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(shared.options.connections_max));
+async fn accept(listener: TcpListener, door: Door, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut stop = shared.stop.clone();
     let mut connections = JoinSet::new();
+    let policy = || Policy { bounds: shared.options.sockets(), peers: Vec::new() };
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (socket, peer, permit) = tokio::select! {
+            accepted = door.accept(&listener, policy) => accepted,
             _ = stop.changed() => break,
             Some(ended) = connections.join_next() => {
                 // A panic is a fault of ours; it ends the connection that it came in, and its transaction, and no other.
@@ -89,21 +99,8 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
                 continue;
             }
         };
-        match accepted {
-            Ok((socket, peer)) => {
-                let place = Arc::clone(&places).try_acquire_owned().ok();
-                let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
-                connections.spawn(async move {
-                    let has_place = place.is_some();
-                    connection(socket, peer, acceptor, &shared, has_place).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
+        connections.spawn(async move { connection(socket, (peer, permit), acceptor, &shared).await });
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -116,21 +113,20 @@ async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, shared: Ar
 /// One connection, from its first byte to its last.
 async fn connection(
     socket: TcpStream,
-    peer: SocketAddr,
+    (peer, mut permit): (SocketAddr, Permit),
     acceptor: Option<TlsAcceptor>,
     shared: &Arc<Shared>,
-    has_place: bool,
 ) {
-    // Small answers should not wait for each other; without it they are only slower.
-    let _ = socket.set_nodelay(true);
+    // Without these options answers are slower, and a peer that is gone is noticed late.
+    let _ = socket::prepare(&socket);
     let mut connection = Connection::new(Box::new(socket), shared.options.message_bytes_max);
-    let limit = shared.options.login;
-    let opened = tokio::time::timeout(limit, login::log_in(&mut connection, peer, acceptor, shared, has_place)).await;
+    let opened = open(&mut connection, (peer, &mut permit), acceptor, shared).await;
     let ended = match opened {
         Ok(Ok(Some(entered))) => Serving::new(&mut connection, entered, shared).run().await,
         Ok(Ok(None)) => Err(Broken::Closed),
         Ok(Err(broken)) => Err(broken),
         Err(_) => {
+            permit.note(Reason::Handshake, &format!("{peer}: no login in time"));
             let fault = Fault::new("57014", "canceling authentication due to timeout");
             Err(Broken::fatal(fault))
         }
@@ -152,4 +148,20 @@ async fn connection(
         connection.close().await;
     })
     .await;
+}
+
+/// The login, within its time. A connection that loses its place to another meanwhile is over.
+async fn open(
+    connection: &mut Connection,
+    (peer, permit): (SocketAddr, &mut Permit),
+    acceptor: Option<TlsAcceptor>,
+    shared: &Arc<Shared>,
+) -> Result<Result<Option<Entered>, Broken>, Elapsed> {
+    // A second one, since the login has the permit.
+    let mut ending = permit.ending();
+    let login = login::log_in(connection, (peer, permit), acceptor, shared);
+    tokio::select! {
+        opened = tokio::time::timeout(shared.options.login, login) => opened,
+        _ = ending.ended() => Ok(Err(Broken::Closed)),
+    }
 }

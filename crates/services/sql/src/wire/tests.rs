@@ -3,6 +3,7 @@
 //! The client is one of these tests' own, made of the protocol's messages, so that it can also send what no driver would.
 
 mod client;
+mod crowd;
 mod pgwire;
 
 use std::sync::Arc;
@@ -189,13 +190,16 @@ async fn a_cancel_ends_a_statement_if_its_key_is_right() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_told_and_places_come_back() {
-    let server = server(|options| options.connections_max = 20).await;
+    let change =
+        |options: &mut WireOptions| (options.connections_max, options.connections_per_address) = (20, Some(20));
+    let server = server(change).await;
     let mut clients = Vec::new();
     for _ in 0..20 {
         clients.push(Client::trusted(&server).await);
     }
     let mut late = Client::connect(&server).await;
     late.send(&start(3 << 16, &[("user", "ann")])).await;
+    assert_eq!(late.reply().await.kind, 'R', "who it is comes first");
     assert_eq!(late.reply().await.error().0, "53300");
     for (number, client) in clients.iter_mut().enumerate() {
         let rows = client.query(&format!("select {number}")).await.rows();
@@ -232,6 +236,13 @@ async fn options_that_would_let_nobody_in_or_anybody_are_refused() {
     let users = [("ann".to_owned(), Verifier::of("secret").expect("it is allowed"))].into();
     let open = WireOptions { listen: ([0, 0, 0, 0], 0).into(), users, ..WireOptions::default() };
     assert!(Server::start(engine, open).await.is_err(), "without TLS");
+}
+
+impl Server {
+    /// What the node's admission says of this service.
+    fn door(&self) -> node::DoorStatus {
+        self.admission().status().doors.remove(0)
+    }
 }
 
 impl Reply {

@@ -1,6 +1,7 @@
 //! A client of the protocol for tests: it sends messages, or anything else, and cuts the replies apart.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -121,6 +122,29 @@ impl Client {
 
     pub(super) async fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
+    }
+
+    /// Whether the connection ends, whatever comes on it before, in time.
+    pub(super) async fn ends(&mut self) -> bool {
+        let mut rest = Vec::new();
+        tokio::time::timeout(Duration::from_secs(60), self.socket.read_to_end(&mut rest)).await.is_ok()
+    }
+
+    /// Whether a login without a password is let in; a server may hang up at any time.
+    pub(super) async fn tries(&mut self, user: &str) -> bool {
+        self.send(&start(3 << 16, &[("user", user)])).await;
+        loop {
+            let Ok(kind) = self.socket.read_u8().await else { return false };
+            let Ok(length) = self.socket.read_u32().await else { return false };
+            if self.socket.read_exact(&mut vec![0; length as usize - 4]).await.is_err() {
+                return false;
+            }
+            match kind {
+                b'Z' => return true,
+                b'E' => return false,
+                _ => {}
+            }
+        }
     }
 
     pub(super) async fn cancel(&mut self, process: u32, secret: &[u8]) {

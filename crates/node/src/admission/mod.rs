@@ -1,0 +1,523 @@
+//! Admission: who is let in, how much of an unfinished frame may be in memory, and what was refused and why.
+//!
+//! ```text
+//!   Admission, one of a node ---- door ----> Door, one of a service ---- accept ----> Permit, one of a connection
+//!      state (who is inside)                    counts, bounds                          ended, prove, hold, release
+//!      memory (of their frames)
+//! ```
+//!
+//! What happens is decided in `state` and `memory`, which are pure; here are the lock, the clock and the sockets.
+//!
+//! Invariants: a permit dropped gives back its place and its memory; one told to go counts as gone; nothing here waits but
+//! for memory, or for another connection to accept.
+
+mod memory;
+mod state;
+mod told;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::descriptors::{self, Descriptors};
+use crate::peers::{self, Network};
+use memory::MemoryBounds;
+use state::{Arrival, Newcomer, Origin, State, Ticket};
+use told::Told;
+
+pub use memory::{FREE_BYTES, STEP_BYTES};
+pub use told::Reason;
+
+/// Pause after the system refused to accept, for want of descriptors or memory: some may be given back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a connection that waits for memory looks whether somebody is to make room for it.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How many connections a service has at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// All of them.
+    pub sockets: usize,
+    /// Of one address: an IPv4 address, or the first 64 bits of an IPv6 address.
+    pub of_address: usize,
+}
+
+impl Bounds {
+    /// So many, and half of them, rounded up, from one address where nothing else is said.
+    pub fn of(sockets: usize, of_address: Option<usize>) -> Bounds {
+        Bounds { sockets, of_address: of_address.unwrap_or(sockets.div_ceil(2)).min(sockets) }
+    }
+}
+
+/// What holds for connections of a service that are to come.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// How many.
+    pub bounds: Bounds,
+    /// From where; from everywhere where it is empty.
+    pub peers: Vec<Network>,
+}
+
+/// What all services of a node share. See the module's text.
+#[derive(Debug)]
+pub struct Admission {
+    descriptors: Descriptors,
+    frame_bytes: u64,
+    began: Instant,
+    inner: Mutex<Inner>,
+    /// Rung when memory was given back.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: State,
+    services: Vec<Service>,
+    /// How each connection is told to go.
+    ends: HashMap<Ticket, watch::Sender<Option<Reason>>>,
+}
+
+#[derive(Debug)]
+struct Service {
+    kind: &'static str,
+    name: String,
+    /// Doors there are; none once it is no longer served.
+    doors: usize,
+    bounds: Bounds,
+    told: Told,
+}
+
+impl Admission {
+    /// Of a process that may have so many descriptors; unfinished frames of all services together take `frame_bytes`, and a
+    /// message for each service.
+    pub fn new(descriptors: Descriptors, frame_bytes: u64) -> Arc<Admission> {
+        let (began, inner, freed) = (Instant::now(), Mutex::default(), Notify::new());
+        Arc::new(Admission { descriptors, frame_bytes, began, inner, freed })
+    }
+
+    /// The door of a service, by its kind and name. The counts of one that was there before go on.
+    pub fn door(self: &Arc<Admission>, kind: &'static str, name: &str, bounds: Bounds) -> Door {
+        let mut inner = self.inner();
+        let known = inner.services.iter().position(|service| service.kind == kind && service.name == name);
+        let service = known.unwrap_or_else(|| {
+            let (name, told) = (name.to_owned(), Told::default());
+            inner.services.push(Service { kind, name, doors: 0, bounds, told });
+            inner.services.len() - 1
+        });
+        inner.services[service].doors += 1;
+        inner.services[service].bounds = bounds;
+        Door { admission: Arc::clone(self), service }
+    }
+
+    /// Says in the log when the limit of descriptors is too low for all services at their bounds. `outgoing`: connections that
+    /// the node itself may open.
+    pub fn check(&self, outgoing: usize) {
+        let sockets: usize = self.inner().services.iter().filter(|s| s.doors > 0).map(|s| s.bounds.sockets).sum();
+        let Descriptors { limit, reserved } = self.descriptors;
+        let open = descriptors::open().unwrap_or(0);
+        let needed = open + reserved + (sockets + outgoing) as u64;
+        if needed > limit {
+            tracing::warn!(
+                limit,
+                needed,
+                open,
+                reserved,
+                sockets,
+                outgoing,
+                "fewer descriptors than all services at their bounds need: connections will be refused before that; raise the \
+                 limit (`ulimit -n`, or LimitNOFILE= of the systemd unit) or lower `connections`"
+            );
+        }
+    }
+
+    /// Everything, for people and programs.
+    pub fn status(&self) -> AdmissionStatus {
+        let inner = self.inner();
+        let Inner { state, services, .. } = &*inner;
+        let doors = services.iter().enumerate().filter_map(|(at, service)| {
+            let inside = || state.guests.values().filter(move |guest| guest.service == at);
+            let open = inside().count();
+            (service.doors > 0 || open > 0).then(|| DoorStatus {
+                kind: service.kind.to_owned(),
+                service: service.name.clone(),
+                open,
+                proven: inside().filter(|guest| guest.proven).count(),
+                bound: service.bounds.sockets,
+                of_address: service.bounds.of_address,
+                frame_bytes: state.held(Some(at)),
+                refused: service.told.counts(true),
+                ended: service.told.counts(false),
+            })
+        });
+        let Descriptors { limit, reserved } = self.descriptors;
+        AdmissionStatus {
+            descriptors_limit: limit,
+            descriptors_reserved: reserved,
+            descriptors_open: descriptors::open(),
+            frame_bytes: state.held(None),
+            frame_bytes_max: self.frame_bytes,
+            doors: doors.collect(),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Plain data: a panic elsewhere does not make it wrong.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Tells a connection to go.
+    fn send_away(&self, inner: &mut Inner, ticket: Ticket, reason: Reason) {
+        if let Some(end) = inner.ends.get(&ticket) {
+            end.send_replace(Some(reason));
+        }
+        if let Some(service) = inner.state.guests.get(&ticket).map(|guest| guest.service) {
+            self.note(inner, service, reason, "");
+        }
+    }
+
+    /// Counts, and logs now and then.
+    fn note(&self, inner: &mut Inner, service: usize, reason: Reason, cause: &str) {
+        let Service { kind, name, told, .. } = &mut inner.services[service];
+        if let Some(times) = told.count(reason, self.now()) {
+            let text = reason.text();
+            tracing::warn!(kind, service = name, times, cause, "{text}");
+        }
+    }
+}
+
+/// Where connections of one service come in.
+#[derive(Debug)]
+pub struct Door {
+    admission: Arc<Admission>,
+    service: usize,
+}
+
+impl Door {
+    /// The next connection that is let in. `policy` is asked for each. To be called again and again; nothing is lost when it is
+    /// dropped while it waits.
+    pub async fn accept(&self, listener: &TcpListener, policy: impl Fn() -> Policy) -> (TcpStream, SocketAddr, Permit) {
+        loop {
+            match listener.accept().await {
+                Ok((socket, peer)) => {
+                    let Policy { bounds, peers } = policy();
+                    if !peers::allowed(&peers, peer.ip()) {
+                        self.note(Reason::Peer, &peer.to_string());
+                        continue;
+                    }
+                    let number = Some(socket.as_raw_fd());
+                    if let Some(permit) = self.let_in(Origin::of(peer.ip()), number, bounds, &peer) {
+                        return (socket, peer, permit);
+                    }
+                }
+                Err(error) => self.not_accepted(&error).await,
+            }
+        }
+    }
+
+    /// Takes a connection over the file system in, if there is a place. Such a one may have any descriptor: whoever can open
+    /// the node's socket may also end the node.
+    pub fn admit_local(&self, bounds: Bounds) -> Option<Permit> {
+        self.let_in(Origin::Machine, None, bounds, &"this machine")
+    }
+
+    /// What to do when the system could not accept: it is counted, and where it is for want of something that others may give
+    /// back, a moment passes first.
+    pub async fn not_accepted(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+        self.note(Reason::System, &error.to_string());
+        if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+
+    fn let_in(
+        &self,
+        origin: Origin,
+        number: Option<RawFd>,
+        bounds: Bounds,
+        peer: &dyn std::fmt::Display,
+    ) -> Option<Permit> {
+        let (admission, service) = (&self.admission, self.service);
+        let tight = number.is_some_and(|number| !admission.descriptors.spares(number));
+        let mut inner = admission.inner();
+        inner.services[service].bounds = bounds;
+        match inner.state.comes(Newcomer { service, origin, tight }, bounds, admission.now()) {
+            Arrival::Refused(reason) => {
+                admission.note(&mut inner, service, reason, &peer.to_string());
+                None
+            }
+            Arrival::Inside { ticket, instead_of } => {
+                if let Some(other) = instead_of {
+                    admission.send_away(&mut inner, other, Reason::Newcomer);
+                }
+                let (end, heard) = watch::channel(None);
+                inner.ends.insert(ticket, end);
+                let (admission, ending) = (Arc::clone(admission), Ending(heard));
+                Some(Permit { admission, service, ticket, ending, proven: false, holding: false })
+            }
+        }
+    }
+
+    fn note(&self, reason: Reason, cause: &str) {
+        self.admission.note(&mut self.admission.inner(), self.service, reason, cause);
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.admission.inner().services[self.service].doors -= 1;
+    }
+}
+
+/// Hears that a connection has to end.
+#[derive(Debug, Clone)]
+pub struct Ending(watch::Receiver<Option<Reason>>);
+
+impl Ending {
+    /// As [`Permit::ended`].
+    pub async fn ended(&mut self) -> Reason {
+        loop {
+            if let Some(reason) = *self.0.borrow_and_update() {
+                return reason;
+            }
+            if self.0.changed().await.is_err() {
+                // Nobody is left who could tell it to go.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// A connection's place. Given back when it is dropped, which has to be after its socket was closed.
+#[derive(Debug)]
+pub struct Permit {
+    admission: Arc<Admission>,
+    service: usize,
+    ticket: Ticket,
+    ending: Ending,
+    proven: bool,
+    /// It asked for memory since it last gave some back.
+    holding: bool,
+}
+
+impl Permit {
+    /// Returns when the connection has to end at once: another needs its place or its memory. That is counted already.
+    pub async fn ended(&mut self) -> Reason {
+        self.ending.ended().await
+    }
+
+    /// Hears the same, where the permit is in use.
+    pub fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
+    /// The connection has shown what it is for, and keeps its place from now on.
+    pub fn prove(&mut self) {
+        if !self.proven {
+            // Without bounds there is nothing that could be reached.
+            self.proven = self.admission.inner().state.proves(self.ticket, None).is_ok();
+        }
+    }
+
+    /// As `prove`, where fewer may stay than may try.
+    ///
+    /// # Errors
+    /// The bound that is reached. It is counted as a refusal.
+    pub fn enter(&mut self, bounds: Bounds) -> Result<(), Reason> {
+        let mut inner = self.admission.inner();
+        let entered = inner.state.proves(self.ticket, Some(bounds));
+        match entered {
+            Ok(()) => self.proven = true,
+            Err(reason) => self.admission.note(&mut inner, self.service, reason, ""),
+        }
+        entered
+    }
+
+    /// Counts that the connection ends, or is refused after all, and why.
+    pub fn note(&self, reason: Reason, cause: &str) {
+        self.admission.note(&mut self.admission.inner(), self.service, reason, cause);
+    }
+
+    /// Waits until the unfinished frame of this connection may have `bytes` in memory, of at most `of_service` for its service.
+    /// Nothing is lost when it is dropped while it waits.
+    ///
+    /// # Errors
+    /// It has to end meanwhile, as with `ended`.
+    pub async fn hold(&mut self, bytes: u64, of_service: u64) -> Result<(), Reason> {
+        let bounds = MemoryBounds { of_service, of_node: self.admission.frame_bytes };
+        self.holding = true;
+        loop {
+            let mut freed = std::pin::pin!(self.admission.freed.notified());
+            // From here on a release is heard.
+            freed.as_mut().enable();
+            {
+                let mut inner = self.admission.inner();
+                let now = self.admission.now();
+                if inner.state.holds(self.ticket, bytes, bounds, now) {
+                    return Ok(());
+                }
+                if let Some(other) = inner.state.makes_room(self.ticket, bounds, now) {
+                    self.admission.send_away(&mut inner, other, Reason::Memory);
+                }
+            }
+            // Whether somebody is to make room changes with time too.
+            let _ = tokio::time::timeout(LOOK, freed).await;
+            if let Some(reason) = *self.ending.0.borrow() {
+                return Err(reason);
+            }
+        }
+    }
+
+    /// The frame is whole: what it takes from now on is not its sender's fault.
+    pub fn whole(&mut self) {
+        if self.holding {
+            self.admission.inner().state.whole(self.ticket);
+        }
+    }
+
+    /// The frame is no longer in memory.
+    pub fn release(&mut self) {
+        if self.holding {
+            self.holding = false;
+            self.admission.inner().state.releases(self.ticket);
+            self.admission.freed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut inner = self.admission.inner();
+        inner.state.leaves(self.ticket);
+        inner.ends.remove(&self.ticket);
+        drop(inner);
+        if self.holding {
+            self.admission.freed.notify_waiters();
+        }
+    }
+}
+
+/// Admission, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AdmissionStatus {
+    /// Descriptors that the process may have open.
+    pub descriptors_limit: u64,
+    /// Of them, kept from sockets that others open.
+    pub descriptors_reserved: u64,
+    /// Of them, open; none where the system does not say.
+    pub descriptors_open: Option<u64>,
+    /// Bytes that unfinished frames hold, but for short ones.
+    pub frame_bytes: u64,
+    /// Bytes that they may hold, and a message for each service.
+    pub frame_bytes_max: u64,
+    /// Each service's connections.
+    pub doors: Vec<DoorStatus>,
+}
+
+/// The connections of a service, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DoorStatus {
+    /// `mllp`, `sql` or `control`.
+    pub kind: String,
+    /// Its name.
+    pub service: String,
+    /// Open now.
+    pub open: usize,
+    /// Of them, those that have sent a message or logged in.
+    pub proven: usize,
+    /// How many there may be.
+    pub bound: usize,
+    /// How many of one address.
+    pub of_address: usize,
+    /// Bytes that its unfinished frames hold, but for short ones.
+    pub frame_bytes: u64,
+    /// Refused since the start, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Ended by us since the start, by reason.
+    pub ended: BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds() -> Bounds {
+        Bounds::of(2, None)
+    }
+
+    #[test]
+    fn of_one_address_half_may_come_where_nothing_else_is_said() {
+        for (sockets, of_address, expected) in
+            [(256, None, 128), (1, None, 1), (5, None, 3), (10, Some(10), 10), (10, Some(99), 10)]
+        {
+            assert_eq!(Bounds::of(sockets, of_address), Bounds { sockets, of_address: expected });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_place_comes_back_with_its_connection_and_what_was_refused_is_counted() {
+        let admission = Admission::new(Descriptors::of(1024), 1 << 20);
+        let door = admission.door("mllp", "in", bounds());
+        let permit = |origin| door.let_in(Origin::V4(origin), Some(10), bounds(), &"a peer");
+        let first = permit(1).expect("there is room");
+        let second = permit(2).expect("there is room");
+        assert!(permit(1).is_none() && permit(3).is_none());
+        assert!(
+            door.let_in(Origin::V4(4), Some(1000), Bounds::of(9, None), &"a peer").is_none(),
+            "that one is storage's"
+        );
+        drop(first);
+        assert!(permit(3).is_some());
+        let [status] = &admission.status().doors[..] else { panic!("one service") };
+        assert_eq!((status.open, status.proven), (1, 0));
+        let refused = [("address_full", 1), ("descriptors", 1), ("full", 1)].map(|(reason, n)| (reason.to_owned(), n));
+        assert_eq!(status.refused, refused.into());
+        drop(second);
+        drop(door);
+        assert!(admission.status().doors.is_empty(), "a service that is gone is not shown");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_for_memory_gets_it_when_another_gives_it_back_or_ends() {
+        let admission = Admission::new(Descriptors::of(1024), 1 << 20);
+        let door = admission.door("mllp", "in", Bounds::of(9, Some(9)));
+        let permit = |origin| door.let_in(Origin::V4(origin), Some(10), Bounds::of(9, Some(9)), &"a peer");
+        let [mut first, mut second, mut third] = [1, 2, 3].map(|origin| permit(origin).expect("there is room"));
+        first.hold(1 << 20, 1 << 20).await.expect("within the bound");
+        second.hold(1 << 20, 1 << 20).await.expect("one goes beyond it");
+        assert_eq!(admission.status().frame_bytes, 2 << 20);
+        let waits = tokio::spawn(async move {
+            third.hold(1 << 20, 1 << 20).await.expect("nobody is sent away");
+            third
+        });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        second.release();
+        let third = waits.await.expect("it got some");
+        assert_eq!(admission.status().frame_bytes, 2 << 20);
+        let waits = tokio::spawn(async move {
+            second.hold(1 << 20, 1 << 20).await.expect("nobody is sent away");
+            second
+        });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        drop(third);
+        let mut second = waits.await.expect("it got some");
+        second.release();
+        first.release();
+        assert_eq!(admission.status().frame_bytes, 0);
+    }
+}

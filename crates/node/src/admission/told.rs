@@ -1,0 +1,126 @@
+//! What was refused and ended, counted by reason, and how seldom that is logged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// At most one line of a reason of a service in this time; the counts say the rest.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Why a connection was refused, or ended by us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Refused: the service has as many connections as it may have.
+    Full,
+    /// Refused: so many come from its address already.
+    Address,
+    /// Refused: the descriptors that are left are storage's.
+    Descriptors,
+    /// Refused: its address is not among those that may connect.
+    Peer,
+    /// Refused: its certificate has none of the names that may connect.
+    Certificate,
+    /// Refused: the system could not accept it.
+    System,
+    /// Ended: TLS handshake or login failed, or took too long.
+    Handshake,
+    /// Ended: it was silent and had proven nothing, and another needed its place.
+    Newcomer,
+    /// Ended: a frame did not become whole in time.
+    Frame,
+    /// Ended: its unfinished frame did not grow, and another needed the memory.
+    Memory,
+    /// Ended: it was silent longer than the service allows.
+    Idle,
+}
+
+impl Reason {
+    /// Its name in status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Full => "full",
+            Reason::Address => "address_full",
+            Reason::Descriptors => "descriptors",
+            Reason::Peer => "peer",
+            Reason::Certificate => "certificate",
+            Reason::System => "system",
+            Reason::Handshake => "handshake",
+            Reason::Newcomer => "newcomer",
+            Reason::Frame => "frame_timeout",
+            Reason::Memory => "memory",
+            Reason::Idle => "idle_timeout",
+        }
+    }
+
+    /// What happened, for the log.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::Full => "connection refused: the service's bound is reached",
+            Reason::Address => "connection refused: the bound of connections from one address is reached",
+            Reason::Descriptors => "connection refused: the descriptors that are left are kept for storage",
+            Reason::Peer => "connection refused: the address is not one of `peers`",
+            Reason::Certificate => "connection refused: the certificate has none of the names in `client_names`",
+            Reason::System => "a connection could not be accepted",
+            Reason::Handshake => "connection ended: handshake or login failed or took too long",
+            Reason::Newcomer => "connection ended: silent since it came, and another needed its place",
+            Reason::Frame => "connection ended: a frame did not become whole within frame_timeout",
+            Reason::Memory => "connection ended: an unfinished frame did not grow, and another needed its memory",
+            Reason::Idle => "connection closed: silent longer than idle_timeout",
+        }
+    }
+
+    /// Whether it never came in.
+    pub fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Reason::Full | Reason::Address | Reason::Descriptors | Reason::Peer | Reason::Certificate | Reason::System
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    all: u64,
+    /// Not told in a line yet.
+    untold: u64,
+    told_at: Option<Duration>,
+}
+
+/// The counts of one service.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<Reason, Count>);
+
+impl Told {
+    /// One more; how many a line should tell of now, if it is time for one.
+    pub(super) fn count(&mut self, reason: Reason, now: Duration) -> Option<u64> {
+        let count = self.0.entry(reason).or_default();
+        count.all += 1;
+        count.untold += 1;
+        if count.told_at.is_some_and(|told| now.saturating_sub(told) < QUIET) {
+            return None;
+        }
+        count.told_at = Some(now);
+        Some(std::mem::take(&mut count.untold))
+    }
+
+    /// All refusals, or all that were ended, by name of the reason.
+    pub(super) fn counts(&self, refusals: bool) -> BTreeMap<String, u64> {
+        let of = self.0.iter().filter(|(reason, _)| reason.is_refusal() == refusals);
+        of.map(|(reason, count)| (reason.name().to_owned(), count.all)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_refusals_are_a_few_lines_that_account_for_all_but_the_last_ones() {
+        let mut told = Told::default();
+        let at = |second| Duration::from_secs(second);
+        let lines: Vec<u64> = (0..1000).filter_map(|n| told.count(Reason::Full, at(n / 40))).collect();
+        assert_eq!(lines, [1, 400, 400]);
+        assert_eq!(told.count(Reason::Frame, at(24)), Some(1), "another reason has lines of its own");
+        assert_eq!(told.counts(true), [("full".to_owned(), 1000)].into());
+        assert_eq!(told.counts(false), [("frame_timeout".to_owned(), 1)].into());
+    }
+}

@@ -1,0 +1,376 @@
+//! One MLLP connection, from its first byte to its last.
+//!
+//! ```text
+//!   (TLS) -> read -> frames -> engine.take, one after the other -> wait until durable -> answers in order
+//! ```
+//!
+//! Invariants: those of the service (see `mllp`). Besides: an unfinished frame over [`FREE_BYTES`] is read on only as far as
+//! the memory of the service and the node goes; what ends a connection is told in the service's status.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ::node::admission::{FREE_BYTES, STEP_BYTES};
+use ::node::{Permit, Reason};
+use bytes::BufMut;
+use hl7::mllp::{self, Decoder, Event, Limits};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::pace::Pace;
+use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, settings_of};
+use crate::engine::{Engine, Taken, count};
+use crate::production::settings::ServerTls;
+use crate::production::{Service, tls};
+use crate::record::Status;
+use crate::service::apart;
+
+/// Lines that one connection gets in the log about what is wrong with its bytes, from one message to the next; the counts say
+/// the rest. Whoever can connect decides how much of that there is.
+const LINES: u32 = 20;
+
+/// See the module's text.
+pub(super) struct Connection {
+    pub(super) engine: Arc<Engine>,
+    pub(super) service: watch::Receiver<Arc<Service>>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) peer: SocketAddr,
+    pub(super) permit: Permit,
+    pub(super) pace: Pace,
+    /// Bytes that an unfinished frame may have in memory.
+    pub(super) granted: usize,
+    /// Lines that may still be logged.
+    pub(super) lines: u32,
+}
+
+impl Connection {
+    /// A connection that has just been let in.
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        service: watch::Receiver<Arc<Service>>,
+        stop: watch::Receiver<bool>,
+        (peer, permit): (SocketAddr, Permit),
+    ) -> Connection {
+        let (pace, granted) = (Pace::default(), FREE_BYTES as usize);
+        Connection { engine: Arc::clone(engine), service, stop, peer, permit, pace, granted, lines: LINES }
+    }
+
+    /// Serves it to its end.
+    pub(super) async fn start(mut self, socket: TcpStream) {
+        let service = Arc::clone(&self.service.borrow());
+        if let Err(error) = ::node::socket::prepare(&socket) {
+            tracing::debug!(service = service.name, peer = %self.peer, %error, "socket options refused");
+        }
+        match (&service.tls, &settings_of(&service).tls) {
+            (Some(config), Some(settings)) => {
+                if let Some(stream) = self.handshake(socket, config, settings, &service).await {
+                    self.run(stream).await;
+                }
+            }
+            _ => self.run(socket).await,
+        }
+    }
+
+    /// TLS; none where it did not come about, which is counted.
+    async fn handshake(
+        &mut self,
+        socket: TcpStream,
+        config: &Arc<ServerConfig>,
+        settings: &ServerTls,
+        service: &Service,
+    ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(Arc::clone(config));
+        let shaken = tokio::select! {
+            shaken = timeout(settings.handshake_timeout.0, acceptor.accept(socket)) => shaken,
+            _ = self.permit.ended() => return None,
+            _ = self.stop.wait_for(|stop| *stop) => return None,
+        };
+        match shaken {
+            Ok(Ok(stream)) if tls::carries(stream.get_ref().1.peer_certificates(), &service.client_names) => {
+                Some(stream)
+            }
+            Ok(Ok(mut stream)) => {
+                self.permit.note(Reason::Certificate, &self.peer.to_string());
+                // It is told; nothing can be done where that fails.
+                let _ = timeout(CLOSING, stream.shutdown()).await;
+                None
+            }
+            Ok(Err(error)) => {
+                self.permit.note(Reason::Handshake, &format!("{}: {error}", self.peer));
+                None
+            }
+            Err(_) => {
+                self.permit.note(Reason::Handshake, &format!("{}: no handshake in time", self.peer));
+                None
+            }
+        }
+    }
+
+    async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, mut stream: S) {
+        let service = Arc::clone(&self.service.borrow());
+        match self.exchange(&mut stream).await {
+            Ok(()) => tracing::debug!(service = service.name, peer = %self.peer, "connection closed"),
+            // What the node is to blame for; what a peer does to its connection would fill the log at its will.
+            Err(error) if error.kind() == io::ErrorKind::Other => {
+                tracing::info!(service = service.name, peer = %self.peer, %error, "connection ended");
+            }
+            Err(error) => tracing::debug!(service = service.name, peer = %self.peer, %error, "connection ended"),
+        }
+        // A TLS peer is told; nothing can be done where that fails.
+        let _ = timeout(CLOSING, stream.shutdown()).await;
+    }
+
+    async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S) -> io::Result<()> {
+        let mut decoder = {
+            let service = self.service.borrow();
+            let mllp = settings_of(&service);
+            Decoder::new(Limits {
+                message_bytes: mllp.intake.message_bytes.as_usize(),
+                require_final_cr: mllp.require_final_cr,
+            })
+        };
+        let mut answers = Vec::new();
+        let mut due = Vec::new();
+        loop {
+            let mut ended = false;
+            // Not a `for`: while a message waits for room, more is read into the decoder.
+            loop {
+                let Some(event) = decoder.next() else { break };
+                ended |= self.ends(&event);
+                let service = Arc::clone(&self.service.borrow());
+                let quiet = self.quiet(&event);
+                let mut taking = std::pin::pin!(self.event(&service, event, quiet));
+                let taken = tokio::select! {
+                    biased;
+                    taken = &mut taking => taken,
+                    () = std::future::ready(()) => {
+                        // It waits for room, maybe for long: what is stored already is not kept waiting with it.
+                        self.settle(&service, &mut due, &mut answers).await?;
+                        flush(stream, &mut answers).await?;
+                        match self.still_there(stream, &mut decoder, taking).await? {
+                            Some(taken) => taken,
+                            None => return Ok(()),
+                        }
+                    }
+                };
+                due.extend(taken);
+                if due.len() == PIPELINE {
+                    self.settle(&service, &mut due, &mut answers).await?;
+                    flush(stream, &mut answers).await?;
+                }
+            }
+            let service = Arc::clone(&self.service.borrow());
+            self.settle(&service, &mut due, &mut answers).await?;
+            flush(stream, &mut answers).await?;
+            if *self.stop.borrow() {
+                return Ok(());
+            }
+            self.look(&mut decoder, ended);
+            if !self.read(stream, &mut decoder, &service).await? {
+                if let Some(event) = decoder.end() {
+                    let quiet = self.quiet(&event);
+                    self.event(&service, event, quiet).await;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether an event ends a frame. A whole one proves the sender.
+    fn ends(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Frame(_) => {
+                self.permit.prove();
+                self.permit.whole();
+                true
+            }
+            Event::Oversize { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether an event is to be counted only, since this connection has had its lines of the log.
+    fn quiet(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Frame(_) => {
+                self.lines = LINES;
+                false
+            }
+            Event::Junk { first, .. } if mllp::explain(first) == mllp::Stray::Blank => true,
+            _ => {
+                let left = self.lines;
+                self.lines = left.saturating_sub(1);
+                left == 0
+            }
+        }
+    }
+
+    /// Notes how far the frame is that the decoder is at, if it is at one, and gives memory back where it needs none.
+    fn look(&mut self, decoder: &mut Decoder, ended: bool) {
+        let bytes = decoder.buffer().len();
+        self.pace.look(ended, decoder.inside(), bytes, Instant::now);
+        if bytes < FREE_BYTES as usize {
+            self.permit.release();
+            self.granted = FREE_BYTES as usize;
+        }
+    }
+
+    /// Waits for a message that waits for room, as long as its sender is there. One that has gone away (or only closed
+    /// its side, which cannot be told apart) will send the message again: taken in later, each copy would be delivered.
+    async fn still_there<S: AsyncRead + Unpin, T>(
+        &self,
+        stream: &mut S,
+        decoder: &mut Decoder,
+        mut taking: Pin<&mut impl Future<Output = T>>,
+    ) -> io::Result<Option<T>> {
+        let mut stop = self.stop.clone();
+        loop {
+            let more = decoder.buffer().len() < READ_AHEAD_BYTES;
+            tokio::select! {
+                biased;
+                taken = &mut taking => return Ok(Some(taken)),
+                read = stream.read_buf(decoder.buffer()), if more => {
+                    if read? == 0 {
+                        return Ok(None);
+                    }
+                }
+                _ = stop.wait_for(|stop| *stop) => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads some, once there is memory for it; `false` at the end of the stream, when a time is over, and on stop.
+    async fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        decoder: &mut Decoder,
+        service: &Service,
+    ) -> io::Result<bool> {
+        let settings = settings_of(service);
+        let frame = self.pace.deadline(settings.frame_timeout.0).map(|at| (at, Reason::Frame));
+        let idle = settings.idle_timeout.and_then(|idle| Instant::now().checked_add(idle.0));
+        let until = [frame, idle.map(|at| (at, Reason::Idle))].into_iter().flatten().min_by_key(|(at, _)| *at);
+        let Self { permit, stop, granted, peer, .. } = self;
+        let over = async {
+            match until {
+                None => std::future::pending().await,
+                Some((at, reason)) => {
+                    tokio::time::sleep_until(at).await;
+                    reason
+                }
+            }
+        };
+        let mut over = std::pin::pin!(over);
+        let buffer = decoder.buffer();
+        if buffer.len() >= *granted {
+            let wanted = buffer.len() as u64 + STEP_BYTES;
+            tokio::select! {
+                held = permit.hold(wanted, settings.frame_memory.0) => match held {
+                    Ok(()) => *granted = wanted as usize,
+                    Err(_) => return Ok(false),
+                },
+                reason = &mut over => {
+                    permit.note(reason, &peer.to_string());
+                    return Ok(false);
+                }
+                _ = stop.wait_for(|stop| *stop) => return Ok(false),
+            }
+        }
+        let mut room = buffer.limit(*granted - buffer.len());
+        tokio::select! {
+            read = stream.read_buf(&mut room) => Ok(read? > 0),
+            reason = &mut over => {
+                permit.note(reason, &peer.to_string());
+                Ok(false)
+            }
+            _ = permit.ended() => Ok(false),
+            _ = stop.wait_for(|stop| *stop) => Ok(false),
+        }
+    }
+
+    /// What an event leaves to be answered.
+    async fn event(&self, service: &Arc<Service>, event: Event, quiet: bool) -> Option<Taken> {
+        let counters = &self.engine.counters;
+        let (name, peer) = (&service.name, &self.peer);
+        match event {
+            Event::Frame(frame) => {
+                return Some(match apart::several(&frame) {
+                    None => self.engine.take(service, frame).await,
+                    Some(batch) => apart::take(&self.engine, service, &frame, &batch).await,
+                });
+            }
+            Event::Oversize { seen } => {
+                count(&counters.oversize);
+                if !quiet {
+                    tracing::warn!(service = name, %peer, "a message over message_bytes was refused");
+                }
+                let answer = self.engine.refuse_oversize(service, &seen);
+                return Some(Taken::Now { answer, accepted: false });
+            }
+            Event::Junk { bytes, first } => {
+                counters.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                if !quiet {
+                    tracing::warn!(service = name, %peer, bytes, "dropped: {}", mllp::explain(&first));
+                }
+            }
+            Event::Restarted { discarded } => {
+                count(&counters.partial);
+                if !quiet {
+                    tracing::warn!(service = name, %peer, discarded, "the sender began a new frame inside one");
+                }
+            }
+            Event::Truncated { bytes } => {
+                count(&counters.partial);
+                if !quiet {
+                    tracing::warn!(service = name, %peer, bytes, "closed inside a frame; the part was not taken");
+                }
+            }
+            Event::Commit(_) => unreachable!("a service's decoder does not look for commit frames"),
+        }
+        None
+    }
+
+    /// Waits for each taken frame, in order, and gathers the answers.
+    async fn settle(&self, service: &Service, due: &mut Vec<Taken>, answers: &mut Vec<u8>) -> io::Result<()> {
+        let commit_bytes = settings_of(service).commit_bytes;
+        for taken in due.drain(..) {
+            let (answer, accepted) = answered(taken).await?;
+            if commit_bytes {
+                answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
+            }
+            answers.extend_from_slice(&answer);
+        }
+        Ok(())
+    }
+}
+
+/// What to answer, once that may be said, and whether the message was accepted.
+pub(in crate::service) async fn answered(taken: Taken) -> io::Result<(Vec<u8>, bool)> {
+    match taken {
+        Taken::Now { answer, accepted } => Ok((answer, accepted)),
+        Taken::Closed => Err(io::Error::other("the journal is closed; the message is not acknowledged")),
+        Taken::Stored { durable, answer, status } => {
+            durable.await.map_err(|_| io::Error::other("the journal failed; the message is not acknowledged"))?;
+            Ok((answer, !matches!(status, Status::Rejected | Status::Errored)))
+        }
+    }
+}
+
+async fn flush<S: AsyncWrite + Unpin>(stream: &mut S, answers: &mut Vec<u8>) -> io::Result<()> {
+    if !answers.is_empty() {
+        let write = async {
+            stream.write_all(answers).await?;
+            stream.flush().await
+        };
+        timeout(WRITE_PATIENCE, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        answers.clear();
+    }
+    Ok(())
+}
