@@ -7,7 +7,7 @@ use memchr::{memchr, memchr2};
 
 use super::long::{LONG_BYTES, Long};
 use super::splice::{Target, rewritten};
-use super::{Draft, SegmentId, Slot};
+use super::{Draft, SegmentId, Slot, one_repetition, repetition_of};
 use crate::path::{Path, Place, Which};
 use crate::segment::count;
 use crate::table::{Lines, breaks_line};
@@ -44,12 +44,12 @@ impl Draft<'_> {
             return if self.segment(at).get(place).bytes() == raw { Ok(1) } else { Err(EditError::Header) };
         }
         check_value(raw, place, self.delimiters())?;
-        self.lengthen_edited(at);
+        let long = self.lengthen_edited(at);
         let repetition = match self.repetition(at, place) {
             Selected::One(repetition) => repetition,
             Selected::Several => return self.rewrite(at, place, Some(raw)),
         };
-        if memchr2(b'\r', b'\n', raw).is_some() {
+        if long && memchr2(b'\r', b'\n', raw).is_some() {
             self.shorten(at);
         }
         if let Slot::Long { text, changed, .. } = self.slot_mut(at) {
@@ -59,6 +59,35 @@ impl Draft<'_> {
         let target = Target::find(&self.segment(at), place, repetition)?;
         self.splice(at, &target, raw)?;
         Ok(1)
+    }
+
+    /// Whether [`extend_at`](Self::extend_at) is for this place: it costs what is added, where writing anew would cost what is
+    /// there. So it is in a long segment that was edited before, unless the place holds null.
+    #[must_use]
+    pub fn can_extend(&self, at: SegmentId, place: &Place) -> bool {
+        match self.slots.get(at.0 as usize) {
+            Some(Slot::Long { text, .. }) if one_repetition(place) && !self.is_atomic(at, place.field) => {
+                !text.is_null(place, repetition_of(place))
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes `raw` behind what stands at a place, where [`can_extend`](Self::can_extend) says so.
+    ///
+    /// # Errors
+    /// [`EditError`], as [`set_at`](Self::set_at); the delimiters that the place itself may hold are let in.
+    pub fn extend_at(&mut self, at: SegmentId, place: &Place, raw: &[u8]) -> Result<(), EditError> {
+        self.check_place(at, place)?;
+        check_value(raw, place, self.delimiters())?;
+        if memchr2(b'\r', b'\n', raw).is_none()
+            && let Slot::Long { text, changed, .. } = self.slot_mut(at)
+        {
+            *changed |= text.extend(place, repetition_of(place), raw)?;
+            return Ok(());
+        }
+        let whole = [self.get_at(at, place).bytes(), raw].concat();
+        self.set_at(at, place, &whole).map(|_| ())
     }
 
     /// Adds a repetition to the field in every segment the path selects; answers how many. An empty or absent field
@@ -223,8 +252,7 @@ impl Draft<'_> {
         if self.is_atomic(at, place.field) {
             return Err(EditError::Header);
         }
-        self.lengthen_edited(at);
-        if matches!(self.slot(at), Slot::Long { .. })
+        if self.lengthen_edited(at)
             && let Selected::One(repetition) = self.repetition(at, place)
         {
             return Ok(usize::from(self.delete_in_long(at, place, repetition)));
@@ -324,10 +352,15 @@ impl Draft<'_> {
     }
 
     /// Keeps a segment in blocks from now on, if it is long and was edited before: of a single edit blocks would be the
-    /// greater part of the cost.
-    fn lengthen_edited(&mut self, at: SegmentId) {
-        if matches!(self.slot(at), Slot::Edited { .. } | Slot::Inserted(_)) {
-            self.lengthen(at);
+    /// greater part of the cost. Answers whether it is in blocks.
+    fn lengthen_edited(&mut self, at: SegmentId) -> bool {
+        match self.slot(at) {
+            Slot::Edited { bytes, .. } | Slot::Inserted(bytes) if bytes.len() >= LONG_BYTES => {
+                self.lengthen(at);
+                matches!(self.slot(at), Slot::Long { .. })
+            }
+            Slot::Long { .. } => true,
+            _ => false,
         }
     }
 

@@ -150,6 +150,25 @@ impl Long {
         Ok(true)
     }
 
+    /// Whether a place holds `""`.
+    pub(super) fn is_null(&self, place: &Place, repetition: Option<usize>) -> bool {
+        let Ok(Found { start, end, padding }) = self.find(place, repetition) else { return false };
+        // Two bytes: in one block, or at the end of one and the beginning of the next.
+        let near = start.block == end.block || (start.block + 1 == end.block && end.at <= 1);
+        !padding.is_needed() && near && self.between(start, end) == b"\"\""
+    }
+
+    /// Writes a value, which holds no line end, behind what stands at a place; answers whether that changed anything.
+    pub(super) fn extend(&mut self, place: &Place, repetition: Option<usize>, value: &[u8]) -> Result<bool, EditError> {
+        let found = self.find(place, repetition)?;
+        found.padding.check(repetition)?;
+        let new: Vec<u8> = found.padding.bytes().chain(value.iter().copied()).collect();
+        if !new.is_empty() {
+            self.replace(found.end, found.end, &new);
+        }
+        Ok(!new.is_empty())
+    }
+
     /// Empties a place; answers whether there was anything.
     pub(super) fn empty(&mut self, place: &Place, repetition: Option<usize>) -> bool {
         match self.find(place, repetition) {
@@ -432,7 +451,13 @@ mod tests {
                 let pid = SegmentId::original(1);
                 let what = || format!("seed {seed}, turn {turn}, {place:?} of {}", String::from_utf8_lossy(&raw));
                 assert_eq!(long.get(&place, repetition), Segment::new(&raw, d).get(&place), "{}", what());
-                if rng.bool() {
+                if rng.u8(..4) == 0 && place.component.is_some() {
+                    let null = Segment::new(&raw, d).get(&place) == Value::Null;
+                    assert_eq!(long.is_null(&place, repetition), null, "{}", what());
+                    let there = Segment::new(&raw, d).get(&place).bytes().to_vec();
+                    let done = long.extend(&place, repetition, &value).map(|_| 1);
+                    assert_eq!(done, draft.set_at(pid, &place, &[there, value].concat()), "{}", what());
+                } else if rng.bool() {
                     let done = long.set(&place, repetition, &value).map(|_| 1);
                     assert_eq!(done, draft.set_at(pid, &place, &value), "{}", what());
                 } else {

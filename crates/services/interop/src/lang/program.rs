@@ -54,7 +54,7 @@ pub(super) struct Program {
 }
 
 /// A place, resolved.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Spot {
     /// In the message.
     Path(Path),
@@ -211,6 +211,16 @@ pub(super) enum Op {
     Set(SpotId),
     /// Takes the value.
     Append(SpotId),
+    /// Goes on where a place can be added to at the cost of what is added, else to `otherwise`.
+    CanExtend {
+        spot: SpotId,
+        otherwise: Address,
+    },
+    /// Takes values and writes them behind what stands at a place.
+    ExtendPlace {
+        spot: SpotId,
+        parts: u32,
+    },
     Copy {
         from: SpotId,
         to: SpotId,

@@ -96,6 +96,27 @@ async fn a_message_of_45_000_results_is_transformed_like_a_short_one() {
     running.stop().await;
 }
 
+/// Texts of half a megabyte, made of 45,000 pieces: one in a variable, one in the message itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_are_built_piece_by_piece_in_a_loop() {
+    let transform = "let codes = ''\n\
+        insert NTE at end as n\n\
+        for each OBX as o {\n\
+        let codes = codes + o-1 + ' '\n\
+        set n-3.2 = n-3.2 + o-1 + ' ' + n-1\n\
+        }\n\
+        set n-4 = codes\n";
+    let (rig, out) = rig(transform, "2m").await;
+    let running = rig.start().await;
+    let answer = running.sender().await.ask(&with_segments("long", "OBX", 45_000)).await;
+    assert_eq!(answer.short(), "AA long", "{answer:?}");
+    out.received(1).await;
+    let body = String::from_utf8(out.bodies().remove(0)).expect("it is ASCII");
+    let expected: String = (1..=45_000).map(|n| format!("{n} ")).collect();
+    assert!(body.ends_with(&format!("\rNTE|||^{expected}|{expected}\r")));
+    running.stop().await;
+}
+
 /// The loop of the fault: it took 27 s of processor time, and as long as its square for more.
 #[tokio::test(flavor = "multi_thread")]
 async fn repetitions_of_a_long_field_are_read_written_and_deleted_one_by_one() {

@@ -149,9 +149,12 @@ impl<'a> Compiler<'a> {
     fn land(&mut self, at: Address) {
         let here = self.here();
         match &mut self.program.ops[at as usize] {
-            Op::Jump(to) | Op::JumpIf(to) | Op::JumpUnless(to) | Op::JumpIfValue(to) | Op::Next { exit: to, .. } => {
-                *to = here;
-            }
+            Op::Jump(to)
+            | Op::JumpIf(to)
+            | Op::JumpUnless(to)
+            | Op::JumpIfValue(to)
+            | Op::Next { exit: to, .. }
+            | Op::CanExtend { otherwise: to, .. } => *to = here,
             Op::Lookup { found: to, .. } | Op::Date { read: to, .. } => *to = Some(here),
             op => panic!("{op:?} does not jump"),
         }

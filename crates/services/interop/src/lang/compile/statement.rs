@@ -11,7 +11,7 @@
 use hl7::{Path, Which};
 
 use super::super::diagnostic::{Fault, Span, suggest};
-use super::super::program::{Cursor, Op, Spot, SpotId};
+use super::super::program::{Address, Cursor, Op, Spot, SpotId};
 use super::super::syntax::{Action, Base, Beside, Block, Condition, Expression, Kind, Name, Reference, Statement};
 use super::{Binding, Compiler, Reach, is_segment, refuse_delimiters};
 
@@ -78,10 +78,36 @@ impl Compiler<'_> {
             self.emit(Op::SetConstant { spot, constant }, span);
             return Ok(());
         }
+        let extended = self.extend(target, value, span)?;
         self.value(value)?;
         let spot = self.target(target)?;
         self.emit(Op::Set(spot), span);
+        if let Some(end) = extended {
+            self.land(end);
+        }
         Ok(())
+    }
+
+    /// `set P = P + ...` adds to what is there, where that is long: written anew in each turn of a loop, a text would cost
+    /// its length squared. Answers the jump past the ordinary way.
+    fn extend(&mut self, target: &Reference, value: &Expression, span: Span) -> Result<Option<Address>, Fault> {
+        let Kind::Concat(parts) = &value.kind else { return Ok(None) };
+        let Some((Expression { kind: Kind::Reference(first), .. }, more)) = parts.split_first() else {
+            return Ok(None);
+        };
+        if self.is_variable(first) {
+            return Ok(None);
+        }
+        let (from, spot) = (self.single(first)?, self.target(target)?);
+        if self.program.spots[from as usize] != self.program.spots[spot as usize] {
+            return Ok(None);
+        }
+        let look = self.emit(Op::CanExtend { spot, otherwise: 0 }, span);
+        self.parts(more)?;
+        self.emit(Op::ExtendPlace { spot, parts: more.len() as u32 }, span);
+        let end = self.emit(Op::Jump(0), span);
+        self.land(look);
+        Ok(Some(end))
     }
 
     fn append(&mut self, target: &Reference, value: &Expression, span: Span) -> Result<(), Fault> {

@@ -1,9 +1,12 @@
 //! Edits and loops: what changes the draft, and what keeps cursors where they belong when segments come and go.
 
+use std::borrow::Cow;
+
 use hl7::{Draft, EditError, Path, Place, SegmentId, SegmentName, Value, Which};
 
 use super::super::context::Problem;
 use super::super::program::{ConstantId, Spot, SpotId};
+use super::function::NULL;
 use super::value::{repetition_place, standing, value};
 use super::{Cursor, Frame, MAX_INSERTS, MAX_WRITTEN_BYTES, Machine, Stop, Subject};
 
@@ -86,6 +89,46 @@ impl<'s, 'm> Machine<'s, 'm> {
         self.arena = arena;
         self.pop();
         result
+    }
+
+    /// Whether a place can be added to at the cost of what is added.
+    pub(super) fn can_extend(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
+        let found = self.one_place(frame, spot)?;
+        Ok(found.is_some_and(|(at, place)| self.draft().can_extend(at, &place)))
+    }
+
+    /// Takes values and writes them behind what stands at a place. Null among them is nothing, as in joining.
+    pub(super) fn extend_place(&mut self, frame: Frame<'s>, spot: SpotId, parts: usize) -> Result<(), Stop> {
+        self.concat(parts);
+        self.account(self.peek(0).len())?;
+        let (at, place) = self.one_place(frame, spot)?.expect("it was there when it was looked whether it is long");
+        let arena = std::mem::take(&mut self.arena);
+        let start = *self.starts.last().expect("the compiler balances the stack");
+        let raw = if arena[start..] == *NULL { b"" } else { &arena[start..] };
+        let result = self.draft().extend_at(at, &place, raw);
+        self.arena = arena;
+        self.pop();
+        result.map_err(|source| refused(frame, spot, source))
+    }
+
+    /// The one place of a segment that a spot stands for; none where it is no place, several, or the segment is not there.
+    fn one_place(&self, frame: Frame<'s>, spot: SpotId) -> Result<Option<(SegmentId, Cow<'s, Place>)>, Stop> {
+        let spots = &frame.program.spots;
+        Ok(match &spots[spot as usize] {
+            named if !names_one(named) => None,
+            Spot::Path(Path { segment, place: Some(place) }) => {
+                self.subject.first(segment).map(|at| (at, Cow::Borrowed(place)))
+            }
+            Spot::Place(cursor, place) => {
+                let at = standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0;
+                Some((at, Cow::Borrowed(place)))
+            }
+            Spot::Repetition { cursor, component, subcomponent } => {
+                let (at, state) = standing(&self.subject, &self.cursors, frame, *cursor, spot)?;
+                Some((at, Cow::Owned(repetition_place(state, *component, *subcomponent))))
+            }
+            Spot::Path(_) | Spot::Segment(_) => None,
+        })
     }
 
     pub(super) fn copy(&mut self, frame: Frame<'s>, from: SpotId, to: SpotId) -> Result<(), Stop> {

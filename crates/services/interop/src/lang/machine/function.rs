@@ -10,7 +10,7 @@ use super::value::{standing, value};
 use super::{Flow, Frame, MAX_VALUE_BYTES, Machine, Stop, too_long};
 
 /// HL7's "delete what you have".
-const NULL: &[u8] = b"\"\"";
+pub(super) const NULL: &[u8] = b"\"\"";
 
 impl<'s> Machine<'s, '_> {
     pub(super) fn value_step(&mut self, frame: Frame<'s>, op: &'s Op) -> Result<Flow, Stop> {
@@ -170,7 +170,7 @@ impl<'s> Machine<'s, '_> {
     }
 
     /// Makes one value of the topmost `parts`. A null among them is nothing: joined to text it would be two quotes.
-    fn concat(&mut self, parts: usize) {
+    pub(super) fn concat(&mut self, parts: usize) {
         let has_null = (0..parts).any(|depth| self.peek(depth) == NULL);
         if has_null {
             let mut kept = std::mem::take(&mut self.scratch);

@@ -210,6 +210,12 @@ impl<'s, 'm> Machine<'s, 'm> {
             Op::SetConstant { spot, constant } => self.set_constant(frame, *spot, *constant)?,
             Op::Set(spot) => self.set(frame, *spot)?,
             Op::Append(spot) => self.append(frame, *spot)?,
+            Op::CanExtend { spot, otherwise } => {
+                if !self.can_extend(frame, *spot)? {
+                    return Ok(Flow::Goto(*otherwise));
+                }
+            }
+            Op::ExtendPlace { spot, parts } => self.extend_place(frame, *spot, *parts as usize)?,
             Op::Copy { from, to } => self.copy(frame, *from, *to)?,
             Op::Move { from, to } => {
                 self.copy(frame, *from, *to)?;
