@@ -79,6 +79,19 @@ pub enum Command {
     ///   terrace restore /backup/monday --to /var/lib/terrace-new
     #[command(verbatim_doc_comment)]
     Backup(BackupArgs),
+    /// Mend what is damaged in a stopped node's data, or give it up by name
+    ///
+    /// Without --apply nothing is changed: it shows what is damaged, what would be mended, and each
+    /// message and row that would be given up. What can be had back is taken from the data themselves,
+    /// and, with --backup, from there: all of it where the node's journal reaches back to the backup
+    /// (`[journal] keep` of terrace.toml), else what checksums prove to be the same.
+    ///
+    ///   terrace verify /var/lib/terrace         # what is damaged
+    ///   terrace stop --data /var/lib/terrace
+    ///   terrace repair /var/lib/terrace --backup /backup/monday
+    ///   terrace repair /var/lib/terrace --backup /backup/monday --apply
+    #[command(verbatim_doc_comment)]
+    Repair(RepairArgs),
     /// Make a node's data of a backup, as it was at its end or at another moment
     ///
     /// The backup is checked first; one that is damaged is refused, with the place. Without --until the
@@ -104,6 +117,22 @@ pub struct VerifyArgs {
     /// The same, as other commands name it
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     pub data: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace repair`
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The node's data directory
+    pub data: PathBuf,
+    /// A backup of this node, to take from it what is lost
+    #[arg(long, value_name = "DIR")]
+    pub backup: Option<PathBuf>,
+    /// Do it; without this it is only shown
+    #[arg(long)]
+    pub apply: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

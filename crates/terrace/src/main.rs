@@ -59,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(command) => journals::inspect(command),
         Command::Verify(args) => upkeep::verify(&args),
         Command::Backup(args) => upkeep::backup(&args),
+        Command::Repair(args) => upkeep::repair(&args),
         Command::Restore(args) => upkeep::restore(&args),
     }
 }

@@ -80,15 +80,17 @@ pub fn moment(text: &str) -> anyhow::Result<i64> {
 
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let lines = History::open(&args.place.data)?.list(&filter(args)?)?;
+    let is_damaged = lines.iter().any(|line| line.damaged.is_some());
+    let code = if is_damaged { ExitCode::from(1) } else { ExitCode::SUCCESS };
     let mut out = std::io::stdout().lock();
     if args.json {
         for line in &lines {
             writeln!(out, "{}", serde_json::to_string(line)?)?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let mut table = Table::new(&["id", "received", "service", "type", "control id", "bytes", "status", "outputs"]);
-    for line in &lines {
+    for line in lines.iter().filter(|line| line.damaged.is_none()) {
         let mut status = format!("{:?}", line.status).to_lowercase();
         if line.duplicate {
             status += ", duplicate";
@@ -112,7 +114,10 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     } else {
         write!(out, "{table}")?;
     }
-    Ok(ExitCode::SUCCESS)
+    for (id, why) in lines.iter().filter_map(|line| Some((line.id, line.damaged.as_ref()?))) {
+        writeln!(out, "damaged: message {id} cannot be read, and whether it matches cannot be told: {why}")?;
+    }
+    Ok(code)
 }
 
 /// `4 delivered`, or each one that is not.

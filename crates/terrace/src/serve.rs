@@ -97,9 +97,11 @@ pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
 /// Shows what a node is doing.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let answer = node::ask(&args.place.data, "status")?;
+    let quarantined = answer["quarantined"].as_array().is_some_and(|damaged| !damaged.is_empty());
+    let code = if quarantined { ExitCode::from(1) } else { ExitCode::SUCCESS };
     if args.json {
         println!("{answer:#}");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     let status: Status = serde_json::from_value(answer).context("the node answered what this release cannot read")?;
     println!("production {}, process {}, data in {}\n", status.production, status.pid, status.data.display());
@@ -134,7 +136,20 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     for (operation, waiting) in &status.homeless {
         println!("{waiting} messages wait for operation {operation}, which the production does not have");
     }
-    Ok(ExitCode::SUCCESS)
+    print_quarantined(&status);
+    Ok(code)
+}
+
+/// What is damaged, and what to do.
+fn print_quarantined(status: &Status) {
+    if status.quarantined.is_empty() {
+        return;
+    }
+    println!("\n{} pages are damaged and set aside; all else goes on:", count(status.store.pages_quarantined));
+    for damaged in &status.quarantined {
+        println!("damaged: tree {}: {}", damaged.tree, damaged.why);
+    }
+    println!("`terrace verify` looks for more; with the node stopped, `terrace repair` shows what can be mended");
 }
 
 /// Who is connected to each service, and what was refused and ended since the start.

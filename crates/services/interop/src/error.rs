@@ -48,6 +48,18 @@ pub enum InteropError {
     /// The store failed. After `Frozen` the node has to be started again.
     #[error("store: {0}")]
     Store(#[from] store::StoreError),
+    /// What the node needs to keep its promises is damaged: run `terrace repair`, which shows what can be done, or restore.
+    #[error(
+        "{what} cannot be read: {source}. Nothing is sent or taken, so that no acknowledged message is left out and none \
+         overtakes another. `terrace repair` shows what can be mended and what would be given up; with --backup it takes \
+         what is missing from there"
+    )]
+    AtStake {
+        /// What it is.
+        what: String,
+        /// Why.
+        source: Box<InteropError>,
+    },
     /// The device below the journal failed.
     #[error("device: {0}")]
     Device(#[from] device::DeviceError),
@@ -142,6 +154,17 @@ pub enum InteropError {
 }
 
 impl InteropError {
+    /// For `map_err` where damage keeps a node from starting.
+    pub fn at_stake(what: impl Into<String>) -> impl FnOnce(Self) -> Self {
+        let what = what.into();
+        move |error| match error {
+            damaged @ (Self::Store(store::StoreError::Corrupt(_)) | Self::NoMessage { .. }) => {
+                Self::AtStake { what, source: Box::new(damaged) }
+            }
+            other => other,
+        }
+    }
+
     /// For `map_err` on file operations.
     pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();

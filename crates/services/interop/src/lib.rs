@@ -35,6 +35,7 @@ pub mod production;
 pub mod queue;
 pub mod record;
 pub mod recovery;
+pub mod repair;
 pub mod rows;
 pub mod service;
 pub mod upkeep;

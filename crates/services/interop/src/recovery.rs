@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hl7::Message;
-use store::Direction;
+use store::{Direction, StoreError};
 
 use crate::duplicates::{Key, Window};
 use crate::engine::Plan;
@@ -37,15 +37,26 @@ pub struct Found {
 /// Reads what waits, what is suspended, and the newest messages into the window, `capacity` of them at most.
 ///
 /// # Errors
-/// Damage, or a row of another version: the node must not start then.
+/// `AtStake` where it cannot be told what waits or which operation stands still; a row of another version.
 pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Found, InteropError> {
-    let suspended = reader.switches()?.into_iter().filter(|switch| switch.suspended).map(|switch| switch.operation);
+    let switches = reader.switches().map_err(InteropError::at_stake("which operations are suspended"))?;
+    let suspended = switches.into_iter().filter(|switch| switch.suspended).map(|switch| switch.operation);
     let suspended = suspended.collect();
     let mut newest = Vec::new();
     let mut cursor = reader.by_time(None, None, Direction::Backward);
-    while newest.len() < capacity
-        && let Some((_, _, summary)) = cursor.next()?
-    {
+    while newest.len() < capacity {
+        let summary = match cursor.next() {
+            Ok(Some((_, _, summary))) => summary,
+            Ok(None) => break,
+            Err(InteropError::Store(StoreError::Corrupt(_))) => {
+                tracing::warn!(
+                    "a part of the index by time cannot be read: duplicates of its messages are not recognised"
+                );
+                cursor.skip_damage()?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let (status, _, resent) = summary.decided();
         // As when they came in: what was refused is forgotten, and what was sent again by hand is no first sight of it.
         if !resent && !matches!(status, Status::Rejected | Status::Errored) && summary.identity != 0 {
@@ -57,24 +68,27 @@ pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Fou
         window.see(key);
         window.submitted(key);
     }
-    Ok(Found { remembered, waiting: reader.pending()?, suspended, homeless: BTreeMap::new() })
+    let waiting = reader.pending().map_err(InteropError::at_stake("what waits to be delivered"))?;
+    Ok(Found { remembered, waiting, suspended, homeless: BTreeMap::new() })
 }
 
 /// Queues what waits, oldest first. What has no operation is left in `found`.
 ///
 /// # Errors
-/// The store cannot be read.
+/// `AtStake` where one that waits cannot be read: what comes behind it must not go out ahead of it.
 pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, InteropError> {
     let mut queued = 0;
     let mut homeless = BTreeMap::new();
     // What cannot be read now stays in `waiting`: it is neither sent nor given up.
     for id in found.waiting.keys().copied().collect::<Vec<_>>() {
-        let (stored, _) = reader.inbound(id)?.ok_or(InteropError::NoMessage { id })?;
+        let at_stake = || InteropError::at_stake(format!("message {id}, which waits to be delivered,"));
+        let inbound = reader.inbound(id).and_then(|found| found.ok_or(InteropError::NoMessage { id }));
+        let (stored, _) = inbound.map_err(at_stake())?;
         let message = Message::parse(&stored.raw);
         let outputs = found.waiting.remove(&id).expect("one of its keys");
         let mut left = BTreeSet::new();
         for output in outputs {
-            let made = reader.output(id, output, &stored.raw)?;
+            let made = reader.output(id, output, &stored.raw).map_err(at_stake())?;
             let Some(queue) = plan.queues.iter().find(|queue| queue.name == made.operation) else {
                 *homeless.entry(made.operation.clone()).or_default() += 1;
                 left.insert(output);

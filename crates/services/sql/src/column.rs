@@ -44,6 +44,7 @@ pub use compact::Compacted;
 pub use form::Columns;
 pub use provider::{SegmentTable, session_config};
 pub use scan::SegmentScan;
+pub(crate) use segments::segment_trees;
 pub use segments::{Address, Segments};
 pub use write::Appender;
 

@@ -26,6 +26,7 @@ pub mod engine;
 mod error;
 pub mod external;
 mod hl7;
+pub mod repair;
 pub mod table;
 mod text;
 pub mod wire;

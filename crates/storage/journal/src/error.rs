@@ -216,7 +216,7 @@ impl fmt::Display for Corruption {
         if let Some(Proof { at, durable }) = self.proof {
             write!(f, "; it was durable: the header at lsn {at} was written when everything before {durable} was")?;
         }
-        f.write_str("; nothing was changed, restore the segment from a copy")
+        f.write_str("; nothing was changed, restore the segment from a copy, or a backup with `terrace restore`")
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use device::DeviceError;
+use device::{DeviceError, Operation};
 use journal::JournalError;
+
+use crate::damage::Damage;
+use crate::page::PageId;
 
 /// Why the store refused. Cheap to clone: many waiters may be told of one failure.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -20,9 +23,10 @@ pub enum StoreError {
     /// No room on the medium. Nothing was changed; later tries may succeed.
     #[error("no room: {0}")]
     Full(Arc<str>),
-    /// What was stored is damaged, and where. Restore from a backup.
+    /// What was stored is damaged, and where. Everything else goes on; `terrace repair` shows what can be done, or restore
+    /// from a backup.
     #[error("damaged: {0}")]
-    Corrupt(Arc<str>),
+    Corrupt(Damage),
     /// A key or value is larger than the store takes, or a tree does not exist: a mistake of the caller.
     #[error("{0}")]
     Refused(Arc<str>),
@@ -46,5 +50,31 @@ impl From<JournalError> for StoreError {
 impl From<DeviceError> for StoreError {
     fn from(error: DeviceError) -> StoreError {
         StoreError::Device(Arc::new(error))
+    }
+}
+
+/// Errors of the system that say that the medium does not give bytes back: EIO, EILSEQ, EBADMSG and EUCLEAN (a file system's own
+/// checksum), ENODATA, EREMOTEIO. Others may pass, and are no damage.
+const UNREADABLE: [i32; 6] = [5, 61, 74, 84, 117, 121];
+
+impl StoreError {
+    /// The error of a page that was to be read: bytes that the medium does not give back are damage of that page.
+    pub(crate) fn of_reading(self, first: PageId, pages: u32) -> StoreError {
+        let is_lost = match &self {
+            StoreError::Device(error) => match &**error {
+                DeviceError::Lost { .. } => true,
+                DeviceError::Io { operation: Operation::Read, source, .. } => {
+                    source.raw_os_error().is_some_and(|code| UNREADABLE.contains(&code))
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        match is_lost {
+            true => {
+                StoreError::Corrupt(Damage::unreadable(first, pages, format!("page {first} cannot be read: {self}")))
+            }
+            false => self,
+        }
     }
 }

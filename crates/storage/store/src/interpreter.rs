@@ -33,6 +33,12 @@ pub trait Interpreter: Send + Sync {
     /// in [`apply`](Interpreter::apply).
     fn trees(&self) -> Vec<String>;
 
+    /// Of those trees the ones without which the service must not go on: where one cannot be read, its changes are not applied
+    /// past the damage, and the store freezes, or does not open. Provided: none.
+    fn vital(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store freezes. So it must
     /// not refuse what [`check`](Interpreter::check) lets pass.
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError>;
@@ -75,6 +81,14 @@ impl Changes {
     /// Sets a key.
     pub fn put(&mut self, tree: TreeId, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.list.push(Change { tree, key: key.into(), op: Op::Put(value.into()) });
+    }
+
+    /// What was put so far: tree, key, value.
+    pub fn puts(&self) -> impl Iterator<Item = (TreeId, &[u8], &[u8])> {
+        self.list.iter().filter_map(|change| match &change.op {
+            Op::Put(value) => Some((change.tree, &change.key[..], &value[..])),
+            Op::Delete | Op::DropTree => None,
+        })
     }
 
     /// Removes a key; nothing happens where it is absent.

@@ -48,6 +48,10 @@
 //! is lost. A full journal refuses what needs room, before anything of it happened; so does a full medium of pages, by an
 //! estimate. What is durable and finds no room waits for it.
 //!
+//! *Damage*: a page that cannot be read, or does not verify, stops nothing else. Each read of what it holds is a
+//! [`StoreError::Corrupt`] that names it; what changes there goes to a hole in its place ([`Store::quarantined`],
+//! [`Store::losses`]). Without the superblock, the trees of all trees, and those that the interpreter calls vital, nothing opens.
+//!
 //! # What it deliberately does not do
 //!
 //! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression, no encryption. It knows
@@ -62,15 +66,18 @@ mod checkpoint;
 mod commit;
 mod cursor;
 mod cycle;
+mod damage;
 mod error;
 mod forest;
 mod images;
 mod interpreter;
+mod met;
 mod metrics;
 mod options;
 pub mod page;
 pub mod pages;
 mod record;
+mod repair;
 mod space;
 mod store;
 mod transaction;
@@ -82,17 +89,19 @@ mod writes;
 
 pub use backup::restore::{Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Skipped};
 pub use cycle::cycler::CycleStats;
 pub use cycle::ground::Layout;
 pub use cycle::pace::CycleOptions;
 pub use cycle::write::Written;
+pub use damage::{Damage, Quarantined};
 pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};
 pub use journal::Lsn;
 pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use record::reads;
+pub use repair::{Loss, Part};
 pub use space::home::HomeStats;
 pub use store::Store;
 pub use transaction::{Direction, Savepoint, Snapshot, Transaction};

@@ -25,6 +25,8 @@ pub struct Metrics {
     pub pages_used: u64,
     /// Of those, freed and waiting for a cycle or for snapshots.
     pub pages_waiting: u64,
+    /// Pages known to be damaged since the store was opened.
+    pub pages_quarantined: u64,
     /// Memory of old versions, bytes.
     pub versions_bytes: u64,
     /// Old versions.
@@ -65,6 +67,7 @@ impl Inner {
             pages: usage.pages,
             pages_used: usage.used,
             pages_waiting: usage.waiting,
+            pages_quarantined: self.upkeep.home.quarantine().pages(),
             versions_bytes,
             versions,
             snapshots,

@@ -52,6 +52,9 @@ pub struct Options {
     pub images_device_bytes: u64,
     /// Journal kept behind what recovery needs, in bytes: so far back a backup can be brought up to any moment. Default 0.
     pub keep_journal_bytes: u64,
+    /// Opened to be repaired: also what is lost of vital trees is gone round, and nobody may use it before that is mended. Default
+    /// false.
+    pub repair: bool,
     /// When write cycles run. Default: [`CycleOptions::for_cache`].
     pub cycles: Option<CycleOptions>,
     /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
@@ -100,6 +103,7 @@ impl Default for Options {
             data_device_bytes: Layout::default().data_device_bytes,
             images_device_bytes: Layout::default().images_device_bytes,
             keep_journal_bytes: 0,
+            repair: false,
             cycles: None,
             clock: Arc::new(system_time_us),
         }

@@ -19,6 +19,7 @@ use crate::commit::queue::{Entry, Queue, What};
 use crate::commit::room::Room;
 use crate::cycle::ground::{Found, Ground, JournalFacts, Layout};
 use crate::cycle::write::Written;
+use crate::damage::Quarantined;
 use crate::forest::{Forest, Span};
 use crate::metrics::Metrics;
 use crate::options::{Opened, Options, Places};
@@ -212,6 +213,12 @@ impl Store {
         self.inner.freeze.cause()
     }
 
+    /// Pages that are known to be damaged since the store was opened: met while reading, changing or checking. Each read of
+    /// what they hold is an error; everything else goes on.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.inner.upkeep.home.quarantine().list()
+    }
+
     /// Writes everything that is applied home, now: a whole write cycle, cut after this call. Recovery would begin there.
     ///
     /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: the cycle has no room and is tried again.
@@ -309,12 +316,12 @@ impl Inner {
         let upkeep = Upkeep { segments: places.journal, home: home.clone(), retention };
         let page_bytes = superblock.geometry.page_bytes as usize;
         let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..options.cache.clone() };
-        let cache = Cache::new(&cache, home, space.clone())?;
+        let cache = Cache::new(&cache, home.clone(), space.clone())?;
         let inner = Inner {
             journal,
             options,
             interpreted: Vec::new(),
-            forest: Forest::open(cache, superblock.catalog)?,
+            forest: Forest::open(cache, home, superblock.catalog).map_err(not_without)?,
             versions: Versions::default(),
             snapshots: Arc::default(),
             spills: Arc::default(),
@@ -345,14 +352,15 @@ impl Inner {
             // From here on pages at home may be half written by a cycle: nobody may take it for closed any more.
             inner.cycle_inline(false)?;
         }
-        inner.interpreted = inner.make_interpreted()?;
+        inner.interpreted = inner.make_interpreted().map_err(not_without)?;
+        inner.forest.set_vital(inner.vital());
         Ok((inner, found))
     }
 
     /// Brings the trees up to the end of the journal; answers how many records were applied.
     fn recover(&self, from: Lsn) -> Result<u64, StoreError> {
         let mut applier = self.applier.lock();
-        applier.next_tree = self.stored_next_tree()?;
+        applier.next_tree = self.stored_next_tree().map_err(not_without)?;
         self.snapshots.publish(from.0);
         self.applying.store(from.0, Ordering::SeqCst);
         let mut entries = Vec::new();
@@ -400,7 +408,7 @@ impl Inner {
 
     /// Trees that were dropped while a snapshot saw them, and whose pages a crash left behind.
     fn drop_orphans(&self) -> Result<(), StoreError> {
-        let known: HashSet<TreeId> = self.catalog()?.into_values().collect();
+        let known: HashSet<TreeId> = self.catalog().map_err(not_without)?.into_values().collect();
         self.order.lock().trees.clone_from(&known);
         for tree in self.forest.trees() {
             if tree.id != CATALOG && !known.contains(&tree.id) {
@@ -420,6 +428,16 @@ impl Inner {
             .map(|cell| self.forest.value(&cell, Hint::Point))
             .transpose()?;
         Ok(stored.and_then(|value| apply::id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
+    }
+
+    /// The interpreter's vital trees; none while the store is repaired.
+    fn vital(&self) -> HashSet<TreeId> {
+        let Some(interpreter) = self.options.interpreter.as_ref().filter(|_| !self.options.repair) else {
+            return HashSet::new();
+        };
+        let vital = interpreter.vital();
+        let trees = interpreter.trees().into_iter().zip(&self.interpreted);
+        trees.filter(|(name, _)| vital.contains(name)).map(|(_, id)| *id).collect()
     }
 
     /// The interpreter's trees, by name; those that are not there are made, with ids below those of transactions.
@@ -444,7 +462,7 @@ impl Inner {
     }
 
     /// The catalog as the pages hold it.
-    fn catalog(&self) -> Result<HashMap<Bytes, TreeId>, StoreError> {
+    pub(crate) fn catalog(&self) -> Result<HashMap<Bytes, TreeId>, StoreError> {
         let mut known = HashMap::new();
         let mut left = Some(Span::all());
         while let Some(span) = left {
@@ -488,10 +506,23 @@ impl Inner {
     }
 }
 
+/// Damage of what all else is found by: nothing can be opened without it.
+fn not_without(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(why) => {
+            let text =
+                format!("{why}; this is what all trees are found by, and cannot be done without: restore a backup");
+            StoreError::Corrupt(why.said(text))
+        }
+        other => other,
+    }
+}
+
 /// A record of the journal as it waits to be applied; none for fragments, which only their commitment names.
 pub(crate) fn entry_of(record: journal::Record) -> Result<Option<Entry>, StoreError> {
     let journal::Record { lsn, kind, payload } = record;
-    let damaged = |damage: record::Damage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
+    let damaged =
+        |damage: record::RecordDamage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
     let bytes = payload.len();
     let payload = Bytes::from(payload);
     let what = match kind {

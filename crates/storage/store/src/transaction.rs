@@ -86,13 +86,14 @@ impl Snapshot {
         let inner = &self.store.inner;
         // A page that is something else by now is no damage where this snapshot is too old.
         let found = inner.forest.get(tree, key, self.held.lsn());
-        let (mut cell, lsn) = found.or_else(|error| self.check().and(Err(error)))?;
+        let (mut cell, lsn) =
+            found.or_else(|error| self.check().and_then(|()| Err(inner.met_key(tree, key, error))))?;
         if lsn > self.held.lsn()
             && let Some(old) = inner.versions.get(tree, key, self.held.lsn())
         {
             cell = old;
         }
-        let value = cell.map(|cell| self.value(&cell, hint)).transpose()?;
+        let value = cell.map(|cell| self.value(tree, key, &cell, hint)).transpose()?;
         self.check()?;
         Ok(value)
     }
@@ -110,12 +111,12 @@ impl Snapshot {
         }
     }
 
-    /// The value of a cell that this snapshot sees.
-    pub(crate) fn value(&self, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
+    /// The value of a key's cell that this snapshot sees.
+    pub(crate) fn value(&self, tree: TreeId, key: &[u8], cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
         let value = self.store.inner.forest.value(cell, hint);
         // What a snapshot that is too old points to may be gone: that is no damage.
         self.check()?;
-        value
+        value.map_err(|error| self.store.inner.met_value(tree, key, cell, error))
     }
 }
 

@@ -59,6 +59,7 @@ impl Store {
     /// so.
     ///
     /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;
+    /// [`StoreError::Corrupt`] where something of the store is damaged, and where: nobody could restore the backup;
     /// [`StoreError::Full`] where the shelf is; [`StoreError::Frozen`], [`StoreError::Journal`], [`StoreError::Device`]. After
     /// an error there is no backup, and nothing of it on the shelf unless that refuses to be emptied.
     pub fn backup(
@@ -70,14 +71,30 @@ impl Store {
         let Upkeep { segments, home, retention } = &inner.upkeep;
         let needed = |from: journal::Lsn| journal::Lsn(inner.spills.needed(from.0));
         let reached = || journal::Lsn(inner.reached.load(Ordering::SeqCst));
-        let source = Source { home, journal: &inner.journal, segments, retention, needed: &needed, reached: &reached };
-        crate::backup::backup(source, &|work| inner.between_cycles(work), &to, progress)
+        let check = |to: &Arc<dyn Shelf>, manifest: &Manifest| {
+            let found = verify::offline(to.clone(), to.clone(), &trees_of, &mut |_| ())?;
+            restore::check(manifest, &found)
+        };
+        let (journal, needed, reached) = (&inner.journal, &needed, &reached);
+        let source = Source { home, journal, segments, retention, needed, reached, check: &check };
+        crate::backup::backup(source, &|work| inner.between_cycles(work), &to, progress).map_err(not_backed_up)
+    }
+}
+
+/// What to do where a store cannot be backed up.
+fn not_backed_up(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(why) => {
+            let text = format!("{why}; there is no backup: stop the node, see `terrace repair`, and back up again");
+            StoreError::Corrupt(why.said(text))
+        }
+        other => other,
     }
 }
 
 impl Inner {
     /// Runs `work` while no cycle runs and none begins: home is the state of the last one.
-    fn between_cycles(&self, work: Work<'_>) -> Result<(), StoreError> {
+    pub(crate) fn between_cycles(&self, work: Work<'_>) -> Result<(), StoreError> {
         let cycles = self.cycles.lock();
         match &*cycles {
             Cycles::Thread(cycler) => {
@@ -146,7 +163,7 @@ pub fn restore(
 }
 
 /// The trees of a store, by name, from the root of its roots.
-fn trees_of(still: &Still<'_>, roots: PageId) -> Result<Vec<(String, Tree)>, StoreError> {
+pub(crate) fn trees_of(still: &Still<'_>, roots: PageId) -> Result<Vec<(String, Tree)>, StoreError> {
     let roots = Tree { root: roots, id: ROOTS };
     let mut trees = Vec::new();
     each(still, roots, &mut |key, value| {

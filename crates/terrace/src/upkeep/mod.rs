@@ -1,8 +1,9 @@
-//! `terrace verify`, `backup` and `restore`: looking after what a node keeps.
+//! `terrace verify`, `backup`, `repair` and `restore`: looking after what a node keeps.
 //!
 //! What is done lies in `interop::upkeep`; here it is asked for, its progress shown, and what came of it printed, as a table or
 //! as JSON.
 
+mod repair;
 mod verify;
 
 use std::io::IsTerminal;
@@ -21,6 +22,7 @@ use crate::cli::{BackupArgs, RestoreArgs};
 use crate::messages::moment;
 use crate::show::{Table, time};
 
+pub use repair::repair;
 pub use verify::verify;
 
 /// A bar for work of unknown length; hidden where nobody sees it.

@@ -164,3 +164,71 @@ fn a_damaged_backup_and_a_damaged_node_are_told_with_the_place_and_nothing_is_ma
     bed.command_line(&["verify", &text(&bed.data())]).finds("pages-0000 at");
     bed.command_line(&["verify", &text(&bed.path("nowhere"))]).fails("no node keeps its data in");
 }
+
+/// Changes the first page of the data devices that holds a text; whether there was one.
+fn damage(bed: &Bed, text: &str) -> bool {
+    const PAGE: usize = 8192;
+    let mut devices: Vec<_> = fs::read_dir(bed.data().join("pages"))
+        .expect("it lists")
+        .map(|entry| entry.expect("it lists").path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pages-")))
+        .collect();
+    devices.sort();
+    for device in devices {
+        let bytes = fs::read(&device).expect("it reads");
+        let holds = |page: &&[u8]| page.windows(text.len()).any(|part| part == text.as_bytes());
+        if let Some(at) = bytes.chunks_exact(PAGE).position(|page| holds(&page)) {
+            let place = (at * PAGE + 4000) as u64;
+            let file = File::options().write(true).open(&device).expect("it opens");
+            file.write_all_at(&[bytes[place as usize] ^ 1], place).expect("it writes");
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_damaged_page_of_a_table_is_told_everywhere_stops_nothing_else_and_is_repaired() {
+    let bed = bed();
+    let node = bed.start();
+    client(&node).query("CREATE TABLE t (id bigint PRIMARY KEY, body text)").expect("it is made");
+    for id in 0..300 {
+        client(&node)
+            .query(&format!("INSERT INTO t VALUES ({id}, 'row {id} {}')", "x".repeat(500)))
+            .expect("it is taken");
+    }
+    (0..20).for_each(|at| node.send(&format!("M{at}")));
+    node.stop();
+    assert!(damage(&bed, "row 150 xxx"), "there is such a page");
+
+    let node = bed.start();
+    let why = client(&node).query("SELECT sum(length(body)) FROM t").err().expect("it is damaged").to_string();
+    assert!(why.contains("damaged") && why.contains("tree sql.rows") && why.contains("keys from"), "{why}");
+    assert!(client(&node).query("SELECT body FROM t WHERE id = 150").is_err());
+    let row = client(&node).query("SELECT id FROM t WHERE id = 3").expect("another page").rows;
+    assert_eq!(row[0][0].as_deref(), Some("3"));
+    client(&node).query("INSERT INTO t VALUES (1000, 'new')").expect("it is taken");
+    client(&node).query("DELETE FROM t WHERE id = 7").expect("it is taken");
+    node.send("NEW");
+    let told = bed.run(&["status", "--data"]).finds("damaged: tree sql.rows");
+    assert!(told.contains("terrace repair"), "{told}");
+    let told = bed.run(&["status", "--json", "--data"]).finds("\"quarantined\"");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["quarantined"].as_array().map(Vec::len), Some(1), "{told}");
+    assert!(bed.log().contains("damaged and set aside"), "{}", bed.log());
+    bed.run(&["verify"]).finds("damaged: ");
+    node.stop();
+
+    let shown = bed.run(&["repair"]).finds("would be given up: rows of table public.t");
+    assert!(shown.contains("nothing was changed"), "{shown}");
+    bed.run(&["verify"]).finds("damaged: ");
+    bed.run(&["repair", "--apply"]).succeeds("given up: rows of table public.t");
+    bed.run(&["verify"]).succeeds("every row reads");
+    bed.run(&["repair"]).succeeds("nothing is damaged");
+    let node = bed.start();
+    let found = ids(&node);
+    assert!(found.len() > 280 && found.len() < 301 && !found.contains(&150) && found.contains(&1000), "{found:?}");
+    node.send("AFTER");
+    assert_eq!(bed.stored().len(), 22);
+    node.stop();
+}

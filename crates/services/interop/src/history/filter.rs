@@ -1,7 +1,7 @@
 //! Which messages match, and the shortest way to them.
 
 use hl7::{Message, Path};
-use store::Direction;
+use store::{Direction, StoreError};
 
 use super::{Counts, Filter, Line, OutputState};
 use crate::error::InteropError;
@@ -28,9 +28,15 @@ pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, Intero
     while filter.last == 0 || lines.len() < filter.last {
         let Some(id) = candidates.next()? else { break };
         // An entry whose message is gone would be damage, which `check` tells; a list shows what there is.
-        let Some((stored, _)) = reader.inbound(id)? else { continue };
-        if let Some(line) = filter.line(reader, id, &stored, &wanted)? {
-            lines.push(line);
+        let line = reader.inbound(id).and_then(|found| match found {
+            Some((stored, _)) => filter.line(reader, id, &stored, &wanted),
+            None => Ok(None),
+        });
+        match line {
+            Ok(line) => lines.extend(line),
+            // Whether it matches nobody can say: it is told, and the others are listed.
+            Err(InteropError::Store(StoreError::Corrupt(why))) => lines.push(Line::damaged(id, why.to_string())),
+            Err(error) => return Err(error),
         }
     }
     lines.sort_unstable_by_key(|line| line.id);
@@ -135,6 +141,7 @@ impl Filter {
             resent_from: stored.resent_from,
             bytes: stored.raw.len(),
             outputs,
+            damaged: None,
         }))
     }
 

@@ -91,6 +91,28 @@ pub struct Line {
     pub bytes: usize,
     /// Operation and state of each output.
     pub outputs: Vec<(String, OutputState)>,
+    /// Why it cannot be read, and whether it matches cannot be told; then only the id counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
+}
+
+impl Line {
+    /// Of a message that cannot be read.
+    fn damaged(id: u64, why: String) -> Line {
+        Line {
+            id,
+            received_us: 0,
+            service: String::new(),
+            kind: String::new(),
+            control_id: String::new(),
+            status: Status::Unmatched,
+            duplicate: false,
+            resent_from: None,
+            bytes: 0,
+            outputs: Vec::new(),
+            damaged: Some(why),
+        }
+    }
 }
 
 /// Everything about one message.

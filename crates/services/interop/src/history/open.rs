@@ -44,6 +44,22 @@ pub(crate) fn hold(data: &Path) -> Result<Option<Hold>, InteropError> {
 /// # Errors
 /// It cannot be read, or recovery is refused.
 pub(crate) fn open_at(data: &Path, places: &Locations) -> Result<Store, InteropError> {
+    open_places(places_over(data, places)?, false)
+}
+
+/// Opens a store to be repaired.
+///
+/// # Errors
+/// As opening it.
+pub(crate) fn open_to_repair(places: Places) -> Result<Store, InteropError> {
+    open_places(places, true)
+}
+
+/// The places of a stopped node under a layer of memory.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn places_over(data: &Path, places: &Locations) -> Result<Places, InteropError> {
     let shelf = |location: &Location| -> Result<Arc<dyn Shelf>, InteropError> {
         let Some(folder) = location.folder_in(data) else { return Ok(Arc::new(MemoryShelf::new())) };
         // Devices of a persistent-memory tier are files, and are read as such.
@@ -55,8 +71,10 @@ pub(crate) fn open_at(data: &Path, places: &Locations) -> Result<Store, InteropE
         };
         Ok(Arc::new(OverlayShelf::new(below)?))
     };
-    let places =
-        Places { journal: shelf(&places.journal)?, images: shelf(&places.images)?, data: shelf(&places.data)? };
+    Ok(Places { journal: shelf(&places.journal)?, images: shelf(&places.images)?, data: shelf(&places.data)? })
+}
+
+fn open_places(places: Places, repair: bool) -> Result<Store, InteropError> {
     let journal = journal::Options {
         max_record_bytes: RECORD_BYTES_LIMIT,
         check: Check::Tail,
@@ -69,6 +87,7 @@ pub(crate) fn open_at(data: &Path, places: &Locations) -> Result<Store, InteropE
         interpreter: Some(Arc::new(Rows)),
         // Nothing is written that need not be.
         background: false,
+        repair,
         ..Options::default()
     };
     Ok(Store::open(places, options)?.0)

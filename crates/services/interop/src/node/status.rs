@@ -87,6 +87,19 @@ pub struct PlaceStatus {
     pub real: bool,
 }
 
+/// A page, or a run of pages, that is damaged and set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantinedStatus {
+    /// Number of the first page.
+    pub page: u32,
+    /// How many.
+    pub pages: u32,
+    /// The tree it belongs to.
+    pub tree: String,
+    /// What is wrong with it, where it lies, and which keys it concerns.
+    pub why: String,
+}
+
 /// The store, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoreStatus {
@@ -131,6 +144,8 @@ pub struct StoreStatus {
     pub pages: u64,
     /// Of those, in use.
     pub pages_used: u64,
+    /// Pages that are damaged and set aside, as far as they were met since the start.
+    pub pages_quarantined: u64,
     /// Changed and not written to the pages yet, bytes.
     pub dirty_bytes: u64,
     /// Records durable and not visible to readers yet, bytes.
@@ -170,6 +185,7 @@ impl StoreStatus {
             cycle_waits: metrics.cycles.waits,
             pages: metrics.pages,
             pages_used: metrics.pages_used,
+            pages_quarantined: metrics.pages_quarantined,
             dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.cut,
             behind_bytes: metrics.queue_bytes,
             changes: metrics.changes_applied,
@@ -208,6 +224,8 @@ pub struct Status {
     pub images: PlaceStatus,
     /// The pages.
     pub data_pages: PlaceStatus,
+    /// What is damaged and set aside, as far as it was met since the start; the first hundred.
+    pub quarantined: Vec<QuarantinedStatus>,
     /// Messages stored since the start.
     pub stored: u64,
     /// Outputs made since the start.
@@ -263,6 +281,7 @@ impl Node {
             store: StoreStatus::of(store, &self.options.store),
             images: PlaceStatus::of(&self.media.images),
             data_pages: PlaceStatus::of(&self.media.data),
+            quarantined: quarantined(store),
             stored: read(&counters.stored),
             outputs: read(&counters.outputs),
             refused: read(&counters.refused),
@@ -299,6 +318,14 @@ impl Node {
         };
         services.iter().filter_map(status).collect()
     }
+}
+
+/// So many damaged places are told in a status.
+const QUARANTINED_TOLD: usize = 100;
+
+fn quarantined(store: &store::Store) -> Vec<QuarantinedStatus> {
+    let of = |store::Quarantined { page, pages, tree, why }| QuarantinedStatus { page: page.0, pages, tree, why };
+    store.quarantined().into_iter().take(QUARANTINED_TOLD).map(of).collect()
 }
 
 fn is_shown(operation: &OperationStatus) -> bool {

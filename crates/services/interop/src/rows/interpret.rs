@@ -11,7 +11,7 @@ use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId, VA
 
 use super::read::Summary;
 use super::search::{self, Index};
-use super::{TREES, Trees, object_key, time_key};
+use super::{OPERATIONS, PENDING, TREES, Trees, object_key, time_key};
 use crate::record::{self, Sections};
 
 /// The interpreter of the engine's records. See the module's text.
@@ -21,6 +21,12 @@ pub struct Rows;
 impl Interpreter for Rows {
     fn trees(&self) -> Vec<String> {
         TREES.map(str::to_owned).to_vec()
+    }
+
+    /// What waits to be delivered, and which operation stands still: with a part of either gone, messages would be left out, or
+    /// sent past one that waits.
+    fn vital(&self) -> Vec<String> {
+        vec![PENDING.to_owned(), OPERATIONS.to_owned()]
     }
 
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {

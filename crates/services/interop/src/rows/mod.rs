@@ -52,12 +52,18 @@ pub use read::{Reader, Summary};
 /// Longest text in a key, in bytes; more is cut on a character boundary. Names and numbers of HL7 are far shorter.
 pub const TEXT_BYTES_MAX: usize = 200;
 
+/// Name of the tree of what waits.
+pub(crate) const PENDING: &str = "hl7.pending";
+
+/// Name of the tree of operations suspended and resumed.
+pub(crate) const OPERATIONS: &str = "hl7.operations";
+
 /// Names of the trees, in the order in which the store numbers them.
 pub const TREES: [&str; 10] = [
     "hl7.messages",
-    "hl7.pending",
+    PENDING,
     "hl7.fates",
-    "hl7.operations",
+    OPERATIONS,
     "hl7.by_time",
     "hl7.by_control",
     "hl7.by_mrn",

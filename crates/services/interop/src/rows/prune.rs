@@ -16,6 +16,8 @@
 //! 2. One transaction removes whole messages: a reader sees a message with all its entries, or none of it.
 //! 3. A transaction is bounded (`KEYS_PER_TRANSACTION`), whatever there is to remove.
 //!
+//! What is damaged is left as it is, and looked at again later: the others go all the same.
+//!
 //! It deliberately does not give space back itself: freed pages are the store's to use again, and its cycles truncate the
 //! journal.
 
@@ -29,7 +31,7 @@ use super::read::Reader;
 use super::search::{self, Index};
 use super::{Trees, object_key, object_of, text_prefix, time_key};
 use crate::error::InteropError;
-use crate::record::{self, Stored};
+use crate::record::Stored;
 
 /// Keys that one transaction removes before it commits; one message may go beyond. 4,096 keys of some 30 bytes make a record
 /// of about 120 KB, far below what the smallest journal takes.
@@ -54,6 +56,8 @@ pub struct Pruned {
     pub messages: u64,
     /// Messages that would have gone and have an output that waits.
     pub held: u64,
+    /// Messages, or parts of the tree of messages, that cannot be read, and stay.
+    pub damaged: u64,
 }
 
 /// Removes what need not be kept, pass by pass.
@@ -83,14 +87,15 @@ impl Pruner {
     pub fn new(store: &Store, retention: Retention) -> Result<Pruner, InteropError> {
         let reader = Reader::new(store);
         let trees = *reader.trees();
-        let mark = reader.all(trees.marks, Direction::Backward).next()?;
+        let mark = past_damage(&mut reader.all(trees.marks, Direction::Backward), store::Cursor::next)?;
         let (id, marked) = mark.and_then(|(key, value)| mark_of(&key, &value)).unwrap_or((0, 0));
         let (mut before, mut newest) = (marked, id);
         let after = object_key(id.saturating_add(1), 0);
         let from = Bound::Included(&after[..]);
         let mut cursor = reader.snapshot().scan(trees.messages, from, Bound::Unbounded, Direction::Forward);
-        while let Some((key, row)) = cursor.next()? {
-            before += row.len() as u64;
+        // Without the bodies: there may be hundreds of megabytes of them, and damage to one is nobody's business here.
+        while let Some((key, bytes)) = past_damage(&mut cursor, store::Cursor::next_key)? {
+            before += bytes as u64;
             newest = object_of(&key).map_or(newest, |(id, _)| id);
         }
         let store = store.clone();
@@ -131,7 +136,7 @@ impl Pruner {
     fn cut(&self, total: u64) -> Result<u64, InteropError> {
         let reader = Reader::new(&self.store);
         let mut cursor = reader.all(self.trees.marks, Direction::Backward);
-        while let Some((key, value)) = cursor.next()? {
+        while let Some((key, value)) = past_damage(&mut cursor, store::Cursor::next)? {
             if let Some((id, bytes)) = mark_of(&key, &value)
                 && total.saturating_sub(bytes) >= self.retention.bytes
             {
@@ -162,14 +167,14 @@ impl Pruner {
     /// One transaction; whether there may be more to do.
     fn some(&mut self, cut: u64, oldest_us: i64, pruned: &mut Pruned) -> Result<bool, InteropError> {
         let mut transaction = self.store.begin();
-        let reader = Reader::new(&self.store);
         let from = object_key(self.position, 0);
-        let snapshot = transaction.snapshot().clone();
+        let reader = Reader::at(transaction.snapshot().clone());
+        let snapshot = reader.snapshot();
         let mut cursor =
             snapshot.scan(self.trees.messages, Bound::Included(&from), Bound::Unbounded, Direction::Forward);
         let (mut removed, mut messages, mut position) = (0, 0, self.position);
         let mut more = false;
-        while let Some((key, row)) = cursor.next()? {
+        while let Some(key) = self.key(&mut cursor, pruned)? {
             let Some((id, object)) = object_of(&key) else { return Err(damaged(position).into()) };
             if object != 0 {
                 continue;
@@ -178,7 +183,10 @@ impl Pruner {
                 more = true;
                 break;
             }
-            let (stored, outputs) = record::decode_inbound(&row).ok_or_else(|| damaged(id))?;
+            let Some((stored, outputs)) = self.readable(reader.inbound(id), pruned)?.flatten() else {
+                position = id + 1;
+                continue;
+            };
             if id > cut && stored.received_us >= oldest_us {
                 break;
             }
@@ -188,13 +196,58 @@ impl Pruner {
                 self.held = true;
                 continue;
             }
-            removed += remove(&mut transaction, &reader, id, &stored, outputs)?;
-            messages += 1;
+            if let Some(keys) = self.readable(remove(&mut transaction, &reader, id, &stored, outputs), pruned)? {
+                removed += keys;
+                messages += 1;
+            }
         }
         transaction.commit()?;
         self.position = position;
         pruned.messages += messages;
         Ok(more)
+    }
+}
+
+impl Pruner {
+    /// What was read; none where that is damaged: it stays, and is looked at again with what waits.
+    fn readable<T>(&mut self, read: Result<T, InteropError>, pruned: &mut Pruned) -> Result<Option<T>, InteropError> {
+        match read {
+            Err(InteropError::Store(StoreError::Corrupt(_))) => {
+                pruned.damaged += 1;
+                self.held = true;
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
+    /// The next key; what cannot be read on the way is left out, and counted.
+    fn key(&mut self, cursor: &mut store::Cursor, pruned: &mut Pruned) -> Result<Option<bytes::Bytes>, InteropError> {
+        loop {
+            match cursor.next_key() {
+                Err(StoreError::Corrupt(_)) => {
+                    cursor.skip_damage()?;
+                    pruned.damaged += 1;
+                    self.held = true;
+                }
+                next => return Ok(next?.map(|(key, _)| key)),
+            }
+        }
+    }
+}
+
+/// The next entry that can be read: the store tells and notes what cannot.
+fn past_damage<T>(
+    cursor: &mut store::Cursor,
+    next: impl Fn(&mut store::Cursor) -> Result<Option<T>, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    loop {
+        match next(cursor) {
+            Err(StoreError::Corrupt(_)) => {
+                cursor.skip_damage()?;
+            }
+            next => return next,
+        }
     }
 }
 
@@ -208,7 +261,7 @@ fn mark_of(key: &[u8], value: &[u8]) -> Option<(u64, u64)> {
 
 fn keys(mut cursor: store::Cursor) -> Result<Vec<bytes::Bytes>, StoreError> {
     let mut keys = Vec::new();
-    while let Some((key, _)) = cursor.next()? {
+    while let Some((key, _)) = past_damage(&mut cursor, store::Cursor::next_key)? {
         keys.push(key);
     }
     Ok(keys)

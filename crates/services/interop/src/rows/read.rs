@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use store::{Cursor, Direction, Snapshot, Store, TreeId};
+use store::{Cursor, Direction, Skipped, Snapshot, Store, TreeId};
 
 use super::interpret::object;
 use super::{Trees, object_key, object_of, text_entry, text_prefix, time_key, time_of};
@@ -225,6 +225,14 @@ pub struct ByTime {
 }
 
 impl ByTime {
+    /// After damage: goes on behind what cannot be read; see [`Cursor::skip_damage`].
+    ///
+    /// # Errors
+    /// As [`Reader::inbound`].
+    pub fn skip_damage(&mut self) -> Result<Option<Skipped>, InteropError> {
+        Ok(self.cursor.skip_damage()?)
+    }
+
     /// The next one.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod batches;
 mod control;
 mod crash;
 mod crowd;
+mod damage;
 mod delivery;
 mod duplicates;
 mod durable;

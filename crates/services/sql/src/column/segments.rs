@@ -141,6 +141,12 @@ impl Trees {
     }
 }
 
+/// The trees of a table's segments, as a snapshot sees them: those that are there.
+pub(crate) fn segment_trees(snapshot: &store::Snapshot, storage: u64) -> Result<Vec<TreeId>, store::StoreError> {
+    let names = Trees::names(storage);
+    names.iter().filter_map(|name| snapshot.tree(name).transpose()).collect()
+}
+
 /// What is kept of a table's segments between views.
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -96,6 +96,19 @@ impl Catalog {
     }
 }
 
+/// What tables are called, by their storage; those whose definition can be read.
+pub(crate) fn names_by_storage(snapshot: &store::Snapshot) -> std::collections::HashMap<u64, String> {
+    let mut names = std::collections::HashMap::new();
+    let Ok(Some(tree)) = snapshot.tree(CATALOG_TREE) else { return names };
+    let mut cursor = snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while let Ok(Some((key, value))) = cursor.next() {
+        if let Ok((schema, Some((name, Entry::Table(table))))) = read(&key, &value) {
+            names.insert(table.storage, format!("{schema}.{name}"));
+        }
+    }
+    names
+}
+
 fn damaged(why: impl std::fmt::Display) -> SqlError {
     StoreError::Corrupt(format!("the catalog of tables cannot be read: {why}").into()).into()
 }

@@ -7,6 +7,7 @@
 //!   the end         between two cycles: those that are left, map,          the copy is the state at X3
 //!                   superblock
 //!   journal         from X3 to what is durable by then, and what fragments commitments in it name
+//!   check           the copy is read again: every page and extent, each tree
 //!   manifest        last: without it there is no backup
 //! ```
 //!
@@ -107,6 +108,8 @@ pub(crate) struct Source<'a> {
     pub(crate) needed: &'a dyn Fn(Lsn) -> Lsn,
     /// The pages at home hold nothing of records from there on; asked between two cycles.
     pub(crate) reached: &'a dyn Fn() -> Lsn,
+    /// Whether what was copied is whole, and what the manifest says; asked before that is written.
+    pub(crate) check: &'a dyn Fn(&Arc<dyn Shelf>, &Manifest) -> Result<(), StoreError>,
 }
 
 /// What is done between two cycles.
@@ -124,7 +127,8 @@ impl Drop for Watch<'_> {
 /// Backs up onto an empty shelf. `between_cycles` runs what it is given while no cycle runs and none begins.
 ///
 /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup runs, or `progress` ended it;
-/// [`StoreError::Full`] on the shelf, [`StoreError::Frozen`], [`StoreError::Device`]. After an error the shelf is as empty as it
+/// [`StoreError::Corrupt`] where what was copied is damaged: nobody could restore it; [`StoreError::Full`] on the shelf,
+/// [`StoreError::Frozen`], [`StoreError::Device`]. After an error the shelf is as empty as it
 /// was, unless it refuses to be emptied; there is no manifest in any case.
 pub(crate) fn backup(
     source: Source<'_>,
@@ -182,6 +186,7 @@ fn make(
     drop(hold);
     let Superblock { identity, journal, applied, micros, .. } = superblock;
     let manifest = Manifest { identity, journal, applied, end: copied.end, micros, from, reached };
+    (source.check)(to, &manifest)?;
     manifest.write(&**to)?;
     Ok(manifest)
 }
@@ -284,7 +289,7 @@ impl<'a> Copy<'a> {
         let runs: Vec<&[PageId]> = pages.chunk_by(is_next).flat_map(|run| run.chunks(most)).collect();
         for run in runs {
             let mut buffer = AlignedBuffer::zeroed(run.len() * page_bytes);
-            self.home.read(run[0], &mut buffer)?;
+            self.home.read(run[0], &mut buffer).map_err(|error| error.of_reading(run[0], run.len() as u32))?;
             let (device, place) = self.geometry.place(run[0]);
             self.target(device)?.write(self.geometry.offset(run[0]), &buffer)?;
             let copied = &mut self.copied[device as usize];

@@ -124,7 +124,7 @@ pub(crate) fn restore(
 /// Errors: [`StoreError::Corrupt`] with the first place that is damaged.
 pub(crate) fn check(manifest: &Manifest, found: &Verified) -> Result<(), StoreError> {
     if let Some(first) = found.messages.first() {
-        let why = format!("the backup cannot be trusted, {} faults: {first}", found.faults);
+        let why = format!("what was backed up is damaged, {} faults: {first}", found.faults);
         return Err(StoreError::Corrupt(why.into()));
     }
     if (found.identity, found.applied) != (manifest.identity, manifest.applied) {

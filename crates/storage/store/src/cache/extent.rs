@@ -38,7 +38,8 @@ impl Cache {
             return Err(other_kind(first, EXTENT));
         }
         self.read_run(first, bytes, hint, |buffer| {
-            self.home.read(first, buffer)?;
+            let pages = extent.pages(self.page_bytes);
+            self.home.read(first, buffer).map_err(|error| error.of_reading(first, pages))?;
             extent.check(&buffer[..bytes])
         })
     }

@@ -59,7 +59,8 @@ impl Cache {
             return Ok(None);
         }
         let mut image = AlignedBuffer::zeroed(self.page_bytes);
-        let read = self.home.read(page, &mut image).and_then(|()| page::check(page, &image));
+        let read = self.home.read(page, &mut image).map_err(|error| error.of_reading(page, 1));
+        let read = read.and_then(|()| page::check(page, &image));
         read.map_err(|error| self.at_place(page, error))?;
         if page::kind(&image) != Some(Kind::Inner) {
             return Err(other_kind(page, INNER));

@@ -223,7 +223,7 @@ impl Cache {
 
     /// Reads a page from home, and checks it.
     fn fill_leaf(&self, page: PageId, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.home.read(page, bytes)?;
+        self.home.read(page, bytes).map_err(|error| error.of_reading(page, 1))?;
         check_leaf(page, bytes)
     }
 

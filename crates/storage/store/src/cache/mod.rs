@@ -74,6 +74,7 @@ pub(crate) use once::Once;
 pub use options::{CacheOptions, NEAR_BYTES_MIN, Policy};
 
 use crate::StoreError;
+use crate::damage::Damage;
 use crate::page::PageId;
 use direct::DirectMap;
 use far::Draw;
@@ -295,7 +296,9 @@ impl Cache {
     /// Damage, with the page's place in the data devices.
     fn at_place(&self, page: PageId, error: StoreError) -> StoreError {
         match error {
-            StoreError::Corrupt(what) => StoreError::Corrupt(format!("{what} (at {})", self.home.place(page)).into()),
+            StoreError::Corrupt(what) => {
+                StoreError::Corrupt(what.said(format_args!("{what} (at {})", self.home.place(page))))
+            }
             other => other,
         }
     }
@@ -329,5 +332,5 @@ fn no_memory(source: io::Error) -> StoreError {
 
 /// What cannot be answered since the page is something else.
 fn other_kind(page: PageId, what: &str) -> StoreError {
-    StoreError::Corrupt(format!("page {page} is no {what}").into())
+    StoreError::Corrupt(Damage::of(page, 1, format_args!("page {page} is no {what}")))
 }

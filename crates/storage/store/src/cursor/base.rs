@@ -5,9 +5,10 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::in_order;
+use super::{Skipped, in_order};
 use crate::cache::Hint;
 use crate::forest::Span;
+use crate::page::PageId;
 use crate::transaction::{Direction, Snapshot};
 use crate::tree::{Cell, LeafBlock};
 use crate::{StoreError, TreeId};
@@ -26,12 +27,14 @@ enum Piece {
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) snapshot: Snapshot,
-    tree: TreeId,
+    pub(super) tree: TreeId,
     direction: Direction,
     pub(super) hint: Hint,
     /// What is left of the range behind the piece; none at its end.
     left: Option<Span>,
     piece: Piece,
+    /// The hole whose known keys may be shown.
+    accepted: Option<PageId>,
 }
 
 impl Base {
@@ -42,7 +45,8 @@ impl Base {
         direction: Direction,
     ) -> Base {
         let left = Span::of(range.0, range.1);
-        Base { snapshot, tree, direction, hint: Hint::Point, left, piece: Piece::Merged(VecDeque::new()) }
+        let piece = Piece::Merged(VecDeque::new());
+        Base { snapshot, tree, direction, hint: Hint::Point, left, piece, accepted: None }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Item>, StoreError> {
@@ -66,7 +70,30 @@ impl Base {
                 }
             }
             let Some(span) = self.left.take() else { return Ok(None) };
-            self.fill(span)?;
+            // Where it cannot be read the walk stays before it: whoever asks again is told again.
+            self.fill(span.clone()).inspect_err(|_| self.left = Some(span))?;
+        }
+    }
+
+    /// Goes behind what cannot be read, or into a hole, where the walk stands before such, and says what it is. Errors: those
+    /// that are no damage.
+    pub(super) fn skip_damage(&mut self) -> Result<Option<Skipped>, StoreError> {
+        let Some(span) = self.left.clone() else { return Ok(None) };
+        let forest = &self.snapshot.store.inner.forest;
+        match forest.block(self.tree, &span, self.direction, self.snapshot.lsn().0, self.hint) {
+            Ok(Some(block)) if block.is_hole && self.accepted != Some(block.page) => {
+                self.accepted = Some(block.page);
+                Ok(Some(Skipped { low: block.low, high: block.high, is_hole: true }))
+            }
+            Ok(_) => Ok(None),
+            Err(error @ StoreError::Corrupt(_)) => {
+                // What has no place cannot be skipped: whoever walks must not be told so for ever.
+                let broken = forest.broken(self.tree, &span, self.direction)?.ok_or(error)?;
+                let (low, high) = (Bytes::from(broken.low), Bytes::from(broken.high));
+                self.left = span.split(&low, &high, self.direction).1;
+                Ok(Some(Skipped { low, high, is_hole: false }))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -75,7 +102,16 @@ impl Base {
         let inner = &self.snapshot.store.inner;
         let at = self.snapshot.lsn();
         let block = inner.forest.block(self.tree, &span, self.direction, at.0, self.hint);
-        let block = block.or_else(|error| self.snapshot.check().and(Err(error)))?;
+        let block = match block {
+            Ok(block) => block,
+            Err(error) => {
+                self.snapshot.check()?;
+                return Err(inner.met(self.tree, &span, self.direction, error));
+            }
+        };
+        if let Some(hole) = block.as_ref().filter(|block| block.is_hole && self.accepted != Some(block.page)) {
+            return Err(inner.met_hole(self.tree, hole.page, &hole.low, &hole.high));
+        }
         let piece = match &block {
             Some(block) => {
                 let (piece, left) = span.split(&block.low, &block.high, self.direction);

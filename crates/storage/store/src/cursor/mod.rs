@@ -23,6 +23,7 @@ use bytes::Bytes;
 use crate::cache::Hint;
 use crate::record::Op;
 use crate::transaction::{Direction, Snapshot};
+use crate::tree::Cell;
 use crate::{StoreError, TreeId};
 
 use base::Base;
@@ -60,13 +61,56 @@ impl Cursor {
     }
 
     /// The next key and value, or `None` at the end of the range. Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`],
-    /// [`StoreError::Device`].
+    /// [`StoreError::Device`]. After the error of a single value the walk goes on behind it; where a part of the range cannot be
+    /// read, it stands before that until [`skip_damage`](Cursor::skip_damage).
     #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        Ok(match self.advance()? {
+            None => None,
+            Some((key, Merged::Base(cell))) => {
+                let value = self.base.snapshot.value(self.base.tree, &key, &cell, self.base.hint)?;
+                Some((key, value))
+            }
+            Some((key, Merged::Own(value))) => Some((key, value)),
+        })
+    }
+
+    /// The next key, and how many bytes its value has, which is not read if it lies in pages of its own. Errors: as of
+    /// [`next`](Cursor::next).
+    pub fn next_key(&mut self) -> Result<Option<(Bytes, usize)>, StoreError> {
+        Ok(self.advance()?.map(|(key, found)| match found {
+            Merged::Base(cell) => (key, cell.value_bytes()),
+            Merged::Own(value) => (key, value.len()),
+        }))
+    }
+
+    /// The next key with its value, or with what is wrong with that. Errors: as of [`next`](Cursor::next), where a part of the
+    /// range cannot be read.
+    pub fn next_tried(&mut self) -> Result<Option<(Bytes, Result<Bytes, StoreError>)>, StoreError> {
+        Ok(match self.advance()? {
+            None => None,
+            Some((key, Merged::Base(cell))) => {
+                let value = self.base.snapshot.value(self.base.tree, &key, &cell, self.base.hint);
+                Some((key, value))
+            }
+            Some((key, Merged::Own(value))) => Some((key, Ok(value))),
+        })
+    }
+
+    /// After [`StoreError::Corrupt`]: goes on behind what cannot be read, or with what a hole knows, and answers what that is;
+    /// none where nothing is in the way any more, since the error was that of one value, or passed. Whoever skips sees to it that
+    /// something missing is told. Errors: those that are no damage.
+    pub fn skip_damage(&mut self) -> Result<Option<Skipped>, StoreError> {
+        self.base.skip_damage()
+    }
+
+    fn advance(&mut self) -> Result<Option<(Bytes, Merged)>, StoreError> {
         if !self.started {
-            self.started = true;
-            self.ahead_base = self.base.next()?;
+            if self.ahead_base.is_none() {
+                self.ahead_base = self.base.next()?;
+            }
             self.ahead_own = self.own.next(&self.base.snapshot)?;
+            self.started = true;
         }
         loop {
             let order = match (&self.ahead_base, &self.ahead_own) {
@@ -78,14 +122,33 @@ impl Cursor {
             let base = if order.is_le() { std::mem::replace(&mut self.ahead_base, self.base.next()?) } else { None };
             if order.is_lt() {
                 let (key, cell) = base.expect("it was looked at");
-                return Ok(Some((key, self.base.snapshot.value(&cell, self.base.hint)?)));
+                return Ok(Some((key, Merged::Base(cell))));
             }
             let next = self.own.next(&self.base.snapshot)?;
             if let Some((key, Op::Put(value))) = std::mem::replace(&mut self.ahead_own, next) {
-                return Ok(Some((key, value)));
+                return Ok(Some((key, Merged::Own(value))));
             }
         }
     }
+}
+
+/// A part of a tree that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its least key.
+    pub low: Bytes,
+    /// All its keys are less; empty is no bound.
+    pub high: Bytes,
+    /// It is a hole: some of it may be known.
+    pub is_hole: bool,
+}
+
+/// What a key has.
+enum Merged {
+    /// As the snapshot sees it.
+    Base(Cell),
+    /// As the transaction has changed it.
+    Own(Bytes),
 }
 
 /// How two keys follow each other.

@@ -126,6 +126,7 @@ impl Ground {
                 found.is_new = true;
             }
             Verdict::Restore => {}
+            Verdict::Mend => mend(&data, batches.as_ref(), journal, freeze)?,
         }
         let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
         batches.even()?;
@@ -144,6 +145,50 @@ impl Ground {
         let writer = Writer::new(home.clone(), space.clone(), batches, superblock, freeze.clone());
         Ok(Ground { home, space, writer, superblock, found })
     }
+}
+
+/// Writes the superblock home, as the last batch that went there has it.
+///
+/// Errors: [`StoreError::Corrupt`] where that has it no more, or it does not fit the journal and the maps.
+fn mend(
+    data: &Arc<dyn Shelf>,
+    batches: Option<&Images>,
+    journal: JournalFacts,
+    freeze: &Freeze,
+) -> Result<(), StoreError> {
+    let refused = || StoreError::Corrupt(Refusal::Damaged.text().into());
+    let header = batches.map(Images::headers);
+    let (Some(images), Some(Headers::Batch(header, _))) = (batches, header) else { return Err(refused()) };
+    let (superblock, image) = images.superblock(&header)?.ok_or_else(refused)?;
+    compare(&superblock, journal)?;
+    let home = Devices::open(data.clone(), header.geometry, freeze.clone(), true)?;
+    if is_newer(&home, &superblock)? {
+        return Err(refused());
+    }
+    tracing::error!("the superblock was damaged; it is written anew, as the write image journal has it");
+    let mut page = AlignedBuffer::new();
+    page.extend_from_slice(&image);
+    home.write(superblock::PAGE, &page)?;
+    home.flush()
+}
+
+/// Whether a page of the allocation map is of a later state than the superblock.
+pub(crate) fn is_newer(home: &Devices, superblock: &Superblock) -> Result<bool, StoreError> {
+    let geometry = superblock.geometry;
+    let mut page = AlignedBuffer::zeroed(geometry.page_bytes as usize);
+    for id in (0..superblock.devices.min(home.count()))
+        .flat_map(|device| (0..geometry.maps()).map(move |nth| geometry.map_page(device, nth)))
+    {
+        match home.read(id, &mut page).map_err(|error| error.of_reading(id, 1)) {
+            Err(StoreError::Corrupt(_)) => continue,
+            read => read?,
+        }
+        let is_whole = crate::page::check(id, &page).is_ok();
+        if is_whole && crate::page::Header::of(&page).is_some_and(|header| header.lsn > superblock.applied.0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What the superblock says, without believing that it is there.
@@ -173,7 +218,10 @@ pub(crate) fn look(data: &dyn Shelf) -> Result<Home, StoreError> {
 pub(crate) fn superblock_of(data: &dyn Shelf) -> Result<Result<Superblock, Unreadable>, StoreError> {
     let device = data.open_read_only(&device_name(0))?;
     let mut block = AlignedBuffer::zeroed(superblock::PROBE_BYTES);
-    device.read(0, &mut block)?;
+    match device.read(0, &mut block).map_err(|error| StoreError::from(error).of_reading(superblock::PAGE, 1)) {
+        Err(StoreError::Corrupt(_)) => return Ok(Err(Unreadable::Damaged)),
+        read => read?,
+    }
     let Some(geometry) = Superblock::geometry(&block) else { return Ok(Err(Unreadable::Damaged)) };
     if geometry.device_bytes() != device.len() {
         return Ok(Err(Unreadable::Damaged));

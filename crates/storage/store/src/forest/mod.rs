@@ -11,18 +11,21 @@
 //!
 //! Invariant: only the applier changes trees, and the roots with them; whoever cuts the pages has the applier's lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 
 use crate::cache::{Cache, Hint, Once};
+use crate::damage::{Quarantined, range_shown, shown};
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::space::Space;
-use crate::tree::{Cell, LeafBlock, NewValue, Stored, Tree, Writer};
+use crate::space::home::Devices;
+use crate::store::CATALOG;
+use crate::tree::{Broken, Cell, Hole, LeafBlock, NewValue, Stored, Tree, Writer};
 use crate::{Direction, Lsn, StoreError, TreeId};
 
 /// The tree of trees, which is in no other tree.
@@ -38,6 +41,7 @@ pub(crate) fn memory_bytes(cell: &Cell) -> u64 {
     match cell {
         Cell::Inline(bytes) => bytes.len() as u64,
         Cell::Large(extents) => std::mem::size_of_val(&**extents) as u64,
+        Cell::Lost(_) => 0,
     }
 }
 
@@ -98,6 +102,9 @@ pub(crate) struct Forest {
     pub(crate) cache: Arc<Cache>,
     roots: Tree,
     trees: RwLock<HashMap<TreeId, Known, foldhash::fast::FixedState>>,
+    home: Arc<Devices>,
+    /// Trees in which nothing is given up, beside the store's own. Unset: all.
+    vital: OnceLock<HashSet<TreeId>>,
 }
 
 /// A tree that has pages.
@@ -116,7 +123,7 @@ impl Known {
 
 impl Forest {
     /// The forest whose roots' root is at that page; a new one for page 0.
-    pub(crate) fn open(cache: Arc<Cache>, roots: PageId) -> Result<Forest, StoreError> {
+    pub(crate) fn open(cache: Arc<Cache>, home: Arc<Devices>, roots: PageId) -> Result<Forest, StoreError> {
         let roots = match roots {
             PageId(0) => Tree::create(&*cache, ROOTS, Lsn::ZERO)?,
             root => Tree { root, id: ROOTS },
@@ -133,7 +140,16 @@ impl Forest {
             }
             left = span.split(&block.low, &block.high, Direction::Forward).1;
         }
-        Ok(Forest { cache, roots, trees: RwLock::new(trees) })
+        Ok(Forest { cache, roots, trees: RwLock::new(trees), home, vital: OnceLock::new() })
+    }
+
+    /// Says in which trees nothing may be given up, beside the store's own: said once.
+    pub(crate) fn set_vital(&self, trees: HashSet<TreeId>) {
+        let _ = self.vital.set(trees);
+    }
+
+    fn is_vital(&self, tree: TreeId) -> bool {
+        tree == ROOTS || tree == CATALOG || self.vital.get().is_none_or(|vital| vital.contains(&tree))
     }
 
     /// The page of the roots' root, for the superblock.
@@ -190,6 +206,14 @@ impl Forest {
         block.map(Some)
     }
 
+    /// Where a tree cannot be read, on the way to a range; none where it can. Errors: those that are no damage.
+    pub(crate) fn broken(&self, tree: TreeId, span: &Span, direction: Direction) -> Result<Option<Broken>, StoreError> {
+        match self.tree(tree) {
+            Some(tree) => tree.broken(&*self.cache, (&span.from, &span.to), direction),
+            None => Ok(None),
+        }
+    }
+
     /// The value of a cell.
     pub(crate) fn value(&self, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
         match hint {
@@ -222,7 +246,23 @@ impl Forest {
                 tree
             }
         };
-        Ok(TreeWriter { writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
+        Ok(TreeWriter { forest: self, writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
+    }
+
+    /// Notes what a hole stands for, and where the tree begins now if that is what was lost.
+    fn take_hole(&self, tree: Tree, hole: &Hole, lsn: Lsn) -> Result<Tree, StoreError> {
+        let Hole { broken, root } = hole;
+        let keys = range_shown(&broken.low, &broken.high);
+        let why = format!("{}: {keys}; what changes there goes to a new page", broken.error);
+        let entry = Quarantined { page: broken.page, pages: 1, tree: tree.id.0.to_string(), why };
+        self.home.quarantine().note(entry);
+        let Some(root) = *root else { return Ok(tree) };
+        let moved = Tree { root, id: tree.id };
+        self.roots.writer(&*self.cache).put(&tree.id.0.to_be_bytes(), &root.0.to_le_bytes(), lsn)?;
+        if let Some(known) = self.trees.write().get_mut(&tree.id) {
+            known.tree = moved;
+        }
+        Ok(moved)
     }
 
     /// Gives a tree's pages up. What cannot be read of it is lost space until the allocation map is made anew: the tree is gone
@@ -245,29 +285,81 @@ impl Forest {
     }
 }
 
+/// Damaged pages that one change may meet: the way down, and the leaf.
+const HOLES_A_CHANGE: usize = 16;
+
 /// Changes one tree.
 pub(crate) struct TreeWriter<'a> {
+    forest: &'a Forest,
     writer: Writer<'a, Cache>,
     lsn: Lsn,
 }
 
 impl TreeWriter<'_> {
-    /// Sets or removes a key; `old` is told what it held, before anybody can see the change.
+    /// Sets or removes a key; `old` is told what it held, before anybody can see the change. Where the way there is damaged, a
+    /// hole takes the place of what is; not in a vital tree.
     pub(crate) fn set(
         &mut self,
         key: &[u8],
         value: Option<&[u8]>,
         old: impl FnOnce(Option<Cell>),
     ) -> Result<(), StoreError> {
-        let mut damaged = false;
-        self.writer.change(key, value.map(NewValue::Bytes), self.lsn, |stored| match stored.map(Stored::to_cell) {
-            Some(None) => damaged = true,
-            cell => old(cell.flatten()),
-        })?;
-        if damaged {
-            return Err(StoreError::Corrupt(format!("tree {}: a cell makes no sense", self.writer.tree().id.0).into()));
+        let (mut old, mut damaged) = (Some(old), false);
+        for _ in 0..HOLES_A_CHANGE {
+            let keep = |stored: Option<Stored<'_>>| match stored.map(Stored::to_cell) {
+                Some(None) => damaged = true,
+                // Once: a change that is tried again finds the same.
+                cell => {
+                    if let Some(old) = old.take() {
+                        old(cell.flatten());
+                    }
+                }
+            };
+            match self.writer.change(key, value.map(NewValue::Bytes), self.lsn, keep) {
+                Err(StoreError::Corrupt(why)) if !self.writer.has_begun() => {
+                    self.go_round(key, StoreError::Corrupt(why))?
+                }
+                done => {
+                    done?;
+                    let id = self.writer.tree().id.0;
+                    let why = || format!("tree {id}: the cell of key {} makes no sense", shown(key));
+                    return if damaged { Err(StoreError::Corrupt(why().into())) } else { Ok(()) };
+                }
+            }
+        }
+        let id = self.writer.tree().id.0;
+        Err(StoreError::Corrupt(format!("tree {id}: damaged anew wherever a change to it was tried").into()))
+    }
+
+    /// Sees to it that a key can be changed though the way to it is damaged. Errors: what is wrong, where that is not to be.
+    fn go_round(&mut self, key: &[u8], error: StoreError) -> Result<(), StoreError> {
+        let tree = self.writer.tree();
+        if self.forest.is_vital(tree.id) {
+            let StoreError::Corrupt(why) = &error else { return Err(error) };
+            let text =
+                format!("{why}; this is a part that is not to be gone round: stop the node, and see `terrace repair`");
+            return Err(StoreError::Corrupt(why.said(text)));
+        }
+        // None: it can be read after all, and the change is tried again.
+        if let Some(hole) = self.writer.make_hole(key, self.lsn)? {
+            let tree = self.forest.take_hole(tree, &hole, self.lsn)?;
+            self.writer = tree.writer(&*self.forest.cache);
         }
         Ok(())
+    }
+
+    /// Puts a hole in the place of what cannot be read on the way to a key; nothing where all of it can be.
+    pub(crate) fn open_hole(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        let tree = self.writer.tree();
+        match self.writer.make_hole(key, self.lsn)? {
+            Some(hole) => self.forest.take_hole(tree, &hole, self.lsn).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the leaf that covers a key no hole any more, if it is one; answers where it ends.
+    pub(crate) fn heal(&mut self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.writer.heal(key, self.lsn)
     }
 }
 

@@ -3,7 +3,7 @@
 //! | home \ images | missing | zeros | torn header | flagged k | cleared k |
 //! |---|---|---|---|---|---|
 //! | no data devices | create | create | pages missing | pages missing | pages missing |
-//! | superblock unreadable | damaged | damaged | damaged | **restore** | damaged |
+//! | superblock unreadable | damaged | damaged | damaged | **restore** | **mend** |
 //! | closed | begin images | nothing | nothing | as below | as below |
 //! | cycle s = 0 | images missing | nothing | nothing | as below | as below |
 //! | cycle s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
@@ -17,6 +17,8 @@
 //!   Either way home is whole. (Drives keep a sector whole, and each copy is one sector: there it means damage to both.)
 //! * **Flagged k** is restored whatever home holds: s = k - 1 while page 0 has not gone home, s = k since, unreadable when the
 //!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is flagged.
+//! * **Superblock unreadable, cleared k**: the last batch that went home holds page 0 as well; where its image is whole, and
+//!   fits the journal and the maps, it goes home again.
 //! * **Cleared k** and another s: one of the two shelves is not this store's, or is older.
 //! * **Zeros or missing** although cycles were run: home may be half written, and what would mend it is gone. After closing
 //!   nothing is half written: opening takes the mark away, in a cycle that writes nothing else, before anything is changed.
@@ -57,6 +59,8 @@ pub(crate) enum Verdict {
     Nothing,
     /// Write the images home.
     Restore,
+    /// Write the superblock home, of the last batch that went there.
+    Mend,
     /// Open nothing.
     Refuse(Refusal),
 }
@@ -103,6 +107,7 @@ pub(crate) fn decide(home: Home, images: Option<Headers>) -> Verdict {
         (Home::Absent, None | Some(Headers::Zeros)) => Verdict::Create,
         (Home::Absent, Some(_)) => Verdict::Refuse(Refusal::PagesMissing),
         (Home::Unreadable, Some(Headers::Batch(_, Mark::Flagged))) => Verdict::Restore,
+        (Home::Unreadable, Some(Headers::Batch(_, Mark::Cleared))) => Verdict::Mend,
         (Home::Unreadable, _) => Verdict::Refuse(Refusal::Damaged),
         (Home::Readable { identity, cycle, is_clean }, _) => match (images, batch) {
             (_, Some((header, _))) if header.identity != identity => Verdict::Refuse(Refusal::Foreign),
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn every_combination_of_facts_has_the_decision_of_the_table() {
         use Refusal::{Damaged, Foreign, ImagesMissing, PagesMissing};
-        use Verdict::{Begin, Create, Nothing, Refuse, Restore};
+        use Verdict::{Begin, Create, Mend, Nothing, Refuse, Restore};
         let geometry = Geometry { page_bytes: 4096, device_pages: 64 };
         let batch = |identity, cycle, mark| {
             let header = Header { identity, geometry, cycle, applied: Lsn(0), count: 0, table: 0 };
@@ -157,7 +162,7 @@ mod tests {
         let table = [
             //                      none    zeros    torn     f4       f5       f6       f7       c4     c5       c6     other  other
             (Home::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
-            (Home::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, torn,  torn,    torn,  Restore, torn]),
+            (Home::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, Mend,  Mend,    Mend,  Restore, Mend]),
             (readable(5, false),   [gone,   gone,    Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
             (readable(5, true),    [Begin,  Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
             (readable(0, false),   [gone,   Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),

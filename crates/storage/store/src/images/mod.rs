@@ -44,6 +44,7 @@ use crate::page::PageId;
 use crate::space::freeze::Freeze;
 use crate::space::geometry::Geometry;
 use crate::space::home::Devices;
+use crate::space::superblock::{self, Superblock};
 use format::{ENTRY_BYTES, Header, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
 use journal::Lsn;
 
@@ -317,6 +318,18 @@ impl Images {
         }
         self.mark(header, Mark::Cleared)?;
         Ok(restored)
+    }
+
+    /// The superblock of a batch, if its image is whole. Errors: [`StoreError::Device`].
+    pub(crate) fn superblock(&self, header: &Header) -> Result<Option<(Superblock, Vec<u8>)>, StoreError> {
+        let mut found = None;
+        self.visit(header, |page, expected, image| {
+            if page == superblock::PAGE && sum(image) == expected {
+                found = Superblock::decode(image).ok().map(|superblock| (superblock, image.to_vec()));
+            }
+            Ok(())
+        })?;
+        Ok(found.filter(|(superblock, _)| (superblock.identity, superblock.cycle) == (header.identity, header.cycle)))
     }
 
     /// Whether something was written over a cleared batch: a cycle had begun that was never flagged.

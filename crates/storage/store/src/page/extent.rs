@@ -6,6 +6,7 @@
 
 use super::{PageId, checksum_of, u32_at};
 use crate::StoreError;
+use crate::damage::Damage;
 
 /// Longest extent, bytes: what the cache keeps in one piece.
 pub const EXTENT_BYTES_MAX: usize = 1 << 20;
@@ -43,10 +44,11 @@ impl Extent {
             return Ok(());
         }
         let (first, found) = (self.first, self.checksum);
-        Err(StoreError::Corrupt(
-            format!("extent at page {first}: its cell has the checksum {found:08x}, its bytes give {computed:08x}")
-                .into(),
-        ))
+        // Of one page at least: how many it is, whoever reads it knows.
+        let why = format_args!(
+            "extent at page {first}: its cell has the checksum {found:08x}, its bytes give {computed:08x}"
+        );
+        Err(StoreError::Corrupt(Damage::of(first, 1, why)))
     }
 
     /// Its form in a cell.

@@ -29,6 +29,7 @@ use std::fmt;
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 use crate::StoreError;
+use crate::damage::Damage;
 pub use extent::{EXTENT_BYTES_MAX, Extent};
 
 /// Smallest page of a store, bytes: two cells with the longest key and a quarter page of value must find room.
@@ -139,13 +140,18 @@ pub fn seal(id: PageId, bytes: &mut [u8]) {
 /// both checksums.
 pub fn check(id: PageId, bytes: &[u8]) -> Result<(), StoreError> {
     if bytes.len() < HEADER_BYTES {
-        return Err(StoreError::Corrupt(format!("page {id}: {} bytes are no page", bytes.len()).into()));
+        return Err(StoreError::Corrupt(Damage::of(
+            id,
+            1,
+            format_args!("page {id}: {} bytes are no page", bytes.len()),
+        )));
     }
     let (computed, found) = (checksum(id, bytes), u32_at(bytes, 0).unwrap_or_default());
     if computed == found {
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!("page {id}: its checksum is {found:08x}, its bytes give {computed:08x}").into()))
+    let why = format_args!("page {id}: its checksum is {found:08x}, its bytes give {computed:08x}");
+    Err(StoreError::Corrupt(Damage::of(id, 1, why)))
 }
 
 /// CRC-32C of the id and of all behind the checksum's own place.

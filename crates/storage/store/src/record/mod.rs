@@ -14,7 +14,7 @@
 //! Numbers are little-endian. Nothing here names a page: a record can be applied to any layout.
 //!
 //! Invariants:
-//! 1. Decoding is total: any bytes give a record or [`Damage`], and nothing is allocated by a number that the bytes do not
+//! 1. Decoding is total: any bytes give a record or [`RecordDamage`], and nothing is allocated by a number that the bytes do not
 //!    bear out.
 //! 2. Keys and values of a decoded record are slices of its payload: no copies.
 //! 3. The changes of a fragment are sorted by tree and key, each key once; later runs of a commitment count before earlier.
@@ -74,7 +74,7 @@ pub(crate) type Run = Vec<Lsn>;
 
 /// Why a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Damage {
+pub(crate) enum RecordDamage {
     #[error("the record has version {0}, this program reads {VERSION}")]
     Version(u8),
     #[error("the record ends inside its {0}")]
@@ -151,46 +151,46 @@ struct Input {
 }
 
 impl Input {
-    fn take(&mut self, bytes: usize, what: &'static str) -> Result<Bytes, Damage> {
+    fn take(&mut self, bytes: usize, what: &'static str) -> Result<Bytes, RecordDamage> {
         if bytes > self.left.len() {
-            return Err(Damage::Short(what));
+            return Err(RecordDamage::Short(what));
         }
         Ok(self.left.split_to(bytes))
     }
 
-    fn number<const N: usize>(&mut self, what: &'static str) -> Result<u64, Damage> {
+    fn number<const N: usize>(&mut self, what: &'static str) -> Result<u64, RecordDamage> {
         let mut number = [0; 8];
-        let Some((head, _)) = self.left.split_at_checked(N) else { return Err(Damage::Short(what)) };
+        let Some((head, _)) = self.left.split_at_checked(N) else { return Err(RecordDamage::Short(what)) };
         number[..N].copy_from_slice(head);
         self.left.advance(N);
         Ok(u64::from_le_bytes(number))
     }
 
     /// Count and time.
-    fn header(&mut self) -> Result<(u32, u64), Damage> {
+    fn header(&mut self) -> Result<(u32, u64), RecordDamage> {
         let version = self.number::<4>("header")? as u8;
         if version != VERSION {
-            return Err(Damage::Version(version));
+            return Err(RecordDamage::Version(version));
         }
         Ok((self.number::<4>("header")? as u32, self.number::<8>("header")?))
     }
 
-    fn end(self) -> Result<(), Damage> {
+    fn end(self) -> Result<(), RecordDamage> {
         match self.left.len() {
             0 => Ok(()),
-            bytes => Err(Damage::Long(bytes)),
+            bytes => Err(RecordDamage::Long(bytes)),
         }
     }
 }
 
-/// The time of a record of any of the store's kinds, in microseconds since 1970. Errors: [`Damage`].
-pub(crate) fn time_us(payload: &[u8]) -> Result<u64, Damage> {
+/// The time of a record of any of the store's kinds, in microseconds since 1970. Errors: [`RecordDamage`].
+pub(crate) fn time_us(payload: &[u8]) -> Result<u64, RecordDamage> {
     let mut input = Input { left: Bytes::copy_from_slice(&payload[..payload.len().min(HEADER_BYTES)]) };
     Ok(input.header()?.1)
 }
 
 /// The changes of a transaction or a fragment.
-pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, Damage> {
+pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
     // No more than the bytes can hold: the count may be damaged.
@@ -205,7 +205,7 @@ pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, Damage> {
             0 => Op::Put(value),
             1 => Op::Delete,
             2 => Op::DropTree,
-            other => return Err(Damage::Operation(other)),
+            other => return Err(RecordDamage::Operation(other)),
         };
         changes.push(Change { tree, key, op });
     }
@@ -214,7 +214,7 @@ pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, Damage> {
 }
 
 /// The runs of a commitment.
-pub(crate) fn decode_commitment(payload: Bytes) -> Result<Vec<Run>, Damage> {
+pub(crate) fn decode_commitment(payload: Bytes) -> Result<Vec<Run>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
     let mut runs = Vec::with_capacity((count as usize).min(input.left.len() / 4));

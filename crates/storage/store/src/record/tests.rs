@@ -44,11 +44,11 @@ fn what_was_written_is_read() {
 fn every_cut_and_every_tail_is_damage() {
     let whole = encoded(&changes());
     for end in 0..whole.len() {
-        assert!(matches!(decode(Bytes::copy_from_slice(&whole[..end])), Err(Damage::Short(_))), "cut at {end}");
+        assert!(matches!(decode(Bytes::copy_from_slice(&whole[..end])), Err(RecordDamage::Short(_))), "cut at {end}");
     }
     let mut longer = whole;
     longer.push(0);
-    assert_eq!(decode(longer.into()), Err(Damage::Long(1)));
+    assert_eq!(decode(longer.into()), Err(RecordDamage::Long(1)));
     let runs = encode_commitment(&[vec![Lsn(1)]], 0);
     for end in 0..runs.len() {
         assert!(decode_commitment(Bytes::copy_from_slice(&runs[..end])).is_err(), "cut at {end}");

@@ -12,6 +12,7 @@ use device::{Device, DeviceError, Shelf};
 use parking_lot::{Mutex, RwLock};
 
 use crate::StoreError;
+use crate::damage::Quarantine;
 use crate::page::PageId;
 use crate::space::freeze::Freeze;
 use crate::space::geometry::Geometry;
@@ -57,6 +58,7 @@ pub(crate) struct Devices {
     is_watched: AtomicBool,
     /// Pages written since somebody began to watch.
     watched: Mutex<BTreeSet<PageId>>,
+    quarantine: Quarantine,
 }
 
 /// What a data device is called.
@@ -104,7 +106,13 @@ impl Devices {
             counters: Counters::default(),
             is_watched: AtomicBool::new(false),
             watched: Mutex::default(),
+            quarantine: Quarantine::default(),
         })
+    }
+
+    /// Pages that are known to be damaged.
+    pub(crate) fn quarantine(&self) -> &Quarantine {
+        &self.quarantine
     }
 
     /// Sizes.

@@ -53,6 +53,7 @@ use journal::Lsn;
 use parking_lot::Mutex;
 
 use crate::StoreError;
+use crate::damage::Quarantined;
 use crate::page::PageId;
 use bitmap::Bitmap;
 use geometry::Geometry;
@@ -147,7 +148,10 @@ fn class_of(pages: u32) -> usize {
 impl Space {
     /// The space of a store that has been made or restored: reads the maps of the first `devices`.
     ///
-    /// Errors: [`StoreError::Corrupt`] names the map page that does not verify; [`StoreError::Device`].
+    /// Of a map page that does not verify all pages count as in use, which harms nobody: some of them are lost space until the
+    /// store is repaired.
+    ///
+    /// Errors: [`StoreError::Corrupt`] where a device is missing; [`StoreError::Device`].
     pub(crate) fn open(home: Arc<Devices>, devices: u32, cycle: u64) -> Result<Space, StoreError> {
         let geometry = home.geometry();
         if devices > home.count() {
@@ -167,7 +171,7 @@ impl Space {
         };
         for device in 0..home.count() {
             if device < devices {
-                let maps = Maps::read(&home, device)?;
+                let maps = Maps::read(&home, device, &mut state.changed)?;
                 state.free += u64::from(geometry.device_pages - maps.taken.used());
                 state.devices.push(maps);
             } else {
@@ -239,6 +243,9 @@ impl Space {
     /// Takes a run out of the state, as of the record that is being applied, and keeps it from being given out until it is
     /// [freed](Space::free).
     pub(crate) fn detach(&self, first: PageId, pages: u32) {
+        if self.home.quarantine().holds(first, pages) {
+            return;
+        }
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
         state.devices[device as usize].map.give(place, pages);
@@ -246,7 +253,11 @@ impl Space {
     }
 
     /// Gives up a run, or a part of one, as of the record that is being applied. Loose and detached runs wait for no snapshot.
+    /// What is damaged stays in use: nobody shall write there.
     pub(crate) fn free(&self, first: PageId, pages: u32) {
+        if self.home.quarantine().holds(first, pages) {
+            return;
+        }
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
         let (next, over) = (state.cycle, state.over);
@@ -333,17 +344,25 @@ impl Space {
 }
 
 impl Maps {
-    fn read(home: &Devices, device: u32) -> Result<Maps, StoreError> {
+    /// What is damaged goes to `changed`: the next cut writes it anew.
+    fn read(home: &Devices, device: u32, changed: &mut BTreeSet<(u32, u32)>) -> Result<Maps, StoreError> {
         let geometry = home.geometry();
         let mut maps = Maps::new(geometry, device);
         let mut buffer = AlignedBuffer::zeroed(geometry.page_bytes as usize);
         for nth in 0..geometry.maps() {
             let page = geometry.map_page(device, nth);
-            home.read(page, &mut buffer)?;
-            if !map::decode(geometry, device, nth, &buffer, &mut maps.map) {
-                let (name, offset) = (device_name(device), geometry.offset(page));
-                let why = format!("page {} ({name} at {offset}) is no page of the allocation map", page.0);
-                return Err(StoreError::Corrupt(why.into()));
+            let is_read = match home.read(page, &mut buffer).map_err(|error| error.of_reading(page, 1)) {
+                Ok(()) => map::decode(geometry, device, nth, &buffer, &mut maps.map),
+                Err(StoreError::Corrupt(_)) => false,
+                Err(error) => return Err(error),
+            };
+            if !is_read {
+                let words = std::iter::repeat_n(u64::MAX, geometry.map_words());
+                maps.map.set_words(nth as usize * geometry.map_words(), words);
+                changed.insert((device, nth));
+                let place = crate::cache::Home::place(home, page);
+                let why = format!("{place} is no page of the allocation map: what it is of counts as in use");
+                home.quarantine().note(Quarantined { page, pages: 1, tree: "(allocation map)".into(), why });
             }
         }
         maps.taken = maps.map.clone();

@@ -213,7 +213,7 @@ fn a_full_shelf_is_told_and_room_is_found_again() {
 }
 
 #[test]
-fn a_changed_bit_of_the_map_is_told_by_its_page() {
+fn a_changed_bit_of_the_map_is_told_by_its_page_and_what_it_is_of_counts_as_in_use() {
     let shelf = Arc::new(MemoryShelf::new());
     let (home, space) = make(shelf);
     space.allocate(1).expect("there is room");
@@ -221,8 +221,14 @@ fn a_changed_bit_of_the_map_is_told_by_its_page() {
     let (page, mut image) = cut.pages[0].clone();
     image[100] ^= 1;
     home.write(page, &image).expect("memory takes it");
-    let error = Space::open(home, cut.devices, cut.cycle).map(|_| ()).expect_err("it is damaged");
-    assert!(error.to_string().contains("page 1 (pages-0000 at 4096)"), "{error}");
+    let opened = Space::open(home.clone(), cut.devices, cut.cycle).expect("nobody is harmed");
+    let told = home.quarantine().list();
+    assert!(told.len() == 1 && told[0].why.contains("page 1 (pages-0000 at 4096)"), "{told:?}");
+    let usage = opened.usage();
+    assert_eq!(usage.used, usage.pages, "none of it is given out");
+    let page = opened.allocate(1).expect("another device is made");
+    assert!(u64::from(page.0) >= usage.pages, "{page} lies in it");
+    assert!(opened.cut(Lsn(2)).pages.iter().any(|(written, _)| *written == PageId(1)), "it is written anew");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::node::Node;
 use super::value::{self, Stored};
 use super::{Tree, edit};
 use crate::StoreError;
+use crate::damage::range_shown;
 use crate::page::{Extent, HEADER_BYTES, PageId};
 use crate::pages::Pages;
 
@@ -51,7 +52,9 @@ pub struct Report {
     pub extent_bytes: u64,
     /// Nodes on the way from the root to a leaf, both counted.
     pub height: u32,
-    /// How often something was wrong.
+    /// Holes.
+    pub holes: u64,
+    /// How often something was wrong; each hole is.
     pub faults: u64,
     /// What was wrong, the first hundred.
     pub messages: Vec<String>,
@@ -162,6 +165,11 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         (self.visit)(Visited::Leaf(page));
         self.report.leaves += 1;
         self.report.empty_leaves += u64::from(leaf.count() == 0);
+        if leaf.is_hole {
+            self.report.holes += 1;
+            let range = range_shown(leaf.low, leaf.high);
+            self.fault(page, format_args!("is a hole: of {range} those that are not in it were lost to damage"));
+        }
         match edit::bytes_used(leaf) {
             Some(bytes) => self.report.leaf_bytes_used += bytes as u64,
             None => self.fault(page, "its cells make no sense"),
@@ -184,6 +192,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
             match item.value {
                 Stored::Inline(bytes) => self.report.inline_bytes += bytes.len() as u64,
                 Stored::Large(list) => self.extents(page, index, list),
+                Stored::Absent | Stored::Lost(_) => {}
             }
             before = Some(key);
         }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: total like the reading of leaves. What makes no sense answers none before anything was changed.
 
-use super::leaf::{COUNT, HEAP, HIGH, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, slots_at};
+use super::leaf::{COUNT, FLAGS, HEAP, HIGH, HOLE, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, slots_at};
 use super::value::Stored;
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Header, Kind, u16_at};
@@ -25,6 +25,12 @@ pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: 
 /// Notes the record that changed the leaf.
 pub(super) fn set_lsn(page: &mut [u8], lsn: u64) {
     page[16..24].copy_from_slice(&lsn.to_le_bytes());
+}
+
+/// Marks a leaf as a hole, or as none.
+pub(super) fn mark_hole(page: &mut [u8], is_hole: bool) {
+    let flags = if is_hole { HOLE } else { 0 };
+    page[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_le_bytes());
 }
 
 /// Makes the page no leaf, so that a reader that still comes here starts again.
@@ -163,7 +169,7 @@ impl Space {
 
 fn size_of(value: Stored<'_>) -> u16 {
     let bytes = value.bytes().len() as u16;
-    if matches!(value, Stored::Large(_)) { bytes | LARGE } else { bytes }
+    if matches!(value, Stored::Large(_) | Stored::Absent) { bytes | LARGE } else { bytes }
 }
 
 #[inline]

@@ -13,7 +13,8 @@
 //! that the last leaf of ascending keys is as dense as others. A key that does not begin so is greater than all that are
 //! here; inserting it builds the leaf anew with a shorter prefix. `head` holds the next four bytes of a key as a number
 //! (big-endian, filled with zeros), so that most comparisons do not touch a cell. `size` is the value's length; its highest
-//! bit says that the value is a list of extents.
+//! bit says that the value is a list of extents; in a hole an empty one says that the key is known to be absent. Of the
+//! header's flags bit 0 says that the leaf is a hole (see `hole`).
 //!
 //! Invariant: every function here is total. Whatever the bytes are, it answers something, or none where they make no sense.
 
@@ -21,8 +22,12 @@ use std::cmp::Ordering;
 
 use super::value::Stored;
 use crate::TreeId;
-use crate::page::{HEADER_BYTES, Kind, u16_at, u32_at, u64_at};
+use crate::page::{HEADER_BYTES, Kind, PageId, u16_at, u32_at, u64_at};
 
+/// Where the header has the flags.
+pub(super) const FLAGS: usize = 6;
+/// Of the flags: the leaf is a hole.
+pub(super) const HOLE: u16 = 1;
 /// Where the header has the number of cells.
 pub(super) const COUNT: usize = 12;
 /// Where it has the length of the prefix.
@@ -118,6 +123,8 @@ pub(super) struct Leaf<'a> {
     slots: &'a [[u8; SLOT_BYTES]],
     prefix: usize,
     pub(super) lsn: u64,
+    /// It stands for a page that was lost: what is not in it is unknown.
+    pub(super) is_hole: bool,
 }
 
 impl<'a> Leaf<'a> {
@@ -134,7 +141,8 @@ impl<'a> Leaf<'a> {
         let (low, high) = page.get(HEADER_BYTES..HEADER_BYTES + low + high)?.split_at_checked(low)?;
         let prefix = number(PREFIX);
         (prefix <= low.len()).then_some(())?;
-        Some(Leaf { page, low, high, slots: slots.as_chunks().0, prefix, lsn: u64_at(head, 16)? })
+        let is_hole = head[FLAGS] & HOLE as u8 != 0;
+        Some(Leaf { page, low, high, slots: slots.as_chunks().0, prefix, lsn: u64_at(head, 16)?, is_hole })
     }
 
     /// Whether a key belongs here if it is anywhere.
@@ -181,7 +189,22 @@ impl<'a> Leaf<'a> {
         let size = u16_at(self.page, slot.offset)?;
         let (suffix, rest) = self.page.get(slot.offset + 2..)?.split_at_checked(slot.len)?;
         let value = rest.get(..usize::from(size & !LARGE))?;
-        Some((suffix, if size & LARGE == 0 { Stored::Inline(value) } else { Stored::Large(value) }))
+        let value = match size & LARGE {
+            0 => Stored::Inline(value),
+            _ if value.is_empty() && self.is_hole => Stored::Absent,
+            _ => Stored::Large(value),
+        };
+        Some((suffix, value))
+    }
+
+    /// What it says of a key at a slot, or of one that would be inserted there; none where a cell makes no sense. `page` is
+    /// its own number.
+    #[inline]
+    pub(super) fn held(&self, at: Result<usize, usize>, page: PageId) -> Option<Option<Stored<'a>>> {
+        match at {
+            Ok(index) => self.cell(index).map(|(_, value)| Some(value).filter(|value| *value != Stored::Absent)),
+            Err(_) => Some(self.is_hole.then_some(Stored::Lost(page))),
+        }
     }
 
     /// A cell with its whole key.

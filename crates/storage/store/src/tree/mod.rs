@@ -12,6 +12,7 @@
 //!
 //! - `read`: descents, get, blocks of a leaf for cursors.   - `write`: the writer with its finger.
 //! - `split`: leaves and inner pages that became too full.  - `shrink`: leaves that became empty, collapse, drop.
+//! - `hole`: a leaf in the place of what cannot be read.
 //! - `check`: walks all of a tree and says what is wrong.
 //!
 //! Invariants:
@@ -30,6 +31,7 @@
 
 mod check;
 mod edit;
+mod hole;
 mod inner;
 mod leaf;
 mod node;
@@ -43,10 +45,13 @@ mod write;
 
 pub use crate::Direction;
 pub use check::{Report, Visited};
+pub use hole::{Broken, Hole};
 pub use read::LeafBlock;
+pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
 pub use write::Writer;
 
+use crate::damage::Damage;
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError, TreeId};
@@ -79,8 +84,21 @@ impl Tree {
         Writer::new(self, pages)
     }
 
+    /// Calls `each` with the keys and values of a leaf, from its bytes as they lie on a medium; answers its fences. None where the
+    /// bytes are no leaf of this tree.
+    pub(crate) fn cells_of(&self, bytes: &[u8], mut each: impl FnMut(&[u8], Cell)) -> Option<(Vec<u8>, Vec<u8>)> {
+        let leaf = leaf::Leaf::of(bytes, self.id)?;
+        for index in 0..leaf.count() {
+            let item = leaf.item(index)?;
+            if let Some(cell) = item.value.to_cell() {
+                each(&[item.prefix, item.suffix].concat(), cell);
+            }
+        }
+        Some((leaf.low.to_vec(), leaf.high.to_vec()))
+    }
+
     /// Damage at a page of this tree.
     fn corrupt(&self, page: PageId, what: &str) -> StoreError {
-        StoreError::Corrupt(format!("tree {}, page {page}: {what}", self.id.0).into())
+        StoreError::Corrupt(Damage::of(page, 1, format_args!("tree {}, page {page}: {what}", self.id.0)))
     }
 }

@@ -17,6 +17,7 @@ use super::inner::{Inner, Toward};
 use super::leaf::{LARGE, Leaf};
 use super::value::{Cell, Stored};
 use super::{Direction, Tree};
+use crate::damage::{Damage, shown};
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError};
@@ -51,8 +52,11 @@ impl Restarts {
         {
             return Err(error.clone());
         }
+        // A drive may try for seconds each time.
+        let is_slow = matches!(&fault.error, Some(StoreError::Corrupt(damage)) if damage.is_unreadable());
+        let step = if is_slow { SAME_PAGE_MAX / 3 } else { 1 };
         self.all += 1;
-        self.same = if self.page == Some(fault.page) { self.same + 1 } else { 0 };
+        self.same = if self.page == Some(fault.page) { self.same + step } else { 0 };
         self.page = Some(fault.page);
         if self.same >= SAME_PAGE_MAX || self.all >= RESTARTS_MAX {
             return Err(fault.error.unwrap_or_else(|| tree.corrupt(fault.page, "does not fit where it hangs")));
@@ -77,6 +81,10 @@ pub struct LeafBlock {
     pub high: Bytes,
     /// Position of the last record that changed the leaf.
     pub lsn: Lsn,
+    /// Its page.
+    pub page: PageId,
+    /// It stands for a page that was lost: between its fences there may be more keys.
+    pub is_hole: bool,
 }
 
 /// Where an entry is in the block's bytes: key, then value.
@@ -133,12 +141,16 @@ impl LeafBlock {
         match self.stored(index) {
             Stored::Inline(_) => Ok(Cell::Inline(self.bytes.slice(self.entries[index].value()))),
             large => {
-                large.to_cell().ok_or_else(|| StoreError::Corrupt("a cell's list of extents makes no sense".into()))
+                let page = self.page;
+                let why = || {
+                    Damage::of(page, 1, format_args!("page {page}: the list of extents of cell {index} makes no sense"))
+                };
+                large.to_cell().ok_or_else(|| StoreError::Corrupt(why()))
             }
         }
     }
 
-    fn of(leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
+    fn of(page: PageId, leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
         let begin = leaf.rank(from)?;
         let end = if to.is_empty() { leaf.count() } else { leaf.rank(to)? };
         let count = end.saturating_sub(begin);
@@ -155,6 +167,9 @@ impl LeafBlock {
         let mut entries = Vec::with_capacity(count);
         for at in begin..end {
             let (suffix, value) = leaf.cell(at)?;
+            if value == Stored::Absent {
+                continue;
+            }
             let large = if matches!(value, Stored::Large(_)) { LARGE } else { 0 };
             entries.push(Entry {
                 at: bytes.len() as u32,
@@ -170,7 +185,7 @@ impl LeafBlock {
         bytes.extend_from_slice(leaf.high);
         let bytes = Bytes::from(bytes);
         let (low, high) = (bytes.slice(at..at + leaf.low.len()), bytes.slice(at + leaf.low.len()..));
-        Some(LeafBlock { bytes, entries, low, high, lsn: Lsn(leaf.lsn) })
+        Some(LeafBlock { bytes, entries, low, high, lsn: Lsn(leaf.lsn), page, is_hole: leaf.is_hole })
     }
 }
 
@@ -180,7 +195,9 @@ impl Tree {
     pub fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Result<(Option<Cell>, Lsn), StoreError> {
         let (cell, lsn) = self.get_with(pages, key, |stored, lsn| (stored.map(Stored::to_cell), lsn))?;
         match cell {
-            Some(None) => Err(StoreError::Corrupt(format!("tree {}: a cell makes no sense", self.id.0).into())),
+            Some(None) => Err(StoreError::Corrupt(
+                format!("tree {}: the cell of key {} makes no sense", self.id.0, shown(key)).into(),
+            )),
             Some(cell) => Ok((cell, lsn)),
             None => Ok((None, lsn)),
         }
@@ -198,11 +215,8 @@ impl Tree {
             pages,
             Toward::At(key),
             |leaf| leaf.covers(key),
-            |leaf| {
-                let found = match leaf.find(key)? {
-                    Ok(index) => Some(leaf.cell(index)?.1),
-                    Err(_) => None,
-                };
+            |page, leaf| {
+                let found = leaf.held(leaf.find(key)?, page)?;
                 Some(look.take()?(found, Lsn(leaf.lsn)))
             },
         )
@@ -220,7 +234,7 @@ impl Tree {
         to: &[u8],
         direction: Direction,
     ) -> Result<LeafBlock, StoreError> {
-        let copy = |leaf: Leaf<'_>| LeafBlock::of(leaf, from, to);
+        let copy = |page, leaf: Leaf<'_>| LeafBlock::of(page, leaf, from, to);
         match direction {
             Direction::Forward => self.visit(pages, Toward::At(from), |leaf| leaf.covers(from), copy),
             Direction::Backward => {
@@ -236,7 +250,7 @@ impl Tree {
         pages: &P,
         toward: Toward<'_>,
         fits: impl Fn(Leaf<'_>) -> bool,
-        mut look: impl FnMut(Leaf<'_>) -> Option<R>,
+        mut look: impl FnMut(PageId, Leaf<'_>) -> Option<R>,
     ) -> Result<R, StoreError> {
         let mut restarts = Restarts::new();
         loop {
@@ -246,7 +260,7 @@ impl Tree {
                     Err(error) => Fault { page, error: Some(error) },
                     Ok(bytes) => match Leaf::of(&bytes, self.id) {
                         Some(leaf) if fits(leaf) => {
-                            return look(leaf).ok_or_else(|| self.corrupt(page, "its cells make no sense"));
+                            return look(page, leaf).ok_or_else(|| self.corrupt(page, "its cells make no sense"));
                         }
                         _ => Fault { page, error: None },
                     },

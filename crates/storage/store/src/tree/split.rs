@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use super::edit;
+use super::hole::image_of;
 use super::leaf::{Item, Leaf, common, slots_at};
 use super::node::{self, Node, Pair};
 use super::write::{Change, Writer};
@@ -185,7 +186,9 @@ impl<P: Pages> Writer<'_, P> {
         let done = (1..=plan.cuts.len()).try_for_each(|right| {
             let (child, mut bytes) = self.pages.create_leaf()?;
             pairs.push(Pair { separator: fences(right).0.to_vec(), child });
-            edit::build(&mut bytes, tree.id, change.lsn, fences(right), part(right)).ok_or_else(damaged)
+            edit::build(&mut bytes, tree.id, change.lsn, fences(right), part(right)).ok_or_else(damaged)?;
+            edit::mark_hole(&mut bytes, items.leaf.is_hole);
+            Ok(())
         });
         let last = items.leaf.high.is_empty();
         let done = match done {
@@ -197,6 +200,7 @@ impl<P: Pages> Writer<'_, P> {
             return Err(error);
         }
         edit::build(&mut bytes, tree.id, change.lsn, fences(0), part(0)).ok_or_else(damaged)?;
+        edit::mark_hole(&mut bytes, items.leaf.is_hole);
         self.follow_run(page, &plan, &pairs);
         self.scratch = scratch;
         Ok(())
@@ -303,12 +307,6 @@ impl<P: Pages> Writer<'_, P> {
 
     /// A copy of an inner page's image.
     pub(super) fn image(&self, page: PageId) -> Result<Vec<u8>, StoreError> {
-        let mut image = vec![0; self.pages.page_bytes()];
-        self.pages.inner(page, |words| {
-            for (bytes, word) in image.as_chunks_mut().0.iter_mut().zip(words) {
-                *bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
-            }
-        })?;
-        Ok(image)
+        image_of(self.pages, page)
     }
 }

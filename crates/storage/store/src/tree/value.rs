@@ -8,7 +8,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::page::{EXTENT_BYTES_MAX, Extent};
+use crate::damage::Damage;
+use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, StoreError};
 
@@ -22,6 +23,10 @@ pub enum Stored<'a> {
     Inline(&'a [u8]),
     /// Its extents, encoded one after the other ([`Extent::encode`]).
     Large(&'a [u8]),
+    /// Known to be absent, in a hole.
+    Absent,
+    /// Lost to damage: whether there is one is not known. The page is the hole's.
+    Lost(PageId),
 }
 
 impl<'a> Stored<'a> {
@@ -30,15 +35,18 @@ impl<'a> Stored<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Stored::Inline(bytes) | Stored::Large(bytes) => bytes,
+            Stored::Absent | Stored::Lost(_) => &[],
         }
     }
 
-    /// Copied out of the leaf; none where a list of extents makes no sense.
+    /// Copied out of the leaf; none where a list of extents makes no sense, or it is no value.
     #[inline]
     pub fn to_cell(self) -> Option<Cell> {
         match self {
             Stored::Inline(bytes) => Some(Cell::Inline(Bytes::copy_from_slice(bytes))),
             Stored::Large(list) => Some(Cell::Large(decode(list)?)),
+            Stored::Lost(page) => Some(Cell::Lost(page)),
+            Stored::Absent => None,
         }
     }
 }
@@ -50,6 +58,8 @@ pub enum Cell {
     Inline(Bytes),
     /// Where it lies, in order.
     Large(Box<[Extent]>),
+    /// It was lost to damage, if there was one; the hole that stands for it.
+    Lost(PageId),
 }
 
 impl Cell {
@@ -58,6 +68,7 @@ impl Cell {
         match self {
             Cell::Inline(bytes) => bytes.len(),
             Cell::Large(extents) => extents.iter().map(|extent| extent.bytes as usize).sum(),
+            Cell::Lost(_) => 0,
         }
     }
 
@@ -65,6 +76,7 @@ impl Cell {
     pub fn read<P: Pages>(&self, pages: &P) -> Result<Bytes, StoreError> {
         match self {
             Cell::Inline(bytes) => Ok(bytes.clone()),
+            Cell::Lost(page) => Err(lost(*page)),
             Cell::Large(extents) => match extents.as_ref() {
                 [one] => pages.read_extent(*one),
                 many => {
@@ -84,6 +96,15 @@ impl Cell {
             extents.iter().for_each(|extent| pages.free_extent(*extent));
         }
     }
+}
+
+/// What is said of what a hole stands for.
+pub(crate) fn lost(page: PageId) -> StoreError {
+    StoreError::Corrupt(Damage::of(
+        page,
+        1,
+        format_args!("page {page} is a hole: what it stands for was lost to damage"),
+    ))
 }
 
 /// What is to be put.

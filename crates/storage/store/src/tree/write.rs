@@ -14,6 +14,7 @@ use super::inner::Toward;
 use super::leaf::Leaf;
 use super::value::{self, Cell, NewValue, Stored};
 use super::{Tree, edit};
+use crate::damage::shown;
 use crate::page::{EXTENT_BYTES_MAX, PageId};
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, Lsn, StoreError};
@@ -94,7 +95,9 @@ impl<'p, P: Pages> Writer<'p, P> {
         let mut old = None;
         self.change(key, value, at, |stored| old = stored.map(Stored::to_cell))?;
         match old {
-            Some(None) => Err(StoreError::Corrupt(format!("tree {}: a cell makes no sense", self.tree.id.0).into())),
+            Some(None) => Err(StoreError::Corrupt(
+                format!("tree {}: the cell of key {} makes no sense", self.tree.id.0, shown(key)).into(),
+            )),
             old => Ok(old.flatten()),
         }
     }
@@ -155,11 +158,11 @@ impl<'p, P: Pages> Writer<'p, P> {
         let at = leaf.find(key).ok_or_else(damaged)?;
         let fits = match at {
             Ok(index) => {
-                keep(Some(leaf.cell(index).ok_or_else(damaged)?.1));
+                keep(leaf.held(at, page).ok_or_else(damaged)?);
                 edit::overwrite(&mut bytes, index, value)
             }
             Err(index) => {
-                keep(None);
+                keep(leaf.held(at, page).ok_or_else(damaged)?);
                 self.run.insert(page, index);
                 suffix.map_or(Some(false), |suffix| edit::insert(&mut bytes, index, (&[], suffix), value))
             }
@@ -183,6 +186,11 @@ impl<'p, P: Pages> Writer<'p, P> {
     fn remove(&mut self, key: &[u8], lsn: u64, keep: impl FnOnce(Option<Stored<'_>>)) -> Result<(), StoreError> {
         let (page, mut bytes) = self.seek(key)?;
         let leaf = self.leaf(page, &bytes)?;
+        if leaf.is_hole {
+            // It stays there as known to be absent.
+            drop(bytes);
+            return self.set(key, Stored::Absent, lsn, keep);
+        }
         let damaged = || self.tree.corrupt(page, "its cells make no sense");
         let Ok(index) = leaf.find(key).ok_or_else(damaged)? else {
             keep(None);
@@ -202,8 +210,13 @@ impl<'p, P: Pages> Writer<'p, P> {
         done
     }
 
+    /// Takes the finger off: the way down may be another.
+    pub(super) fn forget(&mut self) {
+        self.finger = Finger::default();
+    }
+
     /// Latches the leaf of a key and puts the finger on it.
-    fn seek(&mut self, key: &[u8]) -> Result<(PageId, P::Write<'p>), StoreError> {
+    pub(super) fn seek(&mut self, key: &[u8]) -> Result<(PageId, P::Write<'p>), StoreError> {
         let finger = &mut self.finger;
         if let Some(page) = finger.leaf
             && *finger.low <= *key

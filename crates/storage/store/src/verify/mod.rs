@@ -127,7 +127,7 @@ impl fmt::Display for Verified {
         match (self.is_sound(), self.faults) {
             (true, _) => writeln!(f, "sound"),
             (false, 0) => writeln!(f, "sound, but for lost space"),
-            (false, _) => writeln!(f, "damaged: restore a backup"),
+            (false, _) => writeln!(f, "damaged: `terrace repair` shows what can be done; or restore a backup"),
         }
     }
 }
@@ -150,6 +150,17 @@ pub(crate) fn offline(
         Verdict::Refuse(refusal) => return Err(StoreError::Corrupt(refusal.text().into())),
         Verdict::Create => return Err(StoreError::Refused("there is no store in these places".into())),
         Verdict::Begin | Verdict::Nothing => {}
+        Verdict::Mend => {
+            let found = match batches.as_ref().map(|batches| (batches, batches.headers())) {
+                Some((batches, Headers::Batch(header, _))) => batches.superblock(&header)?,
+                _ => None,
+            };
+            let (superblock, image) = found.ok_or_else(|| StoreError::Corrupt(Refusal::Damaged.text().into()))?;
+            geometry = Some(superblock.geometry);
+            overlay.insert(superblock::PAGE, image);
+            let text = "the superblock (page 0 in pages-0000) is damaged; the next opening writes it anew, as the images have it";
+            damaged.push(text.into());
+        }
         Verdict::Restore => {
             let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
             let Headers::Batch(header, Mark::Flagged) = batches.headers() else {
@@ -191,6 +202,37 @@ pub(crate) fn online(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verified, StoreError> {
     Walk::new(Still::new(home, HashMap::new()), *superblock).run(trees, progress)
+}
+
+/// Pages of the state of the last write cycle that are in use, and that nothing reaches. To be called as [`online`].
+///
+/// Errors: as of [`online`]; [`StoreError::Corrupt`] where a part of the trees cannot be walked, so that nobody can tell.
+pub(crate) fn unreached(home: &Devices, superblock: &Superblock, trees: Trees<'_>) -> Result<Vec<PageId>, StoreError> {
+    let mut walk = Walk::new(Still::new(home, HashMap::new()), *superblock);
+    walk.read_maps()?;
+    for (name, tree) in trees(&walk.still, walk.superblock.catalog)? {
+        let mut visited = Vec::new();
+        let report = tree.check(&walk.still, |found| visited.push(found))?;
+        if report.faults > report.holes {
+            let why = report.messages.first().cloned().unwrap_or_default();
+            return Err(StoreError::Corrupt(format!("tree {name}: {why}").into()));
+        }
+        for found in visited {
+            match found {
+                Visited::Inner(page) | Visited::Leaf(page) => walk.reach(&name, page, 1),
+                Visited::Extent(extent) => {
+                    let pages = extent.pages(walk.still.page_bytes());
+                    walk.reach(&name, extent.first, pages);
+                }
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    for (device, (used, reached)) in (0..).zip(walk.used.iter().zip(&walk.reached)) {
+        let is_lost = |page: &u32| used.is_used(*page, 1) && !reached.is_used(*page, 1);
+        pages.extend((0..used.pages()).filter(is_lost).map(|page| walk.geometry.page(device, page)));
+    }
+    Ok(pages)
 }
 
 /// A check on its way.
@@ -255,8 +297,11 @@ impl<'a> Walk<'a> {
         for device in 0..self.superblock.devices {
             for nth in 0..self.geometry.maps() {
                 let id = self.geometry.map_page(device, nth);
-                self.still.raw(id, &mut page)?;
-                if !map::decode(self.geometry, device, nth, &page, &mut self.used[device as usize]) {
+                let read = match self.still.raw(id, &mut page) {
+                    Err(StoreError::Corrupt(_)) => false,
+                    read => read.map(|()| true)?,
+                };
+                if !read || !map::decode(self.geometry, device, nth, &page, &mut self.used[device as usize]) {
                     let place = crate::cache::Home::place(self.still.home(), id);
                     self.fault(format!("{place} is no page of the allocation map"));
                 }

@@ -76,7 +76,7 @@ impl<'a> Still<'a> {
     pub(crate) fn raw(&self, page: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         match self.images.get(&page) {
             Some(image) => buffer.copy_from_slice(image),
-            None => self.home.read(page, buffer)?,
+            None => self.home.read(page, buffer).map_err(|error| error.of_reading(page, 1))?,
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Pages for Still<'_> {
         }
         let mut bytes = AlignedBuffer::zeroed(pages as usize * self.page_bytes());
         // Extents never change: none is in a batch.
-        self.home.read(extent.first, &mut bytes)?;
+        self.home.read(extent.first, &mut bytes).map_err(|error| error.of_reading(extent.first, pages))?;
         bytes.truncate(extent.bytes as usize);
         extent.check(&bytes)?;
         Ok(Bytes::from_owner(Copied(bytes)))

@@ -18,7 +18,7 @@ fn seen(versions: &Versions, key: &str, at: u64) -> Option<Option<u8>> {
     let found = versions.get(TREE, key.as_bytes(), at)?;
     Some(found.map(|stored| match stored {
         Cell::Inline(bytes) => bytes[0],
-        other @ Cell::Large(_) => panic!("{other:?}"),
+        other @ (Cell::Large(_) | Cell::Lost(_)) => panic!("{other:?}"),
     }))
 }
 
@@ -112,7 +112,7 @@ fn versions_of_many_batches_are_what_a_model_says() {
             let place = keys.binary_search(&key).expect("known");
             found[place] = old.map(|old| match old {
                 Cell::Inline(bytes) => bytes[0],
-                other @ Cell::Large(_) => panic!("{other:?}"),
+                other @ (Cell::Large(_) | Cell::Lost(_)) => panic!("{other:?}"),
             });
         }
         assert_eq!(found, *then, "seed {seed} batch {batch} at {at}");

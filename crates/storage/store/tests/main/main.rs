@@ -2,6 +2,7 @@
 
 mod basics;
 mod crash;
+mod damage;
 mod histories;
 mod kill;
 mod pages;

@@ -108,7 +108,7 @@ fn a_changed_bit_is_named_or_lies_where_nothing_is_and_nothing_wrong_is_ever_rea
             }
             Ok(report) => {
                 let text = report.to_string();
-                assert!(text.contains("page") && text.contains("damaged: restore a backup"), "byte {offset}: {text}");
+                assert!(text.contains("page") && text.contains("damaged: `terrace repair`"), "byte {offset}: {text}");
                 named += 1;
             }
             Err(error) => {

@@ -146,6 +146,10 @@ fn a_changed_bit_at_home_or_in_the_images_is_mended_or_named_and_never_passed_ov
     assert_eq!(opened(logs.clone(), data.clone()), Ok(values));
     // The superblock of a store whose batch is cleared.
     flip(&*data, "pages-0000", 300);
+    assert_eq!(opened(logs.clone(), data.clone()), Ok(values), "its image goes home again");
+    // And of one whose image is damaged as well.
+    flip(&*data, "pages-0000", 300);
+    flip(&*logs, "images-0000", 12_288 + 77);
     let why = opened(logs, data).expect_err("page 0 is damaged");
     assert!(why.contains("superblock"), "{why}");
 }

@@ -1,0 +1,216 @@
+//! Holes: a leaf that stands for a page which cannot be read, so that changes go on.
+//!
+//! ```text
+//!        A              A            B cannot be read: A's child is a new page of B's level with one way down, to an empty
+//!      / | \          / | \          leaf with B's fences that is marked as a hole. B and what hangs below it stay as they
+//!     .  B  .        .  B' .         are, in use and reached by nobody, for whoever repairs
+//!        |               |
+//!      . . .           hole
+//! ```
+//!
+//! A hole does not know what it lost: of a key that is not in it nobody can say what it holds, or whether it is there, and
+//! who asks is told so. A key that was put since is in it; one that was removed since is there as known to be absent. It splits
+//! as other leaves do, into holes, and is never taken out. [`Writer::heal`] makes it a leaf as all others again.
+//!
+//! What is damaged is looked at several times before it is given up: a wire may have failed, and not the medium.
+
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::inner::{Inner, Toward};
+use super::leaf::Leaf;
+use super::node::Node;
+use super::value::Stored;
+use super::write::Writer;
+use super::{Direction, Tree, edit};
+use crate::page::PageId;
+use crate::pages::Pages;
+use crate::{Lsn, StoreError};
+
+/// So often a page is read before it counts as lost.
+const READS: u32 = 3;
+
+/// Ahead of reading again. A choice: longer than a retry of a drive's own takes, short for whoever waits for the applier.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where on the way to a key a tree cannot be read.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// The page.
+    pub page: PageId,
+    /// Its height over the leaves; none for a root that cannot be read.
+    pub level: Option<u8>,
+    /// Least key that lies below it.
+    pub low: Vec<u8>,
+    /// All keys below it are less; empty is no bound.
+    pub high: Vec<u8>,
+    /// What is wrong with it.
+    pub error: StoreError,
+    /// Inner pages above it, with the child taken.
+    path: Vec<(PageId, usize)>,
+}
+
+/// A hole that was made.
+#[derive(Clone, Debug)]
+pub struct Hole {
+    /// What it stands for.
+    pub broken: Broken,
+    /// The new root, where that was lost.
+    pub root: Option<PageId>,
+}
+
+impl Tree {
+    /// Goes down towards a key (or to the end of a range) and says where that is not possible; none where it is. Errors: those
+    /// that are no damage.
+    pub fn broken<P: Pages>(
+        &self,
+        pages: &P,
+        (from, to): (&[u8], &[u8]),
+        direction: Direction,
+    ) -> Result<Option<Broken>, StoreError> {
+        let toward = match (direction, to) {
+            (Direction::Forward, _) => Toward::At(from),
+            (Direction::Backward, []) => Toward::Last,
+            (Direction::Backward, to) => Toward::Before(to),
+        };
+        let mut at = Broken {
+            page: self.root,
+            level: None,
+            low: Vec::new(),
+            high: Vec::new(),
+            error: self.corrupt(self.root, "does not fit where it hangs"),
+            path: Vec::new(),
+        };
+        while at.level != Some(0) {
+            let node = match patiently(|| self.node(pages, at.page, at.level)) {
+                Ok(node) => node,
+                Err(error @ StoreError::Corrupt(_)) => return Ok(Some(Broken { error, ..at })),
+                Err(error) => return Err(error),
+            };
+            let (image, node) = node;
+            let child = Inner::of(&image[..], self.id).and_then(|inner| inner.position(toward));
+            let Some(child) = child.filter(|child| *child <= node.count()) else { return Ok(Some(at)) };
+            if child > 0 {
+                at.low = node.separator(child - 1).to_vec();
+            }
+            if child < node.count() {
+                at.high = node.separator(child).to_vec();
+            }
+            at.path.push((at.page, child));
+            (at.page, at.level) = (node.children[child], Some(node.level - 1));
+        }
+        match patiently(|| self.leaf_between(pages, at.page, &at.low, &at.high)) {
+            Ok(()) => Ok(None),
+            Err(error @ StoreError::Corrupt(_)) => Ok(Some(Broken { error, ..at })),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn node<P: Pages>(&self, pages: &P, page: PageId, level: Option<u8>) -> Result<(Vec<u8>, Node), StoreError> {
+        let image = image_of(pages, page)?;
+        let node =
+            Node::of(&image, self.id).filter(|node| level.is_none_or(|level| level == node.level) && node.level > 0);
+        let node = node.ok_or_else(|| self.corrupt(page, "does not fit where it hangs"))?;
+        Ok((image, node))
+    }
+
+    fn leaf_between<P: Pages>(&self, pages: &P, page: PageId, low: &[u8], high: &[u8]) -> Result<(), StoreError> {
+        let bytes = pages.read(page)?;
+        let leaf = Leaf::of(&bytes, self.id).filter(|leaf| leaf.low == low && leaf.high == high);
+        leaf.map(drop).ok_or_else(|| self.corrupt(page, "its fences do not fit where it hangs"))
+    }
+}
+
+/// A copy of an inner page's image.
+pub(super) fn image_of<P: Pages>(pages: &P, page: PageId) -> Result<Vec<u8>, StoreError> {
+    let mut image = vec![0; pages.page_bytes()];
+    pages.inner(page, |words| {
+        for (bytes, word) in image.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes();
+        }
+    })?;
+    Ok(image)
+}
+
+/// Reads again what is damaged, a few times.
+fn patiently<T>(read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 1..READS {
+        match read() {
+            Err(StoreError::Corrupt(_)) => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    read()
+}
+
+impl<P: Pages> Writer<'_, P> {
+    /// Whether the change that failed last may be there in part.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Puts a hole in the place of what cannot be read on the way to a key; none where all of it can be read. The tree is
+    /// another one, with another root, where that was lost. Errors: [`StoreError::Full`]: nothing was changed.
+    pub fn make_hole(&mut self, key: &[u8], at: Lsn) -> Result<Option<Hole>, StoreError> {
+        self.forget();
+        let tree = self.tree;
+        let Some(broken) = tree.broken(self.pages, (key, &[]), Direction::Forward)? else { return Ok(None) };
+        let (mut child, mut bytes) = self.pages.create_leaf()?;
+        edit::format(&mut bytes, tree.id, at.0, &broken.low, &broken.high);
+        edit::mark_hole(&mut bytes, true);
+        drop(bytes);
+        let mut made = vec![child];
+        // A root has at least one level; what hung below it is found again whatever its height was.
+        let levels = broken.level.unwrap_or(1);
+        let mut image = vec![0; self.pages.page_bytes()];
+        for level in 1..=levels {
+            let written = Node::over(level, child).write(0..0, &mut image, tree.id, at.0);
+            debug_assert!(written.is_some(), "one child fits in any page");
+            child = match self.pages.create_inner(&image) {
+                Ok(inner) => inner,
+                Err(error) => {
+                    made.iter().for_each(|page| self.pages.free(*page));
+                    return Err(error);
+                }
+            };
+            made.push(child);
+        }
+        let Some((above, index)) = broken.path.last().copied() else {
+            return Ok(Some(Hole { broken, root: Some(child) }));
+        };
+        let (_, mut node) = tree.node(self.pages, above, None)?;
+        node.children[index] = child;
+        let written = node.write(0..node.count(), &mut image, tree.id, at.0);
+        written.ok_or_else(|| tree.corrupt(above, "has separators in no order"))?;
+        if let Err(error) = self.replace(above, &image) {
+            made.iter().for_each(|page| self.pages.free(*page));
+            return Err(error);
+        }
+        self.begun = false;
+        Ok(Some(Hole { broken, root: None }))
+    }
+
+    /// Makes the hole that covers a key a leaf as all others: of keys that are not in it, it says from now on that they are
+    /// absent. Nothing happens where it is none. Answers the leaf's high fence; none is no bound. Errors: as of a change.
+    pub fn heal(&mut self, key: &[u8], at: Lsn) -> Result<Option<Bytes>, StoreError> {
+        self.forget();
+        let (page, mut bytes) = self.seek(key)?;
+        let tree = self.tree;
+        let damaged = || tree.corrupt(page, "its cells make no sense");
+        let copy = bytes.to_vec();
+        let leaf = Leaf::of(&copy, tree.id).ok_or_else(damaged)?;
+        let end = (!leaf.high.is_empty()).then(|| Bytes::copy_from_slice(leaf.high));
+        if !leaf.is_hole {
+            return Ok(end);
+        }
+        let is_known = |index: &usize| leaf.cell(*index).is_none_or(|(_, value)| value != Stored::Absent);
+        let known: Vec<usize> = (0..leaf.count()).filter(is_known).collect();
+        let items = known.iter().map(|index| leaf.item(*index));
+        edit::build(&mut bytes, tree.id, at.0, (leaf.low, leaf.high), items).ok_or_else(damaged)?;
+        drop(bytes);
+        self.forget();
+        Ok(end)
+    }
+}
