@@ -7,6 +7,7 @@
 //!      Medium ----> Model ----> a device slowed to the figures of a medium it is not
 //!        |
 //!      Tiers, Mode, Placement       which structure lives on which tier
+//!      Price                        dated, in files of their own; nothing is made of them
 //!      Machine, Goal, Plan          what a machine has, and how persistent memory would be provisioned on it
 //! ```
 //!
@@ -31,4 +32,5 @@ pub use medium::{Kind, Medium, media};
 pub use model::Model;
 
 pub mod placement;
+pub mod price;
 pub mod provision;

@@ -15,8 +15,8 @@
 //! Invariants, checked when a file is read: every figure and curve names a source that the file lists, every listed source is
 //! used, every unit is the one its key has, no key is unknown, a key that feeds the model stands once.
 //!
-//! Prices are input with a date, here for the planner's convenience; nothing in a model comes from them. Values are per
-//! medium or for the number of modules they name; nothing here scales anything: the model does.
+//! Prices are not here but in files of their own ([`crate::price`]). Values are per medium or for the number of modules they name;
+//! nothing here scales anything: the model does.
 
 mod builtin;
 mod parse;
@@ -112,9 +112,9 @@ pub enum Key {
     ReadIops,
     /// Commands: most random 4 KiB writes a second, sustained. Model.
     WriteIops,
-    /// Commands: most bytes read a second. Model.
+    /// Most bytes read a second. Commands: model. Addressed media: information, their model takes curves.
     ReadBandwidth,
-    /// Commands: most bytes written a second. Model.
+    /// Most bytes written a second. As above.
     WriteBandwidth,
     /// 99th percentile of a 4 KiB read. Information: the model has no spread of its own.
     ReadP99,
@@ -143,8 +143,6 @@ pub enum Key {
     CapacityLimit,
     /// Full writes of the capacity a day, over the warranty. Information, for the planner.
     Endurance,
-    /// Price, at a date. Information, for the planner.
-    Price,
 }
 
 impl Key {
@@ -162,7 +160,6 @@ impl Key {
             Key::LatencyOverLocal => "x",
             Key::CapacityLimit => "GB",
             Key::Endurance => "DWPD",
-            Key::Price => "USD/GB",
         }
     }
 
@@ -177,7 +174,7 @@ impl Key {
             Key::IdleWriteNt | Key::IdleWriteClwb => false,
             Key::VendorReadBandwidth | Key::VendorWriteBandwidth | Key::ChannelBandwidth => false,
             Key::MixedBandwidth | Key::LatencyOverLocal | Key::PoolAddedLatency => false,
-            Key::CapacityLimit | Key::Endurance | Key::Price => false,
+            Key::CapacityLimit | Key::Endurance => false,
         }
     }
 }
@@ -211,8 +208,6 @@ pub struct Figure {
     pub confidence: Confidence,
     /// How it was derived, if it was not read as such.
     pub how: Option<String>,
-    /// Month that a price is of, `yyyy-mm`.
-    pub dated: Option<String>,
 }
 
 /// Read or write.
@@ -378,7 +373,8 @@ impl Medium {
                 paths.push(path);
             }
         }
-        paths.sort();
+        // By name, not by path: a point sorts behind a hyphen.
+        paths.sort_by(|a, b| a.file_stem().cmp(&b.file_stem()));
         let read = |path: &std::path::PathBuf| {
             let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
             Medium::parse(&path.display().to_string(), &text)

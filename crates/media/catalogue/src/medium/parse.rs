@@ -35,7 +35,6 @@ struct RawFigure {
     source: String,
     confidence: Confidence,
     how: Option<String>,
-    dated: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -131,12 +130,9 @@ fn figure(raw: RawFigure, sources: &mut Sources) -> Result<Figure, String> {
         (Some(low), Some(high)) if low <= value && value <= high => Some((low, high)),
         _ => return Err("low and high stand together, around value".into()),
     };
-    if (key == Key::Price) != raw.dated.is_some() {
-        return Err("dated belongs to a price, and a price needs it".into());
-    }
     let source = sources.text(&raw.source)?;
-    let (modules, confidence, how, dated) = (raw.modules, raw.confidence, raw.how, raw.dated);
-    Ok(Figure { key, value, range, modules, source, confidence, how, dated })
+    let (modules, confidence, how) = (raw.modules, raw.confidence, raw.how);
+    Ok(Figure { key, value, range, modules, source, confidence, how })
 }
 
 fn curve(raw: RawCurve, sources: &mut Sources) -> Result<Curve, String> {
@@ -219,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a_price_needs_its_date_and_a_figure_of_the_model_stands_once() {
+    fn a_price_is_no_figure_and_a_figure_of_the_model_stands_once() {
         let price = "{ key = \"price\", value = 3, unit = \"USD/GB\", source = \"a\", confidence = \"S\" }";
         let again = "{ key = \"read_latency_random\", value = 1, unit = \"ns\", source = \"a\", confidence = \"S\" }";
-        for (added, says) in [(price, "a price needs it"), (again, "stands twice")] {
+        for (added, says) in [(price, "unknown variant `price`"), (again, "stands twice")] {
             let text = GOOD.replacen("figure = [", &format!("figure = [ {added},"), 1);
             let error = parse("x.toml", &text).expect_err(added).to_string();
             assert!(error.contains(says), "{error}");
