@@ -293,6 +293,7 @@ mod tests {
             dram_bytes: Some(64 << 30),
             sockets: 1,
             series: Some(Series::S100),
+            socket_limit_bytes: None,
         };
         Script { machine: machine.machine().expect("described"), boot: "a", blank: true, fails: None, did: Vec::new() }
     }

@@ -25,6 +25,7 @@ pub enum TierCommand {
     ///   terrace tier plan                                       # one file system on each region
     ///   terrace tier plan --namespaces fsdax=384GiB,sector=rest
     ///   terrace tier plan --goal memory=50,app-direct=50
+    ///   terrace tier plan --system-ram                          # CXL memory, HBM: nodes of the system
     ///
     /// For another one, from what `terrace tier list --json` printed there, or a few numbers:
     ///
@@ -130,6 +131,12 @@ pub struct WishArgs {
     /// This namespace may be destroyed with what is in it; may be given several times
     #[arg(long, value_name = "NAMESPACE")]
     pub overwrite: Vec<String>,
+    /// Make CXL memory and device-DAX memory (HBM, far memory) nodes of the system, with cxl and daxctl
+    #[arg(long, conflicts_with_all = ["goal", "model", "regions", "namespaces"])]
+    pub system_ram: bool,
+    /// Only this device, as mem0 or dax0.0; may be given several times
+    #[arg(long = "device", value_name = "DEVICE", requires = "system_ram")]
+    pub devices: Vec<String>,
     /// No hardware: a directory stands in for a region
     #[arg(long, value_name = "DIR", conflicts_with = "goal")]
     pub model: Option<PathBuf>,
@@ -142,6 +149,7 @@ impl WishArgs {
     /// Whether nothing is asked for; namespaces that may go can be named later than the rest.
     pub fn is_default(&self) -> bool {
         self.goal.is_none()
+            && !self.system_ram
             && self.model.is_none()
             && self.namespaces == "fsdax=rest"
             && self.regions.is_empty()
@@ -182,6 +190,9 @@ pub struct HypothesisArgs {
     /// DRAM of the whole machine
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<String>,
+    /// What the processor of a socket can map, DRAM included unless it is a cache; default: what the firmware tells
+    #[arg(long, value_name = "SIZE")]
+    pub socket_limit: Option<String>,
     /// Sockets that have the modules named
     #[arg(long, default_value_t = 1, value_name = "N", requires = "modules", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub sockets: u32,
@@ -249,6 +260,7 @@ mod tests {
             "--mount=/data",
             "--ratio-limit=16",
             "--model=tiers",
+            "--system-ram",
         ] {
             assert!(!apply(&[option]).wish.is_default(), "{option}");
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use catalogue::provision::Machine;
 use catalogue::provision::geometry::print_bytes;
-use catalogue::provision::machine::{Labels, Synchronous};
+use catalogue::provision::machine::{Labels, Slots, Synchronous};
 use serde::Serialize;
 
 use super::apply::{self, Waiting};
@@ -39,6 +39,10 @@ pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
 /// The tables.
 pub fn text(machine: &Machine) -> String {
     let mut out = section("Memory", &memory(machine), "");
+    out += &slots(machine);
+    if !machine.cxl.is_empty() {
+        out += &format!("\n{}", section("CXL memory", &cxl(machine), ""));
+    }
     let none = "none that Linux shows; a directory can stand in: terrace tier apply --model DIR\n";
     out += "\nPersistent memory\n\n";
     if machine.modules.is_empty() && machine.regions.is_empty() && machine.dax.is_empty() {
@@ -68,16 +72,62 @@ fn cell(value: Option<impl ToString>) -> String {
 }
 
 fn memory(machine: &Machine) -> Table {
-    let mut table = Table::new(&["node", "kind", "processors", "memory", "free", "distances"]);
+    // The last three are what the firmware states (HMAT), from the nearest processors; `tier probe` measures.
+    let stated = machine.nodes.iter().any(|node| node.performance.is_some() || node.side_cache_bytes.is_some());
+    let mut headings = vec!["node", "kind", "processors", "memory", "free", "distances"];
+    if stated {
+        headings.extend(["stated read ns", "stated read GB/s", "cache before it"]);
+    }
+    let mut table = Table::new(&headings);
     for node in &machine.nodes {
         let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
+        let kind = match (machine.is_high_bandwidth(node), node.is_far_memory()) {
+            (true, _) => "high bandwidth",
+            (false, true) => "far memory",
+            (false, false) => "memory",
+        };
+        let mut cells = vec![
+            node.id.to_string(),
+            kind.to_owned(),
+            cell(Some(&node.cpus)),
+            print_bytes(node.bytes),
+            print_bytes(node.free_bytes),
+            distances.join(" "),
+        ];
+        if stated {
+            let performance = node.performance.unwrap_or_default();
+            cells.push(cell(performance.read_latency_ns));
+            cells.push(cell(performance.read_mib_per_s.map(|rate| format!("{:.1}", rate as f64 * 1.048_576 / 1e3))));
+            cells.push(cell(node.side_cache_bytes.map(print_bytes)));
+        }
+        table.row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    table
+}
+
+/// What the firmware says of slots, and of what a processor can map.
+fn slots(machine: &Machine) -> String {
+    let mut out = String::new();
+    if let Some(Slots { all, dram, persistent }) = machine.slots {
+        out += &format!("\n{all} slots: {dram} with DRAM, {persistent} with persistent memory\n");
+    }
+    if let Some(limit) = machine.socket_limit_bytes {
+        out += &format!("\nThe processor of a socket maps {} at most\n", print_bytes(limit));
+    }
+    out
+}
+
+fn cxl(machine: &Machine) -> Table {
+    let mut table = Table::new(&["device", "volatile", "persistent", "beside node", "region", "firmware", "serial"]);
+    for device in &machine.cxl {
         table.row(&[
-            &node.id.to_string(),
-            if node.is_far_memory() { "far memory" } else { "memory" },
-            &cell(Some(&node.cpus)),
-            &print_bytes(node.bytes),
-            &print_bytes(node.free_bytes),
-            &distances.join(" "),
+            &device.name,
+            &print_bytes(device.volatile_bytes),
+            &print_bytes(device.persistent_bytes),
+            &cell(device.near_node),
+            &cell(device.region.as_ref()),
+            &cell(device.firmware.as_ref()),
+            &cell(device.serial.as_ref()),
         ]);
     }
     table
@@ -185,7 +235,7 @@ fn mounts(machine: &Machine) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use catalogue::provision::machine::{Node, Region};
+    use catalogue::provision::machine::{CxlMemory, Node, Performance, Region};
 
     use super::*;
 
@@ -203,6 +253,31 @@ mod tests {
         let with = text(&machine);
         assert!(with.contains("cpu_cache") && with.contains("region0: eADR"), "{with}");
         assert!(!with.contains("--model"), "{with}");
+    }
+
+    #[test]
+    fn hbm_cxl_devices_stated_speeds_and_slots_are_listed_and_only_where_they_are_known() {
+        let node = |id: u32, cpus: &str, rate: u64| {
+            let performance =
+                Performance { read_latency_ns: Some(100), read_mib_per_s: Some(rate), ..Performance::default() };
+            Node { id, cpus: cpus.into(), bytes: 64 << 30, performance: Some(performance), ..Node::default() }
+        };
+        let nodes = vec![node(0, "0-55", 200_000), node(1, "", 900_000), node(2, "", 20_000)];
+        let mut machine = Machine { nodes, ..Machine::default() };
+        machine.cxl.push(CxlMemory { name: "mem0".into(), volatile_bytes: 96 << 30, ..CxlMemory::default() });
+        machine.slots = Some(Slots { all: 12, dram: 6, persistent: 6 });
+        machine.socket_limit_bytes = Some(1 << 40);
+        let listed = text(&machine);
+        let line =
+            |start: &str| listed.lines().map(str::trim_start).find(|line| line.starts_with(start)).unwrap_or_default();
+        assert!(line("1 ").contains("high bandwidth") && line("1 ").contains("943.7"), "{listed}");
+        assert!(line("2 ").contains("far memory") && line("mem0").contains("96 GiB"), "{listed}");
+        assert!(
+            listed.contains("12 slots: 6 with DRAM, 6 with persistent") && listed.contains("maps 1 TiB at most"),
+            "{listed}"
+        );
+        let plain = text(&Machine { nodes: vec![Node::default()], ..Machine::default() });
+        assert!(!plain.contains("stated") && !plain.contains("CXL") && !plain.contains("slots"), "{plain}");
     }
 
     #[test]

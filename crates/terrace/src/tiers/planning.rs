@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use catalogue::provision::geometry::{Map, parse_bytes, print_bytes};
 use catalogue::provision::machine::Series;
 use catalogue::provision::plan::plan_modelled;
+use catalogue::provision::system_ram::plan_system_ram;
 use catalogue::provision::wish::Hypothesis;
 use catalogue::provision::{FileSystem, Goal, Machine, NamespaceWish, Plan, Wish, plan};
 
@@ -50,17 +51,27 @@ fn machine(args: &HypothesisArgs, place: &PlaceArgs) -> anyhow::Result<Machine> 
             SeriesName::S200 => Series::S200,
             SeriesName::S300 => Series::S300,
         };
-        Hypothesis { modules: modules.clone(), dram_bytes: dram, sockets: args.sockets, series: Some(series) }
-            .machine()?
+        Hypothesis {
+            modules: modules.clone(),
+            dram_bytes: dram,
+            sockets: args.sockets,
+            series: Some(series),
+            socket_limit_bytes: None,
+        }
+        .machine()?
     } else {
         Machine::read(&place.root)?
     };
     machine.dram_bytes = dram.or(machine.dram_bytes);
+    machine.socket_limit_bytes = args.socket_limit.as_deref().map(size).transpose()?.or(machine.socket_limit_bytes);
     Ok(machine)
 }
 
 /// Plans what the options ask for.
 pub fn make(args: &WishArgs, machine: &Machine) -> anyhow::Result<Plan> {
+    if args.system_ram {
+        return Ok(plan_system_ram(machine, &args.devices, &args.overwrite)?);
+    }
     let mut goal = args.goal.as_deref().map(Goal::parse).transpose()?;
     if let Some(goal) = &mut goal {
         goal.interleaved = !args.not_interleaved;

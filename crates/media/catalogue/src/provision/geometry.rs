@@ -1,7 +1,7 @@
 //! Sizes: written and read, and what is left of one after metadata and alignment.
 //!
 //! ```text
-//!   module          128 GiB as printed on it, 126.4 GiB as ipmctl shows it, 126 GiB in an App Direct goal
+//!   module          128 GiB as printed on it, 126.422 GiB as ipmctl shows it, 126 GiB in an App Direct goal
 //!   region          modules of one socket x whole GiB of each
 //!   namespace       a multiple of the region's alignment
 //!     fsdax, devdax   | info 8 KiB | 64 bytes for each page of 4 KiB, if kept there | ... 2 MiB | data |
@@ -10,7 +10,7 @@
 //!
 //! Each rule was held against Linux 6.1 and ndctl 76 in a guest on 2026-11-21; the tests name the sizes seen there.
 
-use super::machine::NamespaceMode;
+use super::machine::{NamespaceMode, Series};
 
 /// One gibibyte.
 pub const GIB: u64 = 1 << 30;
@@ -26,16 +26,24 @@ pub fn region_align(ways: u64) -> u64 {
     if align.is_multiple_of(ways) { align } else { align * ways }
 }
 
-/// Bytes of a module that goals can divide, of the bytes printed on it.
+/// Bytes of a module that goals can divide (its raw capacity), of the bytes printed on it.
 ///
-/// `ipmctl show -dimm` prints 126.4 GiB for a module of 128 (ipmctl user guide, "Show Device"); for 256 and 512 GiB it is
-/// 252.4 and 502.5 as far as we know, and the plan says to compare. Other sizes keep the share of the smallest.
-pub fn module_bytes(printed: u64) -> u64 {
-    match printed / GIB {
-        256 => 252 * GIB + 409 * MIB,
-        512 => 502 * GIB + 512 * MIB,
-        _ => printed / 1280 * 1264,
-    }
+/// What `ipmctl show -dimm` prints, in GiB, as people and its documentation have shown it: 100 series 126.422, 252.454, 502.599
+/// (firmware 01.02.00.5355 and 5446, 01.00.00.5127); 200 series 126.742, 253.734, 507.688 (firmware 02.02.00.1553,
+/// 02.01.00.1034; ipmctl 03.00.00.0468, ipmctl-pbr-overview). Of the 300 series nothing was found; it is taken for the 200. Other
+/// sizes keep the share of the smallest of the 100 series. A plan says to compare.
+pub fn module_bytes(printed: u64, series: Series) -> u64 {
+    let thousandths = match (series, printed / GIB) {
+        (Series::S100, 128) => 126_422,
+        (Series::S100, 256) => 252_454,
+        (Series::S100, 512) => 502_599,
+        (Series::S200 | Series::S300, 128) => 126_742,
+        (Series::S200 | Series::S300, 256) => 253_734,
+        (Series::S200 | Series::S300, 512) => 507_688,
+        _ => return printed / 1280 * 1264,
+    };
+    // Capacities are multiples of 4 KiB; what ipmctl prints is rounded to less than that matters.
+    thousandths * (GIB / 4096) / 1000 * 4096
 }
 
 /// Where a namespace that is mapped keeps 64 bytes for each of its pages.

@@ -2,25 +2,26 @@
 //! a machine's modules give then.
 //!
 //! ```text
-//!   every module:   | Memory Mode, whole GiB | App Direct, whole GiB | reserved and rounding |
+//!   every module:   | Memory Mode, whole GiB | App Direct, whole GiB | reserved and rounding |        see `split`
 //!   every socket:   App Direct of its modules = one region (interleave set), unless not interleaved
 //! ```
 //!
 //! Refused, with the reason: percents over 100, modules that differ in size or number between sockets, a number of modules
-//! that makes no single interleave set, Memory Mode on modules or machines that do not have it, and a ratio of near to far
-//! memory over the limit.
+//! that makes no single interleave set or has no slots, Memory Mode on modules or machines that do not have it, and a ratio of near
+//! to far memory over the limit.
 //!
-//! The limit is a policy. Hardware accepts 1:1 to 1:16 (advice in ipmctl issue 132); the published experiments stay at
-//! 1:8. It is checked because nothing else does: ipmctl takes `MemoryMode=1` (its issue 95) and the machine then has less
-//! memory than before.
+//! The limit is a policy; the published experiments stay at 1:8. It is checked because nothing else does: ipmctl takes
+//! `MemoryMode=1` (its issue 95) and the machine then has less memory than before. What ipmctl warns of besides is a note of the
+//! plan: a ratio outside of what a generation was designed for.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::ProvisionError;
-use super::geometry::{GIB, module_bytes, print_bytes};
+use super::geometry::{module_bytes, print_bytes};
 use super::machine::{Machine, Series};
+use super::split::{Socket, Split, split};
 
 /// How much of every module becomes what, in percent; the three make 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,22 +101,33 @@ pub(super) struct Outcome {
     pub(super) printed: u64,
     /// Bytes that become neither.
     pub(super) unused: u64,
+    /// Of those, what would be in use if the processors could map more; a part of the whole machine.
+    pub(super) unmapped: u64,
+    /// The most that a socket has mapped then, in bytes, for machines whose limit is not known.
+    pub(super) mapped: u64,
+    /// What ipmctl warns of, in our words.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Checks a goal against a machine.
 pub(super) fn outcome(machine: &Machine, goal: &Goal, ratio_limit: u32) -> Result<Outcome, ProvisionError> {
     check_modes(machine, goal)?;
-    let sockets = sockets(machine)?;
+    let sockets = sockets(machine, goal)?;
     let (_, modules) = sockets.first_key_value().expect("sockets() refuses a machine without modules");
-    let per_module = module_bytes(modules[0]);
-    let part = |percent: u32| (u128::from(per_module) * u128::from(percent) / 100) as u64 / GIB * GIB;
-    let (memory, direct) = (part(goal.memory), part(goal.app_direct));
+    let series = series(machine);
+    let dram = machine.dram_bytes.unwrap_or(0) / sockets.len() as u64;
+    let (number, raw) = (modules.len() as u64, module_bytes(modules[0], series));
+    let socket = Socket { modules: number, raw, dram, limit: machine.socket_limit_bytes };
+    let Split { memory, app_direct: direct, unmapped } = split(&socket, goal);
     for (name, percent, bytes) in [("memory", goal.memory, memory), ("app-direct", goal.app_direct, direct)] {
         if percent > 0 && bytes == 0 {
-            let least = (GIB * 100).div_ceil(per_module);
+            let why = match unmapped {
+                0 => "rounding leaves nothing of it: goals are whole GiB of each module".to_owned(),
+                _ => format!("the processors map at most {} a socket", print_bytes(socket.limit.unwrap_or(0))),
+            };
             return Err(ProvisionError::refused(
-                format!("{name}={percent} is less than 1 GiB of a module, the unit of goals"),
-                format!("ask for {name}={least} or more"),
+                format!("{name}={percent} comes to nothing: {why}"),
+                format!("ask for more {name}=, for less of the rest, or for none"),
             ));
         }
     }
@@ -123,16 +135,59 @@ pub(super) fn outcome(machine: &Machine, goal: &Goal, ratio_limit: u32) -> Resul
     let printed: u64 = sockets.values().flatten().sum();
     let far = memory * count;
     let near = if far > 0 { check_ratio(machine, far, goal, ratio_limit)? } else { machine.dram_bytes.unwrap_or(0) };
+    let warnings = if far > 0 { ratio_warning(series, near, far).into_iter().collect() } else { Vec::new() };
+    let mapped = (memory + direct) * number + if far > 0 { 0 } else { dram };
     let regions = match (direct, goal.interleaved) {
         (0, _) => Vec::new(),
         (_, true) => sockets.values().map(|modules| (modules.len() as u64, direct * modules.len() as u64)).collect(),
         (_, false) => vec![(1, direct); count as usize],
     };
-    Ok(Outcome { far, near, regions, printed, unused: printed - count * (memory + direct) })
+    let (unused, unmapped) = (printed - count * (memory + direct), unmapped * count);
+    Ok(Outcome { far, near, regions, printed, unused, unmapped, mapped, warnings })
+}
+
+/// The generation of the modules, which [`check_modes`] has seen to be known: the oldest where they differ.
+fn series(machine: &Machine) -> Series {
+    machine
+        .modules
+        .iter()
+        .filter_map(|module| module.series())
+        .min_by_key(|series| series.number())
+        .unwrap_or(Series::S100)
+}
+
+/// What ipmctl says of a ratio of near to far memory outside of what a generation was designed for (1:3.6 to 1:16 for the 100
+/// series, 1:2 to 1:8 for later ones: ipmctl 03.00.00.0468, CheckNmFmLimits and NvmTypes.h; it looks at each socket, and here
+/// all have the same).
+fn ratio_warning(series: Series, near: u64, far: u64) -> Option<String> {
+    let (low_tenths, high) = match series {
+        Series::S100 => (36, 16),
+        Series::S200 | Series::S300 => (20, 8),
+    };
+    let low = u64::try_from(u128::from(near) * low_tenths / 10).unwrap_or(u64::MAX);
+    let side = if far > near.saturating_mul(high) {
+        "above"
+    } else if far < low {
+        "below"
+    } else {
+        return None;
+    };
+    let least = if low_tenths % 10 == 0 {
+        format!("1:{}", low_tenths / 10)
+    } else {
+        format!("1:{}.{}", low_tenths / 10, low_tenths % 10)
+    };
+    Some(format!(
+        "1:{}.{} of near to far memory is {side} what ipmctl recommends for the {} series, {least} to 1:{high}: it warns, and sets the \
+         goal all the same",
+        far / near,
+        far % near * 10 / near,
+        series.number()
+    ))
 }
 
 /// The sizes of the modules of each socket, all known and alike.
-fn sockets(machine: &Machine) -> Result<BTreeMap<u32, Vec<u64>>, ProvisionError> {
+fn sockets(machine: &Machine, goal: &Goal) -> Result<BTreeMap<u32, Vec<u64>>, ProvisionError> {
     let mut sockets: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for module in &machine.modules {
         let bytes = module.bytes.ok_or_else(|| {
@@ -169,16 +224,35 @@ fn sockets(machine: &Machine) -> Result<BTreeMap<u32, Vec<u64>>, ProvisionError>
             "ndctl list -D and ipmctl show -dimm list them; fit the same number at each socket",
         ));
     }
-    if matches!(most, 5 | 7)
-        || most > 8
-        || (most > 6 && machine.modules.iter().any(|module| module.series() == Some(Series::S100)))
-    {
+    check_number(machine, most, sockets.len(), goal)?;
+    Ok(sockets)
+}
+
+/// Whether so many modules have slots at a socket, beside the DRAM, and make an interleave set.
+fn check_number(machine: &Machine, number: usize, sockets: usize, goal: &Goal) -> Result<(), ProvisionError> {
+    let series = series(machine);
+    // A module to a channel, each channel with two slots of which DRAM has the other (Intel, quick start guides of the 100 and
+    // the 200 series, from memory).
+    let channels = if series == Series::S100 { 6 } else { 8 };
+    if number > channels {
+        let spread = format!("{channels}x128GiB --sockets {}", (number * sockets).div_ceil(channels));
         return Err(ProvisionError::refused(
-            format!("{most} modules at a socket make no single interleave set: one is missing, or one too many"),
-            "fit 1, 2, 3, 4 or 6 modules (8 from the 200 series on) at each socket",
+            format!(
+                "{number} modules at a socket have no slots: one of the {} series has {} slots, one module to each of {channels} \
+                 channels, the others for DRAM",
+                series.number(),
+                2 * channels
+            ),
+            format!("give the number of one socket and how many sockets there are, as --modules {spread}"),
         ));
     }
-    Ok(sockets)
+    if goal.interleaved && matches!(number, 5 | 7) {
+        return Err(ProvisionError::refused(
+            format!("{number} modules at a socket make no single interleave set: one is missing, or one too many"),
+            "fit 1, 2, 3, 4 or 6 modules (8 from the 200 series on) at each socket, or ask for --not-interleaved",
+        ));
+    }
+    Ok(())
 }
 
 /// Whether this machine has the modes asked for, and the tool that sets them.
@@ -223,7 +297,8 @@ fn check_ratio(machine: &Machine, far: u64, goal: &Goal, limit: u32) -> Result<u
             ),
             format!(
                 "the DRAM is a direct-mapped cache then: the more far memory shares it, the more of what is in use evicts each other.\n  \
-                 Ask for {smaller}, fit more DRAM, or raise the limit: --ratio-limit 16 is the most hardware is said to take"
+                 Ask for {smaller}, fit more DRAM, or raise the limit with --ratio-limit: ipmctl itself warns beyond 1:16 for the \
+                 100 series and 1:8 for later ones"
             ),
         ));
     }

@@ -14,6 +14,11 @@ pub struct Machine {
     pub nodes: Vec<Node>,
     /// DRAM as its firmware reports it, in bytes; in Memory Mode the operating system does not see it.
     pub dram_bytes: Option<u64>,
+    /// Slots for memory of any kind, where the firmware tells.
+    pub slots: Option<Slots>,
+    /// Bytes that the processor of a socket can map, of DRAM and persistent memory together, where the firmware tells; the least of
+    /// all sockets. DRAM that is a cache does not count.
+    pub socket_limit_bytes: Option<u64>,
     /// Persistent-memory modules.
     pub modules: Vec<Module>,
     /// Regions: persistent memory that is addressable, each an interleave set of modules.
@@ -22,12 +27,25 @@ pub struct Machine {
     pub namespaces: Vec<Namespace>,
     /// Character devices of device-DAX, also those of CXL memory.
     pub dax: Vec<DaxDevice>,
+    /// CXL memory devices.
+    pub cxl: Vec<CxlMemory>,
     /// Block devices.
     pub disks: Vec<Disk>,
     /// Mounted file systems that lie on block devices.
     pub mounts: Vec<Mount>,
-    /// Which of ipmctl, ndctl, mkfs.xfs and mkfs.ext4 are installed.
+    /// Which of ipmctl, ndctl, cxl, daxctl, mkfs.xfs and mkfs.ext4 are installed.
     pub tools: Vec<String>,
+}
+
+/// Slots for memory modules.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    /// All there are.
+    pub all: u32,
+    /// Those with DRAM.
+    pub dram: u32,
+    /// Those with persistent memory.
+    pub persistent: u32,
 }
 
 /// A NUMA node.
@@ -43,13 +61,51 @@ pub struct Node {
     pub free_bytes: u64,
     /// Distance to each node, itself included, as the firmware tells it; 10 is local.
     pub distances: Vec<u32>,
+    /// What the firmware says of its speed from the nearest processors, where it has a table for that (HMAT).
+    #[serde(default)]
+    pub performance: Option<Performance>,
+    /// Memory that is a cache before this node's, in bytes: near memory of Memory Mode, or HBM in cache mode.
+    #[serde(default)]
+    pub side_cache_bytes: Option<u64>,
 }
 
 impl Node {
-    /// Whether it is memory without processors: CXL memory, or persistent memory used as system memory.
+    /// Whether it is memory without processors: CXL memory, HBM, or persistent memory used as system memory.
     pub fn is_far_memory(&self) -> bool {
         self.cpus.is_empty() && self.bytes > 0
     }
+}
+
+/// Speed of a node's memory, as the firmware states it (HMAT); it is no measurement. What it leaves out is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Performance {
+    /// Of a read, ns.
+    pub read_latency_ns: Option<u64>,
+    /// Of a write, ns.
+    pub write_latency_ns: Option<u64>,
+    /// MiB/s.
+    pub read_mib_per_s: Option<u64>,
+    /// MiB/s.
+    pub write_mib_per_s: Option<u64>,
+}
+
+/// A CXL memory device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CxlMemory {
+    /// The kernel's name, `mem0`.
+    pub name: String,
+    /// Volatile memory of it, bytes.
+    pub volatile_bytes: u64,
+    /// Persistent memory of it, bytes.
+    pub persistent_bytes: u64,
+    /// The node of the processors that it is plugged in at.
+    pub near_node: Option<u32>,
+    /// Serial number as the kernel prints it.
+    pub serial: Option<String>,
+    /// Version of its firmware.
+    pub firmware: Option<String>,
+    /// The region whose addresses it answers to; none: nothing uses it.
+    pub region: Option<String>,
 }
 
 /// A persistent-memory module.
@@ -280,6 +336,14 @@ impl Machine {
     /// Whether a tool is installed.
     pub fn has_tool(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool == name)
+    }
+
+    /// Whether a node is memory without processors that the firmware calls faster than every node with some: HBM beside DRAM. Its
+    /// bandwidth decides, as its latency is no better.
+    pub fn is_high_bandwidth(&self, node: &Node) -> bool {
+        let speed = |node: &Node| node.performance.and_then(|performance| performance.read_mib_per_s);
+        let dram = self.nodes.iter().filter(|other| !other.cpus.is_empty()).filter_map(speed).max();
+        node.is_far_memory() && speed(node).zip(dram).is_some_and(|(speed, dram)| speed > dram)
     }
 
     /// Where a block device is mounted.

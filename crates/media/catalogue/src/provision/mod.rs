@@ -15,8 +15,11 @@
 //! modules between memory and App Direct, in percent, and what it does happens at the next restart; `ndctl` divides
 //! regions into namespaces, and what remains after its metadata and alignment is less than what was asked for.
 //!
+//! A third, `daxctl` with `cxl`, makes memory behind a link memory of the system ([`system_ram`]).
+//!
 //! What this does not do: talk to firmware, read a module's health, or change a namespace that exists unless told to.
 
+mod cxl;
 pub mod geometry;
 pub mod goal;
 pub mod machine;
@@ -24,7 +27,11 @@ mod nvdimm;
 pub mod plan;
 pub mod progress;
 mod read;
+mod split;
 mod steps;
+pub mod system_ram;
+#[cfg(test)]
+mod system_ram_tests;
 #[cfg(test)]
 mod tests;
 pub mod wish;

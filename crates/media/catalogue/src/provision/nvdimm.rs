@@ -12,7 +12,7 @@
 //!
 //! Nothing here decides anything.
 
-use super::machine::{Labels, Module, Namespace, NamespaceMode, Region};
+use super::machine::{Labels, Module, Namespace, NamespaceMode, Region, Slots};
 use super::read::Tree;
 
 /// A namespace's size is a multiple of this where the kernel does not say (Linux 5.6 and older, 2 MiB for each module).
@@ -28,9 +28,42 @@ pub(super) struct Dimm {
 
 /// Reads the firmware's tables; empty without the right to.
 pub(super) fn firmware(sys: &Tree) -> Vec<Dimm> {
+    raw_dimms(sys).iter().filter_map(|raw| parse_dimm(raw)).collect()
+}
+
+fn raw_dimms(sys: &Tree) -> Vec<Vec<u8>> {
     let all = sys.at("firmware/dmi/entries");
     let entries = all.names().into_iter().filter(|name| name.starts_with("17-"));
-    entries.filter_map(|name| parse_dimm(&std::fs::read(all.0.join(name).join("raw")).ok()?)).collect()
+    entries.filter_map(|name| std::fs::read(all.0.join(name).join("raw")).ok()).collect()
+}
+
+/// The slots, each of which has an entry whether or not something is in it; `None` where the tables cannot be read.
+pub(super) fn slots(sys: &Tree, dimms: &[Dimm]) -> Option<Slots> {
+    let all = u32::try_from(raw_dimms(sys).len()).ok().filter(|all| *all > 0)?;
+    let persistent = dimms.iter().filter(|dimm| dimm.persistent).count() as u32;
+    Some(Slots { all, dram: dimms.len() as u32 - persistent, persistent })
+}
+
+/// What the processor of a socket can map, the least of all: the ACPI table PCAT, which Intel's platforms for persistent memory have
+/// (Intel, Optane persistent memory OS provisioning specification; fields as ipmctl 03.00.00.0468 reads them, NvmTables.h): after
+/// 40 bytes, parts of type and length, 16 bits each; type 6 has socket and die, then the limit in 64 bits. `None` without the table or
+/// the right to read it.
+pub(super) fn socket_limit(sys: &Tree) -> Option<u64> {
+    let table = std::fs::read(sys.0.join("firmware/acpi/tables/PCAT")).ok()?;
+    let mut rest = table.get(..4).filter(|signature| *signature == b"PCAT").and(table.get(40..))?;
+    let mut least: Option<u64> = None;
+    while let Some(header) = rest.get(..4) {
+        let (kind, length) = (u16::from_le_bytes([header[0], header[1]]), u16::from_le_bytes([header[2], header[3]]));
+        let Some(part) = rest.get(..usize::from(length)).filter(|part| part.len() >= 4) else { break };
+        if kind == 6
+            && let Some(limit) = part.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+            && limit > 0
+        {
+            least = Some(least.map_or(limit, |least| least.min(limit)));
+        }
+        rest = &rest[part.len()..];
+    }
+    least
 }
 
 /// SMBIOS 3.2, 7.18 Memory Device: length 1h, handle 2h, size Ch, part number 1Ah, extended size 1Ch, technology 28h.
@@ -182,6 +215,43 @@ mod tests {
         assert_eq!((dram.bytes, dram.persistent), (16 << 30, false));
         assert_eq!(parse_dimm(&entry(0x8000 | 512, 0, 3, "X")).expect("installed").bytes, 512 << 10);
         assert!(parse_dimm(&entry(0, 0, 3, "X")).is_none(), "an empty slot");
+    }
+
+    #[test]
+    fn slots_are_counted_with_what_is_in_them_and_the_least_limit_of_a_socket_is_read_from_pcat() {
+        let root = tempfile::tempdir().expect("temporary directory");
+        let sys = Tree(root.path().to_owned());
+        assert_eq!((slots(&sys, &[]), socket_limit(&sys)), (None, None));
+        let raws = [entry(0x7fff, 128 << 10, 7, "NMA1XXD128GPS"), entry(16 << 10, 0, 3, "X"), entry(0, 0, 3, "")];
+        for (number, raw) in raws.iter().enumerate() {
+            let folder = root.path().join(format!("firmware/dmi/entries/17-{number}"));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join("raw"), raw).expect("an attribute");
+        }
+        let dimms = firmware(&sys);
+        assert_eq!(slots(&sys, &dimms), Some(Slots { all: 3, dram: 1, persistent: 1 }));
+        let mut table = vec![0u8; 40];
+        table[..4].copy_from_slice(b"PCAT");
+        table.extend([0, 0, 8, 0, 1, 2, 3, 4]);
+        for (socket, limit) in [(0u16, 4u64 << 40), (1, 1 << 40)] {
+            table.extend([6, 0, 32, 0]);
+            table.extend(socket.to_le_bytes());
+            table.extend([0, 0]);
+            table.extend(limit.to_le_bytes());
+            table.extend([0; 16]);
+        }
+        let file = root.path().join("firmware/acpi/tables/PCAT");
+        std::fs::create_dir_all(file.parent().expect("below")).expect("a folder");
+        std::fs::write(&file, &table).expect("a table");
+        assert_eq!(socket_limit(&sys), Some(1 << 40));
+        for length in 0..table.len() {
+            std::fs::write(&file, &table[..length]).expect("a table");
+            assert!(socket_limit(&sys).is_none_or(|limit| limit == 4 << 40), "cut at {length}");
+        }
+        // A part without a length ends the walk.
+        table[42] = 0;
+        std::fs::write(&file, &table).expect("a table");
+        assert_eq!(socket_limit(&sys), None);
     }
 
     #[test]

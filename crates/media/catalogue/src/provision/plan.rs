@@ -18,10 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ProvisionError;
 use super::geometry::{Map, print_bytes, region_align, usable};
-use super::goal;
+use super::goal::{self, Outcome};
 use super::machine::{Labels, Machine, Namespace, NamespaceMode};
 use super::steps::{Command, Step};
 use super::wish::{NamespaceWish, Wish};
+
+/// The least that a processor for persistent memory maps: 1 TiB, Cascade Lake without the letters M or L (Intel ARK, from memory).
+const SMALLEST_LIMIT: u64 = 1 << 40;
 
 /// What to do, and what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +159,7 @@ fn set_goal(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Groun
         ));
         plan.notes.push("system memory in Memory Mode is lost when the power goes, like DRAM".into());
     }
+    note_warnings(machine, &outcome, plan);
     let direct: u64 = outcome.regions.iter().map(|(_, bytes)| bytes).sum();
     if direct > 0 {
         plan.capacities.push(capacity("App Direct", asked(goal.app_direct), direct, rounding));
@@ -178,6 +182,24 @@ fn set_goal(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Groun
     };
     let wanted = |ground: &Ground| wish.regions.is_empty() || wish.regions.contains(&ground.name);
     Ok(outcome.regions.iter().enumerate().map(ground).filter(wanted).collect())
+}
+
+/// What ipmctl warns of, and what the processors have to do with it.
+fn note_warnings(machine: &Machine, outcome: &Outcome, plan: &mut Plan) {
+    plan.notes.extend(outcome.warnings.iter().cloned());
+    match machine.socket_limit_bytes {
+        Some(limit) if outcome.unmapped > 0 => plan.notes.push(format!(
+            "the processors map at most {} a socket: {} of the modules stay unused, App Direct first (ipmctl says so, too)",
+            print_bytes(limit),
+            print_bytes(outcome.unmapped)
+        )),
+        None if outcome.mapped > SMALLEST_LIMIT => plan.notes.push(format!(
+            "a socket would map {}, and what its processor can map is not known here: ipmctl show -a -socket prints \
+             MappedMemoryLimit; --socket-limit plans with it",
+            print_bytes(outcome.mapped)
+        )),
+        _ => {}
+    }
 }
 
 /// The regions that are there, those asked for, cleared of what may go.

@@ -112,10 +112,8 @@ impl Progress {
             && let Some(slot) = &command.answers
         {
             let device = device_named(output).ok_or_else(|| {
-                ProvisionError::Malformed(format!(
-                    "ndctl made a namespace and did not say its device: {}",
-                    output.trim()
-                ))
+                let program = &command.words[0];
+                ProvisionError::Malformed(format!("{program} did not say which device it made: {}", output.trim()))
             })?;
             self.names.insert(slot.clone(), device);
         }
@@ -124,9 +122,13 @@ impl Progress {
     }
 }
 
-/// The `blockdev` or `chardev` of what `ndctl create-namespace` prints.
+/// The `blockdev` or `chardev` of what `ndctl create-namespace` prints; the device-DAX of the `region` that `cxl create-region`
+/// prints, which the kernel numbers alike.
 fn device_named(output: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_str(output.trim()).ok()?;
+    if let Some(number) = answer.get("region").and_then(|region| region.as_str()?.strip_prefix("region")) {
+        return number.parse::<u32>().ok().map(|number| format!("dax{number}.0"));
+    }
     let block = answer.get("blockdev").and_then(|name| name.as_str());
     let character = || answer.pointer("/daxregion/devices/0/chardev").and_then(|name| name.as_str());
     let name = block.or_else(character).or_else(|| answer.get("chardev").and_then(|name| name.as_str()))?;

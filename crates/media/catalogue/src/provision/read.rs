@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::ProvisionError;
 use super::machine::{DaxDevice, Disk, Machine, Mount, Node, Synchronous};
-use super::nvdimm;
+use super::{cxl, nvdimm};
 
 /// Tools that plans use.
-const TOOLS: [&str; 4] = ["ipmctl", "ndctl", "mkfs.xfs", "mkfs.ext4"];
+const TOOLS: [&str; 6] = ["ipmctl", "ndctl", "cxl", "daxctl", "mkfs.xfs", "mkfs.ext4"];
 
 /// Block devices that hold nothing of their own: memory, and files shown as disks.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "fd"];
@@ -29,10 +29,13 @@ impl Machine {
         Ok(Machine {
             nodes: nodes(&sys),
             dram_bytes: nvdimm::dram_bytes(&memory),
+            slots: nvdimm::slots(&sys, &memory),
+            socket_limit_bytes: nvdimm::socket_limit(&sys),
             regions: nvdimm::regions(&sys, &modules),
             namespaces: nvdimm::namespaces(&sys),
             modules,
             dax: dax_devices(&sys),
+            cxl: cxl::memory(&sys),
             mounts: mounts(&root.join("proc/mounts"), &disks),
             disks,
             tools: tools(root),
@@ -109,6 +112,8 @@ fn nodes(sys: &Tree) -> Vec<Node> {
             bytes: kilobytes(&memory, "MemTotal:"),
             free_bytes: kilobytes(&memory, "MemFree:"),
             distances: node.text("distance")?.split_whitespace().filter_map(|word| word.parse().ok()).collect(),
+            performance: cxl::performance(&node),
+            side_cache_bytes: cxl::side_cache(&node),
         })
     };
     all.numbered("node").into_iter().filter_map(read).collect()

@@ -15,7 +15,7 @@ use super::wish::{Hypothesis, NamespaceWish, Wish};
 use super::{ProvisionError, geometry};
 
 /// Writes attributes below a root: `path = value` a line.
-fn tree(lines: &str) -> tempfile::TempDir {
+pub(super) fn tree(lines: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("temporary directory");
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (path, value) = line.split_once(" =").expect("path = value");
@@ -180,7 +180,7 @@ fn a_root_without_sys_is_an_error_and_an_empty_sys_a_machine_with_nothing() {
     assert!(Machine::read(Path::new("/")).is_ok(), "this machine");
 }
 
-fn commands(plan: &Plan) -> Vec<String> {
+pub(super) fn commands(plan: &Plan) -> Vec<String> {
     plan.steps.iter().map(|step| step.to_text(&plan.names)).collect()
 }
 
@@ -279,7 +279,9 @@ fn every_bad_wish_for_a_machine_that_is_there_says_why_and_what_to_change() {
 }
 
 fn invented(modules: &str, dram: u64, sockets: u32, series: Series) -> Machine {
-    let machine = Hypothesis { modules: modules.into(), dram_bytes: Some(dram * GIB), sockets, series: Some(series) };
+    let dram_bytes = Some(dram * GIB);
+    let machine =
+        Hypothesis { modules: modules.into(), dram_bytes, sockets, series: Some(series), socket_limit_bytes: None };
     machine.machine().expect("a description")
 }
 
@@ -326,6 +328,8 @@ fn every_bad_goal_is_refused_with_the_reason_and_what_to_change() {
     no_tool.tools.clear();
     let mut no_dram = s100("6x128GiB", 192);
     no_dram.dram_bytes = None;
+    let mut limited = s100("6x512GiB", 384);
+    limited.socket_limit_bytes = Some(1 << 40);
     let mut unknown = s100("6x128GiB", 192);
     unknown.modules[3].bytes = None;
     let cases = [
@@ -338,13 +342,30 @@ fn every_bad_goal_is_refused_with_the_reason_and_what_to_change() {
         ),
         (s100("6x128GiB,5x128GiB", 192), "app-direct=100", "socket 1 has 5 modules", "fit the same number"),
         (s100("5x128GiB", 192), "app-direct=100", "5 modules at a socket", "fit 1, 2, 3, 4 or 6"),
-        (s100("8x128GiB", 192), "app-direct=100", "8 modules at a socket", "from the 200 series on"),
+        (
+            s100("8x128GiB", 192),
+            "app-direct=100",
+            "one of the 100 series has 12 slots",
+            "--modules 6x128GiB --sockets 3",
+        ),
+        (
+            invented("24x128GiB", 768, 1, Series::S100),
+            "app-direct=100",
+            "24 modules at a socket have no slots",
+            "--modules 6x128GiB --sockets 4",
+        ),
+        (
+            invented("24x128GiB", 768, 1, Series::S200),
+            "app-direct=100",
+            "one of the 200 series has 16 slots",
+            "--modules 8x128GiB --sockets 3",
+        ),
         (s100("4x128GiB+2x256GiB", 192), "app-direct=100", "different sizes, 128 GiB and 256 GiB", "use equal modules"),
         (
-            s100("2x32GiB", 32),
-            "memory=99,app-direct=1",
-            "app-direct=1 is less than 1 GiB of a module",
-            "app-direct=4 or more",
+            limited,
+            "memory=50",
+            "app-direct=50 comes to nothing: the processors map at most 1 TiB a socket",
+            "ask for more",
         ),
         (
             invented("8x128GiB", 512, 2, Series::S300),
@@ -366,6 +387,56 @@ fn every_bad_goal_is_refused_with_the_reason_and_what_to_change() {
         let text = plan(&machine, &wish(Some(goal), "fsdax")).expect_err(goal).to_string();
         assert!(text.contains(reason) && text.contains(advice), "{goal}: {text}");
     }
+}
+
+#[test]
+fn a_ratio_that_ipmctl_warns_of_is_a_note_by_generation() {
+    let note = |dram: u64, series: Series| {
+        let raised = Wish { ratio_limit: 64, ..wish(Some("memory=100"), "fsdax") };
+        let planned = plan(&invented("6x128GiB", dram, 1, series), &raised).expect("allowed");
+        planned.notes.into_iter().find(|note| note.contains("ipmctl recommends"))
+    };
+    // Far memory is 6 x 126 GiB = 756 GiB.
+    let says = |dram: u64, series: Series, side: &str, range: &str| {
+        let note = note(dram, series).unwrap_or_default();
+        assert!(note.contains(side) && note.contains(range), "{dram} GiB: {note}");
+    };
+    says(47, Series::S100, "1:16.0 of near to far memory is above", "1:3.6 to 1:16");
+    says(211, Series::S100, "1:3.5 of near to far memory is below", "for the 100 series");
+    says(94, Series::S200, "1:8.0 of near to far memory is above", "1:2 to 1:8");
+    says(379, Series::S200, "1:1.9 of near to far memory is below", "for the 200 series");
+    for (dram, series) in [(48, Series::S100), (210, Series::S100), (95, Series::S200), (378, Series::S200)] {
+        assert_eq!(note(dram, series), None, "{dram} GiB, {series:?}");
+    }
+}
+
+#[test]
+fn what_a_processor_can_map_bounds_a_plan_and_is_asked_for_where_it_is_not_known() {
+    let mut machine = invented("6x256GiB", 192, 2, Series::S100);
+    let note = |machine: &Machine, says: &str| {
+        let planned = plan(machine, &wish(Some("app-direct=100"), "fsdax")).expect("a plan");
+        let of = planned.capacities.iter().find(|one| one.what == "App Direct").expect("a line").usable;
+        (of / GIB, planned.notes.iter().any(|note| note.contains(says)))
+    };
+    assert_eq!(
+        note(&machine, "a socket would map 1.57 TiB, and what its processor can map is not known"),
+        (12 * 252, true)
+    );
+    machine.socket_limit_bytes = Some(1 << 40);
+    // 1024 GiB less 96 GiB of DRAM, over six modules, whole GiB of each.
+    assert_eq!(
+        note(&machine, "the processors map at most 1 TiB a socket: 1.14 TiB of the modules stay unused"),
+        (12 * 154, true)
+    );
+    let small = invented("6x128GiB", 192, 2, Series::S100);
+    assert_eq!(note(&small, "processor"), (12 * 126, false), "every processor maps that");
+}
+
+#[test]
+fn modules_that_make_no_interleave_set_can_be_regions_of_their_own() {
+    let mut asked = wish(Some("app-direct=100"), "fsdax");
+    asked.goal.as_mut().expect("a goal").interleaved = false;
+    assert_eq!(plan(&invented("5x128GiB", 96, 1, Series::S100), &asked).expect("a plan").names.len(), 5);
 }
 
 #[test]

@@ -134,6 +134,8 @@ pub struct Hypothesis {
     pub sockets: u32,
     /// Generation of the modules.
     pub series: Option<Series>,
+    /// What the processor of a socket can map, bytes; `None` = not known, and not checked.
+    pub socket_limit_bytes: Option<u64>,
 }
 
 impl Hypothesis {
@@ -175,7 +177,8 @@ impl Hypothesis {
         for (number, module) in modules.iter_mut().enumerate() {
             module.name = format!("nmem{number}");
         }
-        let tools = ["ipmctl", "ndctl", "mkfs.xfs", "mkfs.ext4"].map(str::to_owned).to_vec();
-        Ok(Machine { modules, dram_bytes: self.dram_bytes, tools, ..Machine::default() })
+        let tools = ["ipmctl", "ndctl", "cxl", "daxctl", "mkfs.xfs", "mkfs.ext4"].map(str::to_owned).to_vec();
+        let (dram_bytes, socket_limit_bytes) = (self.dram_bytes, self.socket_limit_bytes);
+        Ok(Machine { modules, dram_bytes, socket_limit_bytes, tools, ..Machine::default() })
     }
 }
