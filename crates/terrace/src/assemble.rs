@@ -32,7 +32,7 @@ use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
 use interop::InteropError;
 use interop::location::{Location, Locations};
-use interop::node::{Media, MediumInUse, Node, Options};
+use interop::node::{Media, MediumInUse, ModelInUse, Node, Options};
 use interop::production::Files;
 use pages::in_pages;
 use store::Places;
@@ -74,6 +74,16 @@ impl Modelled {
 
     fn slow_down(&self, shelf: Arc<dyn Shelf>) -> ModelShelf {
         ModelShelf::new(shelf, self.model.clone(), Arc::clone(&self.budget), Timing::Timed)
+    }
+
+    /// What stands in for the medium, in words; `below` is what does the work.
+    fn in_words(&self, below: &str) -> String {
+        format!("modelled {} x {} on {below}", self.model.modules(), self.model.name())
+    }
+
+    fn in_use(&self, tier: &str) -> ModelInUse {
+        let (medium, modules) = (self.model.name().to_owned(), self.model.modules());
+        ModelInUse { tier: tier.to_owned(), medium, modules, budget: Arc::clone(&self.budget) }
     }
 }
 
@@ -120,7 +130,7 @@ impl Plan {
         let locations = seats.locations(&placement);
         let open = || seats.open(&placement, &options.data, &modelled);
         let node = Node::start_at(&locations, open, options.clone()).await?;
-        tell(&placement, &node);
+        tell(&placement, node.media());
         Ok(Assembled { node, modelled })
     }
 }
@@ -233,7 +243,10 @@ impl<'p> Seats<'p> {
         let (journal, journal_medium) = of(Some(self.journal), home.journal)?;
         let (images, images_medium) = of(self.images, home.images)?;
         let (data, data_medium) = of(self.data, home.data)?;
-        let media = Media { journal: journal_medium, images: images_medium, data: data_medium };
+        let far = cache::far_in_use(placement, modelled, &mut measured)?;
+        let used = |tier: &&String| measured.contains(*tier);
+        let models = modelled.keys().filter(used).map(|tier| modelled[tier].in_use(tier)).collect();
+        let media = Media { far, models, ..Media::of(journal_medium, images_medium, data_medium) };
         Ok((Places { journal, images, data }, media))
     }
 }
@@ -260,20 +273,17 @@ fn open(
         return Ok((shelf, MediumInUse { tier: name, device, durability, real: true }));
     };
     if first {
-        measure(tier, modelled)?;
+        measure_tier(tier, modelled)?;
     }
-    let model = &modelled.model;
-    let device = format!("modelled {} x {} on {device}", model.modules(), model.name());
+    let device = modelled.in_words(&device);
     // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
     // What a model stands for would survive; memory would not, however slow.
     let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
     Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
 }
 
-/// Measures what the model's operations take here, from a page on, and says so; refuses a model that the host is too slow for.
-/// Smaller accesses that end late are counted, and told when the node stops. Beside what lies on the tier: in a folder of its
-/// own, which is removed again.
-fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
+/// Measures a tier beside what lies on it: in a folder of its own, which is removed again.
+fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
     let folder = match &tier.kind {
         Kind::Memory { .. } => None,
         Kind::Pmem { folder, .. } | Kind::File { folder } => {
@@ -281,7 +291,16 @@ fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
         }
     };
     let (shelf, ..) = open_real(tier, folder.as_deref())?;
-    let shelf = in_pages(shelf);
+    let measured = measure(&tier.name, modelled, in_pages(shelf));
+    if let Some(folder) = folder {
+        std::fs::remove_dir_all(&folder).map_err(InteropError::file("remove", &folder))?;
+    }
+    measured
+}
+
+/// Measures what the model's operations take on `shelf`, from a page on, and says so; refuses a model that the host is too slow
+/// for. Smaller accesses that end late are counted, and told by the status.
+fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(), InteropError> {
     let Modelled { medium, model, .. } = modelled;
     let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
     let mut measured = once();
@@ -290,12 +309,8 @@ fn measure(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
             measured = once();
         }
     }
-    drop(shelf);
-    if let Some(folder) = folder {
-        std::fs::remove_dir_all(&folder).map_err(InteropError::file("remove", &folder))?;
-    }
-    let calibration = measured.map_err(|error| InteropError::Medium(format!("tier {}: {error}", tier.name)))?;
-    let (tier, good, rows) = (&tier.name, calibration.good(), calibration.rows.len());
+    let calibration = measured.map_err(|error| InteropError::Medium(format!("tier {tier}: {error}")))?;
+    let (good, rows) = (calibration.good(), calibration.rows.len());
     let timed = calibration.rows.iter().filter(|row| row.timed);
     let (operation, off) = timed
         .map(|row| (format!("{} {} B", row.operation, row.bytes), row.deviation()))
@@ -337,8 +352,8 @@ fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), Inte
     Ok((Arc::new(shelf), device, durability))
 }
 
-/// Says in the log where everything lies and what it is worth.
-fn tell(placement: &Placement, node: &Node) {
+/// Says in the log where everything lies, what it is worth, and whether that is real.
+fn tell(placement: &Placement, media: &Media) {
     if let Some(mode) = placement.mode {
         tracing::info!(%mode, "placement");
     }
@@ -353,13 +368,20 @@ fn tell(placement: &Placement, node: &Node) {
             Because::Default => "default",
         };
         let (structure, tier) = (seat.structure, &seat.tier);
-        if structure == Structure::Journal {
-            let journal = node.status().journal;
-            let (durability, device) = (&journal.durability, &journal.device);
-            let medium = if journal.real { "real" } else { "modelled" };
-            tracing::info!(%structure, tier, at, because, durability, medium, device, "placed");
-        } else {
-            tracing::info!(%structure, tier, at, because, "placed");
+        let in_use = match structure {
+            Structure::Journal => Some(&media.journal),
+            Structure::WriteImageJournal => Some(&media.images),
+            Structure::Data => Some(&media.data),
+            Structure::Far => media.far.as_ref().map(|far| &far.medium),
+            // Neither is ever slowed down: near memory has no model, and files are written past the model of their tier.
+            Structure::Cache | Structure::Files => None,
+        };
+        match in_use {
+            Some(MediumInUse { device, durability, real, .. }) => {
+                let medium = if *real { "real" } else { "modelled" };
+                tracing::info!(%structure, tier, at, because, %durability, medium, device, "placed");
+            }
+            None => tracing::info!(%structure, tier, at, because, medium = "real", "placed"),
         }
     }
 }

@@ -116,7 +116,7 @@ fn persist(args: &PersistArgs) -> anyhow::Result<ExitCode> {
     })?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ended(true, &report.missed()))
 }
 
 fn analytics(args: &AnalyticsArgs) -> anyhow::Result<ExitCode> {
@@ -128,7 +128,7 @@ fn analytics(args: &AnalyticsArgs) -> anyhow::Result<ExitCode> {
     })?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
-    Ok(exit(report.is_clean()))
+    Ok(ended(report.is_clean(), &report.missed()))
 }
 
 fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
@@ -180,7 +180,28 @@ fn write(file: Option<&PathBuf>, json: impl FnOnce() -> String) -> anyhow::Resul
     std::fs::write(file, json()).with_context(|| format!("cannot write {}", file.display()))
 }
 
+/// Says which targets were missed, a line each: that is a problem found, as a broken promise is.
+fn ended(clean: bool, missed: &[String]) -> ExitCode {
+    for line in missed {
+        println!("{line}");
+    }
+    exit(clean && missed.is_empty())
+}
+
 /// A result that breaks a promise is a problem found: exit code 1.
 fn exit(clean: bool) -> ExitCode {
     if clean { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_target_and_a_broken_promise_end_with_1() {
+        let missed = ["target missed: x: 0.80, target at most 0.7: MISSED".to_owned()];
+        for (clean, missed, code) in [(true, &missed[..0], 0), (true, &missed[..], 1), (false, &missed[..0], 1)] {
+            assert_eq!(format!("{:?}", ended(clean, missed)), format!("{:?}", ExitCode::from(code)));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ::node::{AdmissionStatus, Descriptors};
 use anyhow::Context;
-use interop::node::{self, Node, Origin, Status};
+use interop::node::{self, ModelStatus, Node, Origin, PlaceStatus, Status};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Place, ServeArgs, StatusArgs};
@@ -216,6 +216,18 @@ fn totals(status: &Status) -> Table {
         "cache",
         &format!("{} of {}, {} behind it", store.cache_mode, bytes(store.near_bytes), bytes(store.far_bytes)),
     ]);
+    for (name, place) in [
+        ("far memory lies on", store.far.as_ref()),
+        ("write images lie on", Some(&status.images)),
+        ("pages lie on", Some(&status.data_pages)),
+    ] {
+        if let Some(place) = place {
+            totals.row(&[name, &lies_on(place)]);
+        }
+    }
+    for model in &status.models {
+        totals.row(&[&format!("late on tier {}", model.tier), &late(model)]);
+    }
     totals.row(&["found in the cache", &found(store.cache_hits, store.cache_misses)]);
     if store.external_hits + store.external_misses > 0 {
         totals.row(&["of it external files", &found(store.external_hits, store.external_misses)]);
@@ -235,6 +247,18 @@ fn totals(status: &Status) -> Table {
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
     totals
+}
+
+/// Tier and medium of a structure; a model is named as one by the medium's own words.
+fn lies_on(place: &PlaceStatus) -> String {
+    format!("{}: {}, {}", place.tier, place.device, if place.real { "real" } else { "modelled" })
+}
+
+/// How many accesses took the host longer than the medium would: what was measured there is the host.
+fn late(model: &ModelStatus) -> String {
+    let ModelStatus { medium, modules, accesses, late, late_us, .. } = model;
+    let (late, accesses, late_us) = (count(*late), count(*accesses), count(*late_us));
+    format!("{late} of {accesses} accesses, {late_us} us together (modelled {modules} x {medium})")
 }
 
 /// Hits of all that was asked for.

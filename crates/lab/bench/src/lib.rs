@@ -13,7 +13,7 @@
 //! node      the node under test, a process of its own
 //! postgres  a small client of PostgreSQL's protocol
 //! machine, process, histogram        what it ran on, what it used, how long it took
-//! table, plot                        how figures look
+//! table, plot, target                how figures look, and whether they are what was wanted
 //! ```
 //!
 //! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
@@ -39,3 +39,4 @@ pub mod put;
 pub mod sqllogic;
 pub mod t4;
 pub mod table;
+pub mod target;

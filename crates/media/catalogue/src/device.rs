@@ -112,6 +112,11 @@ impl ModelMemory {
         ModelMemory { modelled: Modelled { model, budget, timing }, place }
     }
 
+    /// The model it applies.
+    pub fn model(&self) -> &Model {
+        &self.modelled.model
+    }
+
     /// Does `work`, which reads or writes `bytes` bytes at `offset`, and returns when that has taken its time.
     pub fn access<T>(&self, direction: Direction, offset: u64, bytes: u64, work: impl FnOnce() -> T) -> T {
         let request = Request::new(self.place, direction, offset, bytes);

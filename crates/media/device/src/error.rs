@@ -128,6 +128,16 @@ pub enum DeviceError {
         /// What refused.
         why: String,
     },
+    /// Memory cannot be had. Ask for less, free some, or take another node's.
+    #[error("{name} takes {}, which cannot be had: {source}; make it smaller, or free memory of the machine", Gibibytes(*.bytes))]
+    NoMemory {
+        /// What it is for.
+        name: String,
+        /// How much was wanted.
+        bytes: u64,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The power failed. Only the crash simulator answers this; on a real machine nobody is left to be told.
     #[error("the simulated power failed")]
     PowerLost,
@@ -158,6 +168,7 @@ impl DeviceError {
             | DeviceError::Poisoned { name }
             | DeviceError::Lost { name, .. }
             | DeviceError::NotPersistentMemory { name, .. }
+            | DeviceError::NoMemory { name, .. }
             | DeviceError::Io { name, .. } => now.clone_into(name),
             DeviceError::Busy { .. } | DeviceError::PowerLost => {}
         }
@@ -179,6 +190,15 @@ struct Wanted(u64);
 impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 > 0 { write!(f, " ({} bytes wanted)", self.0) } else { Ok(()) }
+    }
+}
+
+/// "512.0 GiB".
+struct Gibibytes(u64);
+
+impl fmt::Display for Gibibytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} GiB", self.0 as f64 / f64::from(1 << 30))
     }
 }
 
@@ -223,6 +243,15 @@ mod tests {
             (
                 DeviceError::Io { operation: Operation::Flush, name: name(), offset: 8192, source: eio },
                 "cannot flush journal-1 at 8192: Input/output error (os error 5)",
+            ),
+            (
+                DeviceError::NoMemory {
+                    name: "far memory on tier cxl".into(),
+                    bytes: 3 << 39,
+                    source: io::ErrorKind::OutOfMemory.into(),
+                },
+                "far memory on tier cxl takes 1536.0 GiB, which cannot be had: out of memory; make it smaller, or free memory of \
+                 the machine",
             ),
         ];
         for (error, message) in cases {

@@ -10,15 +10,18 @@
 //! Persistent memory that is there and shall be far memory is set up as such outside of this program: as Memory Mode, where
 //! the machine shows all of it as memory, or as a memory node of the system, which a tier can name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::bail;
 use catalogue::placement::{Kind, Mode, Placement, Structure};
 use catalogue::{ModelMemory, Timing};
+use device::{Durability, MemoryShelf};
+use interop::InteropError;
+use interop::node::{FarInUse, MediumInUse};
 use store::cache::{CacheOptions, Policy};
 
-use super::{Modelled, tier_of};
+use super::{Modelled, measure, tier_of};
 
 /// All but the size of near memory and of pages.
 pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -> anyhow::Result<CacheOptions> {
@@ -27,9 +30,14 @@ pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -
         _ => None,
     };
     let near_node = node(Structure::Cache);
-    let Some(seat) = placement.seat(Structure::Far) else {
-        return Ok(CacheOptions { near_node, ..CacheOptions::default() });
+    let near_name = match placement.seat(Structure::Cache) {
+        Some(seat) => {
+            format!("near memory of the page cache on tier {} (placement.cache_bytes or the tier's `bytes`)", seat.tier)
+        }
+        None => "the page cache (`cache`)".to_owned(),
     };
+    let near = CacheOptions { near_node, near_name, ..CacheOptions::default() };
+    let Some(seat) = placement.seat(Structure::Far) else { return Ok(near) };
     let tier = &seat.tier;
     let Some(far_bytes) = seat.bytes else {
         bail!("far memory on tier {tier} needs a size: set placement.far_bytes, or the tier's `bytes`");
@@ -48,7 +56,41 @@ pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -
     }
     let policy = match placement.mode {
         Some(Mode::Memory | Mode::Dual) if far_model.is_some() => Policy::DirectMapped,
-        _ => CacheOptions::default().policy,
+        _ => near.policy,
     };
-    Ok(CacheOptions { near_node, far_bytes, far_node, policy, far_model, ..CacheOptions::default() })
+    let far_name = format!("far memory of the page cache on tier {tier} (placement.far_bytes or the tier's `bytes`)");
+    Ok(CacheOptions { far_bytes, far_node, policy, far_model, far_name, ..near })
+}
+
+/// What far memory lies on, if there is any: memory of this machine, of a node or wherever, and the model that slows it down. The
+/// model is measured unless its tier was.
+pub(super) fn far_in_use(
+    placement: &Placement,
+    modelled: &BTreeMap<String, Modelled>,
+    measured: &mut BTreeSet<String>,
+) -> Result<Option<FarInUse>, InteropError> {
+    let Some(seat) = placement.seat(Structure::Far) else { return Ok(None) };
+    let tier = tier_of(placement, seat);
+    let below = match tier.kind {
+        Kind::Memory { node: Some(node) } => format!("memory of NUMA node {node}"),
+        _ => "memory".to_owned(),
+    };
+    let cache_mode = match placement.mode {
+        Some(Mode::Memory) => "memory-mode",
+        Some(Mode::Dual) => "dual",
+        _ => "two-tier",
+    };
+    let model = modelled.get(&tier.name);
+    if let Some(model) = model
+        && measured.insert(tier.name.clone())
+    {
+        let shelf = match tier.kind {
+            Kind::Memory { node: Some(node) } => MemoryShelf::on_node(node)?,
+            _ => MemoryShelf::new(),
+        };
+        measure(&tier.name, model, Arc::new(shelf))?;
+    }
+    let device = model.map_or(below.clone(), |model| model.in_words(&below));
+    let medium = MediumInUse { tier: tier.name.clone(), device, durability: Durability::None, real: model.is_none() };
+    Ok(Some(FarInUse { medium, cache_mode }))
 }

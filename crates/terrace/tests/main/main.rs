@@ -10,7 +10,7 @@ mod upkeep;
 use std::fs;
 use std::path::Path;
 
-use node::Bed;
+use node::{Bed, until};
 
 /// An invented medium, so much slower than any host that a busy one can still pretend to be it: 20 us to read, 10 MB/s.
 const SLOW: &str = r#"name = "slow-pmem"
@@ -91,6 +91,51 @@ fn a_journal_on_modelled_persistent_memory_is_told_as_such_and_survives_a_kill()
     node.send("M3");
     node.stop();
     assert_eq!(bed.stored(), ["M1", "M2", "M3"]);
+}
+
+#[test]
+fn modelled_far_memory_is_told_as_such_by_the_log_the_status_and_its_json() {
+    let near = "[tiers.dram]\nkind = \"memory\"\nbytes = \"32 MiB\"\n";
+    let sizes = "[placement]\nfar_bytes = \"128 MiB\"\n";
+    for (mode, journal) in [("memory", "home"), ("dual", "pm")] {
+        let bed = Bed::new();
+        let tiers = modelled_pmem(&bed).replace("mode = \"app-direct\"", &format!("mode = \"{mode}\""));
+        bed.configure(&format!("{tiers}{near}{sizes}"));
+        let node = bed.start();
+        node.send(mode);
+        let status = node.status();
+        let far = &status["store"]["far"];
+        assert_eq!((&far["tier"], &far["real"], &far["durability"]), (&"pm".into(), &false.into(), &"none".into()));
+        assert_eq!(far["device"], "modelled 1 x slow-pmem on memory");
+        let cache_mode = if mode == "dual" { "dual" } else { "memory-mode" };
+        assert_eq!(
+            (&status["store"]["cache_mode"], &status["store"]["cache_policy"]),
+            (&cache_mode.into(), &"direct-mapped".into())
+        );
+        let model = &status["models"][0];
+        assert_eq!(
+            (&model["tier"], &model["medium"], &model["modules"]),
+            (&"pm".into(), &"slow-pmem".into(), &1.into())
+        );
+        assert!(model["late"].is_u64() && model["accesses"].is_u64(), "{model}");
+        let text = bed.run(&["status", "--data"]).succeeds("pm: modelled 1 x slow-pmem on memory, modelled");
+        assert!(text.contains("late on tier pm") && text.contains("(modelled 1 x slow-pmem)"), "{text}");
+        let placed =
+            "structure=far memory tier=\"pm\" at=\"memory\" because=\"mode\" durability=none medium=\"modelled\"";
+        until(placed, || bed.log().contains(placed));
+        assert_eq!(status["journal"]["tier"], journal);
+        node.stop();
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_refused_with_its_tier_and_its_size() {
+    let bed = Bed::new();
+    bed.configure("[tiers.dram]\nkind = \"memory\"\nnode = 0\nbytes = \"2 TiB\"\n[placement]\ncache = \"dram\"\n");
+    bed.refuses("near memory of the page cache on tier dram");
+    bed.refuses("of NUMA node 0 takes ");
+    bed.configure("cache = \"1000 TiB\"\n");
+    bed.refuses("the page cache (`cache`) has at most");
 }
 
 #[test]

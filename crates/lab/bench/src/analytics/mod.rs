@@ -44,7 +44,7 @@ use store::{Options, Places, Store};
 
 pub use published::{CACHES, PUBLISHED, Published};
 pub use queries::QUERIES;
-pub use report::{Compared, Config, Report, Run};
+pub use report::{Compared, Config, ModelUse, Report, Run};
 
 use crate::interrupt;
 use crate::machine::{Machine, load_average};
@@ -203,7 +203,7 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
         published: PUBLISHED,
         differs: report::differences(scale, data_bytes, bench.touched_bytes, machine.cores),
     };
-    Ok(Report { bench: "analytics", version: env!("CARGO_PKG_VERSION"), machine, config, runs, compared })
+    Ok(Report::new(machine, config, runs, compared))
 }
 
 /// Where a store lies between two openings.
@@ -348,15 +348,20 @@ impl Bench {
             Sizing::Touched => self.touched_bytes,
         };
         let cache_bytes = (base as f64 * ratio) as u64;
-        let place = format!("{}, by {}, {cache} of 1.2 TB, {}", case.network, case.sizing.name(), case.mode.name());
+        let options = case.mode.options(cache_bytes)?;
+        let far = options.cache.far_model.clone();
+        let slowed = if far.is_some() { " (modelled)" } else { "" };
+        let (sizing, mode) = (case.sizing.name(), case.mode.name());
+        let place = format!("{} (modelled), by {sizing}, {cache} of 1.2 TB, {mode}{slowed}", case.network);
         self.bar.set_message(place.clone());
         let budget = Budget::new(case.model);
-        let store = self.shelves.open(Some((case.model, &budget)), case.mode.options(cache_bytes)?)?;
+        let store = self.shelves.open(Some((case.model, &budget)), options)?;
         let columns = Arc::new(Columns::new());
         let context = self.ours(&store, &columns)?;
         let mut runs = Vec::new();
         for temperature in ["cold", "warm"] {
-            let (read_before, asked_before) = (budget.traffic().read, columns.bytes_asked());
+            let (before, far_before) = (budget.traffic(), far.as_ref().map(|far| far.budget().traffic()));
+            let (read_before, asked_before) = (before.read, columns.bytes_asked());
             let found_before = store.metrics().cache;
             let (mut seconds, mut differs) = (BTreeMap::new(), Vec::new());
             for (number, text) in QUERIES {
@@ -367,7 +372,11 @@ impl Bench {
                 }
             }
             let mut run = self.run(&format!("{place}, {temperature}"), temperature, seconds);
-            run.cache_mode = case.mode.name();
+            run.cache_mode = mode;
+            run.models.push(ModelUse::of("network", case.model, before, budget.traffic()));
+            if let Some((far, before)) = far.as_ref().zip(far_before) {
+                run.models.push(ModelUse::of(report::FAR_MEMORY, far.model(), before, far.budget().traffic()));
+            }
             run.correct = differs.is_empty();
             run.cache_bytes = cache_bytes;
             run.network = Some(case.network.to_owned());
@@ -404,6 +413,7 @@ impl Bench {
             device_read_bytes: None,
             correct: true,
             cache_mode: "dram",
+            models: Vec::new(),
             network: None,
             sized_by: None,
             published_cache: None,

@@ -12,6 +12,7 @@ use super::models::{Achieved, Compared, SERIES_100, SERIES_200, Series, Timed};
 use super::published::{self, Comparison, SHOWN, store_key};
 use super::{Measured, stores};
 use crate::machine::{FileSystem, Machine};
+use crate::target::{self, Target};
 
 /// The journal's commit may take so many times what the bare instructions take.
 pub(super) const OVER_BARE_MOST: f64 = 2.0;
@@ -33,6 +34,8 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// How the journal compares.
     pub journal: JournalRatios,
+    /// What the journal was to reach.
+    pub targets: Vec<Target>,
     /// The published comparison of two platforms, by each reading of it; modelled, accounted.
     pub comparisons: Vec<Comparison>,
     /// Rows in real time that this host is too slow for, and why.
@@ -183,7 +186,29 @@ impl JournalRatios {
     }
 }
 
+impl JournalRatios {
+    /// What the journal is to reach; the disk's only where it is one.
+    pub fn targets(&self) -> Vec<Target> {
+        let (most, least) = (self.over_bare_target, self.disk_over_target);
+        let bare = "journal over bare ntstore + fence of 1,024 B";
+        let mut targets = vec![
+            Target::at_most(bare, self.over_bare.median, most),
+            Target::at_most(format!("{bare}, the clock's cost taken off both"), self.over_bare_less_clock.median, most),
+        ];
+        if !self.disk_is_volatile {
+            let what = "journal on the disk with fdatasync over journal on the mapping";
+            targets.push(Target::at_least(what, self.disk_over.median.min(self.disk_over_together), least));
+        }
+        targets
+    }
+}
+
 impl Report {
+    /// A line for each target that is missed.
+    pub fn missed(&self) -> Vec<String> {
+        target::missed(&self.targets).collect()
+    }
+
     /// Puts the figures together.
     pub(super) fn new(machine: Machine, config: Config, measured: &Measured) -> Report {
         let Measured { stores, commits, compared, timed } = measured;
@@ -202,7 +227,9 @@ impl Report {
         let journal = JournalRatios::of(commits, config.disk.is_volatile());
         let comparisons = compared.iter().map(Comparison::of).collect();
         let version = env!("CARGO_PKG_VERSION");
-        let mut report = Report { bench: "persist", version, machine, config, runs, journal, comparisons, refused };
+        let targets = journal.targets();
+        let mut report =
+            Report { bench: "persist", version, machine, config, runs, journal, targets, comparisons, refused };
         report.config.differs = report.differences();
         report
     }

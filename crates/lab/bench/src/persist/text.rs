@@ -6,6 +6,7 @@ use super::published::{Comparison, SHOWN};
 use super::report::{Report, Run, Spread};
 use crate::plot::{self, Curve};
 use crate::table::{Table, grouped};
+use crate::target::{Bound, Target};
 
 impl Report {
     /// The report as text.
@@ -177,24 +178,21 @@ impl Report {
             let _ = writeln!(out, "{}: {}", run.name, run.medium);
         }
         let journal = &self.journal;
-        let most = journal.over_bare_target;
-        let least = journal.disk_over_target;
+        // In the order of `JournalRatios::targets`.
+        let verdict = |at: usize| self.targets.get(at).map_or(String::new(), verdict);
         let _ = writeln!(out, "\nMedians, round by round (in brackets the quartiles of the rounds):");
         let mut line = |what: &str, spread: Spread, verdict: String| {
             let Spread { median, low, high } = spread;
             let _ = writeln!(out, "  {what:<66}{median:>8.2} x  ({low:.2} to {high:.2}){verdict}");
         };
-        let at_most = |spread: Spread| verdict(&format!("at most {most:.0}"), spread.median <= most);
-        line("journal over bare ntstore + fence of 1,024 B", journal.over_bare, at_most(journal.over_bare));
-        let less = journal.over_bare_less_clock;
-        line("  the same, the clock's cost taken off both", less, at_most(less));
+        line("journal over bare ntstore + fence of 1,024 B", journal.over_bare, verdict(0));
+        line("  the same, the clock's cost taken off both", journal.over_bare_less_clock, verdict(1));
         let same = journal.over_same_bytes_less_clock;
         line("  over the bytes that the journal writes, the clock taken off", same, String::new());
         let disk = if journal.disk_is_volatile {
             "   no disk: it is in memory, so this says nothing; give --data a folder on one".to_owned()
         } else {
-            let both = journal.disk_over.median.min(journal.disk_over_together);
-            verdict(&format!("at least {least:.0}"), both >= least)
+            verdict(2)
         };
         line("journal on the disk with fdatasync over journal on the mapping", journal.disk_over, disk);
         let _ = writeln!(
@@ -239,8 +237,12 @@ fn by_threads(comparison: &Comparison) -> Table {
     table
 }
 
-fn verdict(target: &str, holds: bool) -> String {
-    format!("   target {target}: {}", if holds { "holds" } else { "MISSED" })
+fn verdict(target: &Target) -> String {
+    let side = match target.bound {
+        Bound::AtMost => "at most",
+        Bound::AtLeast => "at least",
+    };
+    format!("   target {side} {:.0}: {}", target.wanted, target.verdict())
 }
 
 /// Four cells.

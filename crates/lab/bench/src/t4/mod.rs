@@ -35,6 +35,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use interop::engine::Bodies;
+use interop::node::ModelStatus;
 
 pub use load_process::{LoadOptions, Outcome, Quantiles, load};
 pub use production::{service_name, write as write_production};
@@ -300,6 +301,7 @@ pub(crate) struct Sample {
     durability: String,
     real: bool,
     cache_mode: String,
+    models: Vec<ModelStatus>,
 }
 
 impl Sample {
@@ -314,7 +316,8 @@ impl Sample {
             journal_device: journal.device,
             journal_tier: journal.tier,
             durability: journal.durability,
-            real: journal.real,
+            real: journal.real && status.models.is_empty(),
+            models: status.models,
         })
     }
 }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use interop::node::ModelStatus;
 use serde::Serialize;
 
 use super::published::{self, Published};
@@ -63,7 +64,7 @@ pub struct Run {
     pub name: String,
     /// What a flush of the journal is worth: `power-fail-safe`, `emulated` or `none`, as the node says.
     pub durability: String,
-    /// False where a timing model stands in for the journal's medium, as the node says.
+    /// False where a timing model stands in for any medium, as the node says.
     pub real: bool,
     /// Messages acknowledged to the senders.
     pub inbound: u64,
@@ -91,9 +92,11 @@ pub struct Run {
     pub journal_tier: String,
     /// What the journal lies on and how it is written, in the node's words.
     pub journal_device: String,
-    /// What the page cache is of, as the node says: `dram`, `memory-mode` (near memory direct-mapped before far memory) or
-    /// `two-tier` (managed).
+    /// What the page cache is of, as the node says: `dram`, `memory-mode`, `dual`, or `two-tier` for near and far memory that no
+    /// mode has placed.
     pub cache_mode: String,
+    /// The timing models that stand in for media, and how many accesses took the host longer than they say, as the node says.
+    pub models: Vec<ModelStatus>,
     /// The best published figure.
     pub published_inbound_per_s: f64,
     /// Whether everything sent was acknowledged and delivered before the load gave up waiting.
@@ -147,6 +150,7 @@ impl Report {
             journal_tier: after.journal_tier.clone(),
             journal_device: after.journal_device.clone(),
             cache_mode: after.cache_mode.clone(),
+            models: after.models.clone(),
             published_inbound_per_s: published::BEST.inbound_per_s,
             complete: outcome.complete,
             out_of_order: counts.out_of_order,
@@ -190,7 +194,7 @@ impl Report {
             "full" => "every body stored whole",
             _ => "the transformed bodies stored as what changed",
         };
-        vec![
+        let mut differs = vec![
             format!("{cores} cores, published {}", published::BEST.cores),
             "senders, receivers and the checks run on the same cores as the node".to_owned(),
             match self.runs.first() {
@@ -204,7 +208,9 @@ impl Report {
                 "messages of {} bytes on average, made up; the published ones are not described",
                 self.config.mean_message_bytes
             ),
-        ]
+        ];
+        differs.extend(self.runs.iter().flat_map(|run| run.models.iter().map(model_in_words)));
+        differs
     }
 
     /// The report as a table.
@@ -290,6 +296,15 @@ fn rows(run: &Run, cores: usize) -> Vec<(&'static str, String, String)> {
         ("node CPU an inbound message, us", format!("{:.1}", run.server_cpu_us_per_inbound), none()),
         ("load CPU an inbound message, us", format!("{:.1}", run.load_cpu_us_per_inbound), none()),
     ]
+}
+
+/// What stands in for a medium, and what of it was the host instead.
+pub(super) fn model_in_words(model: &ModelStatus) -> String {
+    let ModelStatus { tier, medium, modules, accesses, late, late_us, .. } = model;
+    let (late, accesses, late_us) = (grouped(*late as f64), grouped(*accesses as f64), grouped(*late_us as f64));
+    format!(
+        "tier {tier}: modelled {modules} x {medium}; {late} of {accesses} accesses took the host longer, {late_us} us together"
+    )
 }
 
 /// The report for someone who sees Terrace for the first time.
@@ -405,6 +420,7 @@ mod tests {
             durability: "power-fail-safe".to_owned(),
             real: true,
             cache_mode: "dram".to_owned(),
+            models: Vec::new(),
         };
         Report::new(Machine::here(), config, &outcome, 500, &Sample::default()..&after)
     }
@@ -476,6 +492,16 @@ mod tests {
             journal_tier: "pmem".to_owned(),
             durability: "emulated".to_owned(),
             real: false,
+            models: vec![ModelStatus {
+                tier: "far".to_owned(),
+                medium: "dcpmm100-128g".to_owned(),
+                modules: 6,
+                accesses: 1_000,
+                read_bytes: 0,
+                written_bytes: 0,
+                late: 7,
+                late_us: 3,
+            }],
             ..Sample::default()
         };
         let samples = &Sample::default()..&after;
@@ -483,6 +509,9 @@ mod tests {
         let run = &again.runs[0];
         assert_eq!((run.journal_tier.as_str(), run.durability.as_str(), run.real), ("pmem", "emulated", false));
         assert!(demo_table(&again).contains("emulated"));
+        let text = again.to_text();
+        let says = "tier far: modelled 6 x dcpmm100-128g; 7 of 1,000 accesses took the host longer, 3 us together";
+        assert!(text.contains(says), "{text}");
     }
 
     #[test]

@@ -79,6 +79,9 @@ fn choose<'a>(
 fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
     let needs = match structure {
         Structure::Cache if tier.acts_as != ActsAs::Memory => "memory, which a cache is made of",
+        Structure::Cache if tier.model.is_some() => {
+            "memory as it is, a tier without `model`: near memory is never slowed down; far memory is"
+        }
         Structure::Far if tier.acts_as == ActsAs::Drive => {
             "byte-addressable memory: pmem, or memory of another NUMA node"
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::error::Tenths;
 use super::tier::{Tier, Tiers};
-use super::{Needs, PlacementError, RATIO_LIMIT, RATIO_LIMIT_MAX, Seat, Settings, Size, Structure};
+use super::{Mode, Needs, PlacementError, RATIO_LIMIT, RATIO_LIMIT_MAX, Seat, Settings, Size, Structure};
 
 type Seats = BTreeMap<Structure, Seat>;
 
@@ -99,7 +99,9 @@ fn check_ratio(settings: &Settings, seats: &Seats) -> Result<(), PlacementError>
         seat.bytes.ok_or_else(|| PlacementError::MissingBytes { tier: seat.tier.clone(), why })
     };
     let (near, far) = (size(near)?, size(far)?);
-    if near > far {
+    // Memory that a key has placed adds to the cache; in a mode far memory holds what near memory does.
+    let holds_both = matches!(settings.mode, Some(Mode::Memory | Mode::Dual));
+    if holds_both && near > far {
         return Err(PlacementError::NearLargerThanFar { near: Size(near), far: Size(far) });
     }
     if u128::from(far) > u128::from(near) * u128::from(limit) {

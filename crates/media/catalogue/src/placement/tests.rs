@@ -104,6 +104,12 @@ fn a_tier_counts_as_what_its_model_is_and_memory_of_another_node_can_be_far() {
 }
 
 #[test]
+fn far_memory_that_a_key_has_placed_may_be_smaller_than_near_memory() {
+    let cxl = "[tiers.cxl]\nkind = \"memory\"\nnode = 1\nbytes = \"8 GiB\"\n";
+    assert_eq!(seats(&with("", &[DRAM, cxl], "cache = \"dram\"\nfar = \"cxl\"")), "cache=dram far=cxl journal=home");
+}
+
+#[test]
 fn seats_know_their_folders_sizes_reasons_and_what_waits_for_the_page_store() {
     let text = with("dual", &[DRAM, PMEM], "write_image_journal_bytes = \"4 GiB\"\n[placement.files_of]\nlab = \"pm\"");
     let placement = place(&text).expect("it fits");
@@ -158,6 +164,7 @@ fn every_wrong_placement_is_refused_with_what_to_change() {
     let second = "[tiers.pm2]\nkind = \"pmem\"\npath = \"/mnt/pmem1\"\n";
     let small = "[tiers.pm]\nkind = \"pmem\"\npath = \"/p\"\nbytes = \"16 GiB\"\n";
     let open = "[tiers.pm]\nkind = \"pmem\"\npath = \"/p\"\n";
+    let slowed = "[tiers.slow]\nkind = \"memory\"\nmodel = \"cxl\"\n";
     for (mode, tiers, placement, says) in [
         (
             "",
@@ -171,6 +178,7 @@ fn every_wrong_placement_is_refused_with_what_to_change() {
         ("", all, "journal = \"dram\"", "every acknowledgement would be false after a crash"),
         ("", all, "data = \"dram\"", "allow_volatile = true"),
         ("", all, "cache = \"nvme\"", "the cache cannot lie on tier nvme"),
+        ("", &[slowed], "cache = \"slow\"", "near memory is never slowed down"),
         ("", all, "cache = \"dram\"\nfar = \"nvme\"", "needs byte-addressable memory"),
         ("", all, "files = \"dram\"", "the service files cannot lie on tier dram: it needs a folder"),
         ("", all, "[placement.files_of]\nlab = \"dram\"", "needs a folder"),

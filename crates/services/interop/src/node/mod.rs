@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use ::node::{Admission, Descriptors};
+use catalogue::Budget;
 use device::{Durability, FileOptions, FileShelf, Shelf};
 use store::{Opened, Places, Store};
 use tokio::sync::watch;
@@ -41,7 +42,7 @@ use crate::rows::{Reader, Rows};
 use crate::service::{file::Watching, mllp::Listening};
 
 pub use control::{answers, ask, ask_telling};
-pub use status::{Status, read_ready};
+pub use status::{ModelStatus, PlaceStatus, Status, read_ready};
 
 /// How often messages are looked at that need not be kept.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -98,6 +99,29 @@ pub struct MediumInUse {
     pub real: bool,
 }
 
+/// Far memory of the page cache, for status, logs and reports.
+#[derive(Debug, Clone)]
+pub struct FarInUse {
+    /// What it lies on.
+    pub medium: MediumInUse,
+    /// What near and far memory are together: `memory-mode` or `dual` where a mode of that name placed them, `two-tier` where a
+    /// setting did.
+    pub cache_mode: &'static str,
+}
+
+/// A timing model that stands in for the medium of a tier.
+#[derive(Debug, Clone)]
+pub struct ModelInUse {
+    /// Name of the tier.
+    pub tier: String,
+    /// The medium's name in the catalogue.
+    pub medium: String,
+    /// How many modules of it share the load.
+    pub modules: u32,
+    /// What passed through it, and how much of that ended late.
+    pub budget: Arc<Budget>,
+}
+
 /// What the store's structures lie on.
 #[derive(Debug, Clone)]
 pub struct Media {
@@ -107,12 +131,21 @@ pub struct Media {
     pub images: MediumInUse,
     /// The pages.
     pub data: MediumInUse,
+    /// Far memory, where the page cache has any.
+    pub far: Option<FarInUse>,
+    /// The timing models of the tiers that are used.
+    pub models: Vec<ModelInUse>,
 }
 
 impl Media {
     /// All on one.
     pub fn all(medium: &MediumInUse) -> Media {
-        Media { journal: medium.clone(), images: medium.clone(), data: medium.clone() }
+        Media::of(medium.clone(), medium.clone(), medium.clone())
+    }
+
+    /// Each on its own, with neither far memory nor models.
+    pub fn of(journal: MediumInUse, images: MediumInUse, data: MediumInUse) -> Media {
+        Media { journal, images, data, far: None, models: Vec::new() }
     }
 }
 
@@ -175,6 +208,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Node {
+    /// What the store's structures lie on.
+    pub fn media(&self) -> &Media {
+        &self.media
+    }
+
     /// Starts a node on files below its data directory.
     ///
     /// # Errors
@@ -190,7 +228,7 @@ impl Node {
         };
         let open = || {
             let ((journal, a), (images, b), (data, c)) = (open(&home.journal)?, open(&home.images)?, open(&home.data)?);
-            Ok((Places { journal, images, data }, Media { journal: a, images: b, data: c }))
+            Ok((Places { journal, images, data }, Media::of(a, b, c)))
         };
         Self::start_at(&home, open, options.clone()).await
     }

@@ -74,7 +74,7 @@ pub struct JournalStatus {
     pub torn_bytes: u64,
 }
 
-/// What the pages, or the images of pages that are being written, lie on.
+/// What the pages, the images of pages that are being written, or far memory lie on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlaceStatus {
     /// Name of the tier.
@@ -100,16 +100,42 @@ pub struct QuarantinedStatus {
     pub why: String,
 }
 
+/// A timing model that stands in for a medium, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelStatus {
+    /// Name of the tier.
+    pub tier: String,
+    /// The medium's name in the catalogue.
+    pub medium: String,
+    /// How many modules of it share the load.
+    pub modules: u32,
+    /// Reads and writes since the start.
+    pub accesses: u64,
+    /// Bytes read since the start.
+    pub read_bytes: u64,
+    /// Bytes written since the start.
+    pub written_bytes: u64,
+    /// Of the accesses, those that ended later than the model says, since the host itself took longer: there the figures are
+    /// those of the host and not of the medium.
+    pub late: u64,
+    /// Microseconds that those were late, together.
+    pub late_us: u64,
+}
+
 /// The store, for people and programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// What the page cache is of: `dram`; `memory-mode`: near memory direct-mapped before far memory; `two-tier`: near and
-    /// far memory, managed.
+    /// What the page cache is of: `dram`; near and far memory as a mode has placed them, `memory-mode` or `dual`; `two-tier`: near
+    /// and far memory as a setting has placed them.
     pub cache_mode: String,
+    /// Who moves pages between near and far memory: `direct-mapped`, as the hardware of Memory Mode does; `managed`: the cache.
+    pub cache_policy: String,
     /// Near memory of the cache, bytes.
     pub near_bytes: u64,
     /// Far memory of the cache, bytes.
     pub far_bytes: u64,
+    /// What far memory lies on, where there is any.
+    pub far: Option<PlaceStatus>,
     /// Pages and blocks that were found in the cache, since the start.
     pub cache_hits: u64,
     /// The same, that had to be read from a device.
@@ -157,15 +183,18 @@ pub struct StoreStatus {
 }
 
 impl StoreStatus {
-    fn of(store: &store::Store, options: &store::Options) -> StoreStatus {
+    fn of(store: &store::Store, options: &store::Options, far: Option<&super::FarInUse>) -> StoreStatus {
         let metrics = store.metrics();
-        let cache_mode = match (options.cache.far_bytes, options.cache.policy) {
-            (0, _) => "dram",
-            (_, store::cache::Policy::DirectMapped) => "memory-mode",
-            (_, store::cache::Policy::Managed { .. }) => "two-tier",
+        let cache_policy = match options.cache.policy {
+            store::cache::Policy::DirectMapped => "direct-mapped",
+            store::cache::Policy::Managed { .. } => "managed",
         };
         StoreStatus {
-            cache_mode: cache_mode.to_owned(),
+            cache_mode: far
+                .map_or(if options.cache.far_bytes == 0 { "dram" } else { "two-tier" }, |far| far.cache_mode)
+                .to_owned(),
+            cache_policy: cache_policy.to_owned(),
+            far: far.map(|far| PlaceStatus::of(&far.medium)),
             near_bytes: options.cache_bytes,
             far_bytes: options.cache.far_bytes,
             cache_hits: metrics.cache.near_hits + metrics.cache.far_hits + metrics.cache.inner_hits,
@@ -201,6 +230,22 @@ impl PlaceStatus {
     }
 }
 
+impl ModelStatus {
+    fn of(model: &super::ModelInUse) -> ModelStatus {
+        let traffic = model.budget.traffic();
+        ModelStatus {
+            tier: model.tier.clone(),
+            medium: model.medium.clone(),
+            modules: model.modules,
+            accesses: traffic.accesses,
+            read_bytes: traffic.read,
+            written_bytes: traffic.written,
+            late: traffic.late,
+            late_us: traffic.late_ns as u64 / 1000,
+        }
+    }
+}
+
 /// Everything about a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
@@ -226,6 +271,8 @@ pub struct Status {
     pub data_pages: PlaceStatus,
     /// What is damaged and set aside, as far as it was met since the start; the first hundred.
     pub quarantined: Vec<QuarantinedStatus>,
+    /// The timing models that stand in for media; empty where everything is what it is.
+    pub models: Vec<ModelStatus>,
     /// Messages stored since the start.
     pub stored: u64,
     /// Outputs made since the start.
@@ -278,10 +325,11 @@ impl Node {
                 records: stats.records,
                 torn_bytes: self.opened.journal.torn_bytes,
             },
-            store: StoreStatus::of(store, &self.options.store),
+            store: StoreStatus::of(store, &self.options.store, self.media.far.as_ref()),
             images: PlaceStatus::of(&self.media.images),
             data_pages: PlaceStatus::of(&self.media.data),
             quarantined: quarantined(store),
+            models: self.media.models.iter().map(ModelStatus::of).collect(),
             stored: read(&counters.stored),
             outputs: read(&counters.outputs),
             refused: read(&counters.refused),
@@ -367,4 +415,28 @@ pub(super) fn remove_ready(data: &Path) {
 /// What the node on `data` said when it became ready; `None` while it has not.
 pub fn read_ready(data: &Path) -> Option<Status> {
     serde_json::from_str(&fs::read_to_string(data.join(READY)).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use catalogue::medium::Direction;
+    use catalogue::{Budget, Medium, Model, ModelMemory, Timing};
+
+    use super::super::ModelInUse;
+    use super::*;
+
+    #[test]
+    fn an_access_that_took_the_host_longer_than_its_model_is_in_the_status_at_once() {
+        let model = Model::of(&Medium::find("ddr4-2666").expect("built in"), 6).expect("complete");
+        let budget = Budget::new(&model);
+        let in_use = ModelInUse { tier: "pm".into(), medium: "ddr4-2666".into(), modules: 6, budget: budget.clone() };
+        let memory = ModelMemory::new(model, budget, Timing::Timed);
+        assert_eq!((ModelStatus::of(&in_use).accesses, ModelStatus::of(&in_use).late), (0, 0));
+        memory.access(Direction::Read, 0, 64, || std::thread::sleep(Duration::from_millis(2)));
+        let status = ModelStatus::of(&in_use);
+        assert_eq!((status.accesses, status.late, status.read_bytes), (1, 1, 64));
+        assert!(status.late_us >= 1_500, "{status:?}");
+    }
 }

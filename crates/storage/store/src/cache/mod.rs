@@ -56,12 +56,11 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use catalogue::ModelMemory;
-use device::{Arena, DeviceError, Operation};
+use device::{Arena, DeviceError};
 use parking_lot::Mutex;
 
 pub use cut::{Cut, Run};
@@ -71,7 +70,7 @@ pub use home::{Home, Space};
 pub use leaf::{LeafRead, LeafWrite};
 pub use metrics::Metrics;
 pub(crate) use once::Once;
-pub use options::{CacheOptions, NEAR_BYTES_MIN, Policy};
+pub use options::{CacheOptions, MEMORY_BYTES_MAX, NEAR_BYTES_MIN, Policy};
 
 use crate::StoreError;
 use crate::damage::Damage;
@@ -162,17 +161,20 @@ impl Cache {
         let page_bytes = options.page_bytes;
         let slots = (options.near_bytes / 16 / page_bytes as u64).max(16) as u32;
         let near = options.near_bytes - options.near_bytes / 16;
-        let far = (options.far_bytes > 0).then_some((options.far_node, options.far_bytes));
+        let far_memory = Memory { name: &options.far_name, node: options.far_node, bytes: options.far_bytes };
+        let far = (options.far_bytes > 0).then_some(far_memory);
         let (main, far, direct, promote) = match options.policy {
-            Policy::Managed { promote } => ((options.near_node, near), far, None, promote),
+            Policy::Managed { promote } => {
+                (Memory { name: &options.near_name, node: options.near_node, bytes: near }, far, None, promote)
+            }
             // Near memory is tags.
             Policy::DirectMapped => {
                 let map = DirectMap::new((near / page_bytes as u64) as usize);
-                ((options.far_node, options.far_bytes), None, Some(map), 0.0)
+                (far_memory, None, Some(map), 0.0)
             }
         };
-        let (main, far) =
-            (tier(Place::Near, main, true, page_bytes)?, far.map(|far| tier(Place::Far, far, false, page_bytes)));
+        let main = tier(Place::Near, main, true, page_bytes)?;
+        let far = far.map(|far| tier(Place::Far, far, false, page_bytes));
         let ring = Ring::new((main.bytes() / 16).max(SLAB));
         Ok(Arc::new(Cache {
             page_bytes,
@@ -314,20 +316,30 @@ impl fmt::Debug for Cache {
     }
 }
 
+/// Memory of a tier of the cache.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    /// What errors call it.
+    name: &'a str,
+    /// The NUMA node; none: anywhere.
+    node: Option<u32>,
+    bytes: u64,
+}
+
 /// Frames on a node, or anywhere; with some beyond the budget where that is said.
-fn tier(place: Place, at: (Option<u32>, u64), beyond: bool, page_bytes: usize) -> Result<Tier, StoreError> {
-    let (node, bytes) = at;
+fn tier(place: Place, memory: Memory<'_>, beyond: bool, page_bytes: usize) -> Result<Tier, StoreError> {
+    let Memory { name, node, bytes } = memory;
     let slabs = (bytes / SLAB).max(1) as u32;
     let all = if beyond { slabs + (slabs / 4).max(4) } else { slabs };
     let arena = match node {
         Some(node) => Arena::on_node(node, all, page_bytes),
         None => Arena::anywhere(all, page_bytes),
     };
+    let no_memory = |source| {
+        let on = node.map_or(String::new(), |node| format!(" of NUMA node {node}"));
+        DeviceError::NoMemory { name: format!("{name}{on}"), bytes: u64::from(all) * SLAB, source }
+    };
     Ok(Tier::new(place, arena.map_err(no_memory)?, slabs))
-}
-
-fn no_memory(source: io::Error) -> StoreError {
-    DeviceError::Io { operation: Operation::Create, name: "memory of the page cache".into(), offset: 0, source }.into()
 }
 
 /// What cannot be answered since the page is something else.

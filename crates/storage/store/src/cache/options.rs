@@ -7,6 +7,9 @@ use catalogue::ModelMemory;
 use crate::StoreError;
 use crate::page::is_page_bytes;
 
+/// Near or far memory of a cache at most, bytes: frames are counted in 32 bits, and the smallest has 4 KiB.
+pub const MEMORY_BYTES_MAX: u64 = 8 << 40;
+
 /// Near memory of a cache at least, bytes.
 pub const NEAR_BYTES_MIN: u64 = 4 << 20;
 
@@ -43,6 +46,10 @@ pub struct CacheOptions {
     pub policy: Policy,
     /// How slow far memory is, where it is not the real thing. Default none.
     pub far_model: Option<Arc<ModelMemory>>,
+    /// What errors call near memory, with the tier and the setting of its size. Default "near memory of the page cache".
+    pub near_name: String,
+    /// What errors call far memory. Default "far memory of the page cache".
+    pub far_name: String,
     /// From which promotions are drawn. Default 1.
     pub seed: u64,
 }
@@ -57,6 +64,8 @@ impl Default for CacheOptions {
             far_node: None,
             policy: Policy::Managed { promote: 0.1 },
             far_model: None,
+            near_name: "near memory of the page cache".to_owned(),
+            far_name: "far memory of the page cache".to_owned(),
             seed: 1,
         }
     }
@@ -71,6 +80,11 @@ impl CacheOptions {
         }
         if self.near_bytes < NEAR_BYTES_MIN {
             return refuse(format!("a page cache has at least {NEAR_BYTES_MIN} bytes, not {}", self.near_bytes));
+        }
+        for (name, bytes) in [(&self.near_name, self.near_bytes), (&self.far_name, self.far_bytes)] {
+            if bytes > MEMORY_BYTES_MAX {
+                return refuse(format!("{name} has at most {MEMORY_BYTES_MAX} bytes, not {bytes}"));
+            }
         }
         if self.far_bytes > 0 && self.far_bytes < NEAR_BYTES_MIN {
             return refuse(format!("far memory has at least {NEAR_BYTES_MIN} bytes, not {}", self.far_bytes));
@@ -108,6 +122,8 @@ mod tests {
             (CacheOptions { page_bytes: 5000, ..good.clone() }, "pages of 5000 bytes"),
             (CacheOptions { near_bytes: 1 << 20, ..good.clone() }, "at least 4194304"),
             (CacheOptions { far_bytes: 1, ..good.clone() }, "far memory has at least"),
+            (CacheOptions { near_bytes: 1 << 60, ..good.clone() }, "near memory of the page cache has at most"),
+            (CacheOptions { far_bytes: 1 << 60, ..good.clone() }, "far memory of the page cache has at most"),
             (CacheOptions { policy: Policy::Managed { promote: 1.5 }, ..good.clone() }, "0 to 1, not 1.5"),
             (CacheOptions { policy: Policy::DirectMapped, far_bytes: 1 << 30, ..good }, "needs a model"),
         ];

@@ -9,13 +9,13 @@ use device::AlignedBuffer;
 use device::pmem::bare::{Bare, Stores};
 use serde::Serialize;
 
-use super::times::{Random, rate};
+use super::times::{Measured, Random, rate};
 
 /// Bytes that one turn of a thread moves before it looks at the clock.
 const TURN_BYTES: usize = 256 << 10;
 
 /// One line of a table, one curve of a medium.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Curve {
     /// `read` or `write`.
     pub operation: &'static str,
@@ -29,6 +29,18 @@ pub struct Curve {
     pub threads: Vec<usize>,
     /// What all of them did together, 1e9 bytes a second.
     pub gb_per_s: Vec<f64>,
+    /// The turns that each of them is the middle of.
+    pub turns: Vec<Measured>,
+}
+
+impl Curve {
+    /// Bytes a second of each number of threads become points.
+    fn at(self, threads: &[usize], rates: Vec<Measured>) -> Curve {
+        let scaled =
+            |rate: Measured| Measured { median: rate.median / 1e9, low: rate.low / 1e9, high: rate.high / 1e9 };
+        let turns: Vec<Measured> = rates.into_iter().map(scaled).collect();
+        Curve { threads: threads.to_vec(), gb_per_s: turns.iter().map(|turn| turn.median).collect(), turns, ..self }
+    }
 }
 
 impl fmt::Display for Curve {
@@ -97,10 +109,11 @@ pub fn reads<S>(
             Ok::<u64, anyhow::Error>(TURN_BYTES as u64)
         };
         let at = |threads: &usize| {
-            Ok(rate(*threads, |thread| Ok((open(thread)?, Walk::new(pattern, length, bytes, thread))), turn)? / 1e9)
+            rate(*threads, |thread| Ok((open(thread)?, Walk::new(pattern, length, bytes, thread))), turn)
         };
-        let gb_per_s = counts.iter().map(at).collect::<anyhow::Result<Vec<f64>>>()?;
-        Ok(Curve { operation: "read", pattern, store: "", bytes: length, threads: counts.to_vec(), gb_per_s })
+        let rates = counts.iter().map(at).collect::<anyhow::Result<Vec<Measured>>>()?;
+        let curve = Curve { operation: "read", pattern, bytes: length, ..Curve::default() };
+        Ok(curve.at(counts, rates))
     };
     READS.into_iter().map(one).collect()
 }
@@ -139,11 +152,10 @@ pub fn writes(
             }
             Ok::<u64, anyhow::Error>(TURN_BYTES as u64)
         };
-        let gb_per_s = counts
-            .iter()
-            .map(|threads| Ok(rate(*threads, prepare, turn)? / 1e9))
-            .collect::<anyhow::Result<Vec<f64>>>()?;
-        Ok(Curve { operation: "write", pattern, store, bytes: length, threads: counts.to_vec(), gb_per_s })
+        let rates =
+            counts.iter().map(|threads| rate(*threads, prepare, turn)).collect::<anyhow::Result<Vec<Measured>>>()?;
+        let curve = Curve { operation: "write", pattern, store, bytes: length, ..Curve::default() };
+        Ok(curve.at(counts, rates))
     };
     WRITES.into_iter().map(one).collect()
 }

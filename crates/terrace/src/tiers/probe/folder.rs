@@ -13,7 +13,7 @@ use device::{AlignedBuffer, Device, DeviceError, FileOptions, FileShelf, Shelf};
 use serde::Serialize;
 
 use super::curves::{Curve, reads, writes};
-use super::times::{Latency, Random, rate, sample};
+use super::times::{Latency, Measured, Random, rate, sample};
 
 /// Threads that keep a drive busy for its IOPS.
 pub const DEPTH: usize = 16;
@@ -49,9 +49,9 @@ pub struct Files {
     /// Sequential writes of 1 MiB, the flush at the end included.
     pub write_gb_per_s: f64,
     /// Random reads of 4 KiB by [`DEPTH`] threads.
-    pub read_iops: f64,
+    pub read_iops: Measured,
     /// Random writes of 4 KiB by [`DEPTH`] threads.
-    pub write_iops: f64,
+    pub write_iops: Measured,
     /// Medians of a read, a write, and a write with a flush, of 4 KiB.
     pub p50_ns: [f64; 3],
 }
@@ -60,9 +60,9 @@ pub struct Files {
 #[derive(Debug, Clone, Serialize)]
 pub struct Mapped {
     /// A read that needs the one before it, anywhere.
-    pub random_ns: f64,
+    pub random_ns: Measured,
     /// A read of the next line that needs the one before it.
-    pub sequential_ns: f64,
+    pub sequential_ns: Measured,
     /// Bandwidth.
     pub curves: Vec<Curve>,
 }
@@ -159,7 +159,7 @@ fn mapped(path: &Path, place: &Path, shelf: &PmemShelf, bytes: usize, threads: &
 }
 
 /// Nanoseconds for each read of a line whose place the one before it told: the median of several stretches.
-fn chase(device: &dyn Device, bytes: usize, shuffled: bool) -> anyhow::Result<f64> {
+fn chase(device: &dyn Device, bytes: usize, shuffled: bool) -> anyhow::Result<Measured> {
     const STEPS: usize = 2000;
     let lines = bytes / 64;
     let mut order: Vec<usize> = (0..lines).collect();
@@ -187,6 +187,5 @@ fn chase(device: &dyn Device, bytes: usize, shuffled: bool) -> anyhow::Result<f6
         }
         times.push(start.elapsed().as_nanos() as f64 / STEPS as f64);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok(Measured::of(times))
 }

@@ -30,7 +30,9 @@ pub fn write(file: &Path, probed: &Probed) -> anyhow::Result<()> {
 }
 
 fn text(name: &str, probed: &Probed) -> anyhow::Result<String> {
-    let source = format!("measured by terrace tier probe, {}, {}", probed.date, probed.machine);
+    // Whoever models on these figures later is told what was wrong with them.
+    let doubts: String = probed.doubts.iter().map(|doubt| format!("; {doubt}")).collect();
+    let source = format!("measured by terrace tier probe, {}, {}{doubts}", probed.date, probed.machine);
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let (kind, title, bytes, figures, curves) = match (probed.directories.last(), probed.memory.first()) {
         (Some(folder), _) => match (&folder.files, &folder.mapped) {
@@ -39,8 +41,8 @@ fn text(name: &str, probed: &Probed) -> anyhow::Result<String> {
             }
             (None, Some(mapped)) => {
                 let figures = vec![
-                    ("read_latency_random", mapped.random_ns, "ns"),
-                    ("read_latency_sequential", mapped.sequential_ns, "ns"),
+                    ("read_latency_random", mapped.random_ns.median, "ns"),
+                    ("read_latency_sequential", mapped.sequential_ns.median, "ns"),
                 ];
                 (
                     "pmem",
@@ -54,8 +56,8 @@ fn text(name: &str, probed: &Probed) -> anyhow::Result<String> {
         },
         (None, Some(memory)) => {
             let figures = vec![
-                ("read_latency_random", memory.random_ns, "ns"),
-                ("read_latency_sequential", memory.sequential_ns, "ns"),
+                ("read_latency_random", memory.random_ns.median, "ns"),
+                ("read_latency_sequential", memory.sequential_ns.median, "ns"),
             ];
             ("memory", "memory".to_owned(), memory.bytes, figures, memory.curves.as_slice())
         }
@@ -95,8 +97,8 @@ fn drive(files: &Files) -> Vec<(&'static str, f64, &'static str)> {
         ("write_latency", written, "ns"),
         // What the flush adds to the write; a write that is slower alone than flushed shows only noise.
         ("flush_latency", (flushed - written).max(1.0), "ns"),
-        ("read_iops", files.read_iops, "IOPS"),
-        ("write_iops", files.write_iops, "IOPS"),
+        ("read_iops", files.read_iops.median, "IOPS"),
+        ("write_iops", files.write_iops.median, "IOPS"),
         ("read_bandwidth", files.read_gb_per_s, "GB/s"),
         ("write_bandwidth", files.write_gb_per_s, "GB/s"),
     ]

@@ -13,7 +13,7 @@ use catalogue::provision::{Machine, machine};
 use serde::Serialize;
 
 use super::curves::{Curve, reads, writes};
-use super::times::{Random, TURN};
+use super::times::{Measured, Random, TURN};
 
 /// What was measured of a node.
 #[derive(Debug, Clone, Serialize)]
@@ -23,9 +23,9 @@ pub struct Memory {
     /// How much there is of it in all, in bytes.
     pub bytes: u64,
     /// A read that needs the one before it, anywhere.
-    pub random_ns: f64,
+    pub random_ns: Measured,
     /// A read of the next line that needs the one before it.
-    pub sequential_ns: f64,
+    pub sequential_ns: Measured,
     /// Bandwidth.
     pub curves: Vec<Curve>,
 }
@@ -91,7 +91,7 @@ fn chain(lines: usize, shuffled: bool) -> Vec<usize> {
 }
 
 /// Nanoseconds for each step along a chain: the median of several stretches.
-fn chase(words: &[usize]) -> f64 {
+fn chase(words: &[usize]) -> Measured {
     const STEPS: usize = 20_000;
     let (mut at, mut times, begin) = (0, Vec::new(), Instant::now());
     while times.len() < 5 || begin.elapsed() < TURN {
@@ -102,8 +102,7 @@ fn chase(words: &[usize]) -> f64 {
         times.push(start.elapsed().as_nanos() as f64 / STEPS as f64);
     }
     black_box(at);
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    Measured::of(times)
 }
 
 #[cfg(test)]

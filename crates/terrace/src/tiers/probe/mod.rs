@@ -13,6 +13,7 @@
 //! What it is not: a benchmark of a medium at its best. It shows what one gets with the queue depth and the threads named.
 
 mod curves;
+mod doubt;
 mod folder;
 mod medium;
 mod memory;
@@ -42,8 +43,19 @@ struct Probed {
     date: String,
     /// Processor and its threads.
     machine: String,
+    /// The machine's load in the minute before.
+    load_average: Option<f64>,
     memory: Vec<Memory>,
     directories: Vec<Folder>,
+    /// Why the figures may not be those of the media, a sentence each; empty where nothing speaks against them.
+    doubts: Vec<String>,
+}
+
+impl Probed {
+    fn begin() -> Probed {
+        let (date, machine, load_average) = (today(), machine(), bench::machine::load_average());
+        Probed { date, machine, load_average, memory: Vec::new(), directories: Vec::new(), doubts: Vec::new() }
+    }
 }
 
 /// Runs it.
@@ -62,7 +74,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     let nodes: Vec<u32> = found.nodes.iter().filter(|node| node.bytes > 0).map(|node| node.id).collect();
     let threads = thread_counts();
     let bar = bar(nodes.len().max(1) + args.paths.len());
-    let mut probed = Probed { date: today(), machine: machine(), memory: Vec::new(), directories: Vec::new() };
+    let mut probed = Probed::begin();
     // On one node everything is there; binding to it would only need a permission.
     let bound: Vec<Option<u32>> = if nodes.len() > 1 { nodes.into_iter().map(Some).collect() } else { vec![None] };
     for node in bound {
@@ -78,6 +90,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    probed.doubts = doubt::of(&probed, hardware_threads());
     let mut out = std::io::stdout().lock();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&probed)?)?,
@@ -98,10 +111,14 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
 
 /// 1, 2, 4, ... and all hardware threads.
 fn thread_counts() -> Vec<usize> {
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = hardware_threads();
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
     counts.push(most);
     counts
+}
+
+fn hardware_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn bar(steps: usize) -> ProgressBar {
@@ -122,17 +139,17 @@ fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
         text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{threads} hardware threads of {}", model.unwrap_or("an unnamed processor"))
+    format!("{} hardware threads of {}", hardware_threads(), model.unwrap_or("an unnamed processor"))
 }
 
 fn text(probed: &Probed) -> String {
     let mut out = format!("Measured {} on {}\n", probed.date, probed.machine);
+    out.extend(probed.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n")));
     for memory in &probed.memory {
         let name = memory.node.map_or("Memory".to_owned(), |node| format!("Memory of node {node}"));
         out += &format!(
             "\n{name}: {:.0} ns a dependent random read, {:.1} ns a sequential one\n\n",
-            memory.random_ns, memory.sequential_ns
+            memory.random_ns.median, memory.sequential_ns.median
         );
         out += &bandwidth(&memory.curves);
     }
@@ -149,14 +166,14 @@ fn text(probed: &Probed) -> String {
                 files.read_gb_per_s,
                 files.write_gb_per_s,
                 folder::DEPTH,
-                files.read_iops,
-                files.write_iops
+                files.read_iops.median,
+                files.write_iops.median
             );
         }
         if let Some(mapped) = &folder.mapped {
             out += &format!(
                 "\nmapped: {:.0} ns a dependent random read, {:.1} ns a sequential one, through the device's interface\n\n",
-                mapped.random_ns, mapped.sequential_ns
+                mapped.random_ns.median, mapped.sequential_ns.median
             );
             out += &bandwidth(&mapped.curves);
         }
@@ -190,15 +207,16 @@ mod tests {
         let folder = folder::measure(place.path(), bytes, &[1, 2]).expect("a directory");
         assert_eq!(std::fs::read_dir(place.path()).expect("readable").count(), 0, "everything is removed");
         assert!(
-            memory.random_ns > 0.0 && memory.curves.iter().all(|curve| curve.gb_per_s.iter().all(|rate| *rate > 0.0))
+            memory.random_ns.median > 0.0
+                && memory.curves.iter().all(|curve| curve.gb_per_s.iter().all(|rate| *rate > 0.0))
         );
-        let mut probed =
-            Probed { date: today(), machine: "a \"quoted\" machine".into(), memory: vec![memory], directories: vec![] };
+        let mut probed = Probed { machine: "a \"quoted\" machine".into(), memory: vec![memory], ..Probed::begin() };
+        probed.doubts.push("the \"machine\" was loaded".into());
         let file = place.path().join("mine.toml");
         for _ in 0..2 {
             medium::write(&file, &probed).expect("a medium");
             let text = std::fs::read_to_string(&file).expect("written");
-            assert!(text.contains("measured by terrace tier probe"), "{text}");
+            assert!(text.contains("measured by terrace tier probe") && text.contains("was loaded"), "{text}");
             let read = catalogue::Medium::parse("mine", &text).expect("the catalogue reads it");
             catalogue::Model::of(&read, 1).expect("and models it");
             // The second time with the directory: then that is the medium.

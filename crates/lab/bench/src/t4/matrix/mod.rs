@@ -6,8 +6,7 @@
 //! ```
 //!
 //! A modelled tier lies on a file system in memory and is slowed to the figures of the catalogue. The node calibrates it when
-//! it starts, and does not start where the host is slower than the medium: such a row is refused and says why. Rows whose
-//! structures belong to the page store stand in the table without a figure until there is one.
+//! it starts, and does not start where the host is slower than the medium: such a row is refused and says why.
 //!
 //! Invariants: each round of a row is a whole run of T4, checked like any; a ratio is taken within a round; what a row's
 //! journal lies on and is worth is what its node says.

@@ -5,12 +5,14 @@
 
 use std::fmt::Write as _;
 
+use interop::node::ModelStatus;
 use serde::Serialize;
 
 use super::Outcome;
 use super::rows::{BASE, Row};
 use crate::machine::{FileSystem, Machine};
 use crate::t4::published::{Published, TESTS};
+use crate::t4::report::model_in_words;
 use crate::t4::{Quantiles, Report, Run};
 use crate::table::{Table, grouped};
 
@@ -87,6 +89,8 @@ pub struct MatrixRow {
     pub durability: Option<String>,
     /// False where the medium is modelled, as the node says.
     pub real: Option<bool>,
+    /// The timing models of the last round, far memory's among them, and how many accesses took the host longer than they say.
+    pub models: Vec<ModelStatus>,
     /// What the node said of its calibration, first round.
     pub calibration: Vec<String>,
     /// The published tests of the same.
@@ -164,6 +168,7 @@ impl Measured {
             journal_writes_per_s: of(|run| run.journal_writes_per_s),
             durability: self.runs().next().map(|run| run.durability.clone()),
             real: self.runs().next().map(|run| run.real),
+            models: self.runs().last().map(|run| run.models.clone()).unwrap_or_default(),
             calibration: self.calibration.clone(),
             published_ratio_to_test_1: published.last().map(|test| test.ratio),
             published_ratio_to_test_3: best.map(|rate| rate / TESTS[2].inbound_per_s),
@@ -222,7 +227,9 @@ impl MatrixReport {
             "a modelled wait under 20 us is spun: it is in the node's processor time, where a real SSD would leave the \
              processor to others"
                 .to_owned(),
-            "a node has no page cache and no write image journal yet: rows that need them have no figures".to_owned(),
+            "every node has a page cache and a write image journal; where a row does not place them they are memory and the node's \
+             data folder"
+                .to_owned(),
             "SATA and NVMe are drives with figures in the catalogue (S4500, P4510); no such test was published".to_owned(),
         ];
         if let Some(load) = self.config.load_average.filter(|load| *load > 0.25 * cores as f64) {
@@ -252,7 +259,7 @@ impl MatrixReport {
                 let all = if row.rounds == 0 { "refused" } else { "refused in some rounds" };
                 let _ = writeln!(out, "{}: {all}: {why}", row.name);
             }
-            for line in &row.calibration {
+            for line in row.calibration.iter().cloned().chain(row.models.iter().map(model_in_words)) {
                 let _ = writeln!(out, "{}: {line}", row.name);
             }
         }

@@ -23,6 +23,7 @@ fn t4(rate: f64, real: bool) -> Outcome {
         journal_tier: "tier".to_owned(),
         journal_device: "device".to_owned(),
         cache_mode: "dram".to_owned(),
+        models: Vec::new(),
         published_inbound_per_s: published::BEST.inbound_per_s,
         complete: true,
         out_of_order: 0,
