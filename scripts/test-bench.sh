@@ -37,8 +37,11 @@ holds() {
 
 mkdir "$place/memory" "$place/disk"
 "$terrace" bench persist --quick --dir "$place/memory" --data "$place/disk" --json "$place/persist.json" >"$place/persist.txt" 2>&1
-case_is "persist runs" $?
-holds "$place/persist.json" '"bench": "persist"' '"pattern": "sequential write"' '"store": "clwb"' '"domain": "eadr"' \
+status=$?
+# Whether a target is met here is not judged; that a missed one is told and ends with 1 is.
+if grep -q '^target missed: ' "$place/persist.txt"; then [ "$status" -eq 1 ]; else [ "$status" -eq 0 ]; fi
+case_is "persist runs, and ends with 1 exactly where it names a missed target" $?
+holds "$place/persist.json" '"bench": "persist"' '"targets"' '"pattern": "sequential write"' '"store": "clwb"' '"domain": "eadr"' \
     '"durability": "emulated"' '"real": false' '"amplification"' '"published"'
 case_is "its JSON has the keys of the contract" $?
 holds "$place/persist.txt" "ADR against eADR" "+50 %" "-24 %" "+14.3 %" "journal over bare ntstore"
@@ -51,7 +54,9 @@ case_is "it leaves nothing behind" $?
 case_is "the matrix runs" $?
 holds "$place/matrix.txt" "journal on App Direct" "Memory Mode" "3,355 4,845" "5,399" "1.60"
 case_is "it shows the published figures" $?
-holds "$place/matrix.json" '"journal_tier": "home"' '"real": true' '"cache_mode": "dram"'
+! grep -q "has no page cache" "$place/matrix.txt" && holds "$place/matrix.txt" "every node has a page cache" "tier pmem: modelled 12 x dcpmm100-128g;"
+case_is "it says what its nodes have, and what stands in for far memory" $?
+holds "$place/matrix.json" '"journal_tier": "home"' '"real": true' '"cache_mode": "dram"' '"cache_mode": "memory-mode"' '"cache_mode": "dual"'
 case_is "its JSON says what each journal lies on" $?
 [ -z "$(find "$place/memory" "$place/disk" -mindepth 1)" ]
 case_is "it leaves nothing behind" $?
