@@ -19,6 +19,7 @@
 //! What it deliberately does not do: decide where anything lies. `catalogue::placement` does, without touching the machine.
 
 mod cache;
+mod modules;
 mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use catalogue::placement::{ActsAs, Because, Kind, MediumFacts, Needs, Placement, Seat, Settings, Structure, Tier};
+use catalogue::provision::Machine;
 use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
@@ -131,6 +133,12 @@ impl Plan {
         let open = || seats.open(&placement, &options.data, &modelled);
         let node = Node::start_at(&locations, open, options.clone()).await?;
         tell(&placement, node.media());
+        let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
+        for (tier, Modelled { medium, model, .. }) in &modelled {
+            if let Some(doubt) = modules::doubt(tier, medium, model.modules(), slots) {
+                tracing::warn!("{doubt}");
+            }
+        }
         Ok(Assembled { node, modelled })
     }
 }

@@ -134,7 +134,7 @@ fn memory_that_cannot_be_had_is_refused_with_its_tier_and_its_size() {
     bed.configure("[tiers.dram]\nkind = \"memory\"\nnode = 0\nbytes = \"2 TiB\"\n[placement]\ncache = \"dram\"\n");
     bed.refuses("near memory of the page cache on tier dram");
     bed.refuses("of NUMA node 0 takes ");
-    bed.configure("cache = \"1000 TiB\"\n");
+    bed.configure("cache = \"1000000GiB\"\n");
     bed.refuses("the page cache (`cache`) has at most");
 }
 

@@ -8,11 +8,25 @@ use device::{MemoryShelf, Shelf};
 
 /// Media whose files lack what a model needs, and what that is.
 const WITHOUT: &[(&str, &str)] = &[
+    ("azure-premium-v2", "read_latency"),
+    ("azure-ultra", "read_latency"),
+    ("cxl-cmm-b", "curve of sequential reads"),
+    ("cxl-cz120", "curve of sequential reads"),
     ("ddr5", "curve of sequential reads"),
+    ("ddr5-graviton3", "curve of sequential reads"),
+    ("ebs-gp3", "read_latency"),
+    ("gcp-hyperdisk-balanced", "read_latency"),
+    ("gcp-hyperdisk-extreme", "read_latency"),
+    ("hbm2-a64fx", "curve of sequential reads"),
+    ("hbm2e-xeon-max", "curve of sequential reads"),
+    ("mrdimm-8800", "curve of sequential reads"),
+    ("nv-cmm-e3s", "curve of sequential reads"),
     ("nvme-cm7r", "read_latency"),
     ("nvme-micron9550", "read_latency"),
+    ("nvme-micron9650", "read_latency"),
     ("nvme-pm1743", "read_latency"),
     ("nvme-pm9a3", "read_latency"),
+    ("scm-p5810", "read_latency"),
 ];
 
 fn memory() -> Arc<dyn Shelf> {
