@@ -141,9 +141,12 @@ mod tests {
         (memory / GIB, app_direct / GIB)
     }
 
+    /// Of modules of three sizes.
+    type Three = [(u64, u64); 3];
+
     /// Goals of six modules, and what ipmctl 03.00.00.0468 grants each module of 128, 256 and 512 GiB: Memory Mode and App Direct,
     /// in GiB. Computed from its rules apart from this code; both agree on 135,366 goals of 1 to 8 modules (2026-11-22).
-    const GRANTED: &[(&str, [(u64, u64); 3], [(u64, u64); 3])] = &[
+    const GRANTED: &[(&str, Three, Three)] = &[
         // goal                        100 series                          200 series
         ("app-direct=100", [(0, 126), (0, 252), (0, 502)], [(0, 126), (0, 253), (0, 507)]),
         ("memory=1", [(1, 125), (2, 250), (4, 498)], [(1, 125), (2, 251), (4, 503)]),
