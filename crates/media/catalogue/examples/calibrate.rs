@@ -1,13 +1,14 @@
 //! Prints the calibration of a medium: `cargo run --release -p catalogue --example calibrate -- MEDIUM [DIRECTORY] [MODULES]`.
 //!
 //! Addressed media are laid over a mapping of files in the directory, drives over its files; without a directory (or with
-//! `-`) both over memory, whose block is 4096 bytes. Without a medium, all media are listed.
+//! `-`) both over memory, whose block is 4096 bytes. Without a medium, all media are listed. A row that misses its target is named,
+//! and ends it with exit code 1.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use catalogue::calibrate::Options;
+use catalogue::calibrate::{Options, Row};
 use catalogue::{Medium, Model, Timing, calibrate, media};
 use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{FileOptions, FileShelf, MemoryShelf, Shelf};
@@ -29,7 +30,7 @@ fn run() -> Result<(), Failure> {
     let Some(name) = arguments.first() else {
         for medium in media() {
             let modelled = Model::of(medium, 0).map_or_else(|error| error.to_string(), |_| "modelled".to_owned());
-            println!("{:16} {:60} {}", medium.name, medium.title, modelled);
+            println!("{:24} {:60} {}", medium.name, medium.title, modelled);
         }
         return Ok(());
     };
@@ -37,8 +38,15 @@ fn run() -> Result<(), Failure> {
     let modules = arguments.get(2).map_or(Ok(0), |modules| modules.parse())?;
     let model = Model::of(&medium, modules)?;
     let shelf = shelf(&medium, arguments.get(1).map_or("-", String::as_str))?;
-    println!("{}", calibrate(&shelf, &medium, &model, &Timing::Timed, Options::default())?);
-    Ok(())
+    let calibration = calibrate(&shelf, &medium, &model, &Timing::Timed, Options::default())?;
+    println!("{calibration}");
+    let missed = calibration.rows.iter().filter(|row| !row.is_good());
+    let line = |row: &Row| {
+        let Row { operation, bytes, threads, target, achieved, .. } = row;
+        format!("target missed: {operation} of {bytes} bytes, {threads} threads: {achieved:.3}, target {target:.3}")
+    };
+    let missed: Vec<String> = missed.map(line).collect();
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("\n").into()) }
 }
 
 fn shelf(medium: &Medium, directory: &str) -> Result<Arc<dyn Shelf>, Failure> {
