@@ -10,7 +10,7 @@ mod upkeep;
 use std::fs;
 use std::path::Path;
 
-use node::{Bed, until};
+use crate::node::{Bed, until};
 
 /// An invented medium, so much slower than any host that a busy one can still pretend to be it: 20 us to read, 10 MB/s.
 const SLOW: &str = r#"name = "slow-pmem"
