@@ -30,8 +30,13 @@ pub enum Command {
     Serve(ServeArgs),
     /// Stop the node that runs on a data directory
     Stop(Place),
-    /// Show what the node that runs on a data directory is doing
+    /// Show what the node that runs on a data directory is doing; exit code 1 where something is the matter
     Status(StatusArgs),
+    /// Have a running node read its production and the certificates of all its ports again; connections stay open
+    Reload(Place),
+    /// Say that the clock is right, after `terrace status` has said that it is in doubt
+    #[command(subcommand)]
+    Clock(ClockCommand),
     /// Check, begin or reload a production: the folder of text files that says what the engine does
     #[command(subcommand)]
     Production(ProductionCommand),
@@ -169,6 +174,13 @@ pub struct RestoreArgs {
     pub json: bool,
 }
 
+/// `terrace clock`
+#[derive(Debug, Subcommand)]
+pub enum ClockCommand {
+    /// The clock is right as it is: messages are removed for their age by it
+    Confirm(Place),
+}
+
 /// `terrace sql`
 #[derive(Debug, Subcommand)]
 pub enum SqlCommand {
@@ -246,7 +258,7 @@ pub enum ProductionCommand {
         /// The folder to make
         dir: PathBuf,
     },
-    /// Have a running node read its production again; connections stay open
+    /// The same as `terrace reload`
     Reload(Place),
 }
 

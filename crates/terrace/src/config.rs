@@ -10,7 +10,7 @@ use ::node::{Admission, Descriptors};
 use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use interop::engine::Bodies;
-use interop::node::{FRAME_BYTES, Options, Origin};
+use interop::node::{FRAME_BYTES, OnFull, Options, Origin};
 use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
 use store::CycleOptions;
@@ -34,6 +34,9 @@ pub struct Config {
     production: Option<PathBuf>,
     /// Address of the one service of a node without a production. Default 127.0.0.1:2575.
     listen: SocketAddr,
+    /// `listen` may be an address beyond this machine, where whoever is on the way can read every message. Default no. Services
+    /// of a production have a `plaintext` of their own.
+    plaintext: bool,
     /// How outputs are stored: `delta` or `full`. Default `delta`.
     bodies: Bodies,
     /// The journal.
@@ -62,6 +65,9 @@ pub struct Config {
     media: Option<PathBuf>,
     /// The SQL service. Default: none.
     sql: Option<sql::Settings>,
+    /// What SQL leaves to messages.
+    #[serde(skip)]
+    bounds: store::RoomBounds,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
 }
@@ -87,8 +93,11 @@ struct JournalConfig {
 struct MessagesConfig {
     /// Messages and outputs, as their records count them. Default 16 GiB.
     retention: Option<Bytes>,
-    /// Since they came in. Default: however old.
+    /// Since they came in. Default: however old. A clock that jumps ahead removes nothing by it until `terrace clock confirm`.
     age: Option<Span>,
+    /// What a full disk does: `prune` gives up messages whose outputs are all delivered or given up, the oldest first, before
+    /// their retention ends; `refuse` gives up nothing. Senders are refused until there is room either way. Default `prune`.
+    on_full: OnFull,
 }
 
 /// `[pages]`
@@ -127,6 +136,7 @@ impl Default for Config {
             data: PathBuf::from("terrace-data"),
             production: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 2575)),
+            plaintext: false,
             bodies: Bodies::default(),
             journal: JournalConfig::default(),
             messages: MessagesConfig::default(),
@@ -139,6 +149,7 @@ impl Default for Config {
             placement: PlacementSettings::default(),
             media: None,
             sql: None,
+            bounds: store::RoomBounds::default(),
             log: "info".to_owned(),
         }
     }
@@ -161,9 +172,11 @@ impl Config {
         self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
     }
 
-    /// The SQL service, taken out.
+    /// The SQL service, taken out; what it leaves to messages stays.
     pub fn take_sql(&mut self) -> Option<sql::Settings> {
-        self.sql.take()
+        let sql = self.sql.take();
+        self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
+        sql
     }
 
     /// Log level.
@@ -180,6 +193,12 @@ impl Config {
             None if Path::new("production").is_dir() => Origin::Folder(PathBuf::from("production")),
             None => Origin::StoreOnly(self.listen),
         };
+        anyhow::ensure!(
+            !matches!(origin, Origin::StoreOnly(address) if !address.ip().is_loopback()) || self.plaintext,
+            "listen = \"{}\" is beyond this machine and without TLS: make a production whose service has [tls], listen on 127.0.0.1, \
+             or, if whoever is on the way may read every message, write `plaintext = true`",
+            self.listen
+        );
         let mut options = Options::new(data, origin);
         options.bodies = match args.bodies {
             Some(cli::Bodies::Delta) => Bodies::Delta,
@@ -191,6 +210,7 @@ impl Config {
         }
         options.admission = Admission::new(Descriptors::current(), self.frame_memory.0);
         options.retention.age = self.messages.age.map(|age| age.0);
+        options.on_full = self.messages.on_full;
         if let Some(cache) = self.cache {
             options.store.cache_bytes = cache.0;
         }
@@ -206,6 +226,7 @@ impl Config {
         options.store.images_device_bytes = self.pages.images.0;
         options.journal.segment_bytes = self.journal.segment.0;
         options.store.keep_journal_bytes = self.journal.keep.0;
+        options.store.bounds = self.bounds;
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
         Plan::of(options, &settings, self.media.as_deref())
     }
@@ -230,6 +251,23 @@ mod tests {
         for example in examples {
             let config: Config = toml::from_str(&example).unwrap_or_else(|error| panic!("{error}\n{example}"));
             config.plan(&args()).unwrap_or_else(|error| panic!("{error:#}\n{example}"));
+        }
+    }
+
+    #[test]
+    fn a_node_without_a_production_listens_beyond_this_machine_only_where_that_is_said() {
+        let args = || cli::ServeArgs { config: None, data: None, production: None, bodies: None };
+        for (text, right) in [
+            ("listen = '127.0.0.1:0'", true),
+            ("listen = '0.0.0.0:2575'", false),
+            ("listen = '[::]:2575'\nplaintext = false", false),
+            ("listen = '0.0.0.0:2575'\nplaintext = true", true),
+        ] {
+            let config: Config = toml::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            match config.plan(&args()) {
+                Ok(_) => assert!(right, "{text}"),
+                Err(error) => assert!(!right && error.to_string().contains("plaintext = true"), "{text}: {error:#}"),
+            }
         }
     }
 

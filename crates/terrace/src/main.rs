@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use ::node::Descriptors;
 use clap::Parser;
-use cli::{Cli, Command, SqlCommand};
+use cli::{Cli, Command, ProductionCommand, SqlCommand};
 
 /// A message makes and drops about twenty buffers of a few kilobytes, some on another thread than the one that made them.
 #[global_allocator]
@@ -45,11 +45,17 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // A store has many files, whichever command opens it.
     Descriptors::raise()?;
+    // What is made is about patients. A production that is begun holds nothing yet, and is for people to edit.
+    if !matches!(cli.command, Command::Production(ProductionCommand::New { .. })) {
+        device::os::make_all_private();
+    }
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Stop(place) => serve::stop(&place),
         Command::Status(args) => serve::status(&args),
+        Command::Reload(place) => serve::reload(&place),
+        Command::Clock(command) => serve::clock(&command),
         Command::Production(command) => productions::run(command),
         Command::Operation(command) => productions::operation(command),
         Command::Message(command) => messages::run(command),

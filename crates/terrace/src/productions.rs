@@ -10,6 +10,7 @@ use interop::node;
 use interop::production::{Production, settings};
 
 use crate::cli::{OperationCommand, ProductionCommand};
+use crate::serve;
 use crate::show::Table;
 
 /// The production that `new` writes, with a message to try it.
@@ -28,13 +29,7 @@ pub fn run(command: ProductionCommand) -> anyhow::Result<ExitCode> {
     match command {
         ProductionCommand::Check { dir, ports } => check(&dir, ports),
         ProductionCommand::New { dir } => new(&dir),
-        ProductionCommand::Reload(place) => {
-            let changes = node::ask(&place.data, "reload")?;
-            let changes: Vec<String> = serde_json::from_value(changes)?;
-            println!("reloaded; connections stayed open");
-            changes.iter().for_each(|change| println!("  {change}"));
-            Ok(ExitCode::SUCCESS)
-        }
+        ProductionCommand::Reload(place) => serve::reload(&place),
     }
 }
 

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use ::node::{AdmissionStatus, Descriptors};
 use anyhow::Context;
-use interop::node::{self, ModelStatus, Node, Origin, PlaceStatus, Status};
+use interop::node::{self, ModelStatus, Node, Origin, PlaceStatus, Status, Trouble};
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Place, ServeArgs, StatusArgs};
+use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
-use crate::show::{Table, bytes, count};
+use crate::show::{Table, bytes, count, time};
 
-/// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`) or its journal fails.
+/// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`). One that has failed stays up: what is stored can be
+/// read, and senders and `terrace status` are told why.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
@@ -37,7 +38,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         };
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
-        let failure = until_the_end(node).await?;
+        until_the_end(node).await?;
+        let failure = node.failed().borrow().clone();
         if let Some(sql) = sql {
             sql.stop().await;
         }
@@ -45,7 +47,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         match failure {
             None => Ok(ExitCode::SUCCESS),
             Some(cause) => {
-                anyhow::bail!("the journal failed, and nothing more was acknowledged: {cause}; see to the medium, then start again")
+                anyhow::bail!("the node had failed, and nothing more was acknowledged: {cause}; see to the medium, then start again")
             }
         }
     })
@@ -60,19 +62,18 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
         .context("the runtime cannot start")
 }
 
-/// Waits for a reason to end; `Some` where it is a failure.
-async fn until_the_end(node: &Node) -> anyhow::Result<Option<String>> {
+/// Waits for a reason to end.
+async fn until_the_end(node: &Node) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut failed = node.failed();
     let mut stopping = node.stopping();
-    Ok(tokio::select! {
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
-        _ = stopping.wait_for(|stop| *stop) => None,
-        failed = failed.wait_for(Option::is_some) => failed.ok().and_then(|cause| cause.clone()),
-    })
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+    Ok(())
 }
 
 /// Log lines go to standard error; `TERRACE_LOG` wins over the settings.
@@ -94,16 +95,37 @@ pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows what a node is doing.
+/// Has a node read its production, and the certificates of all its ports, again.
+pub fn reload(place: &Place) -> anyhow::Result<ExitCode> {
+    let changes = node::ask(&place.data, "reload")?;
+    let changes: Vec<String> = serde_json::from_value(changes)?;
+    println!("reloaded; connections stayed open");
+    changes.iter().for_each(|change| println!("  {change}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `terrace clock confirm`
+pub fn clock(command: &ClockCommand) -> anyhow::Result<ExitCode> {
+    let ClockCommand::Confirm(place) = command;
+    node::ask(&place.data, "confirm-clock")?;
+    println!("the clock counts as right");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what a node is doing; exit code 1 where something is the matter.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let answer = node::ask(&args.place.data, "status")?;
-    let quarantined = answer["quarantined"].as_array().is_some_and(|damaged| !damaged.is_empty());
-    let code = if quarantined { ExitCode::from(1) } else { ExitCode::SUCCESS };
+    let status: Status =
+        serde_json::from_value(answer.clone()).context("the node answered what this release cannot read")?;
+    let well = status.troubles.is_empty() && status.quarantined.is_empty();
+    let code = if well { ExitCode::SUCCESS } else { ExitCode::from(1) };
     if args.json {
         println!("{answer:#}");
         return Ok(code);
     }
-    let status: Status = serde_json::from_value(answer).context("the node answered what this release cannot read")?;
+    for Trouble { matter, since_us, reason, next } in &status.troubles {
+        println!("{} since {}: {reason}\n  next: {next}\n", matter.name(), time(*since_us));
+    }
     println!("production {}, process {}, data in {}\n", status.production, status.pid, status.data.display());
     let mut services = Table::new(&["service", "kind", "at", "tls", "rules"]);
     for s in &status.services {
@@ -188,6 +210,8 @@ fn totals(status: &Status) -> Table {
         ("messages refused", status.refused),
         ("duplicates", status.duplicates),
         ("refused, disk full", status.full),
+        ("removed beyond the retention", status.pruned),
+        ("given up for a full disk", status.pruned_full),
         ("bytes outside frames", status.junk_bytes),
         ("partial frames", status.partial),
         ("over the size bound", status.oversize),

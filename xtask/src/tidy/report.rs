@@ -44,6 +44,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("links", rules::links::check),
     ("quotes", rules::quotes::check),
     ("text", rules::text::check),
+    ("spawns", rules::spawns::check),
     ("unsafety", rules::unsafety::check),
     ("manifests", rules::manifests::check),
     ("architecture", rules::architecture::check),

@@ -72,6 +72,10 @@ impl Shelf for ModelShelf {
         Ok(self.slowed(self.inner.create(name, bytes)?))
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        self.inner.free_bytes()
+    }
+
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(self.slowed(self.inner.create_unwritten(name, bytes)?))
     }

@@ -186,6 +186,13 @@ pub trait Shelf: Send + Sync + fmt::Debug {
         self.create(name, bytes)
     }
 
+    /// Bytes that devices may still be made of; none where nobody knows. Provided: none.
+    ///
+    /// Errors: [`DeviceError::Io`].
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+
     /// Opens a device to read and write; flushes it first, so that what it shows is persistent.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::NotADevice`], [`DeviceError::ReadOnly`], [`DeviceError::Io`].

@@ -65,6 +65,13 @@ pub enum DeviceError {
         /// How many bytes were wanted; 0 where the system did not say which write it refused.
         bytes: u64,
     },
+    /// The process, or the machine, has no file descriptor left (`EMFILE`, `ENFILE`). Nothing was changed: try again, some are
+    /// given back. If it stays so, raise the limit.
+    #[error("no file descriptor is free for {name}: raise the limit of open files (ulimit -n, LimitNOFILE)")]
+    NoDescriptors {
+        /// The device or shelf.
+        name: String,
+    },
     /// Another process has the shelf open for writing. Stop it, or open read-only.
     #[error("{shelf} is in use by {}; stop it, or open read-only", Holder(*.holder))]
     Busy {
@@ -162,6 +169,7 @@ impl DeviceError {
             DeviceError::NotFound { name }
             | DeviceError::AlreadyExists { name }
             | DeviceError::Full { name, .. }
+            | DeviceError::NoDescriptors { name }
             | DeviceError::ReadOnly { name, .. }
             | DeviceError::NotADevice { name, .. }
             | DeviceError::Unsupported { name, .. }
@@ -228,6 +236,10 @@ mod tests {
                 "no space left for journal-1 (4096 bytes wanted): free some and try again",
             ),
             (DeviceError::Full { name: name(), bytes: 0 }, "no space left for journal-1: free some and try again"),
+            (
+                DeviceError::NoDescriptors { name: name() },
+                "no file descriptor is free for journal-1: raise the limit of open files (ulimit -n, LimitNOFILE)",
+            ),
             (
                 DeviceError::Busy { shelf: "data".into(), holder: Some(17) },
                 "data is in use by process 17; stop it, or open read-only",

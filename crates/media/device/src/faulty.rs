@@ -32,6 +32,8 @@ pub enum Fault {
     Eio,
     /// A create, a write, a flush or a discard fails with [`DeviceError::Full`] and changes nothing.
     NoSpace,
+    /// A create or an open fails with [`DeviceError::NoDescriptors`] and changes nothing.
+    NoDescriptors,
     /// A write stores its first `bytes` (rounded down to blocks), then fails with `EIO`.
     Short {
         /// How many bytes arrive.
@@ -56,10 +58,11 @@ pub enum Fault {
 
 impl Fault {
     fn fits(self, operation: Operation) -> bool {
-        use Operation::{Create, Discard, Flush, Read, Write};
+        use Operation::{Create, Discard, Flush, Open, Read, Write};
         match self {
             Fault::Eio => true,
             Fault::NoSpace => matches!(operation, Create | Write | Flush | Discard),
+            Fault::NoDescriptors => matches!(operation, Create | Open),
             Fault::Short { .. } => operation == Write,
             Fault::Lost => matches!(operation, Write | Flush | Discard),
             Fault::Misdirected { .. } | Fault::BitFlip { .. } => matches!(operation, Read | Write),
@@ -189,6 +192,7 @@ impl Script {
 fn error_of(fault: Fault, operation: Operation, name: &str, offset: u64, bytes: u64) -> DeviceError {
     match fault {
         Fault::NoSpace => DeviceError::Full { name: name.into(), bytes },
+        Fault::NoDescriptors => DeviceError::NoDescriptors { name: name.into() },
         _ => {
             let source = std::io::Error::from_raw_os_error(libc::EIO);
             DeviceError::Io { operation, name: name.into(), offset, source }
@@ -200,6 +204,10 @@ impl Shelf for FaultyShelf {
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         let inner = self.on_names(Operation::Create, name, bytes, || self.inner.create(name, bytes))?;
         Ok(self.wrap(name, inner))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        self.inner.free_bytes()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -248,7 +256,9 @@ impl FaultyDevice {
             return self.inner.write(offset, data);
         };
         match fault {
-            Fault::Eio | Fault::NoSpace => Err(self.error(fault, Operation::Write, offset, data.len())),
+            Fault::Eio | Fault::NoSpace | Fault::NoDescriptors => {
+                Err(self.error(fault, Operation::Write, offset, data.len()))
+            }
             Fault::Short { bytes } => {
                 let block = self.block_bytes() as usize;
                 let whole = bytes.min(data.len()) / block * block;

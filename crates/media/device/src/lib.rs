@@ -28,6 +28,7 @@
 //! * [`overlay`]: a layer of memory over a shelf that is only read
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
+//! * [`supervise`]: threads and tasks whose panic is told
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
@@ -58,6 +59,7 @@ pub mod os;
 pub mod overlay;
 pub mod pmem;
 mod poison;
+pub mod supervise;
 pub mod wrapped;
 
 pub use arena::Arena;

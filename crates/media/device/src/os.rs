@@ -10,10 +10,24 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Makes a directory and its missing ancestors, each one's name persistent: what is stored in it must not vanish with it.
+/// The mode of files that hold what is stored: their owner's, and nobody else's. Messages are about patients.
+pub const PRIVATE_FILE: u32 = 0o600;
+
+/// The same of folders.
+pub const PRIVATE_FOLDER: u32 = 0o700;
+
+/// From here on what this process makes is its user's alone, whatever the shell that started it says (umask(2)).
+pub fn make_all_private() {
+    // SAFETY: umask takes and answers a number, and cannot fail.
+    unsafe { libc::umask(0o077) };
+}
+
+/// Makes a directory and its missing ancestors, each one's name persistent: what is stored in it must not vanish with it. Those
+/// that it makes are its user's alone ([`PRIVATE_FOLDER`]).
 ///
 /// Errors: those of the system; some of the ancestors may have been made.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
@@ -25,7 +39,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     make_directory(parent)?;
-    match fs::create_dir(directory) {
+    match fs::DirBuilder::new().mode(PRIVATE_FOLDER).create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
         other => other?,
     }
@@ -129,6 +143,19 @@ pub fn drop_cache(file: &File) -> io::Result<()> {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(code)),
     }
+}
+
+/// Time since the machine started, suspended time included; nobody sets it: clock_gettime(2) `CLOCK_BOOTTIME`.
+pub fn boot_time() -> io::Result<Duration> {
+    let mut out = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: out is a timespec to fill and lives until the call returns.
+    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, out.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: clock_gettime returned success, so the kernel has filled the whole structure.
+    let out = unsafe { out.assume_init() };
+    // Neither is negative: the machine started before now.
+    Ok(Duration::new(out.tv_sec as u64, out.tv_nsec as u32))
 }
 
 /// User plus system time that this process has used, all of its threads included: getrusage(2) `RUSAGE_SELF`.

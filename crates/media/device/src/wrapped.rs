@@ -38,6 +38,10 @@ impl Shelf for WrappedShelf {
         self.inner.create(name, bytes).map(&self.wrap)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        self.inner.free_bytes()
+    }
+
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         self.inner.create_unwritten(name, bytes).map(&self.wrap)
     }

@@ -3,8 +3,8 @@
 //! Invariant: nothing else in this crate calls `SystemTime::now` (clippy.toml forbids it). Waiting (timeouts, pauses)
 //! goes through tokio's timer, which tests can pause.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -14,8 +14,29 @@ use jiff::tz::TimeZone;
 #[derive(Debug, Clone)]
 pub struct Clock {
     zone: TimeZone,
-    fixed: Option<std::sync::Arc<AtomicI64>>,
+    fixed: Option<Arc<Fixed>>,
 }
+
+/// A clock that a test moves.
+#[derive(Debug)]
+struct Fixed {
+    wall_us: AtomicI64,
+    boot_us: AtomicI64,
+}
+
+/// The time of day beside one that nobody can set.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Reading {
+    /// Microseconds since 1970 (UTC), as the machine's clock says.
+    pub wall_us: i64,
+    /// Microseconds since the machine started.
+    pub boot_us: i64,
+    /// Which start of the machine that was; readings of two of them have no boot time in common.
+    pub boot: String,
+}
+
+/// Where Linux says which start of the machine this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 impl Clock {
     /// The machine's clock and time zone.
@@ -25,22 +46,49 @@ impl Clock {
 
     /// A clock that stands at `microseconds` after 1970 (UTC) until `set` moves it.
     pub fn fixed(microseconds: i64) -> Self {
-        Self { zone: TimeZone::UTC, fixed: Some(std::sync::Arc::new(AtomicI64::new(microseconds))) }
+        let fixed = Fixed { wall_us: AtomicI64::new(microseconds), boot_us: AtomicI64::new(0) };
+        Self { zone: TimeZone::UTC, fixed: Some(Arc::new(fixed)) }
     }
 
-    /// Moves a fixed clock.
+    /// Lets time pass on a fixed clock, up to `microseconds` after 1970.
     ///
     /// # Panics
     /// On the machine's clock: only a test moves time.
     pub fn set(&self, microseconds: i64) {
-        self.fixed.as_ref().expect("only a fixed clock is set").store(microseconds, Ordering::Relaxed);
+        let passed = microseconds - self.now_us();
+        self.moved().boot_us.fetch_add(passed, Ordering::Relaxed);
+        self.jump(microseconds);
+    }
+
+    /// Sets a fixed clock, without time passing.
+    ///
+    /// # Panics
+    /// As [`set`](Clock::set).
+    pub fn jump(&self, microseconds: i64) {
+        self.moved().wall_us.store(microseconds, Ordering::Relaxed);
+    }
+
+    fn moved(&self) -> &Fixed {
+        self.fixed.as_ref().expect("only a fixed clock is set")
+    }
+
+    /// The time of day beside the time since the machine started.
+    pub fn reading(&self) -> Reading {
+        let wall_us = self.now_us();
+        if let Some(fixed) = &self.fixed {
+            return Reading { wall_us, boot_us: fixed.boot_us.load(Ordering::Relaxed), boot: "fixed".to_owned() };
+        }
+        // Without either every start counts as another one of the machine.
+        let since = device::os::boot_time().unwrap_or_default();
+        let boot = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
+        Reading { wall_us, boot_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX), boot }
     }
 
     /// Microseconds since 1970 (UTC).
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn now_us(&self) -> i64 {
         match &self.fixed {
-            Some(fixed) => fixed.load(Ordering::Relaxed),
+            Some(fixed) => fixed.wall_us.load(Ordering::Relaxed),
             // A machine whose clock stands before 1970 gets 1970: times are for readers, never for order.
             None => SystemTime::now()
                 .duration_since(UNIX_EPOCH)

@@ -14,7 +14,7 @@
 
 mod deciding;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ::node::Admission;
@@ -63,8 +63,12 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Messages seen before.
     pub duplicates: AtomicU64,
-    /// Messages refused since the disk was full.
+    /// Messages refused since the disk was full, or no file descriptor was free.
     pub full: AtomicU64,
+    /// Messages removed beyond the retention.
+    pub pruned: AtomicU64,
+    /// Delivered messages given up before their retention ended, since the disk was full.
+    pub pruned_full: AtomicU64,
     /// Bytes between frames that belonged to none.
     pub junk_bytes: AtomicU64,
     /// Partial frames thrown away.
@@ -83,9 +87,9 @@ pub enum Taken {
         /// Whether the message is stored (a duplicate acknowledged again).
         accepted: bool,
     },
-    /// Say nothing and close the connection: the journal is closed, so nothing can be promised.
+    /// Say nothing and close the connection: the node is stopping, so nothing can be promised.
     Closed,
-    /// Answer once `durable` resolves. If it never does, the journal failed: no answer, and the connection closes.
+    /// Answer once `durable` resolves. If it never does, the node failed or stopped: see [`Engine::lost`].
     Stored {
         /// Gives the id once the record is persistent.
         durable: oneshot::Receiver<Lsn>,
@@ -93,6 +97,8 @@ pub enum Taken {
         answer: Vec<u8>,
         /// What was decided.
         status: Status,
+        /// The message, for another answer should it come to that.
+        raw: Bytes,
     },
 }
 
@@ -115,6 +121,8 @@ pub struct Engine {
     stamp: Mutex<Stamp>,
     /// Rung when the medium was found full: messages that are done may be given up.
     pub pressed: Notify,
+    /// A message was refused for a full medium, and nobody has seen room since.
+    pub is_full: AtomicBool,
     /// Rung when the fate of a message in the window is known.
     settled: Notify,
     /// Turns on the threads that decide on long messages.
@@ -147,6 +155,7 @@ impl Engine {
             settled: Notify::new(),
             pressed: Notify::new(),
             deciders: Arc::new(Semaphore::new(deciding::THREADS)),
+            is_full: AtomicBool::new(false),
             next_control_id: AtomicU64::new(first),
         })
     }
@@ -179,7 +188,7 @@ impl Engine {
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
         let (claim, flagged) = match self.duplicate(&inbound).await {
-            Known::Again { durable: false } => return Taken::Closed,
+            Known::Again { durable: false } => return self.lost(service, &raw),
             Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
                 return Taken::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
@@ -191,7 +200,12 @@ impl Engine {
         }
         let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Taken::Closed };
         for output in &work.outputs {
-            plan.queues[output.operation].room().await;
+            tokio::select! {
+                biased;
+                () = plan.queues[output.operation].room() => {}
+                // No receiver makes room any more: the refusal must not wait for it.
+                () = self.ledger.until_failed() => break,
+            }
         }
         self.store(service, &plan, work, &answers, Some(claim))
     }
@@ -222,11 +236,22 @@ impl Engine {
                 if let (Some(claim), false) = (claim, matches!(status, Status::Rejected | Status::Errored)) {
                     claim.submitted();
                 }
-                Taken::Stored { durable, answer, status }
+                Taken::Stored { durable, answer, status, raw: answers.raw().clone() }
             }
             Err(Refusal::Closed) => Taken::Closed,
             Err(refusal) => Taken::Now { answer: self.refuse(service, answers, &refusal), accepted: false },
         }
+    }
+
+    /// What to say of a message that did not become durable: refused where the node has failed, with the reason; the sender keeps
+    /// it. Nothing where the node is stopping.
+    pub fn lost(&self, service: &Service, raw: &Bytes) -> Taken {
+        let Some(cause) = self.ledger.failed().borrow().clone() else { return Taken::Closed };
+        let control_id = self.control_id();
+        let now_us = self.clock.now_us();
+        let inbound = Inbound { service, raw, message: Message::parse(raw), now_us, control_id: &control_id };
+        let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
+        Taken::Now { answer: self.refuse(service, &answers, &Refusal::Failed(cause)), accepted: false }
     }
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.
@@ -266,13 +291,19 @@ impl Engine {
 
     /// Says that a message was not stored: AR, since it is not the message's fault and may be sent again later.
     fn refuse(&self, service: &Service, answers: &Answers<'_>, refusal: &Refusal) -> Vec<u8> {
-        tracing::error!(service = service.name, %refusal, "a message was not stored, and the sender was told so");
+        // Once for each message only where it is the message's own fault: what lasts is told when it begins and ends.
         match refusal {
-            Refusal::Full | Refusal::Unavailable => {
+            Refusal::Full => {
                 count(&self.counters.full);
+                self.is_full.store(true, Ordering::Release);
                 self.pressed.notify_one();
             }
-            Refusal::TooLarge | Refusal::Closed => count(&self.counters.refused),
+            Refusal::Unavailable => count(&self.counters.full),
+            Refusal::TooLarge | Refusal::Closed => {
+                count(&self.counters.refused);
+                tracing::error!(service = service.name, %refusal, "a message was not stored, and the sender was told so");
+            }
+            Refusal::Failed(_) => count(&self.counters.refused),
         }
         let text = refusal.to_string();
         answers.frames(ack::Code::AR, Some(&intake::Problem { code: 207, location: None, text }))

@@ -304,6 +304,11 @@ impl<'a> Answers<'a> {
         Self { inbound, timestamp, second_id }
     }
 
+    /// The message that is answered.
+    pub fn raw(&self) -> &'a Bytes {
+        self.inbound.raw
+    }
+
     /// The frames that say `code` (AA, AE or AR): none, one, or a commit acknowledgement followed by an application
     /// acknowledgement, as MSH-15, MSH-16 and the service say.
     pub fn frames(&self, code: ack::Code, problem: Option<&Problem>) -> Vec<u8> {

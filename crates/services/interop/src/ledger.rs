@@ -16,7 +16,8 @@
 //!    and that window is as long as it stays full.
 //! 3. On persistent memory a submission commits itself, and takes the gathered fates along in the same write: a commit is
 //!    shorter there than waking a thread for it. The committing threads then write only fates that nobody took along.
-//! 4. After a journal failure every waiting and later submission is refused, and `failed` tells the node to stop.
+//! 4. After a failure of the journal or the pages, or a panic of a thread that the node needs, every waiting and later
+//!    submission is refused with the reason, and `failed` says it. Reads go on.
 //!
 //! 5. Nobody waits for rows: what is durable becomes visible to readers a little later ([`store::Store::wait_visible`]).
 //!
@@ -28,6 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use device::supervise;
 use journal::JournalError;
 use store::{Lsn, Store, StoreError};
 use tokio::sync::{oneshot, watch};
@@ -71,9 +73,12 @@ pub enum Refusal {
     /// The record is larger than the journal takes, or the message or an output than the store does.
     #[error("the message, with its outputs, is larger than the store takes")]
     TooLarge,
-    /// The journal failed or the node is stopping.
+    /// The node is stopping.
     #[error("the journal is closed")]
     Closed,
+    /// The journal or the pages failed, and nothing is stored any more until the node is started again.
+    #[error("nothing is stored any more: {0}")]
+    Failed(Arc<str>),
 }
 
 struct Waiting {
@@ -111,7 +116,7 @@ pub struct Ledger {
     handed_over: AtomicU64,
     /// The newest record known to be durable; 0 = none since the start.
     committed: AtomicU64,
-    failed: watch::Sender<Option<String>>,
+    failed: watch::Sender<Option<Arc<str>>>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -127,8 +132,7 @@ impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(&"a programming error stopped a committing thread");
-            self.0.lock().waiting.clear();
-            self.0.work.notify_all();
+            self.0.abandon();
         }
     }
 }
@@ -152,10 +156,9 @@ impl Ledger {
     pub fn start(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
         (0..COMMITTERS)
             .map(|n| {
-                let ledger = Arc::clone(self);
-                std::thread::Builder::new()
-                    .name(format!("commit-{n}"))
-                    .spawn(move || ledger.commit_loop())
+                let (ledger, told) = (Arc::clone(self), Arc::clone(self));
+                let panicked = move |why: &str| told.fail(&why);
+                supervise::thread(&format!("commit-{n}"), move || ledger.commit_loop(), panicked)
                     .expect("the system has room for a thread at start-up")
             })
             .collect()
@@ -176,19 +179,23 @@ impl Ledger {
         Lsn(self.handed_over.load(Ordering::Acquire))
     }
 
-    /// Returns when readers see all that is durable by now.
+    /// Returns when readers see all that is durable by now; after a failure, all that they will.
     ///
     /// # Errors
     /// The store's.
     pub fn wait_visible(&self) -> Result<(), StoreError> {
         match self.committed.load(Ordering::Acquire) {
             0 => Ok(()),
-            newest => self.store.wait_visible(Lsn(newest)),
+            newest => match self.store.wait_visible(Lsn(newest)) {
+                // Reads go on with what is applied; the rest waits for the next start.
+                Err(StoreError::Frozen { .. }) => Ok(()),
+                visible => visible,
+            },
         }
     }
 
-    /// Tells when and why the journal failed.
-    pub fn failed(&self) -> watch::Receiver<Option<String>> {
+    /// Tells when and why the node failed.
+    pub fn failed(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.failed.subscribe()
     }
 
@@ -203,11 +210,7 @@ impl Ledger {
     pub fn submit(&self, payload: &[&[u8]], destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
-        let appended = if state.closing || self.failed.borrow().is_some() {
-            Err(Refusal::Closed)
-        } else {
-            self.append(record::KIND_MESSAGE, payload)
-        };
+        let appended = self.takes(&state).and_then(|()| self.append(record::KIND_MESSAGE, payload));
         match appended {
             Ok(lsn) => {
                 let bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
@@ -227,13 +230,11 @@ impl Ledger {
     /// Resolves once all that was submitted before is durable; `None` where it is already.
     ///
     /// # Errors
-    /// `Closed` after a failure: what waited then was not made durable, and nothing waits any more that could tell.
+    /// `Failed`: what waited then was not made durable, and nothing waits any more that could tell.
     pub fn barrier(&self) -> Result<Option<oneshot::Receiver<Lsn>>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
-        if self.failed.borrow().is_some() {
-            return Err(Refusal::Closed);
-        }
+        self.check()?;
         let Some(lsn) = state.waiting.back().map(|waiting| waiting.lsn) else { return Ok(None) };
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
         Ok(Some(receiver))
@@ -256,9 +257,7 @@ impl Ledger {
     pub fn switch(&self, switch: &Switch) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
-        if state.closing || self.failed.borrow().is_some() {
-            return Err(Refusal::Closed);
-        }
+        self.takes(&state)?;
         let lsn = self.append(record::KIND_OPERATION, &[&record::encode_switch(switch)])?;
         state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
         self.appended(state, lsn);
@@ -291,7 +290,9 @@ impl Ledger {
         self.store.append(kind, payload).map_err(|error| {
             let journal = if let StoreError::Journal(journal) = &error { Some(&**journal) } else { None };
             match (&error, journal) {
-                (StoreError::Full(_), _) | (_, Some(JournalError::Full { .. })) => Refusal::Full,
+                // Giving up messages would bring no descriptor back.
+                (StoreError::Full(_), _) if self.store.lacks_descriptor() => Refusal::Unavailable,
+                (StoreError::Full(_), _) => Refusal::Full,
                 (StoreError::Refused(_), _) | (_, Some(JournalError::TooLarge { .. })) => Refusal::TooLarge,
                 (_, Some(JournalError::Device(error))) => {
                     tracing::error!(%error, "the journal cannot grow");
@@ -299,10 +300,32 @@ impl Ledger {
                 }
                 _ => {
                     self.fail(&error);
-                    Refusal::Closed
+                    self.check().err().unwrap_or(Refusal::Closed)
                 }
             }
         })
+    }
+
+    /// Whether something may be submitted.
+    fn takes(&self, state: &State) -> Result<(), Refusal> {
+        self.check()?;
+        if state.closing { Err(Refusal::Closed) } else { Ok(()) }
+    }
+
+    /// Errors: `Failed`.
+    fn check(&self) -> Result<(), Refusal> {
+        self.failed.borrow().as_ref().map_or(Ok(()), |cause| Err(Refusal::Failed(Arc::clone(cause))))
+    }
+
+    /// Whether the node has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.borrow().is_some()
+    }
+
+    /// Resolves once the ledger has failed; never, if it does not.
+    pub async fn until_failed(&self) {
+        // The sender lives as long as the ledger does.
+        let _ = self.failed.subscribe().wait_for(Option::is_some).await;
     }
 
     /// Refuses new work, commits what is there, and lets the committing threads end.
@@ -311,14 +334,26 @@ impl Ledger {
         self.work.notify_all();
     }
 
-    fn fail(&self, error: &dyn std::fmt::Display) {
-        self.failed.send_if_modified(|failed| {
+    /// From here on nothing is stored any more: whoever waits is told, and the store's updates are frozen. The first reason
+    /// stays.
+    pub fn fail(&self, error: &dyn std::fmt::Display) {
+        let first = self.failed.send_if_modified(|failed| {
             let first = failed.is_none();
             if first {
-                *failed = Some(error.to_string());
+                *failed = Some(error.to_string().into());
             }
             first
         });
+        if first {
+            tracing::error!(%error, "the node has failed: nothing is acknowledged or delivered any more, reads go on");
+            self.store.fail(error);
+            self.work.notify_all();
+        }
+    }
+
+    /// Forgets who waits: that their senders are gone tells them.
+    fn abandon(&self) {
+        self.lock().waiting.clear();
     }
 
     fn commit_loop(&self) {
@@ -333,11 +368,8 @@ impl Ledger {
     /// Makes everything up to a record durable and sends it on its way; `false` where the journal has failed.
     fn commit(&self, last: Lsn) -> bool {
         if let Err(error) = self.store.commit(last) {
-            tracing::error!(%error, "the journal failed; nothing more is acknowledged");
             self.fail(&error);
-            // Dropping the senders tells the waiting connections.
-            self.lock().waiting.clear();
-            self.work.notify_all();
+            self.abandon();
             return false;
         }
         self.committed.fetch_max(last.0, Ordering::AcqRel);
@@ -351,6 +383,8 @@ impl Ledger {
         loop {
             state.woken = false;
             if self.failed.borrow().is_some() {
+                // What failed may have been another thread's: nobody else tells those who wait.
+                state.waiting.clear();
                 return None;
             }
             let unclaimed = state.waiting.back().map(|w| w.lsn).filter(|lsn| state.claimed.is_none_or(|c| *lsn > c));

@@ -38,6 +38,7 @@ pub mod recovery;
 pub mod repair;
 pub mod rows;
 pub mod service;
+mod supervise;
 pub mod upkeep;
 
 pub use error::InteropError;

@@ -32,6 +32,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use device::{DeviceError, FileShelf, Shelf};
@@ -375,6 +376,28 @@ fn write(data: &Path, note: &Note) -> Result<(), InteropError> {
         File::open(data)?.sync_all()
     };
     written().map_err(InteropError::file("write", &path))
+}
+
+/// How many files and folders at and below a folder other users of the machine may read or write; 0 where they cannot get in.
+pub fn open_to_others(folder: &Path) -> usize {
+    let is_open = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+    if !is_open(folder) {
+        return 0;
+    }
+    let mut count = 1;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        // What cannot be listed is told by whoever needs it.
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            // A link is open to all by itself; what it leads to has a mode of its own.
+            count += usize::from(!kind.is_symlink() && is_open(&entry.path()));
+            if kind.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    count
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ mod tests;
 mod value;
 
 pub use options::{TlsOptions, WireError, WireOptions};
-pub use scram::{ScramError, Verifier};
-pub use server::Server;
+pub use scram::{ScramError, Verifier, new_secret};
+pub use server::{Renewal, Server};
 
 pub(crate) use pgwire::api::results::FieldFormat as Format;
 /// What it is sent.

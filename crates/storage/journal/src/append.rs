@@ -53,7 +53,29 @@ impl Shared {
         Ok(lsn)
     }
 
-    fn append_in_turn<'a>(&'a self, mut state: Guard<'a>, piece: &Piece<'_>) -> Result<(Guard<'a>, Lsn), JournalError> {
+    /// What [`Journal::make_room`](crate::Journal::make_room) says.
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<(), JournalError> {
+        // Declared before the guard, so that a panic lets go of the lock first.
+        let panicking = FailOnPanic(self);
+        let state = self.lock();
+        let made = match state.accepts() {
+            Ok(()) => self.in_turn(state, |state| self.reserve(state, bytes)).map(drop),
+            Err(error) => Err(error),
+        };
+        std::mem::forget(panicking);
+        made
+    }
+
+    fn append_in_turn<'a>(&'a self, state: Guard<'a>, piece: &Piece<'_>) -> Result<(Guard<'a>, Lsn), JournalError> {
+        self.in_turn(state, |state| self.append_frames(state, piece))
+    }
+
+    /// Does `work` in the turn.
+    fn in_turn<'a, T>(
+        &'a self,
+        mut state: Guard<'a>,
+        work: impl FnOnce(Guard<'a>) -> (Guard<'a>, Result<T, JournalError>),
+    ) -> Result<(Guard<'a>, T), JournalError> {
         while state.turn {
             state.turn_waiters += 1;
             state = self.wait(&self.turn_freed, state);
@@ -61,12 +83,12 @@ impl Shared {
             state.accepts()?;
         }
         state.turn = true;
-        let (mut state, result) = self.append_frames(state, piece);
+        let (mut state, result) = work(state);
         state.turn = false;
         if state.turn_waiters > 0 {
             self.turn_freed.notify_all();
         }
-        result.map(|lsn| (state, lsn))
+        result.map(|done| (state, done))
     }
 
     /// Reserves, then pushes frame after frame.

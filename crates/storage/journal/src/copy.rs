@@ -84,10 +84,7 @@ fn copy_segment(segment: &Arc<Segment>, to: &dyn Shelf, end: Lsn) -> Result<(), 
         Ok(()) | Err(DeviceError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let target = to.create(UNFINISHED, source.len()).map_err(|error| match error {
-        DeviceError::Full { bytes, .. } => JournalError::Full { bytes },
-        other => other.into(),
-    })?;
+    let target = to.create(UNFINISHED, source.len())?;
     let bytes = end.min(segment.end()).0.max(segment.start().0) - segment.header.base.0;
     let mut at = 0;
     while at < bytes {

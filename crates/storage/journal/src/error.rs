@@ -27,6 +27,12 @@ pub enum JournalError {
         /// Size of the segment that could not be made.
         bytes: u64,
     },
+    /// No file descriptor is free for the next segment. Nothing was appended. The journal goes on trying, and says so
+    /// ([`crate::Journal::waits`]): append again.
+    #[error(
+        "the next journal segment waits for a file descriptor; raise the limit of open files (ulimit -n, LimitNOFILE)"
+    )]
+    NoDescriptors,
     /// The record is larger than [`crate::Options::max_record_bytes`]. Nothing was appended.
     #[error("a record of {bytes} bytes is larger than the journal takes ({max}); raise max_record_bytes or split it")]
     TooLarge {
@@ -92,7 +98,18 @@ pub enum JournalError {
     Output(#[from] std::io::Error),
     /// The device or shelf failed in a way that leaves the journal as it was.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(DeviceError),
+}
+
+impl From<DeviceError> for JournalError {
+    /// By what can be done: what is missing may come back.
+    fn from(error: DeviceError) -> JournalError {
+        match error {
+            DeviceError::Full { bytes, .. } => JournalError::Full { bytes },
+            DeviceError::NoDescriptors { .. } => JournalError::NoDescriptors,
+            other => JournalError::Device(other),
+        }
+    }
 }
 
 /// Where acknowledged bytes are damaged, how, and how it is known that they had been acknowledged.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use device::Shelf;
+use device::{Shelf, supervise};
 
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
@@ -190,6 +190,20 @@ impl Journal {
         self.shared.lock().stats
     }
 
+    /// Whether the next segment waits for a file descriptor; the log says when that begins and ends. Records are taken until
+    /// the segment is full that is being written, and refused with [`JournalError::NoDescriptors`] from then on.
+    pub fn lacks_descriptor(&self) -> bool {
+        self.shared.lock().lacks_descriptor
+    }
+
+    /// Makes sure that a record of `bytes` could be appended, without appending one: that there is room for it in segments that
+    /// are ready.
+    ///
+    /// Errors: as [`append`](Journal::append).
+    pub fn make_room(&self, bytes: u64) -> Result<(), JournalError> {
+        self.shared.make_room(bytes)
+    }
+
     /// Commits what was appended and closes the epoch, so that damage to its last batch can be told from a torn tail. When
     /// it returns the shelf may be opened anew, whoever still holds this journal: it writes nothing more, takes nothing more,
     /// and reads what there is. Again: nothing happens.
@@ -268,7 +282,9 @@ fn start_preparer(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>, Journa
         let shared = shared.clone();
         move || shared.prepare_when_asked()
     };
-    let spawned = std::thread::Builder::new().name("journal-prepare".into()).spawn(work);
+    // It has failed the journal by then.
+    let panicked = |why: &str| tracing::error!(why, "the journal has failed");
+    let spawned = supervise::thread("journal-prepare", work, panicked);
     spawned.map(Some).map_err(JournalError::Thread)
 }
 

@@ -125,6 +125,7 @@
 //! |-------|--------|
 //! | a write or flush of a batch fails | [`JournalError::Poisoned`] for every later append and commit, until reopened |
 //! | no space for the next segment | [`JournalError::Full`] for appends that need it, before anything of them is appended |
+//! | no file descriptor for the next segment | tried again until there is one; [`JournalError::NoDescriptors`] meanwhile, as above |
 //! | damage to acknowledged bytes | [`JournalError::Corrupt`]: segment, offset, LSN, expected, found, proof |
 //! | a segment is missing in the middle, or belongs to another journal | the same |
 //! | a torn tail | cut off, counted in [`Recovered::torn_bytes`] |

@@ -66,6 +66,14 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Most file descriptors that a journal on a shelf of files holds at a time, however much is stored: two for each segment
+    /// that is written or made ready, one for each of those that are read, and those of the shelf.
+    pub const fn descriptors(&self) -> u64 {
+        const WRITTEN: u64 = 4;
+        const SHELF: u64 = 4;
+        2 * WRITTEN + crate::segment::READING_MAX as u64 + SHELF
+    }
+
     /// Errors: [`JournalError::Options`].
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES);

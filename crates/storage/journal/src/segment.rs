@@ -22,7 +22,7 @@ use crate::lsn::Lsn;
 
 /// Most segments that are open only to be read. An open file costs descriptors, of which a process commonly has 1024, and
 /// a log of 16 GiB has 256 segments; readers follow one segment each.
-const READING_MAX: usize = 16;
+pub(crate) const READING_MAX: usize = 16;
 
 /// One segment of the log. Its device is open while it may be written, and while it is being read.
 #[derive(Debug)]

@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use device::{DeviceError, Shelf};
 
@@ -70,6 +71,8 @@ pub(crate) struct State {
     pub(crate) wanted: bool,
     /// Why it could not be made, until the append that needs it is told.
     pub(crate) preparation_failure: Option<JournalError>,
+    /// It is tried again and again, for want of a file descriptor.
+    pub(crate) lacks_descriptor: bool,
     /// The journal is closed, or about to be: nothing more is appended.
     pub(crate) closed: bool,
     /// The thread that prepares segments is to end.
@@ -100,6 +103,7 @@ impl Shared {
             waiting: [0; SLOTS],
             wanted: false,
             preparation_failure: None,
+            lacks_descriptor: false,
             closed: false,
             stop: false,
             stats: Stats::default(),
@@ -164,6 +168,11 @@ impl Shared {
 
     pub(crate) fn wait<'a>(&'a self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
         self.settle(condition.wait(state).expect("no thread panicked inside the journal"))
+    }
+
+    /// The same, for so long at most.
+    pub(crate) fn wait_for<'a>(&'a self, condition: &Condvar, state: Guard<'a>, timeout: Duration) -> Guard<'a> {
+        self.settle(condition.wait_timeout(state, timeout).expect("no thread panicked inside the journal").0)
     }
 
     pub(crate) fn is_failed(&self) -> bool {

@@ -160,6 +160,14 @@ impl Inner {
         }
     }
 
+    /// Whether the cycle that runs has room. Errors: [`StoreError::Full`].
+    pub(crate) fn room_for_cycles(&self) -> Result<(), StoreError> {
+        match &*self.cycles.lock() {
+            Cycles::Thread(cycler) => cycler.full().map_or(Ok(()), Err),
+            Cycles::Inline(_) | Cycles::Closed => Ok(()),
+        }
+    }
+
     fn cycle_if_due(&self) -> Result<(), StoreError> {
         let journal_bytes = self.applied().0.saturating_sub(self.cut_at.load(Ordering::SeqCst));
         let load = Load { dirty_bytes: self.dirty_bytes(), journal_bytes };

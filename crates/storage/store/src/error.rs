@@ -20,7 +20,8 @@ pub enum StoreError {
         /// The first failure.
         cause: Arc<str>,
     },
-    /// No room on the medium. Nothing was changed; later tries may succeed.
+    /// No room on the medium, or no file descriptor for more of it ([`crate::Store::lacks_descriptor`]). Nothing was changed;
+    /// later tries may succeed.
     #[error("no room: {0}")]
     Full(Arc<str>),
     /// What was stored is damaged, and where. Everything else goes on; `terrace repair` shows what can be done, or restore
@@ -42,14 +43,23 @@ pub enum StoreError {
 }
 
 impl From<JournalError> for StoreError {
+    /// By what can be done: what is missing may come back.
     fn from(error: JournalError) -> StoreError {
-        StoreError::Journal(Arc::new(error))
+        match error {
+            JournalError::Full { .. } | JournalError::NoDescriptors => StoreError::Full(error.to_string().into()),
+            other => StoreError::Journal(Arc::new(other)),
+        }
     }
 }
 
 impl From<DeviceError> for StoreError {
+    /// A descriptor may come back, and is only missing where something is made or opened. Whether a full medium left everything
+    /// as it was only the place knows that asked.
     fn from(error: DeviceError) -> StoreError {
-        StoreError::Device(Arc::new(error))
+        match error {
+            DeviceError::NoDescriptors { .. } => StoreError::Full(error.to_string().into()),
+            other => StoreError::Device(Arc::new(other)),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use device::Shelf;
 use journal::Lsn;
 
 use crate::cache::CacheOptions;
+use crate::commit::bounds::RoomBounds;
 use crate::cycle::ground::Layout;
 use crate::cycle::pace::CycleOptions;
 use crate::interpreter::Interpreter;
@@ -55,16 +56,29 @@ pub struct Options {
     /// Opened to be repaired: also what is lost of vital trees is gone round, and nobody may use it before that is mended. Default
     /// false.
     pub repair: bool,
+    /// What transactions leave to the records of services. Default: nothing.
+    pub bounds: RoomBounds,
     /// When write cycles run. Default: [`CycleOptions::for_cache`].
     pub cycles: Option<CycleOptions>,
     /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
+/// Descriptors of the shelves of pages and of images, and of devices that are made or backed up.
+const SHELVES: u64 = 16;
+
 /// Most segments that are kept because of [`CycleOptions::journal_bytes`].
 const SPARE_SEGMENTS_MAX: u64 = 6;
 
 impl Options {
+    /// Most file descriptors that a store of so many bytes of pages holds at a time, on shelves of files: one for each data
+    /// device, one or two for each of the write image journal, which holds a batch of what may be dirty, and those of the
+    /// journal.
+    pub fn descriptors(&self, stored_bytes: u64) -> u64 {
+        let images = self.write_cycles().dirty_bytes_max.div_ceil(self.images_device_bytes.max(1)) + 1;
+        stored_bytes.div_ceil(self.data_device_bytes.max(1)) + 2 * images + self.journal.descriptors() + SHELVES
+    }
+
     /// When write cycles run.
     pub(crate) fn write_cycles(&self) -> CycleOptions {
         self.cycles.unwrap_or_else(|| CycleOptions::for_cache(self.cache_bytes))
@@ -104,6 +118,7 @@ impl Default for Options {
             images_device_bytes: Layout::default().images_device_bytes,
             keep_journal_bytes: 0,
             repair: false,
+            bounds: RoomBounds::default(),
             cycles: None,
             clock: Arc::new(system_time_us),
         }

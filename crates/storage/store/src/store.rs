@@ -219,6 +219,41 @@ impl Store {
         self.inner.upkeep.home.quarantine().list()
     }
 
+    /// Freezes updates for a reason of the caller's, such as a thread that is gone and without which nothing may go on: the
+    /// first cause stays.
+    pub fn fail(&self, why: &dyn std::fmt::Display) {
+        self.inner.freeze.freeze(why);
+    }
+
+    /// Whether a record of `bytes` would be taken now, without appending one: there is room for it in the journal and in the
+    /// pages, and the write cycle has its own.
+    ///
+    /// Errors: as for [`append`](Store::append).
+    pub fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
+        self.inner.try_room(bytes)
+    }
+
+    /// Why the write cycle that runs waits for room, if it does.
+    pub fn waits_for_room(&self) -> Option<Arc<str>> {
+        match self.inner.room_for_cycles() {
+            Err(StoreError::Full(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Whether what is missing is a file descriptor: [`StoreError::Full`] means that then, and giving up messages would make no
+    /// room. The log says when it begins and ends.
+    pub fn lacks_descriptor(&self) -> bool {
+        self.inner.journal.lacks_descriptor() || self.inner.freeze.lacks_descriptor()
+    }
+
+    /// Most file descriptors that the store holds at a time as it is now; one for each data device is added as it grows. See
+    /// [`Options::descriptors`].
+    pub fn descriptors(&self) -> u64 {
+        let pages = self.inner.metrics().pages;
+        self.inner.options.descriptors(pages.saturating_mul(self.inner.options.page_bytes.into()))
+    }
+
     /// Writes everything that is applied home, now: a whole write cycle, cut after this call. Recovery would begin there.
     ///
     /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: the cycle has no room and is tried again.

@@ -10,6 +10,7 @@
 
 mod fields;
 mod messages;
+mod secret;
 mod segments;
 mod walk;
 
@@ -21,12 +22,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use interop::node::Node;
+use interop::InteropError;
+use interop::node::{Node, Renewed};
 use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
 pub use sql::engine::TableReport;
-use sql::wire::{Server, TlsOptions, Verifier, WireOptions};
+use sql::wire::{Renewal, Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
+use store::{RoomBound, RoomBounds};
 use walk::History;
 
 /// `[sql]`: there is a service where the table is there.
@@ -56,6 +59,11 @@ pub struct Settings {
     threads: Option<usize>,
     /// Memory that all queries together may take. Default 1 GiB.
     memory: Option<Bytes>,
+    /// What the pages may hold in all, of tables and messages, before statements that need more room are refused (53100); together
+    /// with `[messages] retention` it bounds what tables take. Default: no bound.
+    space: Option<Bytes>,
+    /// How much of the medium of the pages statements leave free for messages (53100). Default 512 MiB.
+    reserve: Option<Bytes>,
     /// Rows move to column segments in the background. Default yes.
     convert: Option<bool>,
     /// Folders that external tables may lie in. Default none: there are no external tables.
@@ -72,7 +80,19 @@ fn history() -> Vec<(String, Arc<dyn Relation>)> {
     ]
 }
 
+/// Room that tables leave to messages where nothing is set: half of what the journal may take by default.
+const RESERVE_BYTES: u64 = 512 << 20;
+
 impl Settings {
+    /// What transactions leave to messages.
+    pub fn bounds(&self) -> RoomBounds {
+        let reserve = self.reserve.map_or(RESERVE_BYTES, |bytes| bytes.0);
+        RoomBounds {
+            pages: self.space.map(|bytes| RoomBound { bytes: bytes.0, setting: "[sql] space" }),
+            reserve: Some(RoomBound { bytes: reserve, setting: "[sql] reserve" }),
+        }
+    }
+
     fn wire(&self) -> anyhow::Result<WireOptions> {
         let defaults = WireOptions::default();
         let listen = self.listen.unwrap_or(defaults.listen);
@@ -132,7 +152,8 @@ impl Settings {
 
     /// Starts the service over the node's store.
     pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
-        let wire = WireOptions { admission: Arc::clone(node.admission()), ..self.wire()? };
+        let mock_secret = Some(secret::kept(node.data())?);
+        let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..self.wire()? };
         let options = self.engine();
         let threads = options.threads;
         let engine = Engine::new(node.store().clone(), options).context("SQL cannot start")?;
@@ -150,6 +171,7 @@ impl Settings {
         match started.recv().context("SQL cannot start").and_then(|server| Ok(server?)) {
             Ok(server) => {
                 tracing::info!(address = %server.address(), "sql");
+                renew_with(node, server.renewal());
                 Ok(Running { server, engine, runtime })
             }
             Err(error) => {
@@ -159,6 +181,21 @@ impl Settings {
             }
         }
     }
+}
+
+/// Has a reload of the node read the service's certificate again.
+fn renew_with(node: &Node, renewal: Renewal) {
+    if !renewal.is_needed() {
+        return;
+    }
+    node.on_reload(Box::new(move || -> Result<Renewed, InteropError> {
+        let read = renewal.read().map_err(|error| InteropError::Refused(format!("SQL: {error}")))?;
+        let renewed: Renewed = Box::new(move || {
+            read();
+            vec!["sql: certificate and key were read again".to_owned()]
+        });
+        Ok(renewed)
+    }));
 }
 
 /// The service, until it is stopped.

@@ -4,7 +4,9 @@
 //! person would.
 
 mod crowd;
+mod ground;
 mod node;
+mod secrets;
 mod upkeep;
 
 use std::fs;

@@ -126,6 +126,14 @@ impl Bed {
         self.launch(self.limited(&format!("-S -n {descriptors}")))
     }
 
+    /// As `start`, under a shell that has done `first`.
+    pub(crate) fn start_after(&self, first: &str) -> Node<'_> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{first}; exec {PROGRAM} serve")]).current_dir(self.dir.path());
+        shell.env_remove("TERRACE_LOG").stdin(Stdio::null());
+        self.launch(shell)
+    }
+
     fn launch(&self, mut command: Command) -> Node<'_> {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("a file");
         let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program runs");
@@ -213,6 +221,11 @@ impl Node<'_> {
     /// Where its one MLLP service listens.
     pub(crate) fn mllp(&self) -> SocketAddr {
         self.address.parse().expect("an address")
+    }
+
+    /// Waits until it has ended by itself or on request; its exit code.
+    pub(crate) fn ended(mut self) -> Option<i32> {
+        self.child.wait().expect("it can be waited for").code()
     }
 
     /// Where its SQL service listens: the last that the log says, once it says one of this process.

@@ -10,6 +10,7 @@ pub(crate) mod manifests;
 pub(crate) mod markers;
 pub(crate) mod quotes;
 pub(crate) mod size;
+pub(crate) mod spawns;
 pub(crate) mod text;
 pub(crate) mod unsafety;
 pub(crate) mod words;

@@ -6,10 +6,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use super::flushers::Flushers;
 use super::lock::Lock;
 use super::ring::{Outcome, Rings};
 use super::shelf::failed;
-use super::slots::Slots;
 use super::transfer::{read_fully, write_fully};
 use crate::contract::assert_range;
 use crate::poison::Poison;
@@ -25,7 +25,7 @@ pub(crate) struct FileDevice {
     /// Whether the descriptors are `O_DIRECT`, so that memory must be aligned.
     pub(crate) direct: bool,
     pub(crate) durability: Durability,
-    /// Reads, and writes without a flush.
+    /// The one descriptor that every device has.
     pub(crate) file: File,
     /// What only a writer has.
     pub(crate) writer: Option<Writer>,
@@ -33,8 +33,8 @@ pub(crate) struct FileDevice {
 
 /// The writing half of a device.
 pub(crate) struct Writer {
-    /// Descriptions to flush through, one per flush in flight; see the essay in `mod.rs`.
-    pub(crate) flushers: Slots<File>,
+    /// Whose turn it is to flush; see the essay in `mod.rs`.
+    pub(crate) flushers: Flushers,
     /// Where io_uring is used.
     pub(crate) rings: Option<Arc<Rings>>,
     pub(crate) poison: Poison,
@@ -43,16 +43,18 @@ pub(crate) struct Writer {
 }
 
 impl FileDevice {
-    /// Runs a change on the writing half, in the state machine of the contract.
+    /// The writing half.
+    fn writer(&self, operation: Operation) -> Result<&Writer, DeviceError> {
+        self.writer.as_ref().ok_or_else(|| DeviceError::ReadOnly { operation, name: self.name.clone() })
+    }
+
+    /// Runs a change that flushes nothing, in the state machine of the contract.
     fn change(
         &self,
         operation: Operation,
-        change: impl FnOnce(&Writer) -> Result<(), DeviceError>,
+        change: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Some(writer) = &self.writer else {
-            return Err(DeviceError::ReadOnly { operation, name: self.name.clone() });
-        };
-        writer.poison.guard(&self.name, || change(writer))
+        self.writer(operation)?.poison.guard(&self.name, change)
     }
 
     fn failed(&self, operation: Operation, offset: u64, source: io::Error) -> DeviceError {
@@ -125,31 +127,32 @@ impl Device for FileDevice {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range(self.bytes, offset, data.len() as u64);
-        self.change(Operation::Write, |_| self.with_aligned(data, |data| self.write_all(&self.file, offset, data)))
+        self.change(Operation::Write, || self.with_aligned(data, |data| self.write_all(&self.file, offset, data)))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.change(Operation::Flush, |writer| {
-            writer.flushers.acquire().sync_data().map_err(|source| self.failed(Operation::Flush, 0, source))
-        })
+        let writer = self.writer(Operation::Flush)?;
+        let turn = writer.flushers.own(&self.file);
+        writer
+            .poison
+            .guard(&self.name, || turn.file().sync_data().map_err(|source| self.failed(Operation::Flush, 0, source)))
     }
 
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert_range(self.bytes, offset, data.len() as u64);
-        self.change(Operation::Write, |writer| {
-            self.with_aligned(data, |data| {
-                let file = writer.flushers.acquire();
-                match &writer.rings {
-                    Some(rings) => self.write_linked_to_flush(rings, &file, offset, data),
-                    None => self.write_then_flush(&file, offset, data),
-                }
+        let writer = self.writer(Operation::Write)?;
+        let turn = writer.flushers.any(&self.file, self.direct);
+        writer.poison.guard(&self.name, || {
+            self.with_aligned(data, |data| match &writer.rings {
+                Some(rings) => self.write_linked_to_flush(rings, turn.file(), offset, data),
+                None => self.write_then_flush(turn.file(), offset, data),
             })
         })
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         assert_range(self.bytes, offset, bytes);
-        self.change(Operation::Discard, |_| {
+        self.change(Operation::Discard, || {
             if bytes == 0 {
                 return Ok(());
             }
@@ -180,11 +183,10 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A device of one block whose writes go to `written` and whose flushes go to `flushed`.
-    fn device(home: &Path, written: &str, flushed: &str, rings: Option<Arc<Rings>>) -> FileDevice {
-        let open = |path: &str| File::options().read(true).write(true).open(path).expect("open");
+    /// A device of one block whose writes and flushes go to `path`.
+    fn device(home: &Path, path: &str, rings: Option<Arc<Rings>>) -> FileDevice {
         let writer = Writer {
-            flushers: Slots::new(|| Ok::<_, ()>(open(flushed))).expect("infallible"),
+            flushers: Flushers::default(),
             rings,
             poison: Poison::default(),
             _lock: Arc::new(Lock::take(home).expect("a fresh directory")),
@@ -194,7 +196,7 @@ mod tests {
             bytes: BLOCK_BYTES as u64,
             direct: false,
             durability: Durability::None,
-            file: open(written),
+            file: File::options().read(true).write(true).open(path).expect("open"),
             writer: Some(writer),
         }
     }
@@ -210,8 +212,8 @@ mod tests {
         let rings = [None, Rings::new().ok().map(Arc::new)];
         for rings in rings {
             // The kernel cannot flush a character device (EINVAL), and /dev/full is always full (ENOSPC).
-            let null = || device(home.path(), "/dev/null", "/dev/null", rings.clone());
-            let full = || device(home.path(), "/dev/full", "/dev/full", rings.clone());
+            let null = || device(home.path(), "/dev/null", rings.clone());
+            let full = || device(home.path(), "/dev/full", rings.clone());
             let block = [1; BLOCK_BYTES];
 
             let subject = null();

@@ -5,9 +5,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::shelf::failed;
+use crate::os::PRIVATE_FILE;
 use crate::{DeviceError, Operation};
 
 /// The name of the lock file, which no device may have.
@@ -25,8 +27,14 @@ impl Lock {
         let path = directory.join(LOCK_NAME);
         let name = || path.display().to_string();
         let io = |source| failed(Operation::Open, &name(), 0, source);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(PRIVATE_FILE)
+            .open(&path)
+            .map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -19,8 +19,9 @@
 //!
 //! Linux reports a failed write-back once per open file description (errseq_t, lib/errseq.c). If two threads flushed
 //! through one description, one of them could take the error and the other be told success before the first has marked
-//! the device poisoned. So every flush in flight has a description of its own: a small set of slots, each a lock around
-//! one.
+//! the device poisoned. So every flush in flight has a description of its own: the device's, and a second one where two
+//! threads flush side by side (`flushers.rs`). A process has a bounded number of descriptors, and a store one file for each
+//! 256 MiB: most devices have one descriptor and never need another.
 //!
 //! # Direct I/O
 //!
@@ -34,6 +35,7 @@
 //! process that ignores the lock.
 
 mod device;
+mod flushers;
 mod lock;
 mod ring;
 mod shelf;

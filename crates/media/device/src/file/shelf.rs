@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::device::{FileDevice, Writer};
+use super::flushers::Flushers;
 use super::lock::{LOCK_NAME, Lock};
 use super::ring::Rings;
-use super::slots::Slots;
 use super::transfer::write_fully;
 use crate::contract::{assert_name, assert_size, is_name};
 use crate::os::FileSystem;
@@ -96,8 +96,20 @@ pub struct FileShelf {
     /// None where the shelf was opened read-only.
     lock: Option<Arc<Lock>>,
     rings: Option<Arc<Rings>>,
-    /// Held while names change: the check that a name is free and the change are then one step.
-    names: Mutex<()>,
+    /// Held while names change: the check that a name is free and the change are then one step, and one sync at a time goes
+    /// through the directory's descriptor.
+    names: Mutex<Names>,
+}
+
+/// The directory, open to make its names persistent; none where the shelf was opened read-only. Open for as long as the shelf
+/// is: a change of names that has taken effect must not fail afterwards for want of a descriptor.
+#[derive(Debug)]
+struct Names(Option<File>);
+
+impl Names {
+    fn sync(&self) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), File::sync_all)
+    }
 }
 
 impl FileShelf {
@@ -111,7 +123,8 @@ impl FileShelf {
         os::make_directory(directory).map_err(open)?;
         let lock = Lock::take(directory)?;
         remove_unfinished(directory).map_err(open)?;
-        os::sync_directory(directory).map_err(open)?;
+        let names = Names(Some(File::open(directory).map_err(open)?));
+        names.sync().map_err(open)?;
         let mut refused = Vec::new();
         let rings = options
             .uring
@@ -127,7 +140,7 @@ impl FileShelf {
             kind,
             lock: Some(Arc::new(lock)),
             rings: rings.map(Arc::new),
-            names: Mutex::new(()),
+            names: Mutex::new(names),
         })
     }
 
@@ -139,7 +152,7 @@ impl FileShelf {
         fs::read_dir(directory).map_err(open)?;
         let direct = probe_direct_read(directory).map_err(open)?;
         let kind = kind_of(os::file_system(directory).map_err(open)?, direct, false, Vec::new());
-        Ok(FileShelf { directory: directory.into(), kind, lock: None, rings: None, names: Mutex::new(()) })
+        Ok(FileShelf { directory: directory.into(), kind, lock: None, rings: None, names: Mutex::new(Names(None)) })
     }
 
     /// How the files are in fact used.
@@ -156,7 +169,7 @@ impl FileShelf {
         self.lock.as_ref().ok_or_else(|| DeviceError::ReadOnly { operation, name: name.into() })
     }
 
-    fn names(&self) -> MutexGuard<'_, ()> {
+    fn names(&self) -> MutexGuard<'_, Names> {
         // Guards no data: the directory is as whole after a panic as after a crash.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +208,7 @@ impl FileShelf {
         let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
         let made = prepare(&file, bytes)
             .map_err(|source| io(source).wanting(bytes))
-            .and_then(|()| self.publish(&making, name));
+            .and_then(|()| self.publish(&making, name, file, bytes));
         if made.is_err() {
             // Best effort: the next writer removes it too. The first error is the one to report.
             let _ = fs::remove_file(&making);
@@ -223,25 +236,25 @@ impl FileShelf {
     /// Open options that honour the kind.
     fn files(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(if self.kind.direct { libc::O_DIRECT } else { 0 });
+        options.read(true).mode(os::PRIVATE_FILE).custom_flags(if self.kind.direct { libc::O_DIRECT } else { 0 });
         options
     }
 
-    /// Gives a finished file its name. Filling took long and held nobody up; names are held only while they change.
-    fn publish(&self, making: &Path, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
-        let _names = self.names();
+    /// Gives a finished file its name. Filling took long and held nobody up; names are held only while they change. The file
+    /// is used as it is open: its content is persistent, and opening it again could fail when the name is there already.
+    fn publish(&self, making: &Path, name: &str, file: File, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
+        let names = self.names();
         self.check_free(Operation::Create, name)?;
         fs::rename(making, self.path(name))
-            .and_then(|()| os::sync_directory(&self.directory))
+            .and_then(|()| names.sync())
             .map_err(|source| failed(Operation::Create, name, 0, source))?;
-        self.open_to_write(name)
+        self.writable(name, file, bytes)
     }
 
     fn open_to_write(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
-        let lock = Arc::clone(self.lock(Operation::Open, name)?);
+        self.lock(Operation::Open, name)?;
         let io = |source| failed(Operation::Open, name, 0, source);
-        let open = || self.files().write(true).open(self.path(name)).map_err(io);
-        let file = open()?;
+        let file = self.files().write(true).open(self.path(name)).map_err(io)?;
         let bytes = device_bytes(name, &file)?;
         // What a killed predecessor wrote and did not flush becomes persistent before anybody reads it; and what is read
         // comes from the medium, not from pages that a failed write-back left in the cache.
@@ -249,8 +262,14 @@ impl FileShelf {
         if !self.kind.direct {
             os::drop_cache(&file).map_err(io)?;
         }
-        let writer =
-            Writer { flushers: Slots::new(open)?, rings: self.rings.clone(), poison: Poison::default(), _lock: lock };
+        self.writable(name, file, bytes)
+    }
+
+    /// A file that is open to write, as a device.
+    fn writable(&self, name: &str, file: File, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
+        let lock = Arc::clone(self.lock(Operation::Open, name)?);
+        let (flushers, poison) = (Flushers::default(), Poison::default());
+        let writer = Writer { flushers, rings: self.rings.clone(), poison, _lock: lock };
         let FileKind { direct, durability, .. } = self.kind;
         Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: Some(writer) }))
     }
@@ -269,6 +288,11 @@ impl Shelf for FileShelf {
 
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(self.make(name, bytes, reserve)?)
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        let io = |source| failed(Operation::List, &self.directory.display().to_string(), 0, source);
+        os::free_bytes(&self.directory).map(Some).map_err(io)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
@@ -299,9 +323,9 @@ impl Shelf for FileShelf {
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         assert_name(name);
         self.lock(Operation::Remove, name)?;
-        let _names = self.names();
+        let names = self.names();
         fs::remove_file(self.path(name))
-            .and_then(|()| os::sync_directory(&self.directory))
+            .and_then(|()| names.sync())
             .map_err(|source| failed(Operation::Remove, name, 0, source))
     }
 
@@ -309,10 +333,10 @@ impl Shelf for FileShelf {
         assert_name(from);
         assert_name(to);
         self.lock(Operation::Rename, from)?;
-        let _names = self.names();
+        let names = self.names();
         self.check_free(Operation::Rename, to)?;
         fs::rename(self.path(from), self.path(to))
-            .and_then(|()| os::sync_directory(&self.directory))
+            .and_then(|()| names.sync())
             .map_err(|source| failed(Operation::Rename, from, 0, source))
     }
 }
@@ -352,6 +376,7 @@ pub(crate) fn failed(operation: Operation, name: &str, offset: u64, source: io::
         io::ErrorKind::NotFound => DeviceError::NotFound { name },
         io::ErrorKind::AlreadyExists => DeviceError::AlreadyExists { name },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::Full { name, bytes: 0 },
+        _ if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => DeviceError::NoDescriptors { name },
         _ => DeviceError::Io { operation, name, offset, source },
     }
 }

@@ -1,10 +1,10 @@
-//! A few things of which each may be used by one thread at a time: the descriptions that flush, and the rings.
+//! A few things of which each may be used by one thread at a time: the rings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// How many flushes of one device may be in flight; one more waits. A journal keeps two; beyond four, drives and the
-/// file system's own journal merge flushes anyway.
+/// How many submissions may be in flight; one more waits. A journal keeps two; beyond four, drives and the file system's own
+/// journal merge flushes anyway.
 pub(crate) const SLOTS: usize = 4;
 
 /// [`SLOTS`] values, each behind its own lock.
@@ -26,7 +26,7 @@ impl<T> Slots<T> {
         for slot in &self.slots {
             match slot.try_lock() {
                 Ok(guard) => return guard,
-                // What a slot holds is left whole by a panic: a descriptor, or a ring that is taken out while in use.
+                // What a slot holds is left whole by a panic: a ring is taken out while in use.
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => {}
             }

@@ -294,6 +294,10 @@ impl Shelf for PmemShelf {
         mapped
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        self.files.free_bytes()
+    }
+
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         self.map_to_write(name, self.files.open_file(name)?)
     }

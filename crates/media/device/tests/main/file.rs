@@ -82,6 +82,61 @@ fn a_device_that_a_crash_left_half_made_is_removed_by_the_next_writer() {
     assert_eq!(left.len(), 2, "the device and the lock, nothing else: {left:?}");
 }
 
+/// Descriptors of this process that are open on what lies in `home`.
+fn descriptors(home: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").expect("the system has them");
+    open.filter(|entry| {
+        let link = entry.as_ref().ok().and_then(|entry| fs::read_link(entry.path()).ok());
+        link.is_some_and(|link| link.starts_with(home) && link != home && !link.ends_with("lock"))
+    })
+    .count()
+}
+
+#[test]
+fn a_device_takes_one_descriptor_and_one_more_only_where_two_threads_flush_it_side_by_side() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let shelf = open(home.path());
+    let made: Vec<_> = (0..8).map(|n| shelf.create(&format!("a{n}"), 4 * BLOCK).expect("create")).collect();
+    for device in &made {
+        device.write(0, &[1; BLOCK_BYTES]).expect("write");
+        device.write_flush(BLOCK, &[2; BLOCK_BYTES]).expect("write");
+        device.flush().expect("flush");
+    }
+    assert_eq!(descriptors(home.path()), 8, "made");
+    drop(made);
+    let opened: Vec<_> = (0..8).map(|n| shelf.open(&format!("a{n}")).expect("open")).collect();
+    assert_eq!(descriptors(home.path()), 8, "opened");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let device = &opened[0];
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    device.write_flush(thread * BLOCK, &[3; BLOCK_BYTES]).expect("write");
+                    device.flush().expect("flush");
+                }
+            });
+        }
+    });
+    assert!(descriptors(home.path()) <= 9, "four threads, two descriptors");
+}
+
+#[test]
+fn what_is_stored_is_its_users_alone_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().expect("temporary directory");
+    let folder = home.path().join("one/two");
+    let shelf = open(&folder);
+    shelf.create("a", BLOCK).expect("create");
+    shelf.create_unwritten("b", BLOCK).expect("create");
+    let mode = |path: &Path| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+    for file in ["a", "b", "lock"] {
+        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+    }
+    for folder in [home.path().join("one"), folder] {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+    }
+}
+
 #[test]
 fn other_files_are_not_taken_for_devices() {
     let home = tempfile::tempdir().expect("temporary directory");

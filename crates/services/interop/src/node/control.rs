@@ -16,16 +16,19 @@
 //! | `check` | whether all rows fit together |
 //! | `verify` | whether the pages below them are sound; takes long |
 //! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
+//! | `confirm-clock` | ; the clock is right as it is |
 //! | `stop` | ; the node ends |
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::node::{Bounds, Permit};
+use device::os::PRIVATE_FILE;
 use serde_json::{Value, json};
 use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
@@ -40,6 +43,7 @@ use crate::ledger::Destination;
 use crate::queue::Entry;
 use crate::record::{Head, Status, Switch, Writer};
 use crate::rows::Reader;
+use crate::supervise::{session, supervised};
 use crate::upkeep::{self, Progress};
 use hl7::{Message, Piece};
 
@@ -62,10 +66,14 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
     // The data directory's lock is held: a socket that lies here belongs to a node that is gone.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(InteropError::file("listen on", &path))?;
+    // Whoever reaches it may read every message.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE_FILE))
+        .map_err(InteropError::file("protect", &path))?;
     let node = Arc::clone(node);
     let door = node.engine.admission.door("control", "control", CLIENTS);
     let mut stop = node.stop.subscribe();
-    tokio::spawn(async move {
+    let ledger = Arc::clone(&node.engine.ledger);
+    supervised(&ledger, "control", async move {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -74,7 +82,7 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
             match accepted {
                 Ok((stream, _)) => {
                     if let Some(permit) = door.admit_local(CLIENTS) {
-                        tokio::spawn(client(Arc::clone(&node), stream, permit));
+                        session("control", client(Arc::clone(&node), stream, permit));
                     }
                 }
                 Err(error) => door.not_accepted(&error).await,
@@ -132,6 +140,7 @@ impl Node {
             }
             ["suspend", operation] => self.switch(operation, true).await,
             ["resume", operation] => self.switch(operation, false).await,
+            ["confirm-clock"] => self.confirm_clock().map(|()| Value::Null),
             ["stop"] => {
                 self.stop.send_replace(true);
                 Ok(Value::Null)

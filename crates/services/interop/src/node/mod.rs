@@ -8,16 +8,20 @@
 //!
 //! Invariants:
 //! 1. All addresses are bound before the first message is taken: a port in use stops the start, not half of it.
-//! 2. When the journal fails the node fails: nothing is acknowledged any more and `failed` tells the process to end.
+//! 2. When the journal or the pages fail, or a thread that it needs panics, the node fails: messages are refused with the reason,
+//!    nothing is delivered, `failed` and the status say why. What can be read is read; the process ends when it is told to.
 //! 3. A reload either takes effect whole or not at all, and drops no connection of a service that stays.
 
 mod control;
+mod keeping;
 mod reload;
 mod status;
+mod timekeeping;
+mod troubles;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::node::{Admission, Descriptors};
@@ -37,15 +41,17 @@ use crate::operation::{self, Surroundings};
 use crate::production::{Files, Production};
 use crate::queue::Queue;
 use crate::recovery::{self, Found};
-use crate::rows::prune::{Pruned, Pruner, Retention};
+use crate::rows::prune::{Pruner, Retention};
 use crate::rows::{Reader, Rows};
 use crate::service::{file::Watching, mllp::Listening};
+use crate::supervise::supervised;
+use timekeeping::Timekeeping;
+use troubles::Troubles;
 
 pub use control::{answers, ask, ask_telling};
+pub use reload::{Renew, Renewed};
 pub use status::{ModelStatus, PlaceStatus, Status, read_ready};
-
-/// How often messages are looked at that need not be kept.
-const UPKEEP: Duration = Duration::from_secs(5);
+pub use troubles::{Matter, Trouble};
 
 /// How long a stopping node waits for its lanes: a receiver that has a message in hand may answer; then it is cut off,
 /// and gets that message again at the next start.
@@ -63,6 +69,17 @@ pub enum Origin {
     StoreOnly(std::net::SocketAddr),
 }
 
+/// What to do where a medium is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFull {
+    /// Messages whose outputs are all done go before their retention ends, the oldest first; senders are refused meanwhile.
+    #[default]
+    Prune,
+    /// Senders are refused until somebody makes room; nothing goes before its retention ends.
+    Refuse,
+}
+
 /// How to run a node.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -74,6 +91,8 @@ pub struct Options {
     pub bodies: Bodies,
     /// How much is kept beyond what waits to be delivered. Default 16 GiB of messages, however old.
     pub retention: Retention,
+    /// What to do where a medium is full. Default: prune.
+    pub on_full: OnFull,
     /// Options of the journal.
     pub journal: journal::Options,
     /// Options of the store; its journal's are those above, and its interpreter is the engine's.
@@ -157,6 +176,7 @@ impl Options {
             origin,
             bodies: Bodies::default(),
             retention: Retention { bytes: 16 << 30, age: None },
+            on_full: OnFull::default(),
             // A message of the largest size with a few outputs, each stored whole, is one record.
             // The store reads and checks what it applies, so that opening need not do so before.
             journal: journal::Options {
@@ -180,7 +200,6 @@ enum Running {
 }
 
 /// See the module's text.
-#[derive(Debug)]
 pub struct Node {
     options: Options,
     engine: Arc<Engine>,
@@ -196,8 +215,12 @@ pub struct Node {
     reloading: tokio::sync::Mutex<()>,
     opened: Opened,
     media: Media,
-    /// None while a pass is under way.
+    /// Held while a pass is under way.
     pruner: Mutex<Pruner>,
+    time: Mutex<Timekeeping>,
+    troubles: Mutex<Troubles>,
+    /// What else a reload renews.
+    renewals: Mutex<Vec<Box<reload::Renew>>>,
     /// None where the node was given its shelf, and its data directory is not noted.
     _hold: Option<Hold>,
 }
@@ -205,6 +228,12 @@ pub struct Node {
 /// A lock that protects plain data: a panic elsewhere does not make it wrong.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("data", &self.options.data).finish_non_exhaustive()
+    }
 }
 
 impl Node {
@@ -250,6 +279,7 @@ impl Node {
         let (places, media) = open()?;
         let opened = open_store(places, &options)?;
         location::made(&options.data, locations)?;
+        warn_of_open(&options.data, locations);
         Self::run(opened, media, production, options, Some(hold)).await
     }
 
@@ -286,6 +316,12 @@ impl Node {
             .collect();
         let plan = Plan { production: Arc::new(production), queues };
         let queued = recovery::requeue(&reader, &plan, &mut found)?;
+        // One that cannot be read says nothing of the time, and is told by whoever reads messages.
+        let newest = reader.by_time(None, None, store::Direction::Backward).next().ok().flatten();
+        let newest_us = newest.map(|(at_us, ..)| at_us);
+        let now = options.clock.reading();
+        let mut time = Timekeeping::begin(Timekeeping::kept(&options.data), newest_us, &now);
+        time.at(&now);
         drop(reader);
         let (torn_bytes, records) = (opened.journal.torn_bytes, opened.records);
         tracing::info!(records, remembered = found.remembered, queued, torn_bytes, "store opened");
@@ -298,6 +334,7 @@ impl Node {
         let admission = Arc::clone(&options.admission);
         let engine = Engine::new(Arc::clone(&ledger), options.clock.clone(), plan, bodies, window, admission);
         let listeners = reload::bind_all(&engine.plan().production).await?;
+        time.save_or_say(&options.data);
         let node = Arc::new(Self {
             options,
             engine,
@@ -311,12 +348,16 @@ impl Node {
             opened,
             media,
             pruner: Mutex::new(pruner),
+            time: Mutex::new(time),
+            troubles: Mutex::default(),
+            renewals: Mutex::default(),
             _hold: hold,
         });
         node.start_lanes(&node.engine.plan().queues);
         node.start_services(listeners)?;
         control::listen(&node)?;
-        tokio::spawn(Arc::clone(&node).upkeep());
+        node.look();
+        supervised(&node.engine.ledger, "upkeep", Arc::clone(&node).upkeep());
         status::write_ready(&node);
         Ok(node)
     }
@@ -346,8 +387,8 @@ impl Node {
         &self.options.data
     }
 
-    /// Tells when and why the store failed; the process should end then.
-    pub fn failed(&self) -> watch::Receiver<Option<String>> {
+    /// Tells when and why the node failed: it takes and sends nothing any more, and goes on answering what it is asked.
+    pub fn failed(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.engine.ledger.failed()
     }
 
@@ -378,66 +419,6 @@ impl Node {
         let mut queues = self.engine.plan().queues.clone();
         queues.extend(lock(&self.retired).iter().cloned());
         queues
-    }
-
-    /// Removes messages that need not be kept: now and then, and at once where the medium is full.
-    async fn upkeep(self: Arc<Self>) {
-        let mut stop = self.stop.subscribe();
-        loop {
-            let pressed = tokio::select! {
-                () = tokio::time::sleep(UPKEEP) => false,
-                () = self.engine.pressed.notified() => true,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
-            if let Err(error) = self.prune(pressed).await {
-                tracing::error!(%error, "messages beyond the retention could not be removed");
-            }
-        }
-    }
-
-    /// Removes the messages that the retention lets go and that are done; with `pressed`, all that are done. Nothing where
-    /// that is under way already.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn prune(self: &Arc<Self>, pressed: bool) -> Result<Pruned, InteropError> {
-        let node = Arc::clone(self);
-        let pass = move || {
-            let mut pruner = match node.pruner.try_lock() {
-                Ok(pruner) => pruner,
-                // A pass panicked: what it had committed is done, the rest is done now.
-                Err(TryLockError::Poisoned(pruner)) => pruner.into_inner(),
-                Err(TryLockError::WouldBlock) => return Ok(Pruned::default()),
-            };
-            if pressed {
-                tracing::warn!("there is no room: messages that are done are given up before their retention ends");
-                node.make_room();
-            }
-            let taken = node.engine.ledger.taken();
-            let pruned = pruner.pass(taken, node.engine.clock.now_us(), pressed, &|| *node.stop.borrow());
-            drop(pruner);
-            if pressed {
-                node.make_room();
-            }
-            pruned
-        };
-        let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or_else(|failed| {
-            if failed.is_panic() {
-                tracing::error!("removing old messages panicked; the next pass goes on where it was");
-            }
-            Err(InteropError::Stopping)
-        })?;
-        if pruned.messages > 0 {
-            tracing::info!(messages = pruned.messages, held = pruned.held, "messages beyond the retention removed");
-        }
-        Ok(pruned)
-    }
-
-    /// Has the store write its pages, so that the journal behind them can be given back, and freed pages be used.
-    fn make_room(&self) {
-        if let Err(error) = self.engine.ledger.store().checkpoint() {
-            tracing::warn!(%error, "no room could be made");
-        }
     }
 
     /// Stops: no new connections or messages, what is on its way is acknowledged, lanes end, last commit.
@@ -475,6 +456,7 @@ impl Node {
             }
             Err(_) => tracing::error!("a thread panicked at the end"),
         }
+        lock(&self.time).save_or_say(&self.options.data);
         status::remove_ready(&self.options.data);
     }
 }
@@ -484,6 +466,21 @@ impl Running {
         match self {
             Self::Mllp(listening) => listening.stop(),
             Self::File(watching) => watching.stop(),
+        }
+    }
+}
+
+/// Says which of the node's folders other users of the machine can look into; what it makes itself they cannot.
+fn warn_of_open(data: &Path, locations: &Locations) {
+    let elsewhere = [&locations.journal, &locations.images, &locations.data].map(|place| place.folder_in(data));
+    let mut folders: Vec<PathBuf> =
+        elsewhere.into_iter().flatten().filter(|folder| !folder.starts_with(data)).collect();
+    folders.push(data.to_owned());
+    for folder in folders {
+        let open = location::open_to_others(&folder);
+        if open > 0 {
+            let next = format!("chmod -R go= {}", folder.display());
+            tracing::warn!(folder = %folder.display(), open, next, "other users of this machine can look into stored messages");
         }
     }
 }

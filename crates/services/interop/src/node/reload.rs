@@ -44,15 +44,35 @@ async fn bind(service: &Arc<Service>) -> Result<Ready, InteropError> {
     Ok(Ready { service: Arc::clone(service), listener })
 }
 
+/// Whether a socket can be reached from other machines.
+fn is_beyond(listener: &TcpListener) -> bool {
+    listener.local_addr().is_ok_and(|address| !address.ip().is_loopback())
+}
+
+/// Reads again what another service of the process has of its own, and answers how to put it in force, which cannot fail.
+pub type Renew = dyn Fn() -> Result<Renewed, InteropError> + Send + Sync;
+
+/// Puts in force what was read; what changed, for people.
+pub type Renewed = Box<dyn FnOnce() -> Vec<String> + Send>;
+
 impl Node {
+    /// From now on a reload asks `renew` too: before anything is changed, and whole or not at all.
+    pub fn on_reload(&self, renew: Box<Renew>) {
+        lock(&self.renewals).push(renew);
+    }
+
     pub(super) fn start_services(&self, ready: Vec<Ready>) -> Result<(), InteropError> {
         for Ready { service, listener } in ready {
             let name = service.name.clone();
+            let is_plain = service.tls.is_none() && listener.as_ref().is_some_and(is_beyond);
             let running = match listener {
                 Some(listener) => {
                     let listening = mllp::serve(Arc::clone(&self.engine), service, listener)
                         .map_err(InteropError::file("listen for", &name))?;
                     tracing::info!(service = name, address = %listening.address, "listening");
+                    if is_plain {
+                        tracing::warn!(service = name, address = %listening.address, "messages can be read on the way: no TLS");
+                    }
                     Running::Mllp(listening)
                 }
                 None => Running::File(file::watch(Arc::clone(&self.engine), service)),
@@ -77,12 +97,14 @@ impl Node {
                 ready.push(bind(service).await?);
             }
         }
+        let renewed = lock(&self.renewals).iter().map(|renew| renew()).collect::<Result<Vec<_>, _>>()?;
         let (plan, fresh) = self.plan_for(&production, &mut changes);
         // Before anybody can put a newer message in front of them.
         self.adopt_homeless(&plan)?;
         self.engine.replace_plan(plan);
         self.start_lanes(&fresh);
         self.swap_services(&production, ready, &mut changes)?;
+        changes.extend(renewed.into_iter().flat_map(|renewed| renewed()));
         super::status::write_ready(self);
         tracing::info!(changes = changes.len(), "production reloaded");
         Ok(changes)

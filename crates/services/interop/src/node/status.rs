@@ -7,7 +7,7 @@ use std::{fs, process};
 use ::node::AdmissionStatus;
 use serde::{Deserialize, Serialize};
 
-use super::{Node, Running, lock};
+use super::{Node, Running, Trouble, lock};
 use crate::queue::Queue;
 
 /// File in the data directory that says that, and where, a node is ready.
@@ -283,6 +283,10 @@ pub struct Status {
     pub duplicates: u64,
     /// Messages refused for a full disk, since the start.
     pub full: u64,
+    /// Messages removed beyond the retention, since the start.
+    pub pruned: u64,
+    /// Delivered messages given up before their retention ended, for a full disk, since the start.
+    pub pruned_full: u64,
     /// Bytes outside frames, since the start.
     pub junk_bytes: u64,
     /// Partial frames thrown away, since the start.
@@ -293,8 +297,10 @@ pub struct Status {
     pub connections: u64,
     /// Who is connected to each service, what was refused and ended, and why.
     pub admission: AdmissionStatus,
-    /// Why the journal failed, if it did.
+    /// Why the node takes and sends nothing any more, if so.
     pub journal_failed: Option<String>,
+    /// What keeps the node from doing all of its work, and what to do about it; empty where nothing does.
+    pub troubles: Vec<Trouble>,
 }
 
 impl Node {
@@ -335,12 +341,15 @@ impl Node {
             refused: read(&counters.refused),
             duplicates: read(&counters.duplicates),
             full: read(&counters.full),
+            pruned: read(&counters.pruned),
+            pruned_full: read(&counters.pruned_full),
             junk_bytes: read(&counters.junk_bytes),
             partial: read(&counters.partial),
             oversize: read(&counters.oversize),
             connections: *self.engine.connections.borrow(),
             admission: self.engine.admission.status(),
-            journal_failed: self.engine.ledger.failed().borrow().clone(),
+            journal_failed: self.engine.ledger.failed().borrow().as_deref().map(str::to_owned),
+            troubles: self.look(),
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use bytes::Bytes;
 
@@ -28,7 +29,7 @@ pub(super) async fn write(settings: &FileOperation, id: u64, output: u16, frame:
 
 /// Writes; `false` where another file has the name.
 fn durable(settings: &FileOperation, name: &str, body: &[u8]) -> io::Result<bool> {
-    fs::create_dir_all(&settings.folder)?;
+    make_folder(settings)?;
     let path = settings.folder.join(format!("{name}{}", settings.suffix));
     match fs::read(&path) {
         Ok(there) if there != body => return Ok(false),
@@ -36,9 +37,20 @@ fn durable(settings: &FileOperation, name: &str, body: &[u8]) -> io::Result<bool
     }
     let temporary = settings.folder.join(format!(".{name}.part"));
     let mut file = File::create(&temporary)?;
+    // Before there is anything in it.
+    file.set_permissions(fs::Permissions::from_mode(settings.mode.0))?;
     file.write_all(body)?;
     file.sync_all()?;
     fs::rename(&temporary, &path)?;
     File::open(&settings.folder)?.sync_all()?;
     Ok(true)
+}
+
+/// Makes the folder where it is absent, for whoever may use its files.
+fn make_folder(settings: &FileOperation) -> io::Result<()> {
+    if settings.folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(&settings.folder)?;
+    fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))
 }

@@ -13,7 +13,8 @@
 //! 2. A socket on which an answer was missed, was another's or could not be read is closed: what comes late on it can
 //!    match nothing.
 //! 3. A message is sent again only where its fate is unknown or the reply table says so.
-//! 4. Log lines carry operation, message id and codes; never bytes of a message.
+//! 4. Once the node has failed nothing more is sent: what became of it could not be noted.
+//! 5. Log lines carry operation, message id and codes; never bytes of a message.
 
 mod attempt;
 mod file;
@@ -35,6 +36,7 @@ use crate::ledger::Ledger;
 use crate::queue::{Entry, Orders, Queue};
 use crate::record::{Delivery, Fate, Switch};
 use crate::rows::Reader;
+use crate::supervise::session;
 use attempt::Sender;
 use reply::{Next, Tries};
 
@@ -61,7 +63,7 @@ pub fn start(queue: &Arc<Queue>, surroundings: &Surroundings) -> Vec<tokio::task
                 tries: Tries::default(),
                 sender: None,
             };
-            tokio::spawn(task.run())
+            session("lane", task.run())
         })
         .collect()
 }
@@ -97,6 +99,11 @@ impl Lane {
             if *self.around.stop.borrow() {
                 return;
             }
+            if self.around.ledger.has_failed() {
+                // What would be sent now could not be noted, and would be sent again after the next start.
+                let _ = self.around.stop.wait_for(|stop| *stop).await;
+                return;
+            }
             if orders.retired && line.is_empty() {
                 // Nothing more is expected, but a message taken in before the reload may still come.
                 self.sender = None;
@@ -105,10 +112,11 @@ impl Lane {
                 biased;
                 entry = line.head(), if !orders.suspended => entry,
                 _ = self.orders.changed() => continue,
+                () = self.around.ledger.until_failed() => continue,
                 _ = self.around.stop.wait_for(|stop| *stop) => return,
             };
             // Orders given before the entry came hold for it: after a suspension was confirmed nothing is sent.
-            if self.orders.has_changed().unwrap_or(false) {
+            if self.orders.has_changed().unwrap_or(false) || self.around.ledger.has_failed() {
                 continue;
             }
             self.deliver(&orders, entry).await;
@@ -186,6 +194,7 @@ impl Lane {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = self.orders.changed() => self.tries.start_over(),
+            () = self.around.ledger.until_failed() => {}
             _ = self.around.stop.wait_for(|stop| *stop) => {}
         }
     }

@@ -354,6 +354,12 @@ impl Loader {
         match &mut settings {
             settings::Service::Mllp(mllp) => {
                 self.bounds(source, mllp);
+                if !mllp.listen.ip().is_loopback() && mllp.tls.is_none() && !mllp.plaintext {
+                    let hint = "give it [tls] with a certificate and a key; or listen on 127.0.0.1; or, if whoever is on the way may read \
+                                every message, write `plaintext = true`";
+                    let message = format!("{} is beyond this machine, and the service has no TLS", mllp.listen.ip());
+                    self.fault(source, value_of(source.text, "listen"), message, Some(hint.to_owned()));
+                }
                 if let Some(settings) = &mllp.tls {
                     server = Some(self.tls(source, tls::server(&self.folder, settings))?);
                     client_names = self.tls(source, tls::client_names(settings))?;

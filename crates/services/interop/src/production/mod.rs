@@ -169,6 +169,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_service_beyond_this_machine_has_tls_or_says_that_it_does_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("services")).expect("a folder");
+        for (listen, extra, right) in [
+            ("127.0.0.1:2575", "", true),
+            ("[::1]:2575", "", true),
+            ("0.0.0.0:2575", "", false),
+            ("[::]:2575", "", false),
+            ("192.0.2.7:2575", "", false),
+            ("192.0.2.7:2575", "plaintext = false\n", false),
+            ("0.0.0.0:2575", "plaintext = true\n", true),
+        ] {
+            let text = format!("kind = \"mllp\"\nlisten = \"{listen}\"\n{extra}");
+            std::fs::write(dir.path().join("services/in.toml"), text).expect("a file");
+            match Production::load(dir.path()) {
+                Ok(_) => assert!(right, "{listen} {extra}"),
+                Err(error) => {
+                    let told = error.to_string();
+                    assert!(!right && told.contains("plaintext = true") && told.contains("[tls]"), "{listen}: {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn relative_folders_of_file_services_and_operations_move_and_absolute_ones_stay() {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use ::node::{Bounds, Network, Policy};
 
-use super::units::{Bytes, Span};
+use super::units::{Bytes, Mode, Span};
 
 /// `production.toml`: what the production is called and what holds for all of it. The file may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -96,6 +96,10 @@ pub struct MllpService {
     /// Addresses and networks that may connect, as `["10.1.2.3", "10.4.0.0/16", "fd00::/8"]`. Default: all.
     #[serde(default)]
     pub peers: Vec<Network>,
+    /// Listen beyond this machine without TLS: whoever is on the way can read every message. Default off; an address of this
+    /// machine (127.0.0.1, ::1) needs neither.
+    #[serde(default)]
+    pub plaintext: bool,
     /// Serve TLS.
     pub tls: Option<ServerTls>,
 }
@@ -185,6 +189,10 @@ pub struct FileOperation {
     /// Ending of the names; a name is the message id, so a second write of one message replaces the first. Default `.hl7`.
     #[serde(default = "default_suffix")]
     pub suffix: String,
+    /// Who may use the files, as chmod(1) writes it in octal: `"0600"` the node's user alone, `"0640"` its group may read them,
+    /// `"0660"`, `"0644"` and `"0666"` likewise. A folder that the node makes is open to the same. Default `"0600"`.
+    #[serde(default)]
+    pub mode: Mode,
     /// Pause between a failed try and the next.
     #[serde(default)]
     pub retry: Retry,
@@ -400,6 +408,8 @@ impl MllpService {
             connections: default_connections(),
             connections_per_address: None,
             peers: Vec::new(),
+            // Whoever names the address answers for it.
+            plaintext: true,
             tls: None,
         }
     }

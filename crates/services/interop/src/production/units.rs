@@ -16,6 +16,40 @@ pub struct Bytes(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
+/// The mode of a file, written `"0640"`: reading and writing, for the owner at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+impl Mode {
+    /// The mode of a folder whose files have this one: who may read or write them may look and go there, who may write may also
+    /// add and remove.
+    pub fn of_folder(self) -> u32 {
+        self.0 | ((self.0 & 0o444) >> 2)
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Mode {
+        Mode(0o600)
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o066 == 0o600);
+        mode.map(Mode).ok_or_else(|| {
+            format!("`{text}` is not a mode of files: write it in octal, with 6 for the owner, as in \"0640\"")
+        })
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
 const BYTE_UNITS: &[(&str, u64)] = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 const SPAN_UNITS: &[(&str, u64)] =
     &[("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
@@ -104,11 +138,22 @@ macro_rules! serde_as_text {
         }
     )*};
 }
-serde_as_text!(Bytes, Span);
+serde_as_text!(Bytes, Span, Mode);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mode_of_files_is_octal_and_leaves_the_owner_in() {
+        for (text, folder) in [("0600", 0o700), ("0640", 0o750), ("0660", 0o770), ("0644", 0o755), ("0666", 0o777)] {
+            let mode: Mode = text.parse().expect("a mode");
+            assert_eq!((mode.to_string().as_str(), mode.of_folder()), (text, folder));
+        }
+        for text in ["", "0400", "0700", "0611", "600x", "9", "04600"] {
+            assert!(text.parse::<Mode>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_and_durations_read_back_as_they_print() {

@@ -89,7 +89,7 @@ async fn take_each(
             taken.push(engine.take(service, frame.slice(range.clone())).await);
         }
         for taken in taken {
-            let (answer, accepted) = answered(taken).await?;
+            let (answer, accepted) = answered(engine, service, taken).await?;
             answers.push(answer);
             all &= accepted;
         }

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::engine::{Engine, Taken, count};
 use crate::error::InteropError;
 use crate::production::{Service, settings};
+use crate::supervise::supervised;
 
 /// A folder being watched.
 #[derive(Debug)]
@@ -60,14 +61,25 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
     let (stop, mut stopped) = watch::channel(false);
     let service = watch::Sender::new(service);
     let mut current = service.subscribe();
-    tokio::spawn(async move {
+    let ledger = Arc::clone(&engine.ledger);
+    supervised(&ledger, "files", async move {
         let mut seen = HashMap::new();
         loop {
+            if engine.ledger.has_failed() {
+                // Nothing of a file could be stored: they stay where they are.
+                let _ = stopped.wait_for(|stop| *stop).await;
+                return;
+            }
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
             let (folder, mut looks) = (settings.clone(), std::mem::take(&mut seen));
             let looked = tokio::task::spawn_blocking(move || (settled(&folder, &mut looks), looks)).await;
-            let Ok((files, looks)) = looked else { return };
+            // It ends with the runtime, or by a panic, which is one of this task.
+            let (files, looks) = match looked {
+                Ok(looked) => looked,
+                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                Err(_) => return,
+            };
             seen = looks;
             match files {
                 Ok(files) => {
@@ -179,7 +191,14 @@ async fn pick_up(
             Taken::Now { accepted: false, .. } => continue,
             Taken::Now { .. } => {}
             Taken::Closed => return Err(InteropError::Stopping),
-            Taken::Stored { durable, .. } => drop(durable.await.map_err(|_| InteropError::Stopping)?),
+            Taken::Stored { durable, raw, .. } => {
+                if durable.await.is_err() {
+                    match engine.lost(service, &raw) {
+                        Taken::Now { .. } => continue,
+                        Taken::Closed | Taken::Stored { .. } => return Err(InteropError::Stopping),
+                    }
+                }
+            }
         }
         stored.insert(start);
     }

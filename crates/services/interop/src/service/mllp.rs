@@ -7,7 +7,8 @@
 //! Invariants:
 //! 1. Frames of one connection are taken in order and answered in order; several frames in one read are committed
 //!    together (up to `PIPELINE`), none is lost.
-//! 2. An answer is written only after the record is durable. If the journal fails, the connection closes unanswered.
+//! 2. An answer is written only after the record is durable. If the node fails, messages are refused with the reason, and the
+//!    connection stays; if it stops first, the connection closes unanswered.
 //! 3. A connection holds at most one message over the size bound plus one read in memory, and all connections together what
 //!    the service's `frame_memory` and the node's allow.
 //! 4. A reload does not touch connections: each message asks for the plan in force.
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::production::{Service, settings};
+use crate::supervise::{session, supervised};
 use connection::Connection;
 
 pub(super) use connection::answered;
@@ -88,7 +90,8 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
     let door = engine.admission.door("mllp", &service.name, settings_of(&service).policy().bounds);
     let service = watch::Sender::new(service);
     let listening = Listening { address, service: service.clone(), stop };
-    tokio::spawn(async move {
+    let ledger = Arc::clone(&engine.ledger);
+    supervised(&ledger, "mllp", async move {
         loop {
             let policy = || settings_of(&service.borrow()).policy();
             let (socket, peer, permit) = tokio::select! {
@@ -97,7 +100,7 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
             };
             let connection = Connection::new(&engine, service.subscribe(), stopped.clone(), (peer, permit));
             let open = Open::new(&engine);
-            tokio::spawn(async move {
+            session("mllp", async move {
                 let _open = open;
                 connection.start(socket).await;
             });

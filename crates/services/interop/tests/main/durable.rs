@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation};
+use interop::node::{Matter, OnFull};
 use journal::Preparation;
 
 use crate::receiver::{Accepting, Down};
@@ -31,7 +32,7 @@ async fn no_acknowledgement_and_no_delivery_comes_before_the_flush() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_flush_acknowledges_nothing_and_stops_the_node_and_a_restart_recovers() {
+async fn after_a_failed_flush_senders_are_refused_with_the_reason_the_node_can_be_read_and_a_restart_recovers() {
     let out = Down::new();
     let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
     let rig = Rig::on(shelf.clone());
@@ -39,16 +40,29 @@ async fn a_failed_flush_acknowledges_nothing_and_stops_the_node_and_a_restart_re
     let running = rig.start().await;
     let mut sender = running.sender().await;
     sender.accepted(&adt("before")).await;
+    assert_eq!(running.ids().len(), 1, "it is visible");
     shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
-    sender.send(&adt("lost")).await;
-    assert_eq!(sender.answer_or_end().await, None, "the connection closes unanswered");
+    let answer = sender.ask(&adt("lost")).await;
+    assert_eq!((answer.short(), answer.at("ERR-3.1")), ("AR lost".to_owned(), "207".to_owned()));
     let why = until("the node has failed", || running.node.failed().borrow().clone()).await;
-    assert!(why.contains("failed"), "{why}");
-    assert_eq!(running.status().journal_failed, Some(why));
+    assert!(why.contains("Input/output error"), "{why}");
     for id in ["later", "lost", "before"] {
+        // The same connection, and others.
         let mut again = running.sender().await;
-        assert_eq!(again.answer_of(&adt(id)).await, None, "{id} was answered by a node that stores nothing");
+        for sender in [&mut sender, &mut again] {
+            let answer = sender.ask(&adt(id)).await;
+            assert_eq!(answer.short(), format!("AR {id}"), "a node that stores nothing acknowledges nothing");
+            assert!(answer.at("MSA-3").contains("nothing is stored any more"), "{answer:?}");
+        }
     }
+    let enhanced = adt("enhanced").replace("|2.5\r", "|2.5|||AL|NE\r");
+    assert_eq!(sender.ask(&enhanced).await.short(), "CR enhanced");
+    let status = running.ask("status").await.expect("it answers");
+    assert_eq!(status["journal_failed"].as_str(), Some(&*why));
+    assert_eq!(status["troubles"][0]["matter"], "failed");
+    assert!(status["troubles"][0]["next"].as_str().expect("a text").contains("terrace serve"), "{status}");
+    let listed = running.ask("count").await.expect("what is stored can be read");
+    assert!(listed.to_string().contains('1'), "{listed}");
     shelf.heal();
     running.stop().await;
     let running = rig.start().await;
@@ -85,7 +99,9 @@ async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken
     let n = accepted.len();
     assert_eq!(refusal.short(), format!("AR {n}"));
     assert_eq!((refusal.at("ERR-3.1"), refusal.at("MSA-3")), ("207".to_owned(), "the disk is full".to_owned()));
-    assert_eq!(running.status().full, 1);
+    let status = running.status();
+    assert_eq!((status.full, status.troubles.len()), (1, 1));
+    assert_eq!(status.troubles[0].matter, Matter::Full);
     let out = out.up().accepting();
     assert_eq!(out.received(n).await, accepted, "deliveries go on");
     running.idle("out").await;
@@ -96,6 +112,84 @@ async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken
     running.stop().await;
     let running = rig.start().await;
     assert_eq!(running.waiting("out"), 0, "what was delivered while the disk was full is known to be");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_given_up_where_that_is_refused() {
+    let log = crate::logs::listen();
+    for on_full in [OnFull::Refuse, OnFull::Prune] {
+        let out = Accepting::start().await;
+        let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+        let mut rig = Rig::on(shelf.clone());
+        rig.options.journal.segment_bytes = 32 << 10;
+        rig.options.journal.buffer_bytes = 8 << 10;
+        rig.options.journal.preparation = Preparation::Inline;
+        rig.options.on_full = on_full;
+        let running = rig.usual(out.address).start().await;
+        // Room for some segments: giving messages up takes a little of the journal.
+        shelf.inject(Rule::from(Operation::Create, 4, Fault::NoSpace));
+        let mut sender = running.sender().await;
+        let mut accepted = 0;
+        while sender.ask(&adt(&format!("{on_full:?}-{accepted}"))).await.at("MSA-1") == "AA" {
+            accepted += 1;
+            assert!(accepted < 10_000, "the disk is never full");
+        }
+        running.idle("out").await;
+        let prunes = on_full == OnFull::Prune;
+        if prunes {
+            // Whoever is refused has room made.
+            until("delivered messages were given up, and it is counted", || {
+                (running.status().pruned_full > 0).then_some(())
+            })
+            .await;
+        }
+        let reason = running.status().troubles.first().map(|trouble| trouble.reason.clone());
+        assert!(reason.is_none_or(|reason| reason.contains(if prunes { "given up" } else { "on_full = refuse" })));
+        shelf.heal();
+        until("it is over", || running.status().troubles.is_empty().then_some(())).await;
+        sender.accepted(&adt(&format!("{on_full:?}-again"))).await;
+        let status = running.status();
+        assert_eq!(status.pruned_full > 0, prunes, "{on_full:?}");
+        assert_eq!(running.stored().len() < accepted + 1, prunes, "{on_full:?}");
+        running.stop().await;
+    }
+    for line in ["trouble begins", "trouble is over"] {
+        let found = log.find(line).unwrap_or_else(|| panic!("no line `{line}`"));
+        assert!(found.contains("ERROR"), "{found}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_descriptor_senders_are_told_to_come_again_and_nothing_stored_is_given_up_for_it() {
+    let out = Accepting::start().await;
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let mut rig = Rig::on(shelf.clone());
+    rig.options.journal.segment_bytes = 32 << 10;
+    rig.options.journal.buffer_bytes = 8 << 10;
+    let running = rig.usual(out.address).start().await;
+    for operation in [Operation::Create, Operation::Open] {
+        shelf.inject(Rule::from(operation, 1, Fault::NoDescriptors));
+    }
+    let mut sender = running.sender().await;
+    let mut accepted = 0;
+    let refusal = loop {
+        let answer = sender.ask(&adt(&accepted.to_string())).await;
+        if answer.at("MSA-1") != "AA" {
+            break answer;
+        }
+        accepted += 1;
+        assert!(accepted < 1_000, "the journal always finds a descriptor");
+    };
+    assert_eq!(refusal.at("MSA-1"), "AR");
+    let status = running.status();
+    assert_eq!(status.troubles.iter().map(|trouble| trouble.matter).collect::<Vec<_>>(), [Matter::Descriptors]);
+    assert!(status.journal_failed.is_none(), "it waits, and has not failed");
+    shelf.heal();
+    until("there is a descriptor", || running.status().troubles.is_empty().then_some(())).await;
+    sender.accepted(&adt("again")).await;
+    assert_eq!(running.stored().len(), accepted + 1);
+    assert_eq!(running.status().pruned_full, 0);
     running.stop().await;
 }
 

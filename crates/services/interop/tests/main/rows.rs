@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hl7::Piece;
+use interop::clock::Clock;
 use interop::fuzzing;
 use interop::history::{Filter, OutputState};
+use interop::node::Matter;
 use interop::record::{self, Delivery, Fate, Head, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Reader, Rows, TREES, check};
 use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYTES_MAX};
 
 use crate::receiver::{Accepting, Down};
-use crate::rig::{Rig, keyed, until};
+use crate::rig::{Rig, adt, keyed, until};
 
 fn store() -> Store {
     Store::in_memory(Options { interpreter: Some(Arc::new(Rows)), ..Options::default() }).expect("memory")
@@ -360,5 +362,46 @@ async fn a_node_under_constant_load_with_a_small_retention_stops_growing() {
     let report = check::check(&running.reader()).expect("it reads");
     assert!(report.wrong == 0 && report.messages < 120, "{report:?}");
     drop(store);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_a_year_ahead_removes_nothing_by_age_until_it_is_confirmed_also_across_restarts() {
+    const DAY: i64 = 86_400_000_000;
+    let out = Accepting::start().await;
+    let mut rig = Rig::to(out.address);
+    rig.options.retention = Retention { bytes: u64::MAX, age: Some(Duration::from_secs(3 * 86_400)) };
+    rig.options.clock = Clock::fixed(1_000 * DAY);
+    let clock = rig.options.clock.clone();
+    let doubts = |running: &crate::rig::Running| {
+        let troubles = running.status().troubles;
+        troubles.iter().map(|trouble| trouble.matter).collect::<Vec<_>>() == [Matter::Clock]
+    };
+    let running = rig.start().await;
+    let mut sender = running.sender().await;
+    for n in 0..5 {
+        sender.accepted(&adt(&n.to_string())).await;
+    }
+    running.idle("out").await;
+    running.fated(5).await;
+    clock.jump(1_365 * DAY);
+    assert_eq!(running.node.prune(false).await.expect("it works").messages, 0, "the clock is not believed");
+    assert!(doubts(&running));
+    sender.accepted(&adt("after")).await;
+    running.fated(6).await;
+    running.stop().await;
+    let running = rig.start().await;
+    assert!(doubts(&running), "neither after a restart, though a message has that time");
+    assert_eq!(running.node.prune(false).await.expect("it works").messages, 0);
+    clock.set(clock.now_us() + 4 * DAY);
+    assert_eq!(running.node.prune(false).await.expect("it works").messages, 5, "time that has passed counts");
+    clock.jump(1_004 * DAY);
+    running.node.prune(false).await.expect("it works");
+    assert!(running.status().troubles.is_empty(), "the clock was set right");
+    clock.jump(2_000 * DAY);
+    assert_eq!(running.node.prune(false).await.expect("it works").messages, 0);
+    running.ask("confirm-clock").await.expect("it is taken");
+    assert!(!doubts(&running), "somebody says that it is right");
+    assert_eq!(running.node.prune(false).await.expect("it works").messages, 1);
     running.stop().await;
 }

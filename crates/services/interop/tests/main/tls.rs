@@ -133,6 +133,26 @@ async fn a_wrong_authority_is_refused_by_both_sides_and_the_message_waits_until_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reload_renews_the_certificates_of_services() {
+    let (first, second) = (Identity::new(), Identity::new());
+    let out = crate::receiver::Accepting::start().await;
+    let rig = Rig::to(out.address);
+    first.write(&rig, "in");
+    rig.service("in", SERVER);
+    let running = rig.start().await;
+    assert_eq!(first.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    second.write(&rig, "in");
+    assert_eq!(second.ask(&running, None, &adt("2")).await, None, "nobody has read it yet");
+    running.ask("reload").await.expect("the files are right");
+    assert_eq!(second.ask(&running, None, &adt("2")).await, Some("AA 2".to_owned()));
+    assert_eq!(first.ask(&running, None, &adt("3")).await, None, "the first is in force no more");
+    rig.write("tls/in.key", "no key");
+    assert!(running.ask("reload").await.is_err(), "what cannot be used is refused");
+    assert_eq!(second.ask(&running, None, &adt("3")).await, Some("AA 3".to_owned()), "and changes nothing");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn client_certificates_are_demanded_and_shown() {
     let (ours, theirs, clients) = (Identity::new(), Identity::new(), Identity::new());
     let mut receiver = Receiver::start_tls(theirs.acceptor(Some(&clients))).await;

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use device::supervise;
 use parking_lot::{Condvar, Mutex};
 use store::{Store, TreeId};
 
@@ -314,7 +315,8 @@ impl Worker {
             let conversion = conversion.clone();
             move || conversion.work(options)
         };
-        let thread = std::thread::Builder::new().name("sql-convert".into()).spawn(work);
+        let store = conversion.store.clone();
+        let thread = supervise::thread("sql-convert", work, move |why| store.fail(&why));
         let thread = thread.map_err(|error| {
             SqlError::statement("53000", format!("the thread that moves rows to column form cannot start: {error}"))
         })?;
@@ -326,7 +328,7 @@ impl Worker {
         *self.conversion.stop.lock() = true;
         self.conversion.wake.notify_all();
         if let Some(thread) = self.thread.lock().take() {
-            // If it panicked, rows stay in row form: that is no reason to panic here.
+            // Its panic was told when it came.
             let _ = thread.join();
         }
     }

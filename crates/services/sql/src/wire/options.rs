@@ -74,6 +74,9 @@ pub struct WireOptions {
     pub login: Duration,
     /// Name of the database. Default `terrace`.
     pub database: String,
+    /// What the questions are made of that a user is asked who does not exist: kept for as long as users are, or a restart tells
+    /// who exists. Default: drawn at each start.
+    pub mock_secret: Option<[u8; 32]>,
 }
 
 impl Default for WireOptions {
@@ -89,6 +92,7 @@ impl Default for WireOptions {
             message_bytes_max: 64 << 20,
             login: Duration::from_secs(60),
             database: "terrace".into(),
+            mock_secret: None,
         }
     }
 }

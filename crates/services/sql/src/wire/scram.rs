@@ -133,7 +133,7 @@ pub(crate) struct Exchange {
     transcript: String,
 }
 
-/// What keeps the answers for users that do not exist the same while the server runs.
+/// What keeps the answers for users that do not exist the same, for as long as its key is kept.
 #[derive(Clone)]
 pub(crate) struct Mock(Key);
 
@@ -146,9 +146,7 @@ impl fmt::Debug for Mock {
 impl Mock {
     /// A new one.
     pub(crate) fn new() -> Result<Mock, ScramError> {
-        let mut key = [0; 32];
-        random(&mut key)?;
-        Ok(Mock::of(key))
+        new_secret().map(Mock::of)
     }
 
     /// One with this key.
@@ -162,6 +160,15 @@ impl Mock {
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
         Verifier { iterations, salt: made[..SALT_BYTES].to_vec(), stored: made, server: mac(&made, b"server") }
     }
+}
+
+/// Draws a secret for [`WireOptions::mock_secret`](super::WireOptions::mock_secret).
+///
+/// Errors: [`ScramError::Randomness`].
+pub fn new_secret() -> Result<[u8; 32], ScramError> {
+    let mut key = [0; 32];
+    random(&mut key)?;
+    Ok(key)
 }
 
 /// Takes the client's first message; answers ours and what waits for the next. No verifier: there is no such user.

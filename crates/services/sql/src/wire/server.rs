@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::supervise::caught;
 use node::{Admission, Door, Permit, Policy, Reason, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -44,24 +45,58 @@ pub struct Server {
     registry: Arc<Registry>,
     admission: Arc<Admission>,
     listener: JoinHandle<()>,
+    renewal: Renewal,
+}
+
+/// Renews the certificate of a server that runs.
+#[derive(Clone)]
+pub struct Renewal {
+    options: WireOptions,
+    certificate: watch::Sender<Option<TlsAcceptor>>,
+}
+
+impl std::fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Renewal").finish_non_exhaustive()
+    }
+}
+
+impl Renewal {
+    /// Whether there is TLS.
+    pub fn is_needed(&self) -> bool {
+        self.options.tls.is_some()
+    }
+
+    /// Reads certificate and key again; they are in force for connections to come once the answer is called.
+    ///
+    /// Errors: [`WireError::Tls`]; nothing changes.
+    pub fn read(&self) -> Result<impl FnOnce() + Send + use<>, WireError> {
+        let (acceptor, certificate) = (load(&self.options)?, self.certificate.clone());
+        Ok(move || _ = certificate.send_replace(acceptor))
+    }
 }
 
 impl Server {
     /// Starts to listen, on the runtime that this is called in.
     pub async fn start(engine: Arc<Engine>, options: WireOptions) -> Result<Server, WireError> {
         options.check()?;
-        let acceptor = options.tls.as_ref().map(|tls| tls.load()).transpose()?.map(TlsAcceptor::from);
+        let (certificate, renewed) = watch::channel(load(&options)?);
         let listen = |error| WireError::Listen { address: options.listen, error };
         let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopped) = watch::channel(false);
         let registry = Arc::new(Registry::default());
-        let mock = Mock::new()?;
+        let mock = options.mock_secret.map_or_else(Mock::new, |secret| Ok(Mock::of(secret)))?;
         let admission = Arc::clone(&options.admission);
         let door = admission.door("sql", "sql", options.sockets());
+        let (tls, sink) = (options.clone(), engine.store.clone());
         let shared = Shared { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
-        let listener = tokio::spawn(accept(listener, door, acceptor, Arc::new(shared)));
-        Ok(Server { address, stop, registry, admission, listener })
+        let listener = tokio::spawn(async move {
+            if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
+                sink.fail(&format_args!("the listener of SQL panicked: {why}"));
+            }
+        });
+        Ok(Server { address, stop, registry, admission, listener, renewal: Renewal { options: tls, certificate } })
     }
 
     /// Where it listens.
@@ -74,6 +109,11 @@ impl Server {
         &self.admission
     }
 
+    /// The way to put another certificate in force.
+    pub fn renewal(&self) -> Renewal {
+        self.renewal.clone()
+    }
+
     /// Takes no more connections, ends what runs with SQLSTATE 57014, tells the clients and closes.
     pub async fn stop(self) {
         // Only a listener that is gone already does not hear it.
@@ -83,7 +123,16 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, door: Door, acceptor: Option<TlsAcceptor>, shared: Arc<Shared>) {
+fn load(options: &WireOptions) -> Result<Option<TlsAcceptor>, WireError> {
+    Ok(options.tls.as_ref().map(|tls| tls.load()).transpose()?.map(TlsAcceptor::from))
+}
+
+async fn accept(
+    listener: TcpListener,
+    door: Door,
+    certificate: watch::Receiver<Option<TlsAcceptor>>,
+    shared: Arc<Shared>,
+) {
     let mut stop = shared.stop.clone();
     let mut connections = JoinSet::new();
     let policy = || Policy { bounds: shared.options.sockets(), peers: Vec::new() };
@@ -99,7 +148,7 @@ async fn accept(listener: TcpListener, door: Door, acceptor: Option<TlsAcceptor>
                 continue;
             }
         };
-        let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
+        let (shared, acceptor) = (Arc::clone(&shared), certificate.borrow().clone());
         connections.spawn(async move { connection(socket, (peer, permit), acceptor, &shared).await });
     }
     drop(listener);

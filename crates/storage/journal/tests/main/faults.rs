@@ -93,6 +93,46 @@ fn a_full_shelf_refuses_appends_whole_and_takes_them_again_once_there_is_space()
 }
 
 #[test]
+fn a_journal_without_a_descriptor_for_the_next_segment_waits_for_one_and_takes_records_again() {
+    for memory in shelves() {
+        let faulty = Arc::new(FaultyShelf::new(memory.clone()));
+        let options = Options { preparation: Preparation::Background, ..small() };
+        let (journal, _) = Journal::open(faulty.clone(), options).expect("opens");
+        for operation in [Operation::Create, Operation::Open] {
+            faulty.inject(Rule::from(operation, 1, Fault::NoDescriptors));
+        }
+        let mut expected = Vec::new();
+        loop {
+            let record = payload(expected.len() as u64, 1000);
+            match journal.append(1, &[&record]) {
+                Ok(lsn) => {
+                    journal.commit(lsn).expect("commits");
+                    expected.push(record);
+                }
+                Err(JournalError::NoDescriptors) => break,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(journal.lacks_descriptor(), "it says why, and goes on trying");
+        assert!(matches!(journal.make_room(1000), Err(JournalError::NoDescriptors)));
+        assert_eq!(journal.appended(), journal.durable(), "nothing of what was refused was appended");
+        faulty.heal();
+        let began = std::time::Instant::now();
+        while journal.lacks_descriptor() {
+            assert!(began.elapsed().as_secs() < 60, "the segment is made without anybody asking");
+            std::thread::yield_now();
+        }
+        journal.make_room(1000).expect("there is room");
+        let lsn = journal.append(1, &[&payload(99, 1000)]).expect("it takes records again");
+        journal.commit(lsn).expect("nothing was poisoned");
+        expected.push(payload(99, 1000));
+        journal.close().expect("closes");
+        let (_, found) = recover(memory).expect("recovers");
+        assert_eq!(found.into_iter().map(|record| record.payload).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn truncation_makes_room_on_a_full_shelf() {
     let faulty = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
     let (journal, _) = Journal::open(faulty.clone(), small()).expect("opens");

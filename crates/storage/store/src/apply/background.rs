@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use device::supervise;
 use parking_lot::{Condvar, Mutex};
 
 use crate::StoreError;
@@ -65,7 +66,8 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Result<JoinHandle<()>, StoreError> {
         let inner = inner.clone();
         move || run(&inner)
     };
-    let spawned = std::thread::Builder::new().name("store-apply".into()).spawn(work);
+    let freeze = inner.freeze.clone();
+    let spawned = supervise::thread("store-apply", work, move |why| _ = freeze.freeze(&why));
     spawned.map_err(|error| StoreError::Refused(format!("the applying thread could not be started: {error}").into()))
 }
 

@@ -102,7 +102,11 @@ impl Inner {
         }
         let _frozen = FreezeOnPanic(self);
         let entries = match applier.waiting {
-            Some((first, last)) => self.read_again(first, last).map_err(|error| self.freeze(error))?,
+            Some((first, last)) => match self.read_again(first, last) {
+                // There is no descriptor to read it with: it waits on.
+                Err(error @ StoreError::Full(_)) => return Err(error),
+                read => read.map_err(|error| self.freeze(error))?,
+            },
             None => self.queue.take(self.journal.durable(), BATCH_BYTES),
         };
         let is_some = !entries.is_empty();

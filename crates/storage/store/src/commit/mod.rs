@@ -23,6 +23,7 @@
 //!    is refused before the append, keys and values by [`Transaction::put`](crate::Transaction::put) and
 //!    [`Interpreter::check`](crate::Interpreter::check).
 
+pub(crate) mod bounds;
 pub(crate) mod queue;
 pub(crate) mod recent;
 pub(crate) mod room;
@@ -99,6 +100,7 @@ impl Inner {
     /// Commits what a transaction has written: durable and visible when it returns.
     pub(crate) fn commit(&self, snapshot: Snapshot, mut writes: WriteSet) -> Result<Lsn, StoreError> {
         self.check_frozen()?;
+        self.within_bounds(&writes)?;
         self.make_room()?;
         if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
             self.spill(&mut writes)?;
@@ -313,6 +315,17 @@ impl Inner {
         self.space.reserve(2 * (bytes + self.queue.bytes() as u64) / page_bytes + PAGES_FREE)
     }
 
+    /// What [`Store::try_room`](crate::Store::try_room) says.
+    pub(crate) fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
+        self.check_frozen()?;
+        self.journal.make_room(bytes).map_err(|error| self.refused(error))?;
+        self.reserve(bytes)?;
+        self.room_for_cycles()?;
+        // Nobody waits for one any more, though none may have been opened since.
+        self.freeze.lacks(false);
+        Ok(())
+    }
+
     /// Applies records while more of them wait than may.
     fn make_room(&self) -> Result<(), StoreError> {
         while self.queue.bytes() > self.options.queue_bytes {
@@ -327,6 +340,7 @@ impl Inner {
     /// Moves what a transaction has written into the journal, and waits until it can be read there.
     pub(crate) fn spill(&self, writes: &mut WriteSet) -> Result<(), StoreError> {
         self.check_frozen()?;
+        self.within_bounds(writes)?;
         let mut last = Lsn::ZERO;
         // Nothing is truncated from here on: said before the first fragment is there.
         writes.claim.get_or_insert_with(|| self.spills.claim(self.journal.durable().0));
@@ -346,7 +360,7 @@ impl Inner {
     /// What a refusal of the journal's means: no room leaves everything as it was, anything else freezes.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
-            JournalError::Full { .. } => StoreError::Full(error.to_string().into()),
+            JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
             JournalError::Closed => closed(),
             other => self.freeze(other.into()),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use device::supervise;
 use journal::Lsn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -118,8 +119,9 @@ impl Cycler {
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let runner = shared.clone();
-        let spawned = std::thread::Builder::new().name("store-cycle".into()).spawn(move || runner.serve());
+        let (runner, told) = (shared.clone(), shared.clone());
+        let panicked = move |why: &str| _ = told.freeze.freeze(&why);
+        let spawned = supervise::thread("store-cycle", move || runner.serve(), panicked);
         let thread =
             spawned.map_err(|error| StoreError::Refused(format!("no thread for write cycles: {error}").into()))?;
         Ok(Cycler { shared, thread: Some(thread) })
@@ -167,6 +169,11 @@ impl Cycler {
         let result = self.run().and_then(|_| self.shared.request(true)).map(|_| ());
         self.stop();
         result
+    }
+
+    /// Why the cycle that runs cannot go on for now, if so.
+    pub(crate) fn full(&self) -> Option<StoreError> {
+        self.shared.state.lock().full.clone()
     }
 
     /// What was done since opening.

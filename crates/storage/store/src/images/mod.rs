@@ -140,10 +140,10 @@ impl Images {
         let name = device_name(self.devices.len());
         let device = match self.shelf.create(&name, bytes) {
             // An earlier attempt failed after it had taken effect.
-            Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name)?,
-            Err(error @ DeviceError::Full { .. }) => return Err(StoreError::Full(error.to_string().into())),
-            other => other?,
+            Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name),
+            other => other,
         };
+        let device = self.freeze.made(device)?;
         self.devices.push(device);
         Ok(())
     }

@@ -7,6 +7,8 @@ use std::fmt::{self, Debug, Display};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use device::DeviceError;
+
 use crate::StoreError;
 
 /// Whether updates are frozen, and why. Clones are the same one.
@@ -18,6 +20,8 @@ pub(crate) struct Freeze {
 #[derive(Default)]
 struct Shared {
     cause: OnceLock<Arc<str>>,
+    /// Pages or images could not grow when that was tried last, for want of a file descriptor.
+    lacks_descriptor: AtomicBool,
     is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -45,6 +49,30 @@ impl Freeze {
             }
             None => Ok(()),
         }
+    }
+
+    /// A device was made, or not; answers it. What is missing is remembered until one is made.
+    ///
+    /// Errors: [`StoreError::Full`] where there is no room, and no descriptor; [`StoreError::Device`].
+    pub(crate) fn made<T>(&self, device: Result<T, DeviceError>) -> Result<T, StoreError> {
+        self.lacks(matches!(device, Err(DeviceError::NoDescriptors { .. })));
+        device.map_err(|error| match error {
+            DeviceError::Full { .. } => StoreError::Full(error.to_string().into()),
+            other => other.into(),
+        })
+    }
+
+    /// Says whether growing waits for a descriptor; the log says when that changes.
+    pub(crate) fn lacks(&self, lacks: bool) {
+        if self.shared.lacks_descriptor.swap(lacks, Ordering::AcqRel) != lacks {
+            let missing = if lacks { "wait for a file descriptor" } else { "wait for a file descriptor no more" };
+            tracing::error!("new pages {missing}");
+        }
+    }
+
+    /// Whether the last device could not be made for want of a descriptor.
+    pub(crate) fn lacks_descriptor(&self) -> bool {
+        self.shared.lacks_descriptor.load(Ordering::Acquire)
     }
 
     /// The store is closed: its places may be another's, and nobody may write there any more.

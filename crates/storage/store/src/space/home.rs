@@ -138,6 +138,13 @@ impl Devices {
         }
     }
 
+    /// Bytes that devices may still be made of, where the shelf knows.
+    ///
+    /// Errors: [`StoreError::Device`].
+    pub(crate) fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(self.shelf.free_bytes()?)
+    }
+
     /// Makes one more device; answers its number. It is empty, and persistent.
     ///
     /// Errors: [`StoreError::Full`] (nothing changed), [`StoreError::Frozen`], [`StoreError::Device`].
@@ -150,10 +157,10 @@ impl Devices {
         let name = device_name(number);
         let device = match self.shelf.create_unwritten(&name, self.geometry.device_bytes()) {
             // An earlier attempt failed after it had taken effect.
-            Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name)?,
-            Err(error @ DeviceError::Full { .. }) => return Err(StoreError::Full(error.to_string().into())),
-            other => other?,
+            Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name),
+            other => other,
         };
+        let device = self.freeze.made(device)?;
         self.slots.write().push(Arc::new(Slot { device, is_written: AtomicBool::new(false) }));
         Ok(number)
     }

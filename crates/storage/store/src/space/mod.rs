@@ -336,6 +336,11 @@ impl Space {
         Usage { pages: state.devices.len() as u64 * u64::from(self.geometry.device_pages), used, waiting }
     }
 
+    /// Pages that can be given out.
+    pub(crate) fn available(&self) -> u64 {
+        self.state.lock().free
+    }
+
     /// The map of each device, as the state is now.
     #[cfg(test)]
     pub(crate) fn maps(&self) -> Vec<Bitmap> {

@@ -245,6 +245,11 @@ impl WriteSet {
         if sum.removed > sum.set { 0 } else { sum.bytes }
     }
 
+    /// The trees that it changes, maybe some more than once.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
+        self.layer.keys().copied().chain(self.runs.iter().flat_map(|run| run.trees.iter().copied()))
+    }
+
     /// The layer's changes, sorted; what remains are the runs.
     pub(crate) fn take_layer(&mut self) -> Vec<Change> {
         let layer = std::mem::take(&mut self.layer);

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::faulty::{Fault, Rule};
-use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use store::{Changes, CycleOptions, Foreign, Interpreter, Lsn, Options, Places, Store, StoreError, TreeId};
+use device::{FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
+use store::{
+    Changes, CycleOptions, Foreign, Interpreter, Lsn, Options, Places, RoomBound, RoomBounds, Store, StoreError, TreeId,
+};
 
 use crate::support::{all, get, memory, open_with_tree, put, small};
 
@@ -60,6 +62,76 @@ fn full(background: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) 
     fill(&store, tree, (0..1000).map(|n| n * 100), &"v".repeat(700)).expect("commits");
     shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
     (shelf, places, options, store, tree)
+}
+
+#[test]
+fn a_store_without_file_descriptors_refuses_updates_is_not_frozen_and_goes_on_once_there_are_some() {
+    for (on_journal, background) in [(true, false), (true, true), (false, false), (false, true)] {
+        let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
+        let others = memory();
+        let places = match on_journal {
+            true => Places { journal: shelf.clone(), ..others },
+            false => Places { data: shelf.clone(), images: shelf.clone(), ..others },
+        };
+        let options = Options { page_bytes: 4096, data_device_bytes: 1 << 20, background, ..small() };
+        let (store, tree) = open_with_tree(&places, &options);
+        for operation in [Operation::Create, Operation::Open] {
+            shelf.inject(Rule::from(operation, 1, Fault::NoDescriptors));
+        }
+        let refused = (0..20_000).find_map(|number| fill(&store, tree, number..number + 1, &"v".repeat(700)).err());
+        let Some(StoreError::Full(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("descriptor"), "{why}");
+        assert!(store.lacks_descriptor() && store.frozen().is_none(), "it waits, and is not frozen");
+        assert!(matches!(store.try_room(100_000), Err(StoreError::Full(_))));
+        shelf.heal();
+        store.try_room(100_000).expect("there is room");
+        fill(&store, tree, 30_000..30_001, "w").expect("it goes on");
+        assert_eq!(get(&store.snapshot(), tree, &key(30_000)).as_deref(), Some("w"));
+        store.close().expect("closes");
+        let (store, _) = Store::open(places, options).expect("opens");
+        assert_eq!(get(&store.snapshot(), tree, &key(30_000)).as_deref(), Some("w"));
+    }
+}
+
+#[test]
+fn transactions_leave_room_to_records_of_services_and_say_which_setting_bounds_them() {
+    let pages = RoomBounds { pages: Some(RoomBound { bytes: 1 << 20, setting: "space" }), ..RoomBounds::default() };
+    let reserve =
+        RoomBounds { reserve: Some(RoomBound { bytes: u64::MAX / 2, setting: "reserve" }), ..RoomBounds::default() };
+    let cases = [(pages, "space"), (reserve, "reserve")];
+    // Large rows, many rows, and many that spill.
+    let sizes = [(30, 60_000, 64 << 20), (3_000, 1_000, 64 << 20), (3_000, 1_000, 64 << 10)];
+    for ((bounds, setting), (rows, bytes, transaction_bytes)) in
+        cases.into_iter().flat_map(|case| sizes.map(|size| (case, size)))
+    {
+        // Only files know how much room there is.
+        let home = tempfile::tempdir().expect("a folder");
+        let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open(home.path(), FileOptions::default()).expect("a shelf"));
+        let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
+        let options = Options { interpreter: Some(Arc::new(Keys)), transaction_bytes, ..small() };
+        let (store, tree) = open_with_tree(&places, &options);
+        fill(&store, tree, 0..10, "kept").expect("commits");
+        store.close().expect("closes");
+        let (store, _) = Store::open(places.clone(), Options { bounds, ..options.clone() }).expect("opens");
+        let appended = store.appended();
+        let mut transaction = store.begin();
+        let value = "v".repeat(bytes);
+        let failed = (0..rows).find_map(|n| transaction.put(tree, key(100 + n).as_bytes(), value.as_bytes()).err());
+        let error = failed.or_else(|| transaction.commit().err()).expect("it is refused");
+        assert!(matches!(&error, StoreError::Full(why) if why.contains(setting)), "{error}");
+        assert!(transaction_bytes == 64 << 10 || store.appended() == appended, "nothing of it is in the journal");
+        let mut removes = store.begin();
+        removes.delete(tree, key(3).as_bytes()).expect("fits");
+        removes.commit().expect("what removes is not refused");
+        for number in 0..50 {
+            let lsn = store.append(3, &[key(number).as_bytes(), &[7; 20_000]]).expect("records of services are taken");
+            store.commit(lsn).expect("commits");
+        }
+        store.close().expect("closes");
+        let (store, _) = Store::open(places, options).expect("opens");
+        assert_eq!(all(&store.snapshot(), tree).len(), 9);
+        fill(&store, tree, 0..20, "again").expect("without a bound it is taken");
+    }
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl Connection {
     async fn settle(&self, service: &Service, due: &mut Vec<Taken>, answers: &mut Vec<u8>) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
         for taken in due.drain(..) {
-            let (answer, accepted) = answered(taken).await?;
+            let (answer, accepted) = answered(&self.engine, service, taken).await?;
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
@@ -352,13 +352,25 @@ impl Connection {
 }
 
 /// What to answer, once that may be said, and whether the message was accepted.
-pub(in crate::service) async fn answered(taken: Taken) -> io::Result<(Vec<u8>, bool)> {
+///
+/// # Errors
+/// The node is stopping: nothing can be said.
+pub(in crate::service) async fn answered(
+    engine: &Engine,
+    service: &Service,
+    taken: Taken,
+) -> io::Result<(Vec<u8>, bool)> {
+    let taken = match taken {
+        Taken::Stored { durable, answer, status, raw } => match durable.await {
+            Ok(_) => return Ok((answer, !matches!(status, Status::Rejected | Status::Errored))),
+            Err(_) => engine.lost(service, &raw),
+        },
+        taken => taken,
+    };
     match taken {
         Taken::Now { answer, accepted } => Ok((answer, accepted)),
-        Taken::Closed => Err(io::Error::other("the journal is closed; the message is not acknowledged")),
-        Taken::Stored { durable, answer, status } => {
-            durable.await.map_err(|_| io::Error::other("the journal failed; the message is not acknowledged"))?;
-            Ok((answer, !matches!(status, Status::Rejected | Status::Errored)))
+        Taken::Closed | Taken::Stored { .. } => {
+            Err(io::Error::other("the node is stopping; the message is not acknowledged"))
         }
     }
 }
