@@ -302,8 +302,7 @@ fn compare(draft: &Draft<'_>, model: &Model, rng: &mut Rng) {
     let index = again.index_fields();
     let ids: Vec<SegmentId> = draft.ids().collect();
     assert_eq!(ids.len(), model.lines.len());
-    for at in 0..model.lines.len() {
-        let id = ids[at];
+    for (at, &id) in ids.iter().enumerate() {
         assert_eq!(String::from_utf8_lossy(draft.segment_bytes(id)), model.line(at));
         let read = again.segment_at(at).expect("as many as in the model");
         assert_eq!((read.raw(), read.name()), (draft.segment_bytes(id), draft.name(id)));

@@ -102,6 +102,33 @@ pub enum Taken {
     },
 }
 
+/// What a message that is being taken in waits for, for whoever looks after its connection.
+#[derive(Debug, Default)]
+pub struct Waits {
+    for_room: AtomicBool,
+    began: Notify,
+}
+
+impl Waits {
+    /// Resolves while the message waits for room in a queue, which may be for long; not while it is decided on or stored.
+    pub async fn for_room(&self) {
+        loop {
+            let began = self.began.notified();
+            if self.for_room.load(Ordering::Relaxed) {
+                return;
+            }
+            began.await;
+        }
+    }
+
+    fn set(&self, for_room: bool) {
+        self.for_room.store(for_room, Ordering::Relaxed);
+        if for_room {
+            self.began.notify_one();
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct Engine {
@@ -179,8 +206,9 @@ impl Engine {
         format!("T{:X}", self.next_control_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes a message in. Waits for room in the queues it goes to and, if it takes long to decide on, for that.
-    pub async fn take(&self, service: &Arc<Service>, raw: Bytes) -> Taken {
+    /// Takes a message in. Waits for room in the queues it goes to and, if it takes long to decide on, for that; `waits` says
+    /// for which.
+    pub async fn take(&self, service: &Arc<Service>, raw: Bytes, waits: &Waits) -> Taken {
         let plan = self.plan();
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
@@ -199,6 +227,7 @@ impl Engine {
             count(&self.counters.duplicates);
         }
         let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Taken::Closed };
+        waits.set(!work.outputs.is_empty());
         for output in &work.outputs {
             tokio::select! {
                 biased;
@@ -207,6 +236,7 @@ impl Engine {
                 () = self.ledger.until_failed() => break,
             }
         }
+        waits.set(false);
         self.store(service, &plan, work, &answers, Some(claim))
     }
 

@@ -18,7 +18,7 @@ use hl7::mllp;
 use memchr::memmem::Finder;
 
 use super::mllp::answered;
-use crate::engine::{Engine, Taken};
+use crate::engine::{Engine, Taken, Waits};
 use crate::intake::Problem;
 use crate::production::Service;
 
@@ -45,7 +45,13 @@ pub(super) fn several(frame: &[u8]) -> Option<Batch<'_>> {
 }
 
 /// Takes each message of a frame in; the answer waits for all of them.
-pub(super) async fn take(engine: &Engine, service: &Arc<Service>, frame: &Bytes, batch: &Batch<'_>) -> Taken {
+pub(super) async fn take(
+    engine: &Engine,
+    service: &Arc<Service>,
+    frame: &Bytes,
+    batch: &Batch<'_>,
+    waits: &Waits,
+) -> Taken {
     if let Some(text) = unfit(batch) {
         tracing::warn!(service = service.name, "a frame was refused: {text}");
         let problem = Problem { code: 100, location: None, text };
@@ -55,7 +61,7 @@ pub(super) async fn take(engine: &Engine, service: &Arc<Service>, frame: &Bytes,
         let problems = batch.problems.len();
         tracing::warn!(service = service.name, problems, "a batch does not add up; its messages were taken: {problem}");
     }
-    match take_each(engine, service, frame, batch).await {
+    match take_each(engine, service, frame, batch, waits).await {
         Ok((answers, accepted)) => Taken::Now { answer: respond(engine, batch, &answers), accepted },
         // As for a single message: no answer, and the connection ends.
         Err(_) => Taken::Closed,
@@ -80,13 +86,14 @@ async fn take_each(
     service: &Arc<Service>,
     frame: &Bytes,
     batch: &Batch<'_>,
+    waits: &Waits,
 ) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let mut answers = Vec::with_capacity(batch.messages.len());
     let mut all = true;
     for together in batch.messages.chunks(TOGETHER) {
         let mut taken = Vec::with_capacity(together.len());
         for range in together {
-            taken.push(engine.take(service, frame.slice(range.clone())).await);
+            taken.push(engine.take(service, frame.slice(range.clone()), waits).await);
         }
         for taken in taken {
             let (answer, accepted) = answered(engine, service, taken).await?;

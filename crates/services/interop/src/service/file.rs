@@ -21,7 +21,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, Taken, count};
+use crate::engine::{Engine, Taken, Waits, count};
 use crate::error::InteropError;
 use crate::production::{Service, settings};
 use crate::supervise::supervised;
@@ -184,7 +184,7 @@ async fn pick_up(
             Cow::Borrowed(_) => raw.slice(range.clone()),
             Cow::Owned(converted) => converted.into(),
         };
-        taken.push((range.start, engine.take(service, message).await));
+        taken.push((range.start, engine.take(service, message, &Waits::default()).await));
     }
     for (start, taken) in taken {
         match taken {

@@ -96,6 +96,23 @@ async fn a_message_of_45_000_results_is_transformed_like_a_short_one() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_that_closes_its_side_behind_a_long_message_or_a_batch_has_its_answer() {
+    let (rig, _out) = rig("for each OBX as o { set o-1 = index(o) }\n", "2m").await;
+    let running = rig.start().await;
+    let mut long = running.sender().await;
+    long.send(&with_segments("long", "OBX", 45_000)).await;
+    long.finish().await;
+    assert_eq!(long.answer().await.short(), "AA long");
+    let mut batch = running.sender().await;
+    batch.send(&(0..300).map(|n| adt(&n.to_string())).collect::<String>()).await;
+    batch.finish().await;
+    for n in 0..300 {
+        assert_eq!(batch.answer().await.short(), format!("AA {n}"));
+    }
+    running.stop().await;
+}
+
 /// Texts of half a megabyte, made of 45,000 pieces: one in a variable, one in the message itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_are_built_piece_by_piece_in_a_loop() {
@@ -145,7 +162,7 @@ async fn a_sender_that_gives_up_on_a_long_message_gives_its_turn_back() {
     let running = rig.start().await;
     // More of them than there are threads for long messages.
     for _ in 0..4 {
-        let mut slow = running.sender().await;
+        let mut slow = Sender::connect_to_reset(running.address("in")).await;
         slow.send(&with_segments("slow", "OBX", 5_000)).await;
         assert!(slow.is_silent().await);
         drop(slow);

@@ -5,6 +5,7 @@
 
 mod batches;
 mod control;
+mod corpus;
 mod crash;
 mod crowd;
 mod damage;

@@ -54,6 +54,13 @@ impl Sender {
         Sender { local: Some(local), ..Sender::over(Box::new(stream)) }
     }
 
+    /// A connection that is reset when it is dropped, not closed.
+    pub(crate) async fn connect_to_reset(address: SocketAddr) -> Sender {
+        let stream = timeout(PATIENCE, TcpStream::connect(address)).await.expect("in time").expect("it listens");
+        socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).expect("a socket option");
+        Sender::over(Box::new(stream))
+    }
+
     /// Our end, as the node's log names it.
     pub(crate) fn local(&self) -> String {
         self.local.expect("made by connect").to_string()
@@ -84,6 +91,21 @@ impl Sender {
     pub(crate) async fn accepted(&mut self, message: &str) {
         let answer = self.ask(message).await;
         assert_eq!(answer.at("MSA-1"), "AA", "{answer:?}");
+    }
+
+    /// Sends a message that is to be accepted, and counts the answers to what was sent before.
+    pub(crate) async fn accepted_behind(&mut self, message: &str, answers: usize, what: &std::path::Path) {
+        self.send(message).await;
+        let end = format!("MSA|AA|{}", message.split('|').nth(9).expect("a control id"));
+        let mut found = 0;
+        loop {
+            let answer = String::from_utf8_lossy(&self.answer().await.0).into_owned();
+            if answer.contains(&end) {
+                break;
+            }
+            found += answer.matches("\rMSA").count();
+        }
+        assert!(found >= answers, "{found} answers of {answers} to {}", what.display());
     }
 
     /// The next answer.

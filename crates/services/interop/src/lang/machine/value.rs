@@ -49,7 +49,7 @@ impl Subject<'_, '_> {
 
     pub(super) fn first(&self, selector: &SegmentSelector) -> Option<SegmentId> {
         match self {
-            Subject::Message(message) => positions(message, selector).first().copied(),
+            Subject::Message(message) => first(message, selector),
             Subject::Draft(draft) => draft.first(selector),
         }
     }
@@ -60,6 +60,18 @@ impl Subject<'_, '_> {
             Subject::Draft(draft) => draft.count(selector),
         }
     }
+}
+
+/// The first of the segments a selector selects, without a list of them.
+fn first(message: &Message<'_>, selector: &SegmentSelector) -> Option<SegmentId> {
+    let mut named = message.segments().enumerate().filter(|(_, segment)| segment.name() == selector.name);
+    let found = match &selector.which {
+        Which::Nth(n) => named.nth(*n as usize - 1),
+        Which::Last => named.next_back(),
+        Which::All => named.next(),
+        Which::Where(condition) => named.find(|(_, segment)| segment.meets(condition)),
+    };
+    found.map(|(at, _)| SegmentId::original(at as u32))
 }
 
 /// The segments a selector selects.

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ::node::admission::{FREE_BYTES, STEP_BYTES};
 use ::node::{Permit, Reason};
@@ -26,11 +27,14 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, settings_of};
-use crate::engine::{Engine, Taken, count};
+use crate::engine::{Engine, Taken, Waits, count};
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
 use crate::record::Status;
 use crate::service::apart;
+
+/// How long a sender that has closed its side is still taken to wait for the answer: about what senders wait for one.
+const CLOSED: Duration = Duration::from_secs(30);
 
 /// Lines that one connection gets in the log about what is wrong with its bytes, from one message to the next; the counts say
 /// the rest. Whoever can connect decides how much of that there is.
@@ -48,6 +52,8 @@ pub(super) struct Connection {
     pub(super) granted: usize,
     /// Lines that may still be logged.
     pub(super) lines: u32,
+    /// What the message in hand waits for.
+    pub(super) waits: Waits,
 }
 
 impl Connection {
@@ -59,7 +65,8 @@ impl Connection {
         (peer, permit): (SocketAddr, Permit),
     ) -> Connection {
         let (pace, granted) = (Pace::default(), FREE_BYTES as usize);
-        Connection { engine: Arc::clone(engine), service, stop, peer, permit, pace, granted, lines: LINES }
+        let (engine, waits) = (Arc::clone(engine), Waits::default());
+        Connection { engine, service, stop, peer, permit, pace, granted, lines: LINES, waits }
     }
 
     /// Serves it to its end.
@@ -222,8 +229,9 @@ impl Connection {
         }
     }
 
-    /// Waits for a message that waits for room, as long as its sender is there. One that has gone away (or only closed
-    /// its side, which cannot be told apart) will send the message again: taken in later, each copy would be delivered.
+    /// Waits for a message that waits for room or is decided on, as long as its sender is there. One that has gone away will
+    /// send the message again: taken in later, each copy would be delivered. It cannot be told from one that only closed its
+    /// side and waits for the answer; that has its answer unless the message waits for room, or for longer than [`CLOSED`].
     async fn still_there<S: AsyncRead + Unpin, T>(
         &self,
         stream: &mut S,
@@ -238,11 +246,18 @@ impl Connection {
                 taken = &mut taking => return Ok(Some(taken)),
                 read = stream.read_buf(decoder.buffer()), if more => {
                     if read? == 0 {
-                        return Ok(None);
+                        break;
                     }
                 }
                 _ = stop.wait_for(|stop| *stop) => return Ok(None),
             }
+        }
+        tokio::select! {
+            biased;
+            taken = &mut taking => Ok(Some(taken)),
+            () = self.waits.for_room() => Ok(None),
+            () = tokio::time::sleep(CLOSED) => Ok(None),
+            _ = stop.wait_for(|stop| *stop) => Ok(None),
         }
     }
 
@@ -302,8 +317,8 @@ impl Connection {
         match event {
             Event::Frame(frame) => {
                 return Some(match apart::several(&frame) {
-                    None => self.engine.take(service, frame).await,
-                    Some(batch) => apart::take(&self.engine, service, &frame, &batch).await,
+                    None => self.engine.take(service, frame, &self.waits).await,
+                    Some(batch) => apart::take(&self.engine, service, &frame, &batch, &self.waits).await,
                 });
             }
             Event::Oversize { seen } => {
