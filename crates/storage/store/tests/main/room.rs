@@ -71,7 +71,7 @@ fn a_store_without_file_descriptors_refuses_updates_is_not_frozen_and_goes_on_on
         let others = memory();
         let places = match on_journal {
             true => Places { journal: shelf.clone(), ..others },
-            false => Places { data: shelf.clone(), images: shelf.clone(), ..others },
+            false => Places { data: shelf.clone(), ..others },
         };
         let options = Options { page_bytes: 4096, data_device_bytes: 1 << 20, background, ..small() };
         let (store, tree) = open_with_tree(&places, &options);
