@@ -23,7 +23,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, DurationMicrosecondType, Float32Type, Float64Type, IntervalMonthDayNano,
+    DataType, Date32Type, Decimal256Type, DurationMicrosecondType, Float32Type, Float64Type, IntervalMonthDayNano,
     IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
@@ -33,7 +33,10 @@ use crate::table::types::{NUMERIC_DIGITS, UTC};
 
 /// Whether [`write()`] spells values of this type otherwise than Arrow's casts do.
 pub(crate) fn is_spelled(kind: &DataType) -> bool {
-    kind.is_floating() || kind.is_temporal() || matches!(kind, DataType::Interval(_)) || kind.is_binary()
+    matches!(kind, DataType::Interval(_) | DataType::Decimal256(..))
+        || kind.is_floating()
+        || kind.is_temporal()
+        || kind.is_binary()
 }
 
 /// Each value as text, as [`DataType::Utf8View`].
@@ -48,6 +51,10 @@ pub(crate) fn write(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
         DataType::Float64 => {
             let values = array.as_primitive::<Float64Type>();
             spelled(values, |row, out| float::write_double(out, values.value(row)))
+        }
+        DataType::Decimal256(_, scale) => {
+            let values = array.as_primitive::<Decimal256Type>();
+            spelled(values, |row, out| numeric::write_shown(out, &values.value(row).to_string(), *scale))
         }
         DataType::Date32 | DataType::Date64 => {
             let array = cast(array, &DataType::Date32)?;

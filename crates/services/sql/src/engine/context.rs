@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
+use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionContext;
 
+use super::kinds::Kinds;
 use super::meaning::Meaning;
 use super::names::{DATABASE, Names, Shared};
-use super::{Engine, sums};
+use super::operators::Operators;
+use super::{Engine, averages, calls, moments, numbers, sums};
 use crate::column::session_config;
 use crate::table::catalog::PUBLIC;
 
@@ -27,12 +31,24 @@ pub(crate) fn make(engine: &Engine, shared: &Arc<Shared>) -> SessionContext {
         .with_config(config)
         .with_runtime_env(engine.runtime.clone())
         .with_default_features()
-        .with_analyzer_rule(Arc::new(Meaning))
+        .with_analyzer_rules(vec![
+            Arc::new(ResolveGroupingFunction::new()),
+            Arc::new(Operators),
+            Arc::new(TypeCoercion::new()),
+            Arc::new(Meaning),
+        ])
+        .with_type_planner(Arc::new(Kinds))
         .build();
     let context = SessionContext::new_with_state(state);
     context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
     context.register_udf(crate::hl7::function());
+    for function in
+        numbers::CALLED.iter().chain([&moments::TIMEZONE, &moments::EXTRACT, &moments::DATE_PART, &calls::CHR])
+    {
+        context.register_udf(function.udf());
+    }
     context.register_udaf(sums::function());
+    context.register_udaf(averages::function());
     // The context is new: nothing was set before.
     let _ = shared.state.set(context.state_weak_ref());
     context

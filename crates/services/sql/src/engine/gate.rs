@@ -12,7 +12,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CharacterLength, DataType, Expr, Query, Select, Statement, TableFactor, Visit, Visitor,
+    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, JoinConstraint,
+    JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
+    UnaryOperator, Visit, Visitor,
 };
 
 use crate::SqlError;
@@ -52,6 +54,7 @@ impl Visitor for Gate {
                         run again (40001).";
             return refuse_with(lock, hint);
         }
+        set_operation(&query.body)?;
         refuse_any(&[
             (query.for_clause.is_some(), "FOR XML, JSON or BROWSE"),
             (query.settings.is_some(), "SETTINGS"),
@@ -60,6 +63,27 @@ impl Visitor for Gate {
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            use JoinConstraint::{Natural, Using};
+            if let JoinOperator::FullOuter(Using(_) | Natural)
+            | JoinOperator::Right(Using(_) | Natural)
+            | JoinOperator::RightOuter(Using(_) | Natural) = join.join_operator
+            {
+                let hint = "Use ON, and coalesce(a.x, b.x) where the column of both is wanted.";
+                return refuse_with("FULL or RIGHT JOIN with USING or NATURAL", hint);
+            }
+        }
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item
+                && alias.quote_style.is_none()
+                && (alias.value.eq_ignore_ascii_case("isnull") || alias.value.eq_ignore_ascii_case("notnull"))
+            {
+                return refuse_with(
+                    "ISNULL and NOTNULL",
+                    "Write IS NULL or IS NOT NULL; as a name put it into quotes.",
+                );
+            }
+        }
         refuse_any(&[
             (select.into.is_some(), "SELECT INTO"),
             (select.prewhere.is_some(), "PREWHERE"),
@@ -72,6 +96,8 @@ impl Visitor for Gate {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
         match factor {
+            TableFactor::Table { name, args: Some(args), .. } if is_series(&args.args, name) => series_of_dates(),
+            TableFactor::Function { name, args, .. } if is_series(args, name) => series_of_dates(),
             TableFactor::Table {
                 with_hints,
                 version,
@@ -98,8 +124,82 @@ impl Visitor for Gate {
         match expr {
             Expr::Cast { data_type, .. } => cast(data_type),
             Expr::TypedString(typed) => cast(&typed.data_type),
+            Expr::SimilarTo { .. } => refuse_with("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
+            Expr::AnyOp { compare_op, right, .. } if *compare_op != BinaryOperator::Eq => quantified(right),
+            Expr::AllOp { compare_op, right, .. } if *compare_op != BinaryOperator::NotEq => quantified(right),
+            Expr::BinaryOp { left, op, right } => rows(left, op, right),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr }
+                if matches!(**expr, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }) =>
+            {
+                refuse_with("- a ^ b", "Write (-a) ^ b, which PostgreSQL takes it for, or -(a ^ b).")
+            }
+            Expr::InList { expr, .. } | Expr::InSubquery { expr, .. } if matches!(**expr, Expr::Tuple(_)) => {
+                refuse_with("IN with a row of values", "Write (a = 1 AND b = 2) OR .., or use EXISTS.")
+            }
+            Expr::Function(function) => call(function),
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+/// INTERSECT and EXCEPT count no rows: with ALL they would answer something else than asked.
+fn set_operation(body: &SetExpr) -> ControlFlow<Box<SqlError>> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return ControlFlow::Continue(()) };
+    if *op != SetOperator::Union && *set_quantifier == SetQuantifier::All {
+        let hint = "Number the rows that are alike with row_number() over (partition by ..), and leave ALL out.";
+        return refuse_with(format!("{op} ALL"), hint);
+    }
+    set_operation(left)?;
+    set_operation(right)
+}
+
+fn quantified(right: &Expr) -> ControlFlow<Box<SqlError>> {
+    match right {
+        Expr::Subquery(_) => refuse_with(
+            "ANY, SOME or ALL with a subquery, other than = ANY and <> ALL",
+            "Compare with (SELECT min(..)) or (SELECT max(..)), or use EXISTS.",
+        ),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// Rows are compared for being equal only.
+fn rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> ControlFlow<Box<SqlError>> {
+    let is_row = |expr: &Expr| matches!(expr, Expr::Tuple(_));
+    let size = |expr: &Expr| if let Expr::Tuple(values) = expr { values.len() } else { 0 };
+    let equal = matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) && size(left) == size(right);
+    match (is_row(left) || is_row(right)) && !equal {
+        true => refuse_with(format!("a row of values with {op}"), "Compare the values one by one."),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+/// Whether a series is of dates: PostgreSQL's are moments then.
+fn is_series(args: &[FunctionArg], name: &ObjectName) -> bool {
+    let is_date = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. })) => *data_type == DataType::Date,
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::TypedString(typed))) => typed.data_type == DataType::Date,
+        _ => false,
+    };
+    name.to_string().eq_ignore_ascii_case("generate_series") && args.iter().any(is_date)
+}
+
+fn series_of_dates() -> ControlFlow<Box<SqlError>> {
+    refuse_with("generate_series of dates", "Cast them to timestamp, and the result to date.")
+}
+
+/// Functions that do something else than PostgreSQL's of the same name.
+fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
+    let name = function.name.to_string().to_lowercase();
+    match name.as_str() {
+        "generate_series" | "range" => {
+            refuse_with(format!("{name} among the columns of SELECT"), "Put it into FROM, or use LATERAL there.")
+        }
+        "to_char" | "to_date" | "to_hex" | "to_time" => {
+            let hint = "Cast to text, date or timestamp, or use extract and lpad.";
+            refuse_with(format!("function {name}"), hint)
+        }
+        _ => ControlFlow::Continue(()),
     }
 }
 

@@ -14,11 +14,10 @@ use datafusion::datasource::ViewTable;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::SessionState as DfState;
 use datafusion::logical_expr::TableType;
-use datafusion::sql::parser::Statement as DfStatement;
 use parking_lot::RwLock;
 
 use super::views::{self, DEEP_MOST};
-use super::{Engine, parse};
+use super::{Engine, parse, prepared};
 use crate::SqlError;
 use crate::external::{ExternalTable, Files};
 use crate::table::counts::RowCounts;
@@ -204,7 +203,7 @@ impl Namespace {
         let state = state.read().clone();
         let (mut statements, depth) = parse::deep_statements(sql, depth)?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
-        let planning = Box::pin(state.statement_to_plan(DfStatement::Statement(Box::new(statement))));
+        let planning = Box::pin(prepared::plan(&state, statement));
         let plan = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
         Ok(ViewTable::new(plan, Some(sql.into())))
     }

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::execution::SessionState as Planning;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
-use super::{Session, explain, gate, parse, titles};
+use super::{Session, explain, gate, operators, parse, syntax, titles};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -147,9 +148,14 @@ impl Session {
     }
 
     async fn plan_once(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
-        let statement = DfStatement::Statement(Box::new(statement.clone()));
-        Ok(self.context.state().statement_to_plan(statement).await?)
+        plan(&self.context.state(), statement.clone()).await
     }
+}
+
+/// DataFusion's plan of a query, restated where it would be taken for something else.
+pub(super) async fn plan(state: &Planning, mut statement: Statement) -> Result<LogicalPlan, SqlError> {
+    syntax::restate(&mut statement)?;
+    Ok(operators::meant(state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?)?)
 }
 
 fn refuse_changes(query: &Query) -> Result<(), SqlError> {

@@ -34,10 +34,45 @@ const FIXED: &[(&str, &[&str])] = &[
     ("server_version_num", &["150000"]),
     ("standard_conforming_strings", &["on", "true"]),
     ("statement_timeout", &["0"]),
-    ("timezone", &["UTC", "utc", "gmt", "etc/utc", "0", "+00:00"]),
+    ("timezone", ZONES),
     ("transaction_isolation", &["repeatable read", "read committed"]),
     ("transaction_read_only", &["off"]),
 ];
+
+/// Names of the one time zone of sessions.
+const ZONES: &[&str] = &[
+    "UTC",
+    "gmt",
+    "etc/utc",
+    "etc/gmt",
+    "etc/uct",
+    "etc/universal",
+    "etc/zulu",
+    "etc/greenwich",
+    "uct",
+    "universal",
+    "zulu",
+    "greenwich",
+    "gmt0",
+    "gmt+0",
+    "gmt-0",
+    "etc/gmt0",
+    "etc/gmt+0",
+    "etc/gmt-0",
+    "z",
+    "0",
+    "+00:00",
+    "00:00",
+];
+
+/// What to do about another.
+pub(crate) const ZONE_HINT: &str = "Sessions are in UTC: tell the client so (PGTZ=UTC; JDBC: -Duser.timezone=UTC), and use \
+    AT TIME ZONE 'Europe/Berlin' where another zone is wanted.";
+
+/// Whether a time zone is that of all sessions.
+pub(crate) fn is_utc(zone: &str) -> bool {
+    ZONES.iter().any(|known| known.eq_ignore_ascii_case(zone.trim_matches('\'')))
+}
 
 /// The settings of one session.
 #[derive(Clone, Debug)]
@@ -71,9 +106,11 @@ impl Settings {
             if values.iter().any(|known| known.eq_ignore_ascii_case(value)) {
                 return Ok(());
             }
-            return Err(
-                SqlError::unsupported(format!("{name} = '{value}'")).with_hint(format!("It is {} here.", values[0]))
-            );
+            let hint = match name.as_str() {
+                "timezone" => ZONE_HINT.into(),
+                _ => format!("It is {} here.", values[0]),
+            };
+            return Err(SqlError::unsupported(format!("{name} = '{value}'")).with_hint(hint));
         }
         if !name.contains('.') && !FREE.iter().any(|(known, _)| *known == name) {
             return Err(unknown(&name));

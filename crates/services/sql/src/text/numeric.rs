@@ -16,6 +16,9 @@ const NEGATIVE: u16 = 0x4000;
 /// Decimal digits a group of the binary layout has.
 const GROUP: usize = 4;
 
+/// Digits that count in a quotient at least.
+const SIGNIFICANT_MIN: i32 = 16;
+
 /// Most decimal digits that are read; Arrow's largest number has 76.
 const DIGITS_MAX: usize = 1000;
 
@@ -36,6 +39,42 @@ pub(crate) fn write_text(out: &mut BytesMut, unscaled: &str, scale: i8) {
         Err(_) if zero => write!(out, "0"),
         Err(_) => write!(out, "{sign}{digits}{}", "0".repeat(usize::from(scale.unsigned_abs()))),
     };
+}
+
+/// How many digits behind the point are shown of a number of Arrow's wide kind, which quotients and averages have: 16 that
+/// count, in groups of four as PostgreSQL's own digits are, and whatever is not zero behind them.
+pub(crate) fn shown_scale(unscaled: &str, scale: i8) -> i8 {
+    let (_, digits) = split(unscaled);
+    let zeros = digits.bytes().rev().take_while(|digit| *digit == b'0').count();
+    let (first, used) = match zeros == digits.len() {
+        true => (-1, 0),
+        false => (digits.len() as i32 - 1 - i32::from(scale), i32::from(scale) - zeros as i32),
+    };
+    let group = GROUP as i32;
+    let least = (SIGNIFICANT_MIN - group * first.div_euclid(group)).max(0);
+    // Up to the end of the group that the last digit is in.
+    let used = (used.max(0) + group - 1) / group * group;
+    least.max(used).min(i32::from(scale)) as i8
+}
+
+/// The same number with no more digits behind the point than are shown, and how many those are.
+fn as_shown(unscaled: &str, scale: i8) -> (&str, i8) {
+    let shown = shown_scale(unscaled, scale);
+    let (_, digits) = split(unscaled);
+    let cut = ((scale - shown).max(0) as usize).min(digits.len() - 1);
+    (&unscaled[..unscaled.len() - cut], shown)
+}
+
+/// Writes a number of Arrow's wide kind.
+pub(crate) fn write_shown(out: &mut BytesMut, unscaled: &str, scale: i8) {
+    let (unscaled, scale) = as_shown(unscaled, scale);
+    write_text(out, unscaled, scale);
+}
+
+/// The same in the binary layout.
+pub(crate) fn write_shown_binary(out: &mut BytesMut, unscaled: &str, scale: i8) {
+    let (unscaled, scale) = as_shown(unscaled, scale);
+    write_binary(out, unscaled, scale);
 }
 
 fn split(unscaled: &str) -> (&'static str, &str) {

@@ -6,7 +6,8 @@
 //! | database | the server's name, `postgres`, the user's own name | 3D000 |
 //! | client_encoding | UTF8, SQL_ASCII | 22023 |
 //! | DateStyle | ISO, ... | 22023 |
-//! | TimeZone, extra_float_digits, application_name | any: moments are told in UTC with their offset, numbers in full | |
+//! | TimeZone | UTC by any of its names | 0A000: all that depends on it would be of another zone |
+//! | extra_float_digits, application_name | any: numbers are told in full | |
 //! | replication | off | 0A000 |
 //! | options, others | given to the session as SET | the session's error |
 //!
@@ -37,6 +38,7 @@ use super::scram::{self, ScramError};
 use super::server::Shared;
 use super::{Message, Reply};
 use crate::Session;
+use crate::engine::settings;
 
 /// The PostgreSQL whose dialect of protocol and catalogs this is.
 pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PKG_VERSION"), ")");
@@ -211,6 +213,10 @@ fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOption
             }
             "datestyle" if !lower.starts_with("iso") => {
                 return Err(invalid(name, value).with_hint("Dates are written in ISO style."));
+            }
+            "timezone" if !settings::is_utc(value) => {
+                let fault = Fault::new("0A000", format!("time zone \"{value}\" is not supported"));
+                return Err(fault.with_hint(settings::ZONE_HINT));
             }
             "replication" if !["off", "false", "no", "0"].contains(&lower.as_str()) => {
                 return Err(Fault::new("0A000", "replication connections are not supported"));

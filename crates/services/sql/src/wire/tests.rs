@@ -5,6 +5,7 @@
 mod client;
 mod crowd;
 mod pgwire;
+mod postgres;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +60,9 @@ async fn the_right_password_logs_in_and_all_else_fails_alike() {
 #[tokio::test]
 async fn a_start_that_asks_for_what_there_is_not_is_refused_by_name() {
     let server = server(|_| {}).await;
-    let starts: [(&[(&str, &str)], &str); 5] = [
+    let starts: [(&[(&str, &str)], &str); 6] = [
         (&[], "28000"),
+        (&[("user", "ann"), ("TimeZone", "Europe/Berlin")], "0A000"),
         (&[("user", "ann"), ("database", "other")], "3D000"),
         (&[("user", "ann"), ("client_encoding", "LATIN1")], "22023"),
         (&[("user", "ann"), ("replication", "database")], "0A000"),

@@ -121,7 +121,11 @@ fn write_scalar(
             write_numeric(&value::<Decimal128Type>(array, row).to_string(), *scale, format, out);
         }
         DataType::Decimal256(_, scale) => {
-            write_numeric(&value::<Decimal256Type>(array, row).to_string(), *scale, format, out);
+            let unscaled = value::<Decimal256Type>(array, row).to_string();
+            match format {
+                Format::Text => numeric::write_shown(out, &unscaled, *scale),
+                Format::Binary => numeric::write_shown_binary(out, &unscaled, *scale),
+            }
         }
         DataType::Float16 => write_single(value::<Float16Type>(array, row).to_f32(), format, out),
         DataType::Float32 => write_single(value::<Float32Type>(array, row), format, out),

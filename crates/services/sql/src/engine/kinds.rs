@@ -1,0 +1,37 @@
+//! [`Kinds`]: the types that casts name, where DataFusion has another for the name: times in microseconds, as they are
+//! stored, and a numeric without a size, which keeps the digits of what is cast.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::{self, ExactNumberInfo};
+
+use crate::table::SqlType;
+
+/// The name of the field of a cast to a numeric without a size.
+const ANY_NUMERIC: &str = "numeric";
+
+/// The planner of types.
+#[derive(Debug)]
+pub(super) struct Kinds;
+
+impl TypePlanner for Kinds {
+    fn plan_type_field(&self, kind: &ast::DataType) -> DfResult<Option<FieldRef>> {
+        use ast::DataType as T;
+        let name = match kind {
+            T::Numeric(ExactNumberInfo::None) | T::Decimal(ExactNumberInfo::None) | T::Dec(ExactNumberInfo::None) => {
+                ANY_NUMERIC
+            }
+            T::Timestamp(..) | T::Time(..) => "",
+            _ => return Ok(None),
+        };
+        Ok(SqlType::from_ast(kind).ok().map(|kind| Arc::new(Field::new(name, kind.arrow(), true))))
+    }
+}
+
+/// Whether a cast is one to a numeric without a size.
+pub(super) fn keeps_digits(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::Decimal128(..)) && field.name() == ANY_NUMERIC
+}

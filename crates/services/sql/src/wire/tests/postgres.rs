@@ -1,0 +1,99 @@
+//! Queries and PostgreSQL's answers to them, from a file: what this server answers is the same, or it is an error.
+//!
+//! ```text
+//!   > create table ..      run first
+//!   # ..                   a comment
+//!   select 1.5 + 1         a query, in one line
+//!   = 2.5                  a row of PostgreSQL 15's answer, or `= error 22012`
+//!   ! 0A000                the error of this server, where PostgreSQL answers or has another one
+//!   ~ 1                    a row of this server's answer that is known to differ; a comment before the query says why
+//! ```
+//!
+//! Numbers may differ in zeros at the end behind the point: a column has one count of them here, and each value its own there.
+//! `scripts/postgres-answers.py` asks a PostgreSQL for the answers.
+
+use super::client::{Client, Outcome};
+use super::server;
+
+/// Read when the test runs: a changed answer needs no build.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wire/tests/postgres.txt");
+
+/// A query, what PostgreSQL answers, and what this server is known to answer instead.
+#[derive(Default)]
+struct Case<'a> {
+    query: &'a str,
+    expected: Vec<&'a str>,
+    refused: Option<&'a str>,
+    known: Vec<&'a str>,
+}
+
+fn cases(file: &str) -> Vec<Case<'_>> {
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for line in file.lines().filter(|line| !line.starts_with(['>', '#']) && !line.is_empty()) {
+        match (line.as_bytes()[0], cases.last_mut()) {
+            (b'=', Some(case)) => case.expected.push(row_of(line)),
+            (b'!', Some(case)) => case.refused = Some(row_of(line)),
+            (b'~', Some(case)) => case.known.push(row_of(line)),
+            _ => cases.push(Case { query: line, ..Case::default() }),
+        }
+    }
+    cases
+}
+
+fn row_of(line: &str) -> &str {
+    line[1..].strip_prefix(' ').unwrap_or("")
+}
+
+/// The same number with the zeros at its end left out; another text as it is.
+fn without_zeros(cell: &str) -> &str {
+    let digits = cell.strip_prefix('-').unwrap_or(cell);
+    match digits.split_once('.') {
+        Some((whole, part))
+            if !whole.is_empty() && whole.bytes().chain(part.bytes()).all(|byte| byte.is_ascii_digit()) =>
+        {
+            cell.trim_end_matches('0').trim_end_matches('.')
+        }
+        _ => cell,
+    }
+}
+
+fn are_alike(one: &[String], other: &[&str]) -> bool {
+    fn cells(row: &str) -> Vec<&str> {
+        row.split('|').map(without_zeros).collect()
+    }
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| cells(one) == cells(other))
+}
+
+fn answer(outcome: &Outcome) -> Vec<String> {
+    if let Some(code) = outcome.errors().first() {
+        return vec![format!("error {code}")];
+    }
+    let cell = |cell: Option<String>| cell.unwrap_or_else(|| "NULL".into()).replace('\n', "\\n");
+    outcome.rows().into_iter().map(|row| row.into_iter().map(cell).collect::<Vec<_>>().join("|")).collect()
+}
+
+#[tokio::test]
+async fn what_is_answered_is_what_postgresql_answers_or_an_error() {
+    let file = std::fs::read_to_string(FILE).expect("it is there");
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    for line in file.lines().filter_map(|line| line.strip_prefix("> ")) {
+        assert!(client.query(line).await.errors().is_empty(), "{line}");
+    }
+    let cases = cases(&file);
+    assert!(cases.len() > 150, "the file is whole");
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let found = answer(&client.query(case.query).await);
+        let right = match case.refused {
+            Some(code) => found == [format!("error {code}")],
+            None if case.known.is_empty() => are_alike(&found, &case.expected),
+            None => are_alike(&found, &case.known) && !are_alike(&found, &case.expected),
+        };
+        if !right {
+            wrong.push(format!("{}\n  answered {found:?}\n  not      {:?}", case.query, case.expected));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} answers:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    server.stop().await;
+}

@@ -1,0 +1,49 @@
+"""Asks a PostgreSQL for the answers in crates/services/sql/src/wire/tests/postgres.txt and writes the file anew.
+
+    python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=postgres dbname=scratch"
+
+The database must be one to be thrown away: its schema public is dropped. The answers in the file are PostgreSQL 15's, of a
+cluster in UTF8 with locale C.UTF-8 and time zone UTC. Lines that say what this server does (`!`, `~`) stay as they are. Needs
+psycopg 3; scripts/test-sql-clients.sh says where it comes from.
+"""
+
+import pathlib
+import sys
+
+import psycopg
+from psycopg import pq
+
+FILE = pathlib.Path(__file__).parent.parent / "crates/services/sql/src/wire/tests/postgres.txt"
+
+
+def rows(connection, query):
+    """The lines of an answer: values as text, cells joined by `|`."""
+    result = connection.pgconn.exec_(query.encode())
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        return ["error " + result.error_field(pq.DiagnosticField.SQLSTATE).decode()]
+
+    def cell(row, column):
+        value = result.get_value(row, column)
+        return "NULL" if value is None else value.decode().replace("\n", "\\n")
+
+    return ["|".join(cell(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
+
+
+def main():
+    with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+        connection.execute("drop schema if exists public cascade")
+        connection.execute("create schema public")
+        connection.execute("set time zone 'UTC'")
+        lines = []
+        for line in FILE.read_text().splitlines():
+            if line.startswith("> "):
+                connection.execute(line[2:])
+            if line.startswith("="):
+                continue
+            lines.append(line)
+            if line and line[0] not in ">#!~":
+                lines += [("= " + row).rstrip() for row in rows(connection, line)]
+    FILE.write_text("\n".join(lines) + "\n")
+
+
+main()
