@@ -57,7 +57,7 @@ impl Sender {
     /// A connection that is reset when it is dropped, not closed.
     pub(crate) async fn connect_to_reset(address: SocketAddr) -> Sender {
         let stream = timeout(PATIENCE, TcpStream::connect(address)).await.expect("in time").expect("it listens");
-        socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).expect("a socket option");
+        stream.set_zero_linger().expect("a socket option");
         Sender::over(Box::new(stream))
     }
 
