@@ -351,6 +351,12 @@ impl Permit {
         self.admission.note(&mut self.admission.inner(), self.service, reason, cause);
     }
 
+    /// Whether a line may be logged about what its peer sends: all connections of a service together get a few. How many were
+    /// left out since the last one.
+    pub fn line(&self) -> Option<u64> {
+        self.admission.inner().services[self.service].told.line(self.admission.now())
+    }
+
     /// Waits until the unfinished frame of this connection may have `bytes` in memory, of at most `of_service` for its service.
     /// Nothing is lost when it is dropped while it waits.
     ///

@@ -85,14 +85,28 @@ struct Count {
     told_at: Option<Duration>,
 }
 
+/// Lines that all connections of a service together get in [`QUIET`] about what is wrong with their bytes. Whoever can connect
+/// decides how much of that there is.
+const LINES: u32 = 20;
+
 /// The counts of one service.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<Reason, Count>);
+pub(super) struct Told {
+    reasons: BTreeMap<Reason, Count>,
+    lines: Lines,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    since: Option<Duration>,
+    written: u32,
+    left_out: u64,
+}
 
 impl Told {
     /// One more; how many a line should tell of now, if it is time for one.
     pub(super) fn count(&mut self, reason: Reason, now: Duration) -> Option<u64> {
-        let count = self.0.entry(reason).or_default();
+        let count = self.reasons.entry(reason).or_default();
         count.all += 1;
         count.untold += 1;
         if count.told_at.is_some_and(|told| now.saturating_sub(told) < QUIET) {
@@ -102,9 +116,23 @@ impl Told {
         Some(std::mem::take(&mut count.untold))
     }
 
+    /// Whether a line may be written about what a peer sends, and how many were left out since the last one.
+    pub(super) fn line(&mut self, now: Duration) -> Option<u64> {
+        let lines = &mut self.lines;
+        if lines.since.is_none_or(|since| now.saturating_sub(since) >= QUIET) {
+            (lines.since, lines.written) = (Some(now), 0);
+        }
+        if lines.written == LINES {
+            lines.left_out += 1;
+            return None;
+        }
+        lines.written += 1;
+        Some(std::mem::take(&mut lines.left_out))
+    }
+
     /// All refusals, or all that were ended, by name of the reason.
     pub(super) fn counts(&self, refusals: bool) -> BTreeMap<String, u64> {
-        let of = self.0.iter().filter(|(reason, _)| reason.is_refusal() == refusals);
+        let of = self.reasons.iter().filter(|(reason, _)| reason.is_refusal() == refusals);
         of.map(|(reason, count)| (reason.name().to_owned(), count.all)).collect()
     }
 }
@@ -122,5 +150,14 @@ mod tests {
         assert_eq!(told.count(Reason::Frame, at(24)), Some(1), "another reason has lines of its own");
         assert_eq!(told.counts(true), [("full".to_owned(), 1000)].into());
         assert_eq!(told.counts(false), [("frame_timeout".to_owned(), 1)].into());
+    }
+
+    #[test]
+    fn what_peers_send_is_told_in_a_few_lines_that_account_for_all_but_the_last_ones() {
+        let mut told = Told::default();
+        let at = |second| Duration::from_secs(second);
+        let lines: Vec<u64> = (0..1000).filter_map(|n| told.line(at(n / 40))).collect();
+        let window = |left_out| std::iter::once(left_out).chain([0; 19]);
+        assert_eq!(lines, [0, 380, 380].into_iter().flat_map(window).collect::<Vec<u64>>());
     }
 }

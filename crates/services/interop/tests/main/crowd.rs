@@ -223,16 +223,22 @@ async fn silent_connections_to_the_control_socket_make_room_for_who_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_has_a_few_lines_in_the_log_about_its_bytes_and_no_more() {
+async fn connections_have_a_few_lines_in_the_log_about_their_bytes_and_no_more() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
     let running = rig.start().await;
     let log = crate::logs::listen();
+    let mut senders = Vec::new();
+    for count in [500, 1_000] {
+        let mut sender = running.sender().await;
+        sender.write(&[mllp::START; 501]).await;
+        senders.push(sender);
+        until("all are counted", || (running.status().partial == count).then_some(())).await;
+    }
+    let lines: usize = senders.iter().map(|sender| log.count(&[&sender.local(), "began a new frame"])).sum();
+    // Twenty in ten seconds; a loaded machine may take longer for it.
+    assert!((20..=100).contains(&lines), "{lines}");
     let mut sender = running.sender().await;
-    let peer = sender.local();
-    sender.write(&[mllp::START; 1_000]).await;
-    until("all are counted", || (running.status().partial == 999).then_some(())).await;
-    assert_eq!(log.count(&[&peer, "began a new frame"]), 20);
     sender.write(&crate::sender::framed(&adt("1"))).await;
     assert_eq!(sender.answer().await.short(), "AA 1");
     running.stop().await;

@@ -199,18 +199,19 @@ async fn connection(
     .await;
 }
 
-/// The login, within its time. A connection that loses its place to another meanwhile is over.
+/// The login, within its time. A connection that loses its place to another meanwhile is over, and so are all on stop.
 async fn open(
     connection: &mut Connection,
     (peer, permit): (SocketAddr, &mut Permit),
     acceptor: Option<TlsAcceptor>,
     shared: &Arc<Shared>,
 ) -> Result<Result<Option<Entered>, Broken>, Elapsed> {
-    // A second one, since the login has the permit.
-    let mut ending = permit.ending();
+    // Its own, since the login has the permit.
+    let (mut ending, mut stop) = (permit.ending(), shared.stop.clone());
     let login = login::log_in(connection, (peer, permit), acceptor, shared);
     tokio::select! {
         opened = tokio::time::timeout(shared.options.login, login) => opened,
         _ = ending.ended() => Ok(Err(Broken::Closed)),
+        _ = stop.wait_for(|stop| *stop) => Ok(Err(Broken::Closed)),
     }
 }

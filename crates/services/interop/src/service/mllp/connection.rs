@@ -36,10 +36,6 @@ use crate::service::apart;
 /// How long a sender that has closed its side is still taken to wait for the answer: about what senders wait for one.
 const CLOSED: Duration = Duration::from_secs(30);
 
-/// Lines that one connection gets in the log about what is wrong with its bytes, from one message to the next; the counts say
-/// the rest. Whoever can connect decides how much of that there is.
-const LINES: u32 = 20;
-
 /// See the module's text.
 pub(super) struct Connection {
     pub(super) engine: Arc<Engine>,
@@ -50,8 +46,6 @@ pub(super) struct Connection {
     pub(super) pace: Pace,
     /// Bytes that an unfinished frame may have in memory.
     pub(super) granted: usize,
-    /// Lines that may still be logged.
-    pub(super) lines: u32,
     /// What the message in hand waits for.
     pub(super) waits: Waits,
 }
@@ -66,7 +60,7 @@ impl Connection {
     ) -> Connection {
         let (pace, granted) = (Pace::default(), FREE_BYTES as usize);
         let (engine, waits) = (Arc::clone(engine), Waits::default());
-        Connection { engine, service, stop, peer, permit, pace, granted, lines: LINES, waits }
+        Connection { engine, service, stop, peer, permit, pace, granted, waits }
     }
 
     /// Serves it to its end.
@@ -152,8 +146,7 @@ impl Connection {
                 let Some(event) = decoder.next() else { break };
                 ended |= self.ends(&event);
                 let service = Arc::clone(&self.service.borrow());
-                let quiet = self.quiet(&event);
-                let mut taking = std::pin::pin!(self.event(&service, event, quiet));
+                let mut taking = std::pin::pin!(self.event(&service, event));
                 let taken = tokio::select! {
                     biased;
                     taken = &mut taking => taken,
@@ -182,8 +175,7 @@ impl Connection {
             self.look(&mut decoder, ended);
             if !self.read(stream, &mut decoder, &service).await? {
                 if let Some(event) = decoder.end() {
-                    let quiet = self.quiet(&event);
-                    self.event(&service, event, quiet).await;
+                    self.event(&service, event).await;
                 }
                 return Ok(());
             }
@@ -200,22 +192,6 @@ impl Connection {
             }
             Event::Oversize { .. } => true,
             _ => false,
-        }
-    }
-
-    /// Whether an event is to be counted only, since this connection has had its lines of the log.
-    fn quiet(&mut self, event: &Event) -> bool {
-        match event {
-            Event::Frame(_) => {
-                self.lines = LINES;
-                false
-            }
-            Event::Junk { first, .. } if mllp::explain(first) == mllp::Stray::Blank => true,
-            _ => {
-                let left = self.lines;
-                self.lines = left.saturating_sub(1);
-                left == 0
-            }
         }
     }
 
@@ -311,9 +287,8 @@ impl Connection {
     }
 
     /// What an event leaves to be answered.
-    async fn event(&self, service: &Arc<Service>, event: Event, quiet: bool) -> Option<Taken> {
+    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Taken> {
         let counters = &self.engine.counters;
-        let (name, peer) = (&service.name, &self.peer);
         match event {
             Event::Frame(frame) => {
                 return Some(match apart::several(&frame) {
@@ -323,33 +298,35 @@ impl Connection {
             }
             Event::Oversize { seen } => {
                 count(&counters.oversize);
-                if !quiet {
-                    tracing::warn!(service = name, %peer, "a message over message_bytes was refused");
-                }
+                self.tell(service, 0, "a message over message_bytes was refused");
                 let answer = self.engine.refuse_oversize(service, &seen);
                 return Some(Taken::Now { answer, accepted: false });
             }
             Event::Junk { bytes, first } => {
                 counters.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-                if !quiet {
-                    tracing::warn!(service = name, %peer, bytes, "dropped: {}", mllp::explain(&first));
+                let what = mllp::explain(&first);
+                if what != mllp::Stray::Blank {
+                    self.tell(service, bytes, &format!("dropped: {what}"));
                 }
             }
             Event::Restarted { discarded } => {
                 count(&counters.partial);
-                if !quiet {
-                    tracing::warn!(service = name, %peer, discarded, "the sender began a new frame inside one");
-                }
+                self.tell(service, discarded, "the sender began a new frame inside one");
             }
             Event::Truncated { bytes } => {
                 count(&counters.partial);
-                if !quiet {
-                    tracing::warn!(service = name, %peer, bytes, "closed inside a frame; the part was not taken");
-                }
+                self.tell(service, bytes, "closed inside a frame; the part was not taken");
             }
             Event::Commit(_) => unreachable!("a service's decoder does not look for commit frames"),
         }
         None
+    }
+
+    /// Logs what is wrong with bytes of the peer, as often as that may be.
+    fn tell(&self, service: &Service, bytes: usize, what: &str) {
+        if let Some(left_out) = self.permit.line() {
+            tracing::warn!(service = service.name, peer = %self.peer, bytes, left_out, "{what}");
+        }
     }
 
     /// Waits for each taken frame, in order, and gathers the answers.

@@ -87,3 +87,18 @@ async fn wishes_for_encryption_are_answered_a_few_times_and_not_for_ever() {
     assert!(client.ends().await);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_those_that_never_log_in() {
+    let server = server(|_| {}).await;
+    let mut silent = crowd(&server, 10, b"").await;
+    silent.extend(crowd(&server, 10, &start(3 << 16, &[])[..8]).await);
+    while server.door().open < 20 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (admission, stopped) = (std::sync::Arc::clone(server.admission()), server.stop());
+    // Those that do not end by themselves are cut off after ten seconds.
+    tokio::time::timeout(Duration::from_secs(8), stopped).await.expect("nobody is waited for");
+    assert!(admission.status().doors.is_empty());
+    drop(silent);
+}
