@@ -25,10 +25,12 @@ use std::process::ExitCode;
 use ::node::Descriptors;
 use clap::Parser;
 use cli::{Cli, Command, ProductionCommand, SqlCommand};
+use device::CountedHeap;
 
-/// A message makes and drops about twenty buffers of a few kilobytes, some on another thread than the one that made them.
+/// Counted, because SQL bounds what its statements take. A message makes and drops about twenty buffers of a few kilobytes, some on
+/// another thread than the one that made them.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: CountedHeap<mimalloc::MiMalloc> = CountedHeap::new(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -30,6 +30,7 @@
 //! * [`faulty`]: a script of faults around any other shelf
 //! * [`supervise`]: threads and tasks whose panic is told
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
+//! * [`heap`]: what threads take of the process's own memory, counted
 //! * [`os`]: what the standard library does not offer of Linux, as safe functions
 //!
 //! # What differs between media
@@ -53,6 +54,7 @@ pub mod crash;
 pub mod error;
 pub mod faulty;
 pub mod file;
+pub mod heap;
 pub mod memory;
 pub mod near;
 pub mod os;
@@ -69,6 +71,7 @@ pub use crash::CrashShelf;
 pub use error::{DeviceError, Operation};
 pub use faulty::FaultyShelf;
 pub use file::{FileKind, FileOptions, FileShelf};
+pub use heap::{CountedHeap, HeapCount};
 pub use memory::MemoryShelf;
 pub use os::free_bytes;
 pub use overlay::OverlayShelf;

@@ -12,18 +12,21 @@
 
 mod alter;
 mod answer;
+mod apart;
 mod apply;
 mod assign;
 mod averages;
 mod block;
+mod budget;
 mod bulk;
 mod calls;
 mod cancel;
 mod casts;
 mod change;
 mod check;
+mod checked;
 mod context;
-mod control;
+pub(crate) mod control;
 mod conversion;
 mod copy;
 mod defaults;
@@ -35,6 +38,7 @@ mod exact;
 mod explain;
 mod external;
 mod gate;
+mod growth;
 mod insert;
 mod kinds;
 mod locks;
@@ -46,14 +50,18 @@ mod numbers;
 mod operators;
 pub(crate) mod parse;
 mod patterns;
+mod pool;
 mod prepared;
 mod quick;
 mod quotient;
+mod rules;
 mod session;
 pub(crate) mod settings;
+mod spill;
 mod sums;
 mod syntax;
 mod target;
+mod team;
 mod titles;
 mod upsert;
 mod views;
@@ -64,17 +72,20 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use parking_lot::Mutex;
 use store::{Direction, TreeId};
 
 use store::Store;
 
+use budget::Budget;
 use conversion::{Conversion, Worker};
 use definitions::Definitions;
 use locks::Locks;
+use pool::Pool;
+use team::Teams;
 
 pub use answer::{Answer, CopyFormat, CopyIn, CopyOut};
 pub use cancel::Canceller;
@@ -83,6 +94,7 @@ pub use conversion::{ConversionOptions, ConversionStats};
 pub use prepared::Prepared;
 pub use session::{Session, SessionState};
 pub use settings::Settings;
+pub use spill::SpillOptions;
 
 use crate::column::{Columns, SEGMENT_ROWS};
 use crate::external::{Files, Folders, runtime};
@@ -100,8 +112,17 @@ pub struct EngineOptions {
     pub relations: Vec<(String, Arc<dyn Relation>)>,
     /// Threads that one query may use. Default: one for each core.
     pub threads: usize,
-    /// Memory that all queries together may take for sorting, grouping and joining, in bytes. Default 1 GiB.
+    /// What `statement_timeout` is where a session does not say: how long a statement may take, at most. Zero, which is the
+    /// default: as long as it needs.
+    pub statement: Duration,
+    /// What `idle_in_transaction_session_timeout` is where a session does not say: how long a transaction may wait for its
+    /// client, at most. Zero, which is the default: for ever.
+    pub idle_in_transaction: Duration,
+    /// Memory that all statements together may take, in bytes. A third of it is for sorting, grouping and joining, which spill
+    /// what does not fit, and copy it on the way. What a transaction changes is not counted. Default 1 GiB.
     pub query_bytes: usize,
+    /// Where they spill to. Default none: to the system's folder of temporary files, at most 100 GB.
+    pub spill: Option<SpillOptions>,
     /// Rows of a whole column segment: 1 to 122,880, which is the default and the best for scans.
     pub segment_rows: usize,
     /// When rows move from row form to column segments, on a thread of the engine's own. None: only when
@@ -117,7 +138,10 @@ impl Default for EngineOptions {
         EngineOptions {
             relations: Vec::new(),
             threads,
+            statement: Duration::ZERO,
+            idle_in_transaction: Duration::ZERO,
             query_bytes: 1 << 30,
+            spill: None,
             segment_rows: SEGMENT_ROWS,
             conversion: Some(ConversionOptions::default()),
             external: Vec::new(),
@@ -135,6 +159,9 @@ pub struct Engine {
     pub(crate) runtime: Arc<RuntimeEnv>,
     pub(crate) files: Arc<Files>,
     pub(crate) locks: Locks,
+    /// The threads of queries.
+    pub(crate) teams: Arc<Teams>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) definitions: Arc<Definitions>,
     /// About how many rows are in row form.
     pub(crate) counts: Arc<RowCounts>,
@@ -162,16 +189,24 @@ impl Engine {
                 tree
             }
         };
-        let pool = Arc::new(FairSpillPool::new(options.query_bytes));
+        let pool = Arc::new(Pool::new(options.query_bytes / 3));
+        let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        if let Some(spill) = &options.spill {
+            builder = builder.with_disk_manager_builder(spill.prepare()?);
+        }
         let files = Arc::new(Files::new(&store, Folders::new(&options.external)?));
-        let runtime = Arc::new(runtime(RuntimeEnvBuilder::new().with_memory_pool(pool), &files)?);
+        let runtime = Arc::new(runtime(builder, &files)?);
         let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.relations)?;
         let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
         let columns = Arc::new(Columns::with_segments_of(options.segment_rows));
         let conversion = Arc::new(Conversion::new(&store, &columns, catalog, &options.relations));
         let worker = options.conversion.map(|options| Worker::start(&conversion, options)).transpose()?;
+        // An eighth is the allocator's, which keeps pages that it will give out again.
+        let (teams, budget) = (Teams::new(options.threads), Budget::new(options.query_bytes / 8 * 7));
         Ok(Arc::new(Engine {
             store,
+            teams,
+            budget,
             options,
             columns,
             runtime,

@@ -49,6 +49,12 @@ pub enum SqlError {
     /// Somebody asked for it. SQLSTATE 57014.
     #[error("canceling statement due to user request")]
     Cancelled,
+    /// It took longer than `statement_timeout`. SQLSTATE 57014.
+    #[error("canceling statement due to statement timeout")]
+    TimedOut,
+    /// The session is ended: the node stops, or somebody with the right to do so ends it. SQLSTATE 57P01.
+    #[error("terminating connection due to administrator command")]
+    Terminated,
     /// The store refused: its text says what to do.
     #[error(transparent)]
     Store(StoreError),
@@ -102,7 +108,11 @@ impl SqlError {
             | SqlError::Value(report)
             | SqlError::Transaction(report)
             | SqlError::Engine(report) => Some(report),
-            SqlError::Again(_) | SqlError::Cancelled | SqlError::Store(_) => None,
+            SqlError::Again(_)
+            | SqlError::Cancelled
+            | SqlError::TimedOut
+            | SqlError::Terminated
+            | SqlError::Store(_) => None,
         }
     }
 
@@ -117,7 +127,9 @@ impl SqlError {
                 let report = Report::new("40001", "could not serialize access due to concurrent update");
                 Report { detail: Some(why.to_string()), hint: Some("Run the transaction again.".into()), ..report }
             }
-            SqlError::Cancelled => Report::new("57014", self.to_string()),
+            SqlError::Cancelled | SqlError::TimedOut | SqlError::Terminated => {
+                Report::new(self.code(), self.to_string())
+            }
             SqlError::Store(error) => Report::new(store_code(error), error.to_string()),
         }
     }
@@ -127,7 +139,8 @@ impl SqlError {
         match self {
             SqlError::Store(error) => store_code(error),
             SqlError::Again(_) => "40001",
-            SqlError::Cancelled => "57014",
+            SqlError::Cancelled | SqlError::TimedOut => "57014",
+            SqlError::Terminated => "57P01",
             SqlError::Statement(report)
             | SqlError::Value(report)
             | SqlError::Transaction(report)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   server       listens, counts connections, ends them
-//!     login      TLS, cancel requests, SCRAM-SHA-256, startup parameters       scram, options, registry
+//!     login      TLS, cancel requests, SCRAM-SHA-256, startup parameters       scram, options, registry, activity
+//!     apart      each session on a thread of its own, behind its socket
 //!     serve      simple and extended protocol, COPY
 //!       codec    pgwire's messages from bytes and back                         guard, connection
 //!       value    between PostgreSQL's layouts and Arrow                        oid, parameter
@@ -13,6 +14,8 @@
 //! Messages, their layouts and the numbers of types are pgwire's. Its loop over a socket, its handlers and its values are
 //! not used; why not is in docs/adr/0014-sql.md. The guard, SCRAM and COPY's data are pure and total, and fuzzed.
 
+mod activity;
+mod apart;
 mod catalog;
 mod codec;
 mod connection;

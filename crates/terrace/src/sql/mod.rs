@@ -5,8 +5,9 @@
 //!                                                    relations hl7.messages, hl7.segments, hl7.fields
 //! ```
 //!
-//! Queries run on threads of their own: one that computes or waits for a page must not keep a sender waiting for its
-//! acknowledgement. The service ends before the node closes its store.
+//! Sessions and queries run on threads of their own, apart from those that serve sockets: one that computes or waits for a page
+//! must not keep a sender waiting for its acknowledgement, nor anybody from logging in. The service ends before the node closes its
+//! store.
 
 mod fields;
 mod messages;
@@ -17,20 +18,31 @@ mod walk;
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use interop::InteropError;
 use interop::node::{Node, Renewed};
 use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
+use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
 use sql::wire::{Renewal, Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
 use store::{RoomBound, RoomBounds};
 use walk::History;
+
+/// Threads that serve sockets and log in: what computes has threads of its own.
+const WIRE_THREADS: usize = 2;
+
+/// Below this a batch of rows and a merge of two have no room beside each other.
+const MEMORY_MIN: usize = 16 << 20;
+
+/// What may be spilled at a time, where nothing else is set.
+const SPILL_MAX: u64 = 16 << 30;
 
 /// `[sql]`: there is a service where the table is there.
 #[derive(Debug, Deserialize)]
@@ -49,21 +61,35 @@ pub struct Settings {
     key: Option<PathBuf>,
     /// Refuse connections without TLS. Default: where it listens beyond this machine.
     tls_required: Option<bool>,
-    /// Most connections at a time, 1 or more. Default 100.
+    /// Most connections at a time, 1 or more. Default 100. The last one is kept for administrators.
     connections: Option<usize>,
     /// Most of them from one address (IPv4, or the first 64 bits of IPv6), 1 or more. Default: half of `connections`.
     connections_per_address: Option<usize>,
     /// A login must be over within, TLS included. Default 60 s.
     login_timeout: Option<Span>,
-    /// Threads of queries. Default: one for each core.
+    /// Users for whom the last connection is kept. Default none: then it is kept for connections from this machine.
+    #[serde(default)]
+    administrators: Vec<String>,
+    /// How long a statement may take, such as "30s", where its session does not set `statement_timeout`. Default: as long as it
+    /// needs.
+    statement_timeout: Option<Span>,
+    /// How long a transaction may wait for its client, where its session does not set
+    /// `idle_in_transaction_session_timeout`. Default: for ever.
+    idle_in_transaction_session_timeout: Option<Span>,
+    /// Threads of each query. Default: one for each core.
     threads: Option<usize>,
-    /// Memory that all queries together may take. Default 1 GiB.
+    /// Memory that all statements together may take, at least 16 MiB. Default 1 GiB. A third of it is for sorting, grouping and
+    /// joining; what does not fit is spilled. What a transaction changes is not counted.
     memory: Option<Bytes>,
     /// What the pages may hold in all, of tables and messages, before statements that need more room are refused (53100); together
     /// with `[messages] retention` it bounds what tables take. Default: no bound.
     space: Option<Bytes>,
     /// How much of the medium of the pages statements leave free for messages (53100). Default 512 MiB.
     reserve: Option<Bytes>,
+    /// The folder that is spilled to. Default: `sql-spill` in the data directory. It has mode 0700 and is emptied at start.
+    spill: Option<PathBuf>,
+    /// What may be spilled at a time. Default 16 GiB.
+    spill_max: Option<Bytes>,
     /// Rows move to column segments in the background. Default yes.
     convert: Option<bool>,
     /// Folders that external tables may lie in. Default none: there are no external tables.
@@ -124,6 +150,10 @@ impl Settings {
         );
         let login = self.login_timeout.map_or(defaults.login, |span| span.0);
         anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: nobody could log in");
+        let administrators = self.administrators.iter().cloned().collect();
+        for name in &self.administrators {
+            anyhow::ensure!(users.contains_key(name), "sql.administrators names {name}, who is not among sql.users");
+        }
         Ok(WireOptions {
             listen,
             users,
@@ -131,34 +161,41 @@ impl Settings {
             tls,
             connections_max,
             connections_per_address,
+            administrators,
             login,
             ..defaults
         })
     }
 
-    fn engine(&self) -> EngineOptions {
+    fn engine(&self, data: &Path) -> anyhow::Result<EngineOptions> {
         let defaults = EngineOptions::default();
-        EngineOptions {
+        let time = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
+        let memory = self.memory.map_or(defaults.query_bytes, Bytes::as_usize);
+        anyhow::ensure!(memory >= MEMORY_MIN, "sql.memory is less than 16MiB");
+        Ok(EngineOptions {
             relations: history(),
             threads: self.threads.unwrap_or(defaults.threads).max(1),
-            query_bytes: self
-                .memory
-                .map_or(defaults.query_bytes, |bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+            statement: time(self.statement_timeout),
+            idle_in_transaction: time(self.idle_in_transaction_session_timeout),
+            query_bytes: memory,
+            spill: Some(SpillOptions {
+                folder: self.spill.clone().unwrap_or_else(|| data.join("sql-spill")),
+                bytes: self.spill_max.map_or(SPILL_MAX, |bytes| bytes.0),
+            }),
             conversion: if self.convert.unwrap_or(true) { defaults.conversion } else { None },
             external: self.external.clone(),
             ..defaults
-        }
+        })
     }
 
     /// Starts the service over the node's store.
     pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
         let mock_secret = Some(secret::kept(node.data())?);
         let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..self.wire()? };
-        let options = self.engine();
-        let threads = options.threads;
+        let options = self.engine(node.data())?;
         let engine = Engine::new(node.store().clone(), options).context("SQL cannot start")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
+            .worker_threads(WIRE_THREADS)
             .thread_name("sql")
             .thread_stack_size(sql::STACK_BYTES)
             .enable_all()
@@ -258,6 +295,7 @@ mod tests {
             (format!("users = {{ ann = '{verifier}' }}\ntls_required = true"), Some("needs a certificate")),
             (format!("users = {{ ann = '{verifier}' }}\nconnections = 0"), Some("at least 1")),
             (format!("users = {{ ann = '{verifier}' }}\nlogin_timeout = '0s'"), Some("at least 1ms")),
+            (format!("users = {{ ann = '{verifier}' }}\nadministrators = ['bob']"), Some("who is not among")),
         ] {
             match (settings(&text).wire(), refused) {
                 (Ok(_), None) => {}

@@ -9,6 +9,7 @@ const FOLDERS: &[&str] = &["crates/storage/", "crates/services/", "crates/terrac
 /// The helper, and who waits for what it starts, or has it end the program.
 const ALLOWED: &[&str] = &[
     "crates/services/interop/src/supervise.rs",
+    "crates/services/sql/src/wire/apart.rs",
     "crates/services/sql/src/wire/server.rs",
     "crates/storage/store/src/cycle/write.rs",
     "crates/terrace/src/benches.rs",

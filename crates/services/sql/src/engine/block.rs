@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use store::{Lsn, Savepoint, Transaction, TreeId};
 
-use super::Engine;
+use super::{Canceller, Engine, Session};
 use crate::table::View;
 use crate::{Report, SqlError};
 
@@ -16,6 +16,8 @@ use crate::{Report, SqlError};
 pub(crate) struct Block {
     engine: Arc<Engine>,
     owner: u64,
+    /// Of the session: each access asks whether the statement shall go on.
+    canceller: Canceller,
     /// When it began: what `now()` is in it.
     pub(crate) began: DateTime<Utc>,
     transaction: Arc<Mutex<Option<Transaction>>>,
@@ -35,11 +37,13 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(engine: Arc<Engine>, owner: u64, implicit: bool, read_only: bool) -> Block {
+    pub(crate) fn new(session: &Session, implicit: bool, read_only: bool) -> Block {
+        let engine = session.engine.clone();
         let transaction = Arc::new(Mutex::new(Some(engine.store.begin())));
         Block {
             engine,
-            owner,
+            owner: session.number,
+            canceller: session.canceller.clone(),
             began: Utc::now(),
             transaction,
             savepoints: Vec::new(),
@@ -66,8 +70,9 @@ impl Block {
         }
     }
 
-    /// Runs something on the transaction.
+    /// Runs something on the transaction. Errors: also what the statement was asked to end with.
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Transaction) -> Result<R, SqlError>) -> Result<R, SqlError> {
+        self.canceller.current().check()?;
         match self.transaction.lock().as_mut() {
             Some(transaction) => run(transaction),
             None => Err(SqlError::transaction("25000", "the transaction has ended")),

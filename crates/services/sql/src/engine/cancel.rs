@@ -1,97 +1,183 @@
-//! [`Canceller`]: ends a session's running statement from outside.
+//! [`Canceller`]: ends a session's running statement from outside, and [`Running`], the statement that may be ended.
 //!
 //! ```text
-//!   begin --> may be cancelled --close--> runs to its end --end--> nothing runs
-//!               |       ^                       |                     ^
-//!               |       +--------reopen---------+                     |
-//!               +------------------------ end ------------------------+
+//!   begin --> open --close--> runs to its end --end--> closed
+//!               |      ^            |
+//!               |      +---reopen---+
+//!               +--asked: by a request, by its time, by the session's end
 //! ```
 //!
-//! A commit that has begun cannot be taken back: from `close` on requests are not heard.
+//! A commit that has begun cannot be taken back: from `close` on requests are not heard. What computes asks
+//! [`Running::check`] between two steps; what waits does so beside [`Running::asked`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::SqlError;
 
+/// States of a statement: the last three say why it ends.
+const OPEN: u8 = 0;
+const CLOSED: u8 = 1;
+const CANCELLED: u8 = 2;
+const TIMED_OUT: u8 = 3;
+const TERMINATED: u8 = 4;
+
+/// No time to end at.
+const NEVER: u64 = u64::MAX;
+
 /// Ends what its session is doing; clones are the same. A request between two statements has no effect.
 #[derive(Clone, Debug, Default)]
 pub struct Canceller {
-    inner: Arc<Inner>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    statement: Mutex<Running>,
-    notify: Notify,
+    running: Arc<Running>,
+    /// The session is to end: each statement is asked to when it begins.
+    terminated: bool,
 }
 
-#[derive(Debug, Default)]
-struct Running {
-    /// The number of the last statement that began, so that who is late does not hit the next one.
-    number: u64,
-    /// It may still be cancelled.
-    open: bool,
-    requested: bool,
+/// One statement.
+#[derive(Debug)]
+pub(crate) struct Running {
+    state: AtomicU8,
+    notify: Notify,
+    began: Instant,
+    /// Microseconds after it began.
+    deadline: AtomicU64,
+}
+
+impl Default for Running {
+    /// Nothing runs.
+    fn default() -> Running {
+        Running {
+            state: AtomicU8::new(CLOSED),
+            notify: Notify::new(),
+            began: Instant::now(),
+            deadline: AtomicU64::new(NEVER),
+        }
+    }
 }
 
 impl Canceller {
     /// Asks the running statement to end with SQLSTATE 57014.
     pub fn cancel(&self) {
-        let mut running = self.inner.statement.lock();
-        if running.open {
-            running.requested = true;
-            self.inner.notify.notify_waiters();
-        }
+        self.current().ask(CANCELLED);
     }
 
-    /// A statement begins.
-    pub(crate) fn begin(&self) -> u64 {
-        let mut running = self.inner.statement.lock();
-        *running = Running { number: running.number + 1, open: true, requested: false };
-        running.number
+    /// Asks the running statement, and all that come after it, to end with SQLSTATE 57P01: the session is to end.
+    pub fn terminate(&self) {
+        let mut inner = self.inner.lock();
+        inner.terminated = true;
+        inner.running.ask(TERMINATED);
     }
 
-    /// The statement is over. Nothing happens if another has begun since.
-    pub(crate) fn end(&self, statement: u64) {
-        let mut running = self.inner.statement.lock();
-        if running.number == statement {
-            running.open = false;
-        }
+    /// A statement begins, which may take so long; zero: as long as it needs.
+    pub(crate) fn begin(&self, most: Duration) -> Arc<Running> {
+        let deadline = if most.is_zero() { NEVER } else { u64::try_from(most.as_micros()).unwrap_or(NEVER) };
+        let mut inner = self.inner.lock();
+        let state = AtomicU8::new(if inner.terminated { TERMINATED } else { OPEN });
+        let running = Running { state, deadline: AtomicU64::new(deadline), ..Running::default() };
+        inner.running = Arc::new(running);
+        inner.running.clone()
     }
 
-    /// The running statement, if any, goes on to its end from here. Errors: [`SqlError::Cancelled`] if it was asked to
-    /// end before.
+    /// The statement that began last.
+    pub(crate) fn current(&self) -> Arc<Running> {
+        self.inner.lock().running.clone()
+    }
+
+    /// The running statement, if any, goes on to its end from here. Errors: what it was asked to end with before.
     pub(crate) fn close(&self) -> Result<(), SqlError> {
-        let mut running = self.inner.statement.lock();
-        if running.open && running.requested {
-            return Err(SqlError::Cancelled);
-        }
-        running.open = false;
-        Ok(())
+        let running = self.current();
+        running.check()?;
+        running.end();
+        // Asked between the two.
+        running.check()
     }
 
     /// The running statement is tried again: requests are heard again.
     pub(crate) fn reopen(&self) {
-        self.inner.statement.lock().open = true;
+        // One that was asked stays so.
+        let _ = self.current().state.compare_exchange(CLOSED, OPEN, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+impl Running {
+    fn ask(&self, why: u8) {
+        if self.state.compare_exchange(OPEN, why, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.notify.notify_waiters();
+        }
     }
 
-    /// Whether the statement was asked to end.
-    pub(crate) fn is_requested(&self, statement: u64) -> bool {
-        let running = self.inner.statement.lock();
-        running.number == statement && running.requested
+    /// It is over.
+    pub(crate) fn end(&self) {
+        // One that was asked stays so: what still computes for it must end.
+        let _ = self.state.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Returns when the statement is asked to end.
-    pub(crate) async fn requested(&self, statement: u64) {
+    /// Nothing happens unless it was asked to end. Errors: [`SqlError::Cancelled`], [`SqlError::TimedOut`],
+    /// [`SqlError::Terminated`].
+    pub(crate) fn check(&self) -> Result<(), SqlError> {
+        match self.state.load(Ordering::Acquire) {
+            CLOSED => Ok(()),
+            OPEN => match self.left() {
+                Some(left) if left.is_zero() => {
+                    self.ask(TIMED_OUT);
+                    self.check_state()
+                }
+                _ => Ok(()),
+            },
+            _ => self.check_state(),
+        }
+    }
+
+    fn check_state(&self) -> Result<(), SqlError> {
+        match self.state.load(Ordering::Acquire) {
+            CANCELLED => Err(SqlError::Cancelled),
+            TIMED_OUT => Err(SqlError::TimedOut),
+            TERMINATED => Err(SqlError::Terminated),
+            _ => Ok(()),
+        }
+    }
+
+    /// Time that it has left, if that is bounded.
+    fn left(&self) -> Option<Duration> {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        (deadline != NEVER).then(|| Duration::from_micros(deadline).saturating_sub(self.began.elapsed()))
+    }
+
+    /// So much of its time was not its own: the client took it.
+    pub(crate) fn excuse(&self, time: Duration) {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        if deadline != NEVER {
+            let time = u64::try_from(time.as_micros()).unwrap_or(NEVER);
+            self.deadline.store(deadline.saturating_add(time), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether its time is bounded.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.deadline.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Returns when it is asked to end, with what it ends with.
+    pub(crate) async fn asked(&self) -> SqlError {
         loop {
-            let notified = self.inner.notify.notified();
-            if self.is_requested(statement) {
-                return;
+            let notified = self.notify.notified();
+            if let Err(why) = self.check() {
+                return why;
             }
-            notified.await;
+            match self.left() {
+                // It was not asked in time if it sleeps once more: what is left may have grown.
+                Some(left) => drop(tokio::time::timeout(left, notified).await),
+                None => notified.await,
+            }
         }
     }
 }
@@ -103,21 +189,44 @@ mod tests {
     #[test]
     fn a_request_hits_the_running_statement_and_no_other() {
         let canceller = Canceller::default();
-        let first = canceller.begin();
-        canceller.end(first);
+        let first = canceller.begin(Duration::ZERO);
+        first.end();
         canceller.cancel();
-        let second = canceller.begin();
-        assert!(!canceller.is_requested(second));
+        let second = canceller.begin(Duration::ZERO);
+        assert!(second.check().is_ok());
         // The rows of the first are dropped late.
-        canceller.end(first);
+        first.end();
         canceller.cancel();
-        assert!(canceller.is_requested(second));
+        assert!(matches!(second.check(), Err(SqlError::Cancelled)));
         assert!(canceller.close().is_err());
-        canceller.end(second);
-        let third = canceller.begin();
-        assert!(!canceller.is_requested(third));
+        second.end();
+        assert!(second.check().is_err(), "what still computes for it must end");
+        let third = canceller.begin(Duration::ZERO);
+        assert!(third.check().is_ok());
         canceller.close().unwrap();
         canceller.cancel();
-        assert!(!canceller.is_requested(third), "what goes on to its end is not asked");
+        assert!(third.check().is_ok(), "what goes on to its end is not asked");
+    }
+
+    #[test]
+    fn a_session_that_is_to_end_ends_each_statement() {
+        let canceller = Canceller::default();
+        canceller.terminate();
+        for _ in 0..2 {
+            assert!(matches!(canceller.begin(Duration::ZERO).check(), Err(SqlError::Terminated)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_statement_ends_when_its_time_is_over_unless_it_commits() {
+        let canceller = Canceller::default();
+        let running = canceller.begin(Duration::from_millis(1));
+        running.excuse(Duration::from_millis(1));
+        assert!(matches!(running.asked().await, SqlError::TimedOut));
+        assert!(matches!(running.check(), Err(SqlError::TimedOut)));
+        let commits = canceller.begin(Duration::from_secs(3600));
+        canceller.close().unwrap();
+        commits.deadline.store(0, Ordering::Relaxed);
+        assert!(commits.check().is_ok());
     }
 }

@@ -58,7 +58,10 @@ impl Session {
     /// An error fails the open transaction, as in PostgreSQL.
     pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
         self.take_back();
+        // What plans computes without a pause: it asks whether it shall end.
+        let running = self.canceller.begin(self.settings.statement_timeout());
         let outcome = self.prepare_all(sql, hints).await;
+        running.end();
         if outcome.is_err() {
             self.set_failed(true);
         }

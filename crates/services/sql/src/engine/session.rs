@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
@@ -27,11 +26,12 @@ use datafusion::sql::sqlparser::ast::Statement;
 use parking_lot::Mutex;
 
 use super::block::Block;
+use super::budget::Account;
 use super::control::Ends;
 use super::names::Shared;
 use super::settings::Settings;
 use super::watch::Watched;
-use super::{Answer, Canceller, Engine, Prepared, context, titles};
+use super::{Answer, Canceller, Engine, Prepared, apart, context, titles};
 use crate::SqlError;
 use crate::table::View;
 
@@ -65,23 +65,28 @@ pub struct Session {
     pub(crate) lent: Arc<Mutex<Option<Block>>>,
     failed: Arc<AtomicBool>,
     pub(crate) canceller: Canceller,
+    /// The memory that it takes.
+    pub(crate) account: Arc<Account>,
 }
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
         let view = View::Snapshot(engine.store.snapshot());
         let shared = Arc::new(Shared::new(view, &engine));
+        let canceller = Canceller::default();
+        let account = engine.budget.account();
         Session {
-            context: context::make(&engine, &shared),
+            context: context::make(&engine, &shared, &canceller, &account),
             number: engine.next_session(),
             user: user.into(),
             shared,
-            settings: Settings::new(user),
+            settings: Settings::new(user, engine.options.statement, engine.options.idle_in_transaction),
             ends: None,
             block: None,
             lent: Arc::default(),
             failed: Arc::default(),
-            canceller: Canceller::default(),
+            canceller,
+            account,
             engine,
         }
     }
@@ -122,6 +127,16 @@ impl Session {
         }
     }
 
+    /// The thread that calls is this session's own from now on: what it takes of memory is counted.
+    pub fn count_here(&self) {
+        self.account.count_here();
+    }
+
+    /// Errors: 53200 where there is no room for so many bytes more.
+    pub(crate) fn afford(&self, bytes: usize) -> Result<(), SqlError> {
+        self.account.afford(bytes as u128)
+    }
+
     /// Ends this session's statements from elsewhere.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
@@ -141,7 +156,7 @@ impl Session {
     /// A new transaction of this session.
     pub(crate) fn new_block(&self, implicit: bool) -> Block {
         let read_only = self.settings.is_on("default_transaction_read_only");
-        Block::new(self.engine.clone(), self.number, implicit, read_only)
+        Block::new(self, implicit, read_only)
     }
 
     /// Ends what [`begin_implicit`](Session::begin_implicit) began, if it is still open: commits, or rolls back if a
@@ -174,17 +189,16 @@ impl Session {
             ));
         }
         let begins = self.block.is_none();
-        let running = self.canceller.begin();
-        let canceller = self.canceller.clone();
+        self.account
+            .begin(!matches!(statement, Statement::Query(_) | Statement::Explain { .. } | Statement::Copy { .. }));
+        let running = self.canceller.begin(self.settings.statement_timeout());
         let outcome = tokio::select! {
             biased;
             outcome = self.dispatch(statement, prepared, parameters) => outcome,
-            () = canceller.requested(running) => Err(SqlError::Cancelled),
+            why = running.asked() => Err(why),
         };
         let failed = self.failed.clone();
-        let watch = |stream| -> SendableRecordBatchStream {
-            Box::pin(Watched::new(stream, &canceller, running, failed.clone()))
-        };
+        let watch = |stream| -> SendableRecordBatchStream { Box::pin(Watched::new(stream, &running, failed.clone())) };
         match outcome {
             Ok(Answer::Rows { schema, stream, tag }) => Ok(Answer::Rows { schema, stream: watch(stream), tag }),
             Ok(Answer::CopyOut(mut copy)) => {
@@ -192,11 +206,11 @@ impl Session {
                 Ok(Answer::CopyOut(copy))
             }
             Ok(answer) => {
-                self.canceller.end(running);
+                running.end();
                 Ok(answer)
             }
             Err(error) => {
-                self.canceller.end(running);
+                running.end();
                 // Cancelled in its midst, a statement leaves the transaction that is its own.
                 if begins && self.block.as_ref().is_some_and(|block| block.implicit) {
                     self.block = None;
@@ -314,7 +328,12 @@ impl Session {
         parameters: &[ScalarValue],
     ) -> Result<SendableRecordBatchStream, SqlError> {
         let plan = if parameters.is_empty() { plan } else { plan.with_param_values(parameters.to_vec())? };
-        Ok(DataFrame::new(self.planning(), plan).execute_stream().await?)
+        let state = self.planning();
+        let context = state.task_ctx();
+        let physical = state.create_physical_plan(&plan).await?;
+        let query = apart::Query { again: apart::with_sorted_joins(state, plan, &physical), plan: physical, context };
+        let team = self.engine.teams.take(&self.account)?;
+        apart::run(query, team, &self.canceller.current(), &self.account)
     }
 
     /// DataFusion's state for a statement that begins now. `now()` is when the transaction began.

@@ -4,6 +4,7 @@
 //! fixed: setting them to anything else is refused.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::SqlError;
 
@@ -22,7 +23,6 @@ const FIXED: &[(&str, &[&str])] = &[
     ("client_encoding", &["UTF8", "utf-8", "unicode"]),
     ("datestyle", &["ISO, MDY", "iso", "iso, mdy", "iso, ymd", "iso, dmy"]),
     ("default_transaction_isolation", &["repeatable read", "read committed"]),
-    ("idle_in_transaction_session_timeout", &["0"]),
     ("in_hot_standby", &["off"]),
     ("integer_datetimes", &["on"]),
     ("intervalstyle", &["postgres"]),
@@ -33,7 +33,6 @@ const FIXED: &[(&str, &[&str])] = &[
     ("server_version", &["15.0"]),
     ("server_version_num", &["150000"]),
     ("standard_conforming_strings", &["on", "true"]),
-    ("statement_timeout", &["0"]),
     ("timezone", ZONES),
     ("transaction_isolation", &["repeatable read", "read committed"]),
     ("transaction_read_only", &["off"]),
@@ -74,20 +73,45 @@ pub(crate) fn is_utc(zone: &str) -> bool {
     ZONES.iter().any(|known| known.eq_ignore_ascii_case(zone.trim_matches('\'')))
 }
 
+/// Settings that are a time, in milliseconds where no unit is given; 0 is for ever.
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout";
+
+/// Units of a time in milliseconds, the largest first: it is shown in the largest that fits, as in PostgreSQL.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
 /// The settings of one session.
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: BTreeMap<String, String>,
     user: String,
+    /// What the two times are where the session does not say.
+    times: [Duration; 2],
+    statement: Duration,
+    idle_in_transaction: Duration,
 }
 
 impl Settings {
-    pub(crate) fn new(user: &str) -> Settings {
+    /// What they are when a session begins; how long a statement may take, and how long a transaction may wait for its client.
+    pub(crate) fn new(user: &str, statement: Duration, idle_in_transaction: Duration) -> Settings {
         let free = FREE.iter().map(|(name, value)| (name.to_string(), value.to_string()));
         let fixed = FIXED.iter().map(|(name, values)| (name.to_string(), values[0].to_string()));
         let mut values: BTreeMap<String, String> = free.chain(fixed).collect();
         values.insert("session_authorization".into(), user.into());
-        Settings { values, user: user.into() }
+        values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
+        values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
+        let times = [statement, idle_in_transaction];
+        Settings { values, user: user.into(), times, statement, idle_in_transaction }
+    }
+
+    /// How long a statement may take; zero: as long as it needs.
+    pub fn statement_timeout(&self) -> Duration {
+        self.statement
+    }
+
+    /// How long a transaction may wait for its client; zero: for ever.
+    pub fn idle_in_transaction_session_timeout(&self) -> Duration {
+        self.idle_in_transaction
     }
 
     /// The value of a setting, by its name in any case. Errors: 42704.
@@ -111,6 +135,15 @@ impl Settings {
                 _ => format!("It is {} here.", values[0]),
             };
             return Err(SqlError::unsupported(format!("{name} = '{value}'")).with_hint(hint));
+        }
+        if name == STATEMENT_TIMEOUT || name == IDLE_TIMEOUT {
+            let time = time(&name, value)?;
+            match name == STATEMENT_TIMEOUT {
+                true => self.statement = time,
+                false => self.idle_in_transaction = time,
+            }
+            self.values.insert(name, shown(time));
+            return Ok(());
         }
         if !name.contains('.') && !FREE.iter().any(|(known, _)| *known == name) {
             return Err(unknown(&name));
@@ -142,10 +175,15 @@ impl Settings {
     /// `RESET name` or `RESET ALL`.
     pub(crate) fn reset(&mut self, statement: &str) -> Result<(), SqlError> {
         let name = statement.trim_start_matches("RESET ").to_lowercase();
-        let fresh = Settings::new(&self.user);
+        let fresh = Settings::new(&self.user, self.times[0], self.times[1]);
         if name == "all" {
             *self = fresh;
             return Ok(());
+        }
+        match name.as_str() {
+            STATEMENT_TIMEOUT => self.statement = fresh.statement,
+            IDLE_TIMEOUT => self.idle_in_transaction = fresh.idle_in_transaction,
+            _ => {}
         }
         match fresh.values.get(&name) {
             Some(value) => _ = self.values.insert(name, value.clone()),
@@ -160,6 +198,33 @@ impl Settings {
     }
 }
 
+/// A time as PostgreSQL reads it: a number and a unit, or a number of milliseconds. Errors: 22023.
+fn time(name: &str, value: &str) -> Result<Duration, SqlError> {
+    let invalid = || {
+        let error = SqlError::value("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
+        error.with_hint(
+            "A whole number of milliseconds, or with a unit: \"ms\", \"s\", \"min\", \"h\", \"d\"; 0 is for ever.",
+        )
+    };
+    let text = value.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit.trim() {
+        "" => 1,
+        unit => UNITS.iter().find(|(known, _)| *known == unit).map(|(_, unit)| *unit).ok_or_else(invalid)?,
+    };
+    let milliseconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    // PostgreSQL's bound.
+    let bounded = milliseconds.filter(|milliseconds| *milliseconds <= i32::MAX as u64);
+    bounded.map(Duration::from_millis).ok_or_else(invalid)
+}
+
+/// A time in the largest unit that leaves a whole number.
+fn shown(time: Duration) -> String {
+    let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let fits = UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds % unit == 0);
+    fits.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / unit))
+}
+
 fn unknown(name: &str) -> SqlError {
     SqlError::statement("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
@@ -170,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_would_change_results_is_refused_and_what_agrees_is_taken() {
-        let mut settings = Settings::new("u");
+        let mut settings = Settings::new("u", Duration::ZERO, Duration::ZERO);
         settings.set("TimeZone", "UTC").unwrap();
         assert_eq!(settings.set("timezone", "Europe/Berlin").unwrap_err().code(), "0A000");
         assert_eq!(settings.set("no_such", "1").unwrap_err().code(), "42704");
@@ -178,5 +243,27 @@ mod tests {
         assert_eq!(settings.get("application_name").unwrap(), "psql");
         settings.reset("RESET ALL").unwrap();
         assert_eq!(settings.get("Application_Name").unwrap(), "");
+    }
+
+    #[test]
+    fn times_are_read_and_shown_as_postgresql_does() {
+        let mut settings = Settings::new("u", Duration::from_secs(90), Duration::ZERO);
+        assert_eq!(settings.get("statement_timeout").unwrap(), "90s");
+        for (value, milliseconds, shown) in [
+            ("5000", 5000, "5s"),
+            ("1500", 1500, "1500ms"),
+            ("2 min", 120_000, "2min"),
+            ("0", 0, "0"),
+            ("1h", 3_600_000, "1h"),
+        ] {
+            settings.set("statement_timeout", value).unwrap();
+            assert_eq!(settings.statement_timeout(), Duration::from_millis(milliseconds), "{value}");
+            assert_eq!(settings.get("statement_timeout").unwrap(), shown);
+        }
+        for value in ["-1", "1 week", "x", "", "2147483648", "1.5"] {
+            assert_eq!(settings.set("statement_timeout", value).unwrap_err().code(), "22023", "{value}");
+        }
+        settings.reset("RESET statement_timeout").unwrap();
+        assert_eq!(settings.statement_timeout(), Duration::from_secs(90));
     }
 }

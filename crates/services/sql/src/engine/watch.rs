@@ -1,10 +1,11 @@
-//! [`Watched`]: a query's rows while they are read: ends when cancelled, and tells the session when it failed.
+//! [`Watched`]: a query's rows while they are read: ends when asked to, and tells the session when it failed.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -12,34 +13,30 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::Stream;
 
-use super::Canceller;
+use super::cancel::Running;
 use crate::SqlError;
 
 pub(crate) struct Watched {
     inner: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
-    cancelled: Pin<Box<dyn Future<Output = ()> + Send>>,
-    canceller: Canceller,
-    statement: u64,
+    asked: Pin<Box<dyn Future<Output = SqlError> + Send>>,
+    running: Arc<Running>,
     failed: Arc<AtomicBool>,
+    /// When rows were given out that may keep the client busy: that is not the statement's time.
+    given: Option<Instant>,
 }
 
 impl Watched {
     /// Watches the rows of a statement; `failed` is set with the first error.
-    pub(crate) fn new(
-        inner: SendableRecordBatchStream,
-        canceller: &Canceller,
-        statement: u64,
-        failed: Arc<AtomicBool>,
-    ) -> Watched {
-        let waits = canceller.clone();
+    pub(crate) fn new(inner: SendableRecordBatchStream, running: &Arc<Running>, failed: Arc<AtomicBool>) -> Watched {
+        let waits = running.clone();
         Watched {
             schema: inner.schema(),
             inner: Some(inner),
-            cancelled: Box::pin(async move { waits.requested(statement).await }),
-            canceller: canceller.clone(),
-            statement,
+            asked: Box::pin(async move { waits.asked().await }),
+            running: running.clone(),
             failed,
+            given: None,
         }
     }
 }
@@ -52,8 +49,11 @@ impl Stream for Watched {
         let Some(inner) = &mut watched.inner else {
             return Poll::Ready(None);
         };
-        let next = match watched.cancelled.as_mut().poll(context) {
-            Poll::Ready(()) => Some(Err(SqlError::Cancelled.into())),
+        if let Some(given) = watched.given.take() {
+            watched.running.excuse(given.elapsed());
+        }
+        let next = match watched.asked.as_mut().poll(context) {
+            Poll::Ready(why) => Some(Err(why.into())),
             Poll::Pending => match inner.as_mut().poll_next(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(next) => next,
@@ -64,6 +64,9 @@ impl Stream for Watched {
         }
         if matches!(next, Some(Err(_))) {
             watched.failed.store(true, Ordering::Release);
+        }
+        if watched.running.is_timed() {
+            watched.given = Some(Instant::now());
         }
         Poll::Ready(next)
     }
@@ -77,6 +80,6 @@ impl RecordBatchStream for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.canceller.end(self.statement);
+        self.running.end();
     }
 }

@@ -4,6 +4,7 @@
 //!   text --mentions pg_catalog?--> rewrite (datafusion-pg-catalog's rules) --> the engine plans it
 //!                                                                               |
 //!          pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace   <----+   made from the session's tables
+//!          pg_stat_activity, pg_cancel_backend, pg_terminate_backend       <----+   made from the server's connections
 //!          everything else                                                 <----+   datafusion-pg-catalog's
 //! ```
 //!
@@ -12,22 +13,27 @@
 //!
 //! What it deliberately does not do: rewrite anything but queries, or queries that do not ask the catalogs.
 
+mod backends;
 mod facts;
 mod functions;
 mod tables;
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use datafusion::common::DataFusionError;
-use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Statement, visit_relations_mut};
 use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role};
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
+use super::server::Shared;
+use crate::engine::control::folded;
 use crate::engine::parse;
 use crate::{Session, SqlError};
+use backends::Backends;
 use facts::Facts;
 
 /// Name of the schema.
@@ -55,13 +61,16 @@ const MEMBERSHIPS: (&str, &str) = ("ARRAY(SELECT b.rolname", ") as memberof");
 #[derive(Debug)]
 pub(super) struct Catalogs {
     users: Arc<Vec<String>>,
+    backends: Backends,
     installed: bool,
 }
 
 impl Catalogs {
-    /// Catalogs with these users, not installed yet.
-    pub(super) fn new(users: Vec<String>) -> Catalogs {
-        Catalogs { users: Arc::new(users), installed: false }
+    /// Catalogs of a server as the connection of this number sees them, not installed yet.
+    pub(super) fn new(shared: &Shared, process: i32) -> Catalogs {
+        let users = Arc::new(shared.options.users.keys().cloned().collect());
+        let backends = Backends::new(Arc::clone(&shared.registry), process, shared.options.database.clone());
+        Catalogs { users, backends, installed: false }
     }
 
     /// The text to plan instead of this one; installs the catalogs if it asks them.
@@ -71,19 +80,31 @@ impl Catalogs {
             return Ok(Cow::Borrowed(sql));
         }
         if !self.installed {
-            install(session, &self.users)?;
+            install(session, &self.users, &self.backends)?;
             self.installed = true;
         }
         let text = without_memberships(sql);
         // What cannot be read is the engine's to refuse, in its own words. Read twice: this parser has no end to its patience.
         let read = parse::statements(&text).ok().and_then(|_| PARSER.parse(&text).ok());
-        let Some(statements) = read else { return Ok(Cow::Borrowed(sql)) };
+        let Some(mut statements) = read else { return Ok(Cow::Borrowed(sql)) };
         if !statements.iter().all(|statement| matches!(statement, Statement::Query(_))) {
             return Ok(Cow::Borrowed(sql));
         }
+        // datafusion-pg-catalog qualifies the tables that it knows.
+        let _ = visit_relations_mut(&mut statements, qualified);
         let texts: Vec<String> = statements.iter().map(ToString::to_string).collect();
         Ok(Cow::Owned(texts.join("; ")))
     }
+}
+
+/// Names the schema of the one table here that datafusion-pg-catalog does not know.
+fn qualified(name: &mut ObjectName) -> ControlFlow<()> {
+    if let [table] = name.0.as_slice()
+        && table.as_ident().is_some_and(|table| folded(table) == tables::ACTIVITY)
+    {
+        name.0.insert(0, ObjectNamePart::Identifier(Ident::new(SCHEMA)));
+    }
+    ControlFlow::Continue(())
 }
 
 fn without_memberships(sql: &str) -> Cow<'_, str> {
@@ -95,7 +116,7 @@ fn without_memberships(sql: &str) -> Cow<'_, str> {
     }
 }
 
-fn install(session: &Session, users: &Arc<Vec<String>>) -> Result<(), SqlError> {
+fn install(session: &Session, users: &Arc<Vec<String>>, backends: &Backends) -> Result<(), SqlError> {
     let context = session.context();
     let database = context.state().config_options().catalog.default_catalog.clone();
     let roles = Users(Arc::clone(users));
@@ -104,8 +125,9 @@ fn install(session: &Session, users: &Arc<Vec<String>>) -> Result<(), SqlError> 
     let names = context.catalog(&database).ok_or_else(missing)?;
     let others = names.schema(SCHEMA).ok_or_else(missing)?;
     let facts = Facts::new(Arc::clone(&session.shared), Arc::clone(&names));
-    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(others, facts.clone())))?;
+    names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(others, facts.clone(), backends.clone())))?;
     functions::register(context, &facts, session.user());
+    backends.register(context);
     Ok(())
 }
 

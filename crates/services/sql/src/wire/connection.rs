@@ -7,7 +7,7 @@ use std::io;
 
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::codec::Framed;
+use tokio_util::codec::{Framed, FramedParts};
 
 use super::codec::Codec;
 use super::fault::Fault;
@@ -59,6 +59,14 @@ impl Connection {
             return Ok(parts.io);
         }
         Err(Broken::fatal(Fault::protocol("received unencrypted data after SSL request")))
+    }
+
+    /// Goes on over another socket, and gives back the one that it was over. What was read stays read.
+    pub(super) fn over(self, socket: Box<dyn Socket>) -> (Box<dyn Socket>, Connection) {
+        let old = self.0.into_parts();
+        let mut parts = FramedParts::new::<Reply>(socket, old.codec);
+        (parts.read_buf, parts.write_buf) = (old.read_buf, old.write_buf);
+        (old.io, Connection(Framed::from_parts(parts)))
     }
 
     /// From now on queries and data may come.

@@ -28,6 +28,7 @@ use pgwire::messages::startup::{
 use pgwire::messages::{ProtocolVersion, SslNegotiationMetaMessage};
 use tokio_rustls::TlsAcceptor;
 
+use super::activity::Activity;
 use super::codec::sent;
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
@@ -95,14 +96,16 @@ pub(super) async fn log_in(
     let version = negotiate(connection, &startup).await?;
     authenticate(connection, peer, user, shared).await?;
     check(parameters, user, &shared.options).map_err(Broken::fatal)?;
-    permit.enter(shared.options.sessions()).map_err(|_| no_place())?;
+    permit.enter(shared.options.sessions_of(user, peer)).map_err(|_| no_place())?;
     let mut session = shared.engine.session(user);
     for (name, value) in settings(parameters) {
         set(&mut session, &name, &value).await?;
     }
-    let registered = shared.registry.register(session.canceller(), version);
+    let application = named("application_name").unwrap_or("");
+    let activity = Activity::new(user, application, peer);
+    let registered = shared.registry.register(session.canceller(), activity, version);
     let registered = registered.map_err(|error| Broken::fatal(Fault::new("58000", error.to_string())))?;
-    greet(connection, user, named("application_name").unwrap_or(""), &registered).await?;
+    greet(connection, user, application, &registered).await?;
     connection.logged_in();
     Ok(Some(Entered { session, registered }))
 }

@@ -1,6 +1,6 @@
 //! How the server listens, and who may log in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct WireOptions {
     pub connections_per_address: Option<usize>,
     /// Who may connect, with the other services of the node. Default: a node of this service alone.
     pub admission: Arc<Admission>,
+    /// Users for whom the last of these connections is kept. Default none: then it is kept for connections from this machine.
+    pub administrators: BTreeSet<String>,
     /// Most bytes of a message from a client, and of a row of COPY. Default 64 MiB.
     pub message_bytes_max: usize,
     /// Time to log in, TLS included. Default 60 s, as PostgreSQL's.
@@ -89,6 +91,7 @@ impl Default for WireOptions {
             connections_max: 100,
             connections_per_address: None,
             admission: Admission::new(Descriptors::current(), 0),
+            administrators: BTreeSet::new(),
             message_bytes_max: 64 << 20,
             login: Duration::from_secs(60),
             database: "terrace".into(),
@@ -105,6 +108,21 @@ impl WireOptions {
     /// How many may be logged in.
     pub(super) fn sessions(&self) -> Bounds {
         Bounds::of(self.connections_max, self.connections_per_address)
+    }
+
+    /// How many may be logged in when this user is about to: the last place is kept for administrators. Those that have names may
+    /// have it also where their address has as many as it may have.
+    pub(super) fn sessions_of(&self, user: &str, peer: SocketAddr) -> Bounds {
+        let all = self.sessions();
+        let is_administrator = match self.administrators.is_empty() {
+            true => peer.ip().is_loopback(),
+            false => self.administrators.contains(user),
+        };
+        match is_administrator {
+            true if self.administrators.is_empty() => all,
+            true => Bounds { of_address: all.sockets, ..all },
+            false => Bounds { sockets: (all.sockets - 1).max(1), ..all },
+        }
     }
 
     /// How many may be connected, logged in or not.
@@ -145,5 +163,24 @@ impl TlsOptions {
             .with_single_cert(chain, key)
             .map_err(|error| unusable(&self.certificate, &error))?;
         Ok(Arc::new(config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_place_is_for_administrators() {
+        let near = SocketAddr::from(([127, 0, 0, 1], 1));
+        let far = SocketAddr::from(([192, 0, 2, 1], 1));
+        let mut options = WireOptions { connections_max: 10, ..WireOptions::default() };
+        let places = |options: &WireOptions, user, peer| options.sessions_of(user, peer).sockets;
+        assert_eq!((places(&options, "ann", near), places(&options, "ann", far)), (10, 9));
+        options.administrators.insert("root".into());
+        assert_eq!((places(&options, "ann", near), places(&options, "root", far)), (9, 10));
+        assert_eq!(options.sessions_of("root", far).of_address, 10);
+        options.connections_max = 1;
+        assert_eq!(places(&options, "ann", near), 1);
     }
 }

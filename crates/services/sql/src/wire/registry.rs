@@ -1,4 +1,4 @@
-//! The connections that are logged in, by process number: what a cancel request looks for.
+//! The connections that are logged in, by process number: what a cancel request looks for, and `pg_stat_activity`.
 //!
 //! A request names the number and the secret that only its client was told; a wrong one is left unanswered, as PostgreSQL
 //! does, so that nothing can be tried out. Secrets are compared in constant time, and all connections can be cancelled at
@@ -10,8 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pgwire::messages::ProtocolVersion;
 use pgwire::messages::startup::SecretKey;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
+use super::activity::{Activity, Doing};
 use super::scram::{self, ScramError};
 use crate::Canceller;
 
@@ -26,6 +27,21 @@ struct Entry {
     secret: SecretKey,
     canceller: Canceller,
     notify: Arc<Notify>,
+    activity: Arc<Activity>,
+    terminated: watch::Sender<bool>,
+}
+
+impl Entry {
+    fn cancel(&self) {
+        self.canceller.cancel();
+        self.notify.notify_waiters();
+    }
+
+    fn terminate(&self) {
+        self.terminated.send_replace(true);
+        self.canceller.terminate();
+        self.notify.notify_waiters();
+    }
 }
 
 /// All connections of a server.
@@ -37,6 +53,8 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     last: i32,
+    /// The server stops.
+    stopping: bool,
     entries: HashMap<i32, Entry>,
 }
 
@@ -50,6 +68,10 @@ pub(super) struct Registered {
     pub(super) secret: SecretKey,
     /// Told when it shall cancel.
     pub(super) notify: Arc<Notify>,
+    /// What it is doing.
+    pub(super) activity: Arc<Activity>,
+    /// It shall end.
+    pub(super) terminated: watch::Receiver<bool>,
 }
 
 impl Registry {
@@ -57,6 +79,7 @@ impl Registry {
     pub(super) fn register(
         self: &Arc<Registry>,
         canceller: Canceller,
+        activity: Activity,
         version: ProtocolVersion,
     ) -> Result<Registered, ScramError> {
         let long = version == ProtocolVersion::PROTOCOL3_2;
@@ -72,8 +95,16 @@ impl Registry {
             }
         }
         let process = inner.last;
-        inner.entries.insert(process, Entry { secret: secret.clone(), canceller, notify: Arc::clone(&notify) });
-        Ok(Registered { registry: Arc::clone(self), process, secret, notify })
+        let (activity, (sender, terminated)) = (Arc::new(activity), watch::channel(inner.stopping));
+        let entry = Entry {
+            secret: secret.clone(),
+            canceller,
+            notify: Arc::clone(&notify),
+            activity: Arc::clone(&activity),
+            terminated: sender,
+        };
+        inner.entries.insert(process, entry);
+        Ok(Registered { registry: Arc::clone(self), process, secret, notify, activity, terminated })
     }
 
     /// Cancels what a connection does, if the secret is its.
@@ -81,17 +112,33 @@ impl Registry {
         if let Some(entry) = self.inner.lock().entries.get(&process)
             && scram::same(&entry.secret.to_bytes(), &secret.to_bytes())
         {
-            entry.canceller.cancel();
-            entry.notify.notify_waiters();
+            entry.cancel();
         }
     }
 
-    /// Cancels what all connections do.
-    pub(super) fn cancel_all(&self) {
-        for entry in self.inner.lock().entries.values() {
-            entry.canceller.cancel();
-            entry.notify.notify_waiters();
-        }
+    /// Cancels what a connection does, for somebody who is logged in. Answers whether there is such a connection.
+    pub(super) fn cancel_process(&self, process: i32) -> bool {
+        self.inner.lock().entries.get(&process).map(Entry::cancel).is_some()
+    }
+
+    /// Ends a connection, for somebody who is logged in. Answers whether there is such a connection.
+    pub(super) fn terminate(&self, process: i32) -> bool {
+        self.inner.lock().entries.get(&process).map(Entry::terminate).is_some()
+    }
+
+    /// Ends all connections, and those that are about to log in.
+    pub(super) fn terminate_all(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopping = true;
+        inner.entries.values().for_each(Entry::terminate);
+    }
+
+    /// What all connections do, by process number.
+    pub(super) fn activities(&self) -> Vec<(i32, Doing)> {
+        let inner = self.inner.lock();
+        let mut all: Vec<_> = inner.entries.iter().map(|(process, entry)| (*process, entry.activity.now())).collect();
+        all.sort_by_key(|(process, _)| *process);
+        all
     }
 }
 

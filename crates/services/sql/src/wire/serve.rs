@@ -35,7 +35,7 @@ use super::login::Entered;
 use super::registry::Registered;
 use super::server::Shared;
 use super::{Message, Reply};
-use crate::{Session, SessionState};
+use crate::{Session, SessionState, SqlError};
 use extended::{Portal, Stated};
 
 /// Why a statement, or a message, was not carried out.
@@ -71,7 +71,7 @@ pub(super) struct Serving<'a> {
     shared: &'a Arc<Shared>,
     session: Session,
     /// Its place in the registry, which it leaves with this.
-    _registered: Registered,
+    registered: Registered,
     cancelled: Arc<Notify>,
     catalogs: Catalogs,
     statements: HashMap<String, Arc<Stated>>,
@@ -87,13 +87,14 @@ impl<'a> Serving<'a> {
     pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<Shared>) -> Serving<'a> {
         let Entered { session, registered } = entered;
         let cancelled = Arc::clone(&registered.notify);
+        let catalogs = Catalogs::new(shared, registered.process);
         Serving {
             connection,
             shared,
             session,
-            _registered: registered,
+            registered,
             cancelled,
-            catalogs: Catalogs::new(shared.options.users.keys().cloned().collect()),
+            catalogs,
             statements: HashMap::new(),
             portals: HashMap::new(),
             implicit: false,
@@ -103,15 +104,20 @@ impl<'a> Serving<'a> {
 
     /// Until the client goes, breaks the protocol, or the server stops.
     pub(super) async fn run(mut self) -> Result<(), Broken> {
-        let mut stop = self.shared.stop.clone();
+        let mut terminated = self.registered.terminated.clone();
         loop {
+            let idle = self.idle_time();
             let message = tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => {
-                    let fault = Fault::new("57P01", "terminating connection due to administrator command");
-                    return Err(Broken::fatal(fault));
+                // The sender lives as long as the place in the registry.
+                _ = terminated.wait_for(|terminated| *terminated) => {
+                    return Err(Broken::fatal(Fault::from(SqlError::Terminated)));
                 }
                 message = self.connection.message() => message?,
+                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
+                    let message = "terminating connection due to idle-in-transaction timeout";
+                    return Err(Broken::fatal(Fault::new("25P03", message)));
+                }
             };
             match message {
                 Message::Terminate(_) => return Ok(()),
@@ -139,6 +145,12 @@ impl<'a> Serving<'a> {
         }
     }
 
+    /// How long the client may take for its next message, if that is bounded: inside a transaction that it began.
+    fn idle_time(&self) -> Option<std::time::Duration> {
+        let most = self.session.settings().idle_in_transaction_session_timeout();
+        (!most.is_zero() && self.session.state() != SessionState::Idle).then_some(most)
+    }
+
     /// Ends what came together, commits it if it is our transaction, and says that the next may come.
     async fn end_series(&mut self, outcome: Result<(), Stop>) -> Result<(), Broken> {
         let outcome = match outcome {
@@ -154,6 +166,8 @@ impl<'a> Serving<'a> {
             Err(Stop::Fault(fault)) => self.fail(&fault).await?,
         }
         self.end_portals();
+        let application = self.session.settings().get("application_name").unwrap_or_default();
+        self.registered.activity.waits(self.session.state(), &application);
         let status = match self.session.state() {
             SessionState::Idle => TransactionStatus::Idle,
             SessionState::InTransaction => TransactionStatus::Transaction,

@@ -15,17 +15,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 
+use super::apart::{self, GRACE as GRACE_OF_SESSION};
 use super::connection::{Broken, Connection};
 use super::fault::Fault;
 use super::login::{self, Entered};
 use super::options::{WireError, WireOptions};
 use super::registry::Registry;
 use super::scram::Mock;
-use super::serve::Serving;
 use crate::Engine;
 
-/// What connections get to end in order before they are cut off.
-const GRACE: Duration = Duration::from_secs(10);
+/// What connections get to end in order before they are cut off: twice what a session gets, which is told, and then cut off.
+const GRACE: Duration = GRACE_OF_SESSION.saturating_mul(2);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Server {
     pub async fn stop(self) {
         // Only a listener that is gone already does not hear it.
         let _ = self.stop.send(true);
-        self.registry.cancel_all();
+        self.registry.terminate_all();
         let _ = self.listener.await;
     }
 }
@@ -171,7 +171,7 @@ async fn connection(
     let mut connection = Connection::new(Box::new(socket), shared.options.message_bytes_max);
     let opened = open(&mut connection, (peer, &mut permit), acceptor, shared).await;
     let ended = match opened {
-        Ok(Ok(Some(entered))) => Serving::new(&mut connection, entered, shared).run().await,
+        Ok(Ok(Some(entered))) => return apart::serve(connection, entered, shared, (peer, permit)).await,
         Ok(Ok(None)) => Err(Broken::Closed),
         Ok(Err(broken)) => Err(broken),
         Err(_) => {
@@ -180,6 +180,11 @@ async fn connection(
             Err(Broken::fatal(fault))
         }
     };
+    end(&mut connection, ended, peer).await;
+}
+
+/// Tells the client why its connection ends, and ends it.
+pub(super) async fn end(connection: &mut Connection, ended: Result<(), Broken>, peer: SocketAddr) {
     let mut last = None;
     match ended {
         Ok(()) | Err(Broken::Closed) => {}
@@ -190,7 +195,7 @@ async fn connection(
         }
     }
     // A client that does not read cannot hold this up for ever, and one that is gone cannot be told.
-    let _ = tokio::time::timeout(GRACE, async {
+    let _ = tokio::time::timeout(GRACE_OF_SESSION, async {
         if let Some(last) = last {
             let _ = connection.reply(last).await;
         }

@@ -4,6 +4,7 @@
 
 mod client;
 mod crowd;
+mod ending;
 mod pgwire;
 mod postgres;
 

@@ -1,11 +1,16 @@
 //! The engine from outside, through the same calls that the wire makes.
 
+/// As in the binary, so that what statements take is counted.
+#[global_allocator]
+static ALLOCATOR: device::CountedHeap<mimalloc::MiMalloc> = device::CountedHeap::new(mimalloc::MiMalloc);
+
 mod cancelling;
 mod changes;
 mod crash;
 mod external;
 mod forms;
 mod histories;
+mod memory;
 mod numbers;
 mod queries;
 mod sessions;

@@ -13,6 +13,7 @@ use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
+use super::backends::Backends;
 use super::facts::{Facts, Moment, Relation};
 use crate::wire::oid::{Described, Kind, Scalar};
 
@@ -23,11 +24,15 @@ const BTREE: i32 = 403;
 /// PostgreSQL's number of the first role.
 const OWNER: i32 = 10;
 
+/// The connections; datafusion-pg-catalog has no such table.
+pub(super) const ACTIVITY: &str = "pg_stat_activity";
+
 /// The schema pg_catalog.
 #[derive(Debug)]
 pub(super) struct PgCatalog {
     others: Arc<dyn SchemaProvider>,
     facts: Facts,
+    backends: Backends,
 }
 
 /// A row: values of the columns that are not empty.
@@ -35,22 +40,27 @@ type Row = Vec<(&'static str, ScalarValue)>;
 
 impl PgCatalog {
     /// Over what gives the others.
-    pub(super) fn new(others: Arc<dyn SchemaProvider>, facts: Facts) -> PgCatalog {
-        PgCatalog { others, facts }
+    pub(super) fn new(others: Arc<dyn SchemaProvider>, facts: Facts, backends: Backends) -> PgCatalog {
+        PgCatalog { others, facts, backends }
     }
 }
 
 #[async_trait]
 impl SchemaProvider for PgCatalog {
     fn table_names(&self) -> Vec<String> {
-        self.others.table_names()
+        let mut names = self.others.table_names();
+        names.push(ACTIVITY.to_owned());
+        names
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.others.table_exist(name)
+        name == ACTIVITY || self.others.table_exist(name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if name == ACTIVITY {
+            return Ok(Some(Arc::new(self.backends.activity()?)));
+        }
         let Some(other) = self.others.table(name).await? else { return Ok(None) };
         let made: fn(&Moment) -> Vec<Row> = match name {
             "pg_class" => classes,

@@ -17,6 +17,12 @@ use crate::wire::oid::{Described, Kind, Scalar};
 use crate::wire::{Message, Reply, parameter};
 use crate::{Answer, Prepared};
 
+/// Most prepared statements of a session: drivers keep some hundred.
+const STATEMENTS_MAX: usize = 4096;
+
+/// Most portals of a session: each that is read in part has threads of its own.
+const PORTALS_MAX: usize = 64;
+
 /// A prepared statement.
 pub(super) struct Stated {
     /// None: an empty text.
@@ -30,6 +36,8 @@ pub(super) struct Stated {
 pub(super) struct Portal {
     stated: Arc<Stated>,
     values: Vec<ScalarValue>,
+    /// Bytes of the values as they were sent.
+    bytes: usize,
     /// Formats of the result's columns, as Bind has them.
     results: Vec<i16>,
     state: State,
@@ -79,6 +87,8 @@ impl Serving<'_> {
         if !name.is_empty() && self.statements.contains_key(&name) {
             return Err(Fault::new("42P05", format!("prepared statement \"{name}\" already exists")).into());
         }
+        self.room_for_statement(&name, &sql)?;
+        self.registered.activity.begins(&sql);
         let declared = message.type_oids.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
         let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(Kind::arrow)).collect();
         let rewritten = self.catalogs.rewrite(&self.session, &sql)?;
@@ -103,6 +113,30 @@ impl Serving<'_> {
         Ok(self.connection.reply(Reply::ParseComplete(ParseComplete::new())).await?)
     }
 
+    /// What a session keeps for its client is bounded.
+    fn room_for_statement(&self, name: &str, sql: &str) -> Result<(), Fault> {
+        let others = self.statements.iter().filter(|(known, _)| *known != name);
+        let (count, bytes) =
+            others.fold((0, sql.len()), |(count, bytes), (_, stated)| (count + 1, bytes + stated.sql.len()));
+        if count < STATEMENTS_MAX && bytes <= self.shared.options.message_bytes_max {
+            return Ok(());
+        }
+        let fault =
+            Fault::new("54000", format!("this session has {count} prepared statements, and no room for one more"));
+        Err(fault.with_hint("Close those that are not needed any more."))
+    }
+
+    /// The same of portals, and of the values that they hold.
+    fn room_for_portal(&self, name: &str, bytes: usize) -> Result<(), Fault> {
+        let others = self.portals.iter().filter(|(known, _)| *known != name);
+        let (count, bytes) = others.fold((0, bytes), |(count, bytes), (_, portal)| (count + 1, bytes + portal.bytes));
+        if count < PORTALS_MAX && bytes <= self.shared.options.message_bytes_max {
+            return Ok(());
+        }
+        let fault = Fault::new("54000", format!("this session has {count} open portals, and no room for one more"));
+        Err(fault.with_hint("Close those that are not needed any more."))
+    }
+
     fn statement(&self, name: &str) -> Result<&Arc<Stated>, Fault> {
         self.statements.get(name).ok_or_else(|| {
             let shown = if name.is_empty() {
@@ -121,6 +155,7 @@ impl Serving<'_> {
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             return Err(Fault::new("42P03", format!("cursor \"{portal}\" already exists")).into());
         }
+        self.room_for_portal(&portal, values.iter().flatten().map(|value| value.len()).sum())?;
         if values.len() != stated.kinds.len() {
             let message = format!(
                 "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
@@ -140,8 +175,9 @@ impl Serving<'_> {
             let scalar = parameter::read(value.as_deref(), stated.kinds[at], given[at], wanted);
             scalars.push(scalar.map_err(|fault| fault.with_context(|| format!("portal parameter ${}", at + 1)))?);
         }
+        let bytes = values.iter().flatten().map(|value| value.len()).sum();
         let results = message.result_column_format_codes;
-        self.portals.insert(portal, Portal { stated, values: scalars, results, state: State::Ready });
+        self.portals.insert(portal, Portal { stated, values: scalars, bytes, results, state: State::Ready });
         Ok(self.connection.reply(Reply::BindComplete(BindComplete::new())).await?)
     }
 
@@ -177,6 +213,7 @@ impl Serving<'_> {
     }
 
     async fn execute_portal(&mut self, portal: &mut Portal, most: u64) -> Result<(), Stop> {
+        self.registered.activity.begins(&portal.stated.sql);
         let Some(prepared) = &portal.stated.prepared else {
             return Ok(self.connection.reply(Reply::EmptyQueryResponse(EmptyQueryResponse::new())).await?);
         };

@@ -1,6 +1,7 @@
 //! Rows of an answer on their way to the client.
 
 use bytes::BytesMut;
+use datafusion::arrow::array::Array;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
@@ -27,6 +28,18 @@ pub(super) struct Rows {
     sent: u64,
     /// Where the values of a row are written.
     values: BytesMut,
+}
+
+/// Rows of batches below this are sent without asking for room.
+const WIDE_BYTES: usize = 4 << 20;
+
+/// A value on its way is in the row's buffer, which doubles, and in the connection's.
+const COPIES: usize = 3;
+
+/// Bytes of a row.
+fn row_bytes(batch: &RecordBatch, row: usize) -> usize {
+    let one = batch.slice(row, 1);
+    one.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
 /// What was sent of them.
@@ -125,10 +138,14 @@ impl Serving<'_> {
                     }
                 }
             };
+            let is_wide = batch.get_array_memory_size() > WIDE_BYTES;
             for row in start..batch.num_rows() {
                 if most > 0 && rows.sent == most {
                     rows.batch = Some((batch, row));
                     return Ok(Sent::AsManyAsWanted);
+                }
+                if is_wide {
+                    self.session.afford(COPIES * row_bytes(&batch, row))?;
                 }
                 self.connection.reply(rows.row(&batch, row)?).await?;
                 rows.sent += 1;

@@ -17,6 +17,7 @@ impl Serving<'_> {
     pub(super) async fn query(&mut self, sql: &str) -> Result<(), Stop> {
         self.portals.remove("");
         self.statements.remove("");
+        self.registered.activity.begins(sql);
         let parts = split(sql);
         if parts.len() > 1 {
             // A fault of syntax anywhere keeps all of them from running.

@@ -1,0 +1,83 @@
+//! [`Activity`]: what a connection is doing, for those who look: `pg_stat_activity`.
+
+use std::net::SocketAddr;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+
+use crate::SessionState;
+
+/// Bytes of a statement that are shown, as PostgreSQL's `track_activity_query_size`.
+const QUERY_BYTES: usize = 1024;
+
+/// What is shown of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Doing {
+    pub(super) user: String,
+    pub(super) application: String,
+    pub(super) peer: SocketAddr,
+    pub(super) connected: DateTime<Utc>,
+    /// When the open transaction began.
+    pub(super) transaction: Option<DateTime<Utc>>,
+    /// When the statement that runs, or ran last, began.
+    pub(super) query_began: Option<DateTime<Utc>>,
+    pub(super) state_began: DateTime<Utc>,
+    pub(super) state: &'static str,
+    /// The statement that runs, or ran last.
+    pub(super) query: String,
+}
+
+/// One connection, as it is now.
+#[derive(Debug)]
+pub(super) struct Activity(Mutex<Doing>);
+
+impl Activity {
+    /// Somebody has logged in.
+    pub(super) fn new(user: &str, application: &str, peer: SocketAddr) -> Activity {
+        let now = Utc::now();
+        Activity(Mutex::new(Doing {
+            user: user.to_owned(),
+            application: application.to_owned(),
+            peer,
+            connected: now,
+            transaction: None,
+            query_began: None,
+            state_began: now,
+            state: "idle",
+            query: String::new(),
+        }))
+    }
+
+    /// A statement begins.
+    pub(super) fn begins(&self, sql: &str) {
+        let now = Utc::now();
+        let mut doing = self.0.lock();
+        doing.query.clear();
+        doing.query.push_str(&sql[..sql.floor_char_boundary(QUERY_BYTES)]);
+        doing.query_began = Some(now);
+        doing.transaction.get_or_insert(now);
+        (doing.state, doing.state_began) = ("active", now);
+    }
+
+    /// The client is waited for; `application` is the session's `application_name`.
+    pub(super) fn waits(&self, state: SessionState, application: &str) {
+        let mut doing = self.0.lock();
+        if doing.application != application {
+            doing.application = application.to_owned();
+        }
+        doing.state_began = Utc::now();
+        doing.state = match state {
+            SessionState::Idle => "idle",
+            SessionState::InTransaction => "idle in transaction",
+            SessionState::Failed => "idle in transaction (aborted)",
+        };
+        if state == SessionState::Idle {
+            doing.transaction = None;
+        }
+    }
+
+    /// As it is now.
+    pub(super) fn now(&self) -> Doing {
+        self.0.lock().clone()
+    }
+}

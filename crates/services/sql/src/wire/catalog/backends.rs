@@ -1,0 +1,164 @@
+//! `pg_stat_activity`, and the functions that end what connections do.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, BooleanArray, Int32Array, StringArray, TimestampMicrosecondArray, new_null_array,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::MemTable;
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::prelude::SessionContext;
+
+use crate::wire::activity::Doing;
+use crate::wire::registry::Registry;
+
+/// PostgreSQL's number of the first database that is made.
+const DATABASE: i32 = 16_384;
+/// PostgreSQL's number of the first role.
+const ROLE: i32 = 10;
+
+/// The connections, as one of them sees them.
+#[derive(Debug, Clone)]
+pub(super) struct Backends {
+    registry: Arc<Registry>,
+    /// Its own number.
+    process: i32,
+    database: String,
+}
+
+impl Backends {
+    /// As the connection of this number sees them.
+    pub(super) fn new(registry: Arc<Registry>, process: i32, database: String) -> Backends {
+        Backends { registry, process, database }
+    }
+
+    /// `pg_stat_activity` of this moment.
+    pub(super) fn activity(&self) -> Result<MemTable> {
+        let all = self.registry.activities();
+        let count = all.len();
+        let texts = |text: &dyn Fn(&Doing) -> Option<String>| -> ArrayRef {
+            Arc::new(all.iter().map(|(_, doing)| text(doing)).collect::<StringArray>())
+        };
+        let times = |time: &dyn Fn(&Doing) -> Option<chrono::DateTime<chrono::Utc>>| -> ArrayRef {
+            let micros = all.iter().map(|(_, doing)| time(doing).map(|time| time.timestamp_micros()));
+            Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
+        };
+        let numbers = |number: &dyn Fn(i32, &Doing) -> i32| -> ArrayRef {
+            Arc::new(all.iter().map(|(process, doing)| Some(number(*process, doing))).collect::<Int32Array>())
+        };
+        let none = |kind: &DataType| new_null_array(kind, count);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("datid", numbers(&|_, _| DATABASE)),
+            ("datname", texts(&|_| Some(self.database.clone()))),
+            ("pid", numbers(&|process, _| process)),
+            ("leader_pid", none(&DataType::Int32)),
+            ("usesysid", numbers(&|_, _| ROLE)),
+            ("usename", texts(&|doing| Some(doing.user.clone()))),
+            ("application_name", texts(&|doing| Some(doing.application.clone()))),
+            ("client_addr", texts(&|doing| Some(doing.peer.ip().to_string()))),
+            ("client_hostname", none(&DataType::Utf8)),
+            ("client_port", numbers(&|_, doing| i32::from(doing.peer.port()))),
+            ("backend_start", times(&|doing| Some(doing.connected))),
+            ("xact_start", times(&|doing| doing.transaction)),
+            ("query_start", times(&|doing| doing.query_began)),
+            ("state_change", times(&|doing| Some(doing.state_began))),
+            ("wait_event_type", texts(&|doing| (doing.state != "active").then(|| "Client".to_owned()))),
+            ("wait_event", texts(&|doing| (doing.state != "active").then(|| "ClientRead".to_owned()))),
+            ("state", texts(&|doing| Some(doing.state.to_owned()))),
+            ("query_id", none(&DataType::Int64)),
+            ("query", texts(&|doing| Some(doing.query.clone()))),
+            ("backend_type", texts(&|_| Some("client backend".to_owned()))),
+        ];
+        let fields: Vec<Field> =
+            columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let columns = columns.into_iter().map(|(_, column)| column).collect();
+        MemTable::try_new(schema.clone(), vec![vec![RecordBatch::try_new(schema, columns)?]])
+    }
+
+    /// Adds the functions, in place of any of their names.
+    pub(super) fn register(&self, context: &SessionContext) {
+        let process = self.process;
+        let own = Signature::nullary(Volatility::Volatile);
+        let one = Signature::any(1, Volatility::Volatile);
+        let registry = self.registry.clone();
+        let cancel = move |process| registry.cancel_process(process);
+        let registry = self.registry.clone();
+        let terminate = move |process| registry.terminate(process);
+        for backend in [
+            Backend { name: "pg_backend_pid", signature: own, act: Act::Own(process) },
+            Backend { name: "pg_cancel_backend", signature: one.clone(), act: Act::On(Box::new(cancel)) },
+            Backend { name: "pg_terminate_backend", signature: one, act: Act::On(Box::new(terminate)) },
+        ] {
+            context.register_udf(ScalarUDF::from(backend));
+        }
+    }
+}
+
+enum Act {
+    /// The connection's own number.
+    Own(i32),
+    /// Something that is done to the connection of a number; answers whether there is one.
+    On(Box<dyn Fn(i32) -> bool + Send + Sync>),
+}
+
+/// A function about connections.
+struct Backend {
+    name: &'static str,
+    signature: Signature,
+    act: Act,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Backend {
+    fn eq(&self, other: &Backend) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Backend {}
+
+impl Hash for Backend {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Backend {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(match self.act {
+            Act::Own(_) => DataType::Int32,
+            Act::On(_) => DataType::Boolean,
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let act = match &self.act {
+            Act::Own(process) => return Ok(ColumnarValue::Scalar((*process).into())),
+            Act::On(act) => act,
+        };
+        let Some(numbers) = args.args.first() else { return Ok(ColumnarValue::Scalar(false.into())) };
+        let numbers = cast(&numbers.to_array(args.number_rows)?, &DataType::Int64)?;
+        let done = numbers.as_primitive::<Int64Type>().iter();
+        let done = done.map(|number| number.map(|number| i32::try_from(number).is_ok_and(act)));
+        Ok(ColumnarValue::Array(Arc::new(done.collect::<BooleanArray>())))
+    }
+}

@@ -1,0 +1,165 @@
+//! What must end ends: queries without an end, clients that are gone, transactions that wait, the server itself.
+//!
+//! None of these tests measures time: each waits for a state, with a bound that only a hang reaches.
+
+use std::time::Duration;
+
+use super::client::{Client, start};
+use super::server;
+
+/// Compares 9e10 pairs, all in vain: no row comes out, and in DataFusion nothing waits.
+const ENDLESS: &str =
+    "select count(*) from generate_series(1, 300000) a(x), generate_series(1, 300000) b(y) where a.x * b.y < 0";
+
+/// What a hang is: far longer than anything takes on a machine that builds beside this.
+const HANG: Duration = Duration::from_secs(120);
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+/// Waits until so many connections do something whose text has this in it.
+async fn until_active(client: &mut Client, text: &str, count: usize) {
+    let sql = format!(
+        "select pid from pg_stat_activity where state = 'active' and query like '%{text}%' and pid <> pg_backend_pid()"
+    );
+    loop {
+        if client.query(&sql).await.rows().len() == count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn endless_queries_keep_nobody_from_logging_in_and_are_cancelled_by_their_number() {
+    let server = server(|_| {}).await;
+    let mut endless = Vec::new();
+    for _ in 0..3 {
+        let mut client = Client::trusted(&server).await;
+        client.send_query(ENDLESS).await;
+        endless.push(client);
+    }
+    let mut other = in_time("a login", Client::trusted(&server)).await;
+    in_time("the look", until_active(&mut other, "a.x * b.y", 3)).await;
+    for client in &mut endless {
+        let sql = format!("select pg_cancel_backend({})", client.key.0);
+        assert_eq!(in_time("the cancel", other.query(&sql)).await.rows(), [[Some("t".to_owned())]]);
+        assert_eq!(in_time("what is cancelled", client.outcome()).await.errors(), ["57014"]);
+        assert_eq!(client.query("select 1").await.rows(), [[Some("1".to_owned())]]);
+    }
+    assert_eq!(other.query("select pg_cancel_backend(0)").await.rows(), [[Some("f".to_owned())]]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_what_it_ran() {
+    let server = server(|_| {}).await;
+    let mut gone = Client::trusted(&server).await;
+    gone.send_query(ENDLESS).await;
+    let mut other = Client::trusted(&server).await;
+    in_time("the look", until_active(&mut other, "a.x * b.y", 1)).await;
+    drop(gone);
+    in_time("what it ran", until_active(&mut other, "a.x * b.y", 0)).await;
+    assert_eq!(other.query("select pid from pg_stat_activity").await.rows().len(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_statement_ends_when_its_time_is_over_also_while_it_is_planned() {
+    let server = server(|_| {}).await;
+    let subqueries: Vec<String> =
+        (0..95).map(|n| format!("(select max(y) from generate_series(1, 9) b(y) where y = a.x + {n})")).collect();
+    let planned = format!("select {} from generate_series(1, 9) a(x)", subqueries.join(", "));
+    for (name, value) in [("options", "-c statement_timeout=200ms"), ("statement_timeout", "200")] {
+        let mut client = Client::connect(&server).await;
+        client.send(&start(3 << 16, &[("user", "ann"), (name, value)])).await;
+        assert!(client.outcome().await.errors().is_empty());
+        assert_eq!(client.query("show statement_timeout").await.rows(), [[Some("200ms".to_owned())]]);
+        for sql in [ENDLESS, &planned] {
+            assert_eq!(in_time("a statement", client.query(sql)).await.errors(), ["57014"]);
+        }
+        client.query("set statement_timeout = 0").await;
+        assert_eq!(client.query("select 1").await.rows(), [[Some("1".to_owned())]]);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_waits_too_long_for_its_client_ends() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    client.query("create table t (id int primary key)").await;
+    client.query("set idle_in_transaction_session_timeout = '10ms'").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(client.query("select 1").await.errors().is_empty(), "outside of a transaction a client may wait");
+    client.query("set idle_in_transaction_session_timeout = 0").await;
+    client.query("begin").await;
+    client.query("insert into t values (1)").await;
+    client.send_query("set idle_in_transaction_session_timeout = '10ms'").await;
+    assert_eq!(client.kinds(2).await, ['C', 'Z']);
+    assert_eq!(in_time("the transaction", client.reply()).await.error().0, "25P03");
+    assert!(client.is_closed().await);
+    let mut other = Client::trusted(&server).await;
+    assert!(other.query("select * from t").await.rows().is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_terminated_is_told_and_ends() {
+    let server = server(|_| {}).await;
+    let mut other = Client::trusted(&server).await;
+    for sql in [None, Some(ENDLESS)] {
+        let mut client = Client::trusted(&server).await;
+        if let Some(sql) = sql {
+            client.send_query(sql).await;
+            in_time("the look", until_active(&mut other, "a.x * b.y", 1)).await;
+        }
+        let terminate = format!("select pg_terminate_backend({})", client.key.0);
+        assert_eq!(other.query(&terminate).await.rows(), [[Some("t".to_owned())]]);
+        let mut reply = in_time("the end", client.reply()).await;
+        while reply.kind != 'E' {
+            reply = in_time("the end", client.reply()).await;
+        }
+        assert_eq!(reply.error().0, "57P01");
+        in_time("the end", async { while !client.is_closed().await {} }).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_whatever_runs_and_whoever_does_not_read() {
+    let server = server(|_| {}).await;
+    let mut clients = Vec::new();
+    for sql in [ENDLESS, "select x, repeat('x', 1000) from generate_series(1, 1000000000) a(x)"] {
+        let mut client = Client::trusted(&server).await;
+        client.send_query(sql).await;
+        clients.push(client);
+    }
+    let mut other = Client::trusted(&server).await;
+    in_time("the look", until_active(&mut other, "generate_series", 2)).await;
+    in_time("the stop", server.stop()).await;
+}
+
+#[tokio::test]
+async fn what_a_session_keeps_for_its_client_is_bounded() {
+    let server = server(|options| options.message_bytes_max = 20_000).await;
+    let mut client = Client::trusted(&server).await;
+    let long = format!("select '{}'", "x".repeat(9000));
+    for (name, kind) in [("a", '1'), ("b", '1'), ("c", 'E')] {
+        client.parse(name, &long, &[]).await;
+        client.message(b'S', b"").await;
+        assert_eq!(client.kinds(2).await, [kind, 'Z'], "{name}");
+    }
+    client.message(b'C', b"Sa\0").await;
+    client.parse("c", &long, &[]).await;
+    client.message(b'S', b"").await;
+    assert_eq!(client.kinds(3).await, ['3', '1', 'Z']);
+    for number in 0..65 {
+        client.message(b'B', format!("p{number}\0b\0\0\0\0\0\0\0").as_bytes()).await;
+    }
+    client.message(b'S', b"").await;
+    let mut kinds = client.kinds(66).await;
+    assert_eq!(kinds.split_off(64), ['E', 'Z']);
+    server.stop().await;
+}
