@@ -90,7 +90,7 @@ mod writes;
 pub use backup::restore::{Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
 pub use commit::bounds::{RoomBound, RoomBounds};
-pub use cursor::{Cursor, Skipped};
+pub use cursor::{Cursor, Skipped, Tried};
 pub use cycle::cycler::CycleStats;
 pub use cycle::ground::Layout;
 pub use cycle::pace::CycleOptions;

@@ -72,8 +72,11 @@ impl std::fmt::Display for Loss {
     }
 }
 
+/// A leaf's tree and fences.
+type Fenced = (TreeId, Vec<u8>, Vec<u8>);
+
 /// Whether leaves, which are in order, cover all keys of a loss without a gap.
-fn is_covered(loss: &Loss, leaves: &[(TreeId, Vec<u8>, Vec<u8>)]) -> bool {
+fn is_covered(loss: &Loss, leaves: &[Fenced]) -> bool {
     let Part::Keys(low, high) = &loss.part else { return false };
     let mut from = low.to_vec();
     for (_, low, end) in leaves.iter().filter(|(tree, ..)| *tree == loss.tree) {

@@ -212,8 +212,11 @@ pub(super) fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<GivenUp>, In
     Ok(given_up)
 }
 
+/// Finds the id in a key.
+type IdOf = fn(&[u8]) -> Option<u64>;
+
 /// Trees with entries of messages, and where they have the id.
-fn referring(trees: &Trees) -> Vec<(TreeId, fn(&[u8]) -> Option<u64>)> {
+fn referring(trees: &Trees) -> Vec<(TreeId, IdOf)> {
     let last = |key: &[u8]| key.last_chunk::<8>().map(|id| u64::from_be_bytes(*id));
     let object = |key: &[u8]| object_of(key).map(|(id, _)| id);
     vec![

@@ -86,7 +86,7 @@ impl Cursor {
 
     /// The next key with its value, or with what is wrong with that. Errors: as of [`next`](Cursor::next), where a part of the
     /// range cannot be read.
-    pub fn next_tried(&mut self) -> Result<Option<(Bytes, Result<Bytes, StoreError>)>, StoreError> {
+    pub fn next_tried(&mut self) -> Result<Option<Tried>, StoreError> {
         Ok(match self.advance()? {
             None => None,
             Some((key, Merged::Base(cell))) => {
@@ -131,6 +131,9 @@ impl Cursor {
         }
     }
 }
+
+/// A key with its value, or with what is wrong with that.
+pub type Tried = (Bytes, Result<Bytes, StoreError>);
 
 /// A part of a tree that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -209,7 +209,8 @@ impl Forest {
     /// Where a tree cannot be read, on the way to a range; none where it can. Errors: those that are no damage.
     pub(crate) fn broken(&self, tree: TreeId, span: &Span, direction: Direction) -> Result<Option<Broken>, StoreError> {
         match self.tree(tree) {
-            Some(tree) => tree.broken(&*self.cache, (&span.from, &span.to), direction),
+            // Whoever asks was told already; and readers must not wait for one another.
+            Some(tree) => tree.broken(&*self.cache, (&span.from, &span.to), direction, 1),
             None => Ok(None),
         }
     }

@@ -29,7 +29,7 @@ use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError};
 
-/// So often a page is read before it counts as lost.
+/// So often a page is read before it is given up.
 const READS: u32 = 3;
 
 /// Ahead of reading again. A choice: longer than a retry of a drive's own takes, short for whoever waits for the applier.
@@ -62,13 +62,14 @@ pub struct Hole {
 }
 
 impl Tree {
-    /// Goes down towards a key (or to the end of a range) and says where that is not possible; none where it is. Errors: those
-    /// that are no damage.
+    /// Goes down towards a key (or to the end of a range) and says where that is not possible; none where it is. Each page is
+    /// read up to `reads` times before it counts as damaged. Errors: those that are no damage.
     pub fn broken<P: Pages>(
         &self,
         pages: &P,
         (from, to): (&[u8], &[u8]),
         direction: Direction,
+        reads: u32,
     ) -> Result<Option<Broken>, StoreError> {
         let toward = match (direction, to) {
             (Direction::Forward, _) => Toward::At(from),
@@ -84,7 +85,7 @@ impl Tree {
             path: Vec::new(),
         };
         while at.level != Some(0) {
-            let node = match patiently(|| self.node(pages, at.page, at.level)) {
+            let node = match patiently(reads, || self.node(pages, at.page, at.level)) {
                 Ok(node) => node,
                 Err(error @ StoreError::Corrupt(_)) => return Ok(Some(Broken { error, ..at })),
                 Err(error) => return Err(error),
@@ -101,7 +102,7 @@ impl Tree {
             at.path.push((at.page, child));
             (at.page, at.level) = (node.children[child], Some(node.level - 1));
         }
-        match patiently(|| self.leaf_between(pages, at.page, &at.low, &at.high)) {
+        match patiently(reads, || self.leaf_between(pages, at.page, &at.low, &at.high)) {
             Ok(()) => Ok(None),
             Err(error @ StoreError::Corrupt(_)) => Ok(Some(Broken { error, ..at })),
             Err(error) => Err(error),
@@ -135,8 +136,8 @@ pub(super) fn image_of<P: Pages>(pages: &P, page: PageId) -> Result<Vec<u8>, Sto
 }
 
 /// Reads again what is damaged, a few times.
-fn patiently<T>(read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    for _ in 1..READS {
+fn patiently<T>(reads: u32, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 1..reads {
         match read() {
             Err(StoreError::Corrupt(_)) => thread::sleep(PAUSE),
             done => return done,
@@ -156,7 +157,7 @@ impl<P: Pages> Writer<'_, P> {
     pub fn make_hole(&mut self, key: &[u8], at: Lsn) -> Result<Option<Hole>, StoreError> {
         self.forget();
         let tree = self.tree;
-        let Some(broken) = tree.broken(self.pages, (key, &[]), Direction::Forward)? else { return Ok(None) };
+        let Some(broken) = tree.broken(self.pages, (key, &[]), Direction::Forward, READS)? else { return Ok(None) };
         let (mut child, mut bytes) = self.pages.create_leaf()?;
         edit::format(&mut bytes, tree.id, at.0, &broken.low, &broken.high);
         edit::mark_hole(&mut bytes, true);
