@@ -243,7 +243,7 @@ pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
     let version = Version::of(message);
     let texts = [Some(reply.timestamp), Some(reply.control_id), reply.text, reply.problem.map(|problem| problem.text)];
     // The charset's name is looked up only where it matters: most answers are ASCII.
-    let charset = if texts.iter().flatten().all(|text| text.is_ascii()) { None } else { Charset::declared(message) };
+    let charset = if texts.iter().flatten().all(|text| text.is_ascii()) { None } else { message.charset() };
     let charset = charset.unwrap_or(Charset::ASCII);
     let mut out = Writer::new(message.delimiters(), charset);
     let header = message.header();

@@ -12,7 +12,8 @@
 //! (HL7 2.5.1 section 2.10.3.) Everything in brackets may be missing, so one plain message is a batch of one, and so are
 //! files put one after the other. Each header declares its own delimiters.
 //!
-//! [`split`] looks at the beginnings of lines only. A header begins at the start of a line, after a byte order mark and
+//! [`split`] takes input that is there as a whole, [`Stream`] input that comes in pieces and need not fit in memory. Both
+//! look at the beginnings of lines only. A header begins at the start of a line, after a byte order mark and
 //! blanks if need be. In input that uses CR, a bare LF may be part of a text; there a line counts only if its
 //! separator is the one in force, as in a [`Message`](crate::Message).
 //!
@@ -21,6 +22,9 @@
 //! - Nothing is dropped and nothing repaired: what is wrong is a [`Problem`], and the messages are there all the same.
 //!
 //! Not here: parsing the messages; a message with an unreadable MSH is a part like any other.
+
+mod splitter;
+mod stream;
 
 use memchr::memchr2;
 use std::borrow::Cow;
@@ -31,6 +35,8 @@ use crate::ack::Writer;
 use crate::charset::Charset;
 use crate::table::Lines;
 use crate::{Delimiters, Segment, SegmentName, Value};
+use splitter::{LineStarts, Splitter};
+pub use stream::{Event, Stream};
 
 const FHS: SegmentName = SegmentName::new(*b"FHS");
 const BHS: SegmentName = SegmentName::new(*b"BHS");
@@ -131,17 +137,7 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn segment(&self, part: usize) -> Option<Segment<'a>> {
         let Part { kind, range } = self.parts.get(part)?;
-        let line = &self.raw[range.clone()];
-        let line = &line[blanks(line)..];
-        let line = &line[..memchr2(b'\r', b'\n', line).unwrap_or(line.len())];
-        let delimiters = match kind {
-            Kind::Stray => return None,
-            Kind::FileHeader | Kind::BatchHeader | Kind::Message => Delimiters::of_header(line).ok()?,
-            Kind::BatchTrailer | Kind::FileTrailer => {
-                Delimiters { field: line.get(3).copied().unwrap_or(b'|'), ..Delimiters::default() }
-            }
-        };
-        Some(Segment::new(line, delimiters))
+        splitter::segment(*kind, &self.raw[range.clone()])
     }
 }
 
@@ -165,18 +161,22 @@ pub fn with_segment_ends(message: &[u8]) -> Cow<'_, [u8]> {
 /// Splits input into its parts. Any input can be split; input without any header is one stray part.
 #[must_use]
 pub fn split(raw: &[u8]) -> Batch<'_> {
-    let mut splitter = Splitter::new(raw);
-    let lines = Lines::of(raw);
-    let (mut at, mut bare) = (0, false);
+    let mut splitter = Splitter::default();
+    let mut lines = LineStarts::new(Lines::of(raw));
+    let mut parts = Vec::new();
+    let mut at = 0;
     while at < raw.len() {
         let next = line_end(raw, at);
-        splitter.line(at..next, bare);
-        // An LF at the start of a line is a blank line, and the next one starts a line too.
-        let starts = next - at == 1 && !bare;
-        bare = lines == Lines::Cr && raw[next - 1] == b'\n' && !raw[at..next].ends_with(b"\r\n") && !starts;
+        let line = &raw[at..next];
+        parts.extend(splitter.line(line, at..next, lines.is_bare()));
+        lines.ended(line);
         at = next;
     }
-    splitter.finish()
+    let (last, problems) = splitter.finish(raw.len());
+    parts.extend(last);
+    let is_message = |part: &&Part| part.kind == Kind::Message;
+    let messages = parts.iter().filter(is_message).map(|part| part.range.clone()).collect();
+    Batch { raw, parts, messages, problems }
 }
 
 /// Where the next line starts.
@@ -187,168 +187,6 @@ fn line_end(raw: &[u8], from: usize) -> usize {
             if raw[at..].starts_with(b"\r\n") { at + 2 } else { at + 1 }
         }
         None => raw.len(),
-    }
-}
-
-/// How many bytes of byte order mark and blanks a line starts with.
-fn blanks(line: &[u8]) -> usize {
-    let blank = |from: usize| {
-        let rest = line[from..].iter();
-        from + rest.take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0)).count()
-    };
-    let at = blank(0);
-    if line[at..].starts_with(b"\xEF\xBB\xBF") { blank(at + 3) } else { at }
-}
-
-/// The state of splitting: what is open and how much it holds.
-struct Splitter<'a> {
-    batch: Batch<'a>,
-    /// The field separator in force: that of the last header.
-    separator: Option<u8>,
-    file: Option<Open>,
-    group: Option<Open>,
-    /// Batches since the file began.
-    batches: u64,
-}
-
-/// A batch or file that has begun.
-struct Open {
-    /// The part of its header; none where the first message began the batch.
-    header: Option<usize>,
-    messages: u64,
-}
-
-impl<'a> Splitter<'a> {
-    fn new(raw: &'a [u8]) -> Splitter<'a> {
-        let batch = Batch { raw, parts: Vec::new(), messages: Vec::new(), problems: Vec::new() };
-        Splitter { batch, separator: None, file: None, group: None, batches: 0 }
-    }
-
-    fn line(&mut self, line: Range<usize>, bare: bool) {
-        let text = &self.batch.raw[line.clone()];
-        let found = self.kind(text, bare);
-        let start = match (found, self.batch.parts.last_mut()) {
-            (None, None) if blanks(text) == text.len() => return, // the first part will take it
-            (None, Some(last)) if bare || last.takes(text) => {
-                last.range.end = line.end;
-                return;
-            }
-            (_, None) => 0,
-            _ => line.start,
-        };
-        let part = self.batch.parts.len();
-        self.batch.parts.push(Part { kind: found.unwrap_or(Kind::Stray), range: start..line.end });
-        match found {
-            Some(Kind::FileHeader) => {
-                self.end_group();
-                self.end_file();
-                self.file = Some(Open { header: Some(part), messages: 0 });
-                self.batches = 0;
-            }
-            Some(Kind::BatchHeader) => self.begin_group(Some(part)),
-            Some(Kind::Message) => {
-                if self.group.is_none() {
-                    self.begin_group(None);
-                }
-                self.group.as_mut().expect("a group has begun").messages += 1;
-            }
-            Some(Kind::BatchTrailer) => {
-                if self.group.is_none() {
-                    self.begin_group(None);
-                }
-                let found = self.group.take().map_or(0, |group| group.messages);
-                self.check(part, found);
-            }
-            Some(Kind::FileTrailer) => {
-                self.end_group();
-                self.file = None;
-                self.check(part, self.batches);
-                self.batches = 0;
-            }
-            Some(Kind::Stray) | None => {}
-        }
-    }
-
-    /// What a line begins, if it begins anything. A `bare` line stands after an LF that may be part of a text.
-    fn kind(&mut self, line: &[u8], bare: bool) -> Option<Kind> {
-        let text = if bare { line } else { &line[blanks(line)..] };
-        let (name, rest) = text.split_at_checked(3)?;
-        let kind = match name {
-            b"FHS" => Kind::FileHeader,
-            b"BHS" => Kind::BatchHeader,
-            b"MSH" => Kind::Message,
-            b"BTS" => Kind::BatchTrailer,
-            b"FTS" => Kind::FileTrailer,
-            _ => return None,
-        };
-        let trailer = matches!(kind, Kind::BatchTrailer | Kind::FileTrailer);
-        let begins = match rest.first() {
-            Some(&byte) if bare && self.separator.is_some() => self.separator == Some(byte),
-            Some(byte) if byte.is_ascii_punctuation() => true,
-            None | Some(b'\r' | b'\n') => trailer,
-            Some(_) => false,
-        };
-        if begins && !trailer {
-            self.separator = rest.first().copied();
-        }
-        begins.then_some(kind)
-    }
-
-    fn begin_group(&mut self, header: Option<usize>) {
-        self.end_group();
-        self.batches += 1;
-        self.group = Some(Open { header, messages: 0 });
-    }
-
-    fn end_group(&mut self) {
-        let header = self.group.take().and_then(|group| group.header);
-        self.batch.problems.extend(header.map(|part| Problem::Unclosed { part }));
-    }
-
-    fn end_file(&mut self) {
-        let header = self.file.take().and_then(|file| file.header);
-        self.batch.problems.extend(header.map(|part| Problem::Unclosed { part }));
-    }
-
-    /// Holds what a trailer declares against what there is; an empty count declares nothing.
-    fn check(&mut self, part: usize, found: u64) {
-        let segment = self.batch.segment(part).expect("a trailer can be read");
-        let declared = segment.field(1).bytes().trim_ascii();
-        if declared.is_empty() {
-            return;
-        }
-        match std::str::from_utf8(declared).ok().and_then(|digits| digits.parse().ok()) {
-            Some(declared) if declared == found => {}
-            Some(declared) => self.batch.problems.push(Problem::Count { part, declared, found }),
-            None => self.batch.problems.push(Problem::NotACount { part }),
-        }
-    }
-
-    fn finish(mut self) -> Batch<'a> {
-        self.end_group();
-        self.end_file();
-        let Batch { raw, parts, messages, problems } = &mut self.batch;
-        if parts.is_empty() && !raw.is_empty() {
-            parts.push(Part { kind: Kind::Stray, range: 0..raw.len() });
-        }
-        for (part, Part { kind, range }) in parts.iter().enumerate() {
-            let bytes = range.len();
-            if *kind == Kind::Message {
-                messages.push(range.clone());
-            }
-            if *kind == Kind::Stray && blanks(&raw[range.clone()]) < bytes {
-                problems.push(Problem::Stray { part, bytes });
-            }
-        }
-        problems.sort_by_key(Problem::part);
-        self.batch
-    }
-}
-
-impl Part {
-    /// Whether a line that begins nothing belongs to this part.
-    fn takes(&self, line: &[u8]) -> bool {
-        matches!(self.kind, Kind::Message | Kind::Stray) || blanks(line) == line.len()
     }
 }
 

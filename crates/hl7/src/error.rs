@@ -1,6 +1,6 @@
 //! What can go wrong with a message, a path or an edit.
 //!
-//! Three enums and not one, because they reach three different people: [`ParseError`] the sender of a message,
+//! Several enums and not one, because they reach different people: [`ParseError`] and [`ReadingError`] the sender of a message,
 //! [`PathError`] the author of a path, [`EditError`] the author of a transform. Each message says what to do.
 
 use thiserror::Error;
@@ -37,6 +37,38 @@ pub enum ParseError {
         /// Length of the input.
         bytes: usize,
     },
+}
+
+/// Why a message cannot be split: its characters may hide delimiters, and which it has cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ReadingError {
+    /// The bytes are not of the charset that MSH-18 declares or the receiver was told.
+    #[error(
+        "the message is not in {charset}, its character set by MSH-18 or by the settings; send it as it says, or change `charset`"
+    )]
+    NotInCharset {
+        /// The charset's name.
+        charset: &'static str,
+    },
+    /// MSH-18 names a charset that is known and cannot be read.
+    #[error("character set {name} cannot be read; send UNICODE UTF-8")]
+    Unsupported {
+        /// Its name.
+        name: &'static str,
+    },
+    /// Nobody says the charset, and the bytes look like one whose characters hide delimiters.
+    #[error(
+        "the message declares no character set and looks like {charset}; declare it in MSH-18, or set the `charset` of the service"
+    )]
+    Undeclared {
+        /// What it looks like.
+        charset: &'static str,
+    },
+    /// A text is wanted, and nobody says the charset.
+    #[error(
+        "the message declares no character set and is not UTF-8; declare it in MSH-18, or set the `charset` of the service"
+    )]
+    Unknown,
 }
 
 /// Why a text is not a path, and where.

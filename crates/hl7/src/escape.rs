@@ -59,6 +59,16 @@ pub fn unescape(raw: &[u8], d: Delimiters) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// Whether a sequence in hex names a byte above 0x7F, which is text of one charset only.
+#[must_use]
+pub fn has_high_bytes(raw: &[u8], d: Delimiters) -> bool {
+    let Some(escape) = d.escape else { return false };
+    (Tokens { rest: raw, d, escape }).any(|token| match token {
+        Token::Sequence { means: Meaning::Hex(digits), .. } => digits.chunks_exact(2).any(|pair| hex(pair[0]) >= 8),
+        _ => false,
+    })
+}
+
 /// A raw value of one message as a raw value of another with different delimiters: separators and escape sequences
 /// are translated, text that would separate there is escaped. A level the target does not declare cannot be kept
 /// apart; its separators become text.

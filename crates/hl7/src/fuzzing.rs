@@ -4,8 +4,10 @@
 //! repeats how the code works; they compare answers that two different parts of it give.
 
 mod protocol;
+mod reading;
 
 pub use protocol::{ack, batch, mllp};
+pub use reading::reading;
 
 use crate::{Delimiters, Draft, Message, Path, Place, Segment, SegmentId, SegmentName, Value, Which, charset, escape};
 

@@ -1,10 +1,10 @@
 //! HL7 v2 as a pure library: bytes in, bytes out, no I/O, no clock, no schema.
 //!
 //! ```text
-//!  bytes --> mllp / batch --> Message (segment table) --> Path --> Value
-//!                                |                                   |
-//!                                +--> Draft (edits) --> pieces       +--> escape, charset --> text
-//!                                +--> ack
+//!  bytes --> mllp / batch --> Reading --> Message (segment table) --> Path --> Value
+//!                                            |                                   |
+//!                                            +--> Draft (edits) --> pieces       +--> escape, charset --> text
+//!                                            +--> ack
 //! ```
 //!
 //! Four rules hold everywhere:
@@ -34,9 +34,9 @@
 //! It does not know message structures (which segment may follow which), data types or code tables.
 //!
 //! A level's separators are found by looking at bytes. That is right for every charset whose bytes below 0x80 always
-//! mean ASCII (ASCII, UTF-8, ISO 8859, EUC); it can split a character in two in Shift_JIS, ISO-2022-JP, Big5 and
-//! GB 18030, where the second byte of a character may look like `|` or `\`. Such messages still pass through
-//! unchanged.
+//! mean ASCII (ASCII, UTF-8, ISO 8859, EUC); it would split a character in two in Shift_JIS, ISO-2022-JP, Big5 and
+//! GB 18030, where the second byte of a character may look like `|` or `\`. A [`Reading`] finds out which of them a
+//! message is, and splits one of the second kind in a transcript: the same text in UTF-8, from which edits are written back.
 
 #![forbid(unsafe_code)]
 
@@ -54,16 +54,18 @@ mod message;
 pub mod mllp;
 mod name;
 mod path;
+mod reading;
 mod segment;
 mod table;
 mod value;
 
 pub use delimiters::Delimiters;
 pub use draft::{Draft, Piece, SegmentId};
-pub use error::{EditError, ParseError, PathError, PathProblem};
+pub use error::{EditError, ParseError, PathError, PathProblem, ReadingError};
 pub use index::FieldIndex;
 pub use message::Message;
 pub use name::SegmentName;
 pub use path::{Condition, Path, Place, SegmentSelector, Which};
+pub use reading::{Reading, Run};
 pub use segment::Segment;
 pub use value::Value;

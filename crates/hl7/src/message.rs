@@ -23,6 +23,10 @@ pub struct Message<'a> {
     raw: &'a [u8],
     delimiters: Delimiters,
     table: Table,
+    /// The charset of the bytes, where it is known otherwise than by MSH-18, which then counts for nothing.
+    known: Option<Charset>,
+    /// The charset where MSH-18 names none.
+    assumed: Option<Charset>,
 }
 
 impl<'a> Message<'a> {
@@ -39,7 +43,19 @@ impl<'a> Message<'a> {
         let [b'M', b'S', b'H', field, ..] = raw[start..] else { return Err(ParseError::NoHeader) };
         let table = Table::scan(raw, start, field);
         let header = table.spans().first().map_or(&b""[..], |span| &raw[span.start as usize..span.end as usize]);
-        Ok(Message { raw, delimiters: Delimiters::of_header(header)?, table })
+        Ok(Message { raw, delimiters: Delimiters::of_header(header)?, table, known: None, assumed: None })
+    }
+
+    /// The same, its bytes known to be in `known`, whatever MSH-18 says, or in `assumed` where it says nothing.
+    pub(crate) fn with_charset(self, known: Option<Charset>, assumed: Option<Charset>) -> Message<'a> {
+        Message { known, assumed, ..self }
+    }
+
+    /// The charset its bytes are in: the one known by its [`Reading`](crate::Reading), else the one MSH-18 declares, else
+    /// the one the reading was told to assume. None: nobody says.
+    #[must_use]
+    pub fn charset(&self) -> Option<Charset> {
+        self.known.or_else(|| Charset::declared(self)).or(self.assumed)
     }
 
     /// The bytes it was parsed from, all of them.
@@ -111,11 +127,11 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What [`get`](Self::get) answers as text to show or to compare with what a person typed: decoded by the charset
-    /// of MSH-18 and unescaped; empty for absent and empty places, `""` for null.
+    /// What [`get`](Self::get) answers as text to show or to compare with what a person typed: decoded by its
+    /// [`charset`](Self::charset) and unescaped; empty for absent and empty places, `""` for null.
     #[must_use]
     pub fn text(&self, path: &Path) -> Cow<'a, str> {
-        let charset = Charset::declared(self).unwrap_or(Charset::UTF_8);
+        let charset = self.charset().unwrap_or(Charset::UTF_8);
         charset.text(self.get(path).bytes(), self.delimiters)
     }
 
@@ -162,7 +178,7 @@ impl fmt::Debug for Message<'_> {
 }
 
 /// Where MSH should start: after blanks, a byte order mark, and blanks.
-fn header_start(raw: &[u8]) -> usize {
+pub(crate) fn header_start(raw: &[u8]) -> usize {
     let blanks = |from: usize| {
         raw[from..].iter().position(|b| !matches!(b, b'\r' | b'\n' | 0 | b' ' | b'\t')).map_or(raw.len(), |n| from + n)
     };

@@ -234,6 +234,34 @@ fn an_answer_has_the_headers_its_batch_had() {
 }
 
 #[test]
+fn a_stream_passes_over_a_message_over_its_bound_and_goes_on_behind_it() {
+    let large = format!("MSH|^~\\&|L\rOBX|1|TX|||{}\r", "x".repeat(1 << 20));
+    let input = format!("\r\nMSH|^~\\&|A\rPID|1\r{large}MSH|^~\\&|B\r");
+    for size in [1, 4_095, 4_096, 65_536, input.len()] {
+        let mut stream = batch::Stream::new(true, 64);
+        let mut events = Vec::new();
+        let mut most = 0;
+        for piece in input.as_bytes().chunks(size) {
+            stream.feed(piece, &mut events);
+            let held = format!("{stream:?}");
+            let held =
+                held.split("open: ").nth(1).and_then(|text| text.split([',', ' ']).next()?.parse::<usize>().ok());
+            most = most.max(held.expect("it says what it holds"));
+        }
+        stream.end(&mut events);
+        let at = "\r\nMSH|^~\\&|A\rPID|1\r".len();
+        let message = |at: usize, text: &str| batch::Event::Message { at, bytes: text.as_bytes().to_vec() };
+        let wanted = [
+            message(0, &input[..at]),
+            batch::Event::Oversize { at, bytes: large.len() },
+            message(at + large.len(), "MSH|^~\\&|B\r"),
+        ];
+        assert!(events == wanted, "{events:?}");
+        assert!(most <= 64 + size + 4_096, "{most} bytes of a message that is passed over");
+    }
+}
+
+#[test]
 fn corpus_files_tile_and_only_the_known_one_has_a_wrong_count() {
     let mut messages = 0;
     for (path, file) in super::corpus::files() {

@@ -117,6 +117,7 @@ fn run(seed: u64, seeds: &[Vec<u8>]) {
     let from = rng.choice(seeds).expect("at least our own");
     let bytes = damaged(&mut rng, from);
     fuzzing::message(&bytes);
+    fuzzing::reading(&[&[rng.u8(..)], &bytes[..]].concat());
     fuzzing::path(&words(&mut rng, 12));
     let mut script = if rng.bool() { script(&mut rng) } else { words(&mut rng, 20) };
     script.push(0);
@@ -159,6 +160,7 @@ fn the_fuzz_invariants_hold_for_damaged_messages_and_random_words() {
 fn the_fuzz_invariants_hold_for_every_corpus_file() {
     for (_, file) in corpus::files() {
         fuzzing::message(&file);
+        fuzzing::reading(&[&[0], &file[..]].concat());
         fuzzing::draft(&[b"=MSH-10\tx\n-PID-3\ni\x02\nd\x03\n=OBX[*]-5[last].2\ty\n\0", &file[..]].concat());
     }
 }

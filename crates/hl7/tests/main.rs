@@ -12,3 +12,4 @@ mod mllp;
 mod model;
 mod path;
 mod protocol;
+mod reading;

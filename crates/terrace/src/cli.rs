@@ -292,7 +292,7 @@ pub enum MessageCommand {
         /// The output to this operation instead of the message as received
         #[arg(long, value_name = "OPERATION")]
         output: Option<String>,
-        /// The exact bytes, with CR between segments, instead of lines
+        /// The exact bytes, with CR between segments, instead of lines; on a terminal control characters are shown, not sent
         #[arg(long)]
         raw: bool,
         #[command(flatten)]

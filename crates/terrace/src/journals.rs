@@ -11,6 +11,7 @@ use interop::{InteropError, location};
 use journal::{Inspect, Lsn, View};
 
 use crate::cli::InspectCommand;
+use crate::terminal;
 
 /// The journal of a data directory, on whatever tier it lies, or the directory itself where it is a journal.
 fn journal_directory(dir: &Path) -> anyhow::Result<PathBuf> {
@@ -32,7 +33,7 @@ fn view(dir: &Path) -> anyhow::Result<View> {
 pub fn inspect(command: InspectCommand) -> anyhow::Result<ExitCode> {
     let InspectCommand::Journal { dir, from, payload } = command;
     let view = view(&dir)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(terminal::out());
     journal::inspect(&view, &mut out, Inspect { from: Lsn(from), payload_bytes: payload })?;
     out.flush()?;
     Ok(if view.corruption().is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) })

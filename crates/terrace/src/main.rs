@@ -6,6 +6,9 @@
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]
 
+#[macro_use]
+mod terminal;
+
 mod assemble;
 mod benches;
 mod cli;

@@ -1,6 +1,6 @@
 //! `terrace message`: what is stored, and sending again.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hl7::charset::Charset;
-use hl7::mllp;
+use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
 use interop::node;
 use interop::production::units::Span;
@@ -16,6 +16,7 @@ use interop::record::{Fate, Status};
 
 use crate::cli::{ListArgs, MessageCommand, OutputName, StatusName};
 use crate::show::{Table, bytes, count, time};
+use crate::terminal;
 
 /// How long `send` waits for an acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,7 +83,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let lines = History::open(&args.place.data)?.list(&filter(args)?)?;
     let is_damaged = lines.iter().any(|line| line.damaged.is_some());
     let code = if is_damaged { ExitCode::from(1) } else { ExitCode::SUCCESS };
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::out();
     if args.json {
         for line in &lines {
             writeln!(out, "{}", serde_json::to_string(line)?)?;
@@ -139,6 +140,7 @@ fn outputs(outputs: &[(String, OutputState)]) -> String {
 
 fn show(data: &Path, id: u64, output: Option<&str>, raw: bool) -> anyhow::Result<ExitCode> {
     let stored = History::open(data)?.show(id)?;
+    let charset = stored.charset;
     let body = match output {
         None => stored.raw,
         Some(operation) => {
@@ -149,28 +151,27 @@ fn show(data: &Path, id: u64, output: Option<&str>, raw: bool) -> anyhow::Result
                 .clone()
         }
     };
-    let mut out = std::io::stdout().lock();
-    if raw {
-        out.write_all(&body)?;
+    if raw && !std::io::stdout().is_terminal() {
+        std::io::stdout().write_all(&body)?; // raw bytes, to a file or a program
+    } else if raw {
+        terminal::out().write_all(&body)?;
     } else {
-        let text = hl7_text(&body).replace("\r\n", "\n").replace('\r', "\n");
+        let mut out = terminal::out();
+        let text = hl7_text(&body, charset).replace("\r\n", "\n").replace('\r', "\n");
         writeln!(out, "{}", text.trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A message as text, by its own charset.
-fn hl7_text(body: &[u8]) -> String {
-    match hl7::Message::parse(body) {
-        Ok(message) => Charset::declared(&message).unwrap_or(Charset::UTF_8).decode(body).into_owned(),
-        Err(_) => String::from_utf8_lossy(body).into_owned(),
-    }
+/// A message as text, by its own charset, or `charset` where it declares none.
+fn hl7_text(body: &[u8], charset: Option<Charset>) -> String {
+    Reading::lenient(body, charset).shown().into_owned()
 }
 
 fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
     let trace = History::open(data)?.trace(id)?;
     let stored = &trace.stored;
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::out();
     writeln!(out, "message   {id}")?;
     writeln!(
         out,
@@ -249,7 +250,7 @@ fn send(file: &Path, to: SocketAddr) -> anyhow::Result<ExitCode> {
         mllp::encode(&hl7::batch::with_segment_ends(&raw[range]), &mut frame);
         stream.write_all(&frame)?;
         let answer = receive(&mut stream, &mut decoder)?;
-        println!("{}", hl7_text(&answer).replace('\r', "\n").trim_end());
+        println!("{}", hl7_text(&answer, None).replace('\r', "\n").trim_end());
         let code = hl7::Message::parse(&answer).ok().and_then(|m| hl7::ack::read(&m).map(|r| r.code));
         accepted &= matches!(code, Some(hl7::ack::Code::AA | hl7::ack::Code::CA));
     }

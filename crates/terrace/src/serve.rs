@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
 use crate::show::{Table, bytes, count, time};
+use crate::terminal;
 
 /// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`). One that has failed stays up: what is stored can be
 /// read, and senders and `terrace status` are told why.
@@ -82,7 +83,7 @@ fn log(level: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&directives).with_context(|| format!("`{directives}` is not a log level"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(terminal::log)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::terminal;
+
 /// A table whose columns line up; numbers to the right.
 #[derive(Debug)]
 pub struct Table {
@@ -17,7 +19,7 @@ impl Table {
     /// Adds a row, with as many cells as there are headings.
     pub fn row(&mut self, cells: &[&str]) {
         assert_eq!(cells.len(), self.rows[0].len(), "a row has a cell for each heading");
-        self.rows.push(cells.iter().map(|c| (*c).to_owned()).collect());
+        self.rows.push(cells.iter().map(|c| terminal::one_line(c).into_owned()).collect());
     }
 
     /// Whether it has no rows below the headings.

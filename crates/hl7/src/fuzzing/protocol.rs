@@ -55,6 +55,7 @@ pub fn batch(data: &[u8]) {
     assert_eq!(end, data.len());
     assert!(batch.problems.iter().all(|problem| problem.part() < batch.parts.len()));
 
+    check_stream(&batch);
     let mut answers = Vec::new();
     for range in batch.messages.iter().cloned() {
         let alone = batch::split(&data[range.clone()]);
@@ -69,6 +70,28 @@ pub fn batch(data: &[u8]) {
     if answers.len() > 1 {
         answers[0].clear();
         check_response(&batch, &answers);
+    }
+}
+
+/// A stream finds what splitting the whole finds, however the input is cut.
+fn check_stream(batch: &Batch<'_>) {
+    let data = batch.raw();
+    let wanted: Vec<_> = batch.messages.iter().map(|range| (range.start, data[range.clone()].to_vec())).collect();
+    for size in [1, 2, 7, data.len().max(1)] {
+        let (mut messages, mut problems, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut stream = batch::Stream::new(data.contains(&b'\r'), usize::MAX);
+        data.chunks(size).for_each(|piece| stream.feed(piece, &mut events));
+        stream.end(&mut events);
+        for event in events {
+            match event {
+                batch::Event::Message { at, bytes } => messages.push((at, bytes)),
+                batch::Event::Problem(problem) => problems.push(problem),
+                batch::Event::Oversize { .. } => panic!("there is no bound"),
+            }
+        }
+        problems.sort_by_key(batch::Problem::part);
+        assert!(messages == wanted, "in pieces of {size} bytes");
+        assert_eq!(problems, batch.problems);
     }
 }
 

@@ -16,6 +16,16 @@ pub const MESSAGES: &[&[u8]] = &[
     b"MSH|^~\\&|A|B|C|D|||ADT^A01|5|P|2.3|||ER|SU||8859/1\rPID|||\xc9\xe9^\\XE9\\^\\F\\\\S\\\\R\\\\E\\\\T\\\r",
 ];
 
+/// A byte that chooses the charset, and a message in one whose characters hide delimiters; see `hl7::fuzzing::reading`.
+pub const READINGS: &[&[u8]] = &[
+    b"\x00MSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5||||||SHIFT_JIS\rPID|1||4||\x83\x7C\x81\x5B\x83\x8B^\x95\x5C||19700101\r",
+    b"\x04MSH|^~\\&|\x83\x7C|B|C|D|||ADT^A01|1|P|2.5\rPID|1||4||\xED\x40^\xF0\x40\r",
+    b"\x05MSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5\rPID|1||4||\xD6\xEC\xE9\x46^\x81\x30\x81\x30\r",
+    b"\x06MSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5\rPID|1||4||\xB3\x5C\xA5\x5C^x\r",
+    b"\x00MSH|^~\\&|A|B|C|D|||ADT^A01|1|P|2.5||||||~ISO IR87\rPID|1||4||\x1B$B;3EDB@O:\x1B(B^\x1B(I1\x1B(B\r",
+    b"\x00\xFF\xFEM\0S\0H\0|\0^\0~\0\\\0&\0|\0A\0\r\0P\0I\0D\0|\0\x71\x5C\r\0",
+];
+
 /// Paths in every form.
 pub const PATHS: &[&[u8]] = &[
     b"PID",

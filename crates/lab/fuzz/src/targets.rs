@@ -157,6 +157,14 @@ const LANGUAGE_WORDS: &[&str] = &[
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "reading",
+        run: hl7::fuzzing::reading,
+        seeds: seeds::READINGS,
+        words: HL7_WORDS,
+        before: b"\0",
+        ..HL7_FILES
+    },
     Target { name: "message", run: hl7::fuzzing::message, seeds: seeds::MESSAGES, words: HL7_WORDS, ..HL7_FILES },
     Target {
         name: "path",

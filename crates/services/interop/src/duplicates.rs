@@ -44,9 +44,9 @@ struct Remembered {
 }
 
 impl Key {
-    /// The identity of a message that came in through `service`.
-    pub fn of(service: &str, message: &Message<'_>) -> Key {
-        Key { id: search::identity(service, message), content: search::content(message.raw()) }
+    /// The identity of a message that came in through `service` as `raw`.
+    pub fn of(service: &str, message: &Message<'_>, raw: &[u8]) -> Key {
+        Key { id: search::identity(service, message), content: search::content(raw) }
     }
 
     /// The same as a row holds it.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Key {
-        Key::of("in", &Message::parse(text.as_bytes()).unwrap())
+        Key::of("in", &Message::parse(text.as_bytes()).unwrap(), text.as_bytes())
     }
 
     #[test]

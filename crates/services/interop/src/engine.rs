@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ::node::Admission;
 use bytes::Bytes;
-use hl7::{Message, ack};
+use hl7::ack;
 use store::Lsn;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
@@ -212,7 +212,8 @@ impl Engine {
         let plan = self.plan();
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
-        let inbound = Inbound { service, raw: &raw, message: Message::parse(&raw), now_us, control_id: &control_id };
+        let (reading, unreadable) = intake::read(service, &raw);
+        let inbound = Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id);
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
         let (claim, flagged) = match self.duplicate(&inbound).await {
@@ -244,7 +245,8 @@ impl Engine {
     pub fn take_refused(&self, service: &Service, raw: Bytes, problem: intake::Problem) -> Taken {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
-        let inbound = Inbound { service, raw: &raw, message: Message::parse(&raw), now_us, control_id: &control_id };
+        let (reading, unreadable) = intake::read(service, &raw);
+        let inbound = Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id);
         let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
         let work = intake::refused(&inbound, Status::Rejected, problem, false);
         self.store(service, &self.plan(), work, &answers, None)
@@ -279,7 +281,8 @@ impl Engine {
         let Some(cause) = self.ledger.failed().borrow().clone() else { return Taken::Closed };
         let control_id = self.control_id();
         let now_us = self.clock.now_us();
-        let inbound = Inbound { service, raw, message: Message::parse(raw), now_us, control_id: &control_id };
+        let (reading, unreadable) = intake::read(service, raw);
+        let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
         let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
         Taken::Now { answer: self.refuse(service, &answers, &Refusal::Failed(cause)), accepted: false }
     }
@@ -288,7 +291,8 @@ impl Engine {
     pub fn refuse_oversize(&self, service: &Service, seen: &Bytes) -> Vec<u8> {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
-        let inbound = Inbound { service, raw: seen, message: Message::parse(seen), now_us, control_id: &control_id };
+        let (reading, unreadable) = intake::read(service, seen);
+        let inbound = Inbound::new(service, seen, (&reading, unreadable), now_us, &control_id);
         let bound = service.settings.intake().message_bytes;
         let problem =
             intake::Problem { code: 207, location: None, text: format!("the message is larger than {bound}") };
@@ -307,7 +311,11 @@ impl Engine {
                 queue.reserve();
                 let lane = queue.lane_of(output.key_hash);
                 let index = u16::try_from(n).expect("intake makes fewer outputs than 65536");
-                Destination { queue, lane, entry: Entry { id: 0, output: index, frame: Some(output.frame) } }
+                Destination {
+                    queue,
+                    lane,
+                    entry: Entry { id: 0, output: index, charset: output.charset, frame: Some(output.frame) },
+                }
             })
             .collect();
         let durable = self.ledger.submit(&work.record.parts(), destinations)?;
@@ -345,7 +353,7 @@ impl Engine {
         let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
             return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
         };
-        let key = Key::of(&inbound.service.name, message);
+        let key = Key::of(&inbound.service.name, message, inbound.raw);
         loop {
             let settled = self.settled.notified();
             let seen = self.window().see(key);

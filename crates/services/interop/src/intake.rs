@@ -9,16 +9,22 @@
 //! Invariants: whatever comes in is stored, also what is refused (so that it can be looked at); a message of which one
 //! transform fails goes nowhere at all, since half a route is worse than none; what is answered names no patient data.
 
-use bytes::Bytes;
-use hl7::{Draft, Message, ParseError, Path, Value, ack, mllp};
+mod output;
+
+use std::cell::OnceCell;
 use std::sync::LazyLock;
+
+use bytes::Bytes;
+use hl7::charset::Charset;
+use hl7::{Message, ParseError, Path, Reading, ReadingError, Value, ack, mllp};
 
 use crate::clock::Clock;
 use crate::engine::{Bodies, Plan};
-use crate::lang::{Allowance, Context, Decision, Outcome, Verdict};
+use crate::lang::{Allowance, Context, Decision, Verdict};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
 use crate::record::{Head, Payload, Status, Writer};
+use output::Source;
 
 /// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
 const OUTPUTS_MAX: usize = 1_000;
@@ -30,12 +36,38 @@ pub struct Inbound<'a> {
     pub service: &'a Service,
     /// Its bytes.
     pub raw: &'a Bytes,
+    /// How they are read.
+    pub reading: &'a Reading<'a>,
+    /// Why they cannot be split, where they cannot; the reading then splits them as bytes, for the answer.
+    pub unreadable: Option<ReadingError>,
     /// The same, parsed.
     pub message: Result<Message<'a>, ParseError>,
     /// When it came, microseconds since 1970.
     pub now_us: i64,
     /// An id that no other message of this node has, for transforms and acknowledgements.
     pub control_id: &'a str,
+}
+
+impl<'a> Inbound<'a> {
+    /// A message as [`read`].
+    pub fn new(
+        service: &'a Service,
+        raw: &'a Bytes,
+        (reading, unreadable): (&'a Reading<'a>, Option<ReadingError>),
+        now_us: i64,
+        control_id: &'a str,
+    ) -> Self {
+        Self { service, raw, reading, unreadable, message: reading.message(), now_us, control_id }
+    }
+}
+
+/// Finds out how a message is read; where it cannot be split, why, and a reading for the answer.
+pub fn read<'a>(service: &Service, raw: &'a [u8]) -> (Reading<'a>, Option<ReadingError>) {
+    let charset = service.settings.intake().charset();
+    match Reading::of(raw, charset) {
+        Ok(reading) => (reading, None),
+        Err(error) => (Reading::lenient(raw, charset), Some(error)),
+    }
 }
 
 /// What is wrong with a message, for its sender.
@@ -56,6 +88,8 @@ pub struct Sending {
     pub operation: usize,
     /// Hash of the value that keeps order; 0 where the order is one strict line.
     pub key_hash: u64,
+    /// Its charset where it declares none.
+    pub charset: Option<Charset>,
     /// The MLLP frame.
     pub frame: Bytes,
 }
@@ -82,6 +116,7 @@ struct Paths {
     control: Path,
     processing: Path,
     version: Path,
+    charset: Path,
 }
 
 static PATHS: LazyLock<Paths> = LazyLock::new(|| {
@@ -92,6 +127,7 @@ static PATHS: LazyLock<Paths> = LazyLock::new(|| {
         control: path("MSH-10"),
         processing: path("MSH-11.1"),
         version: path("MSH-12.1"),
+        charset: path("MSH-18"),
     }
 });
 
@@ -107,13 +143,18 @@ pub fn decide(
     let message = match &inbound.message {
         Ok(message) => message,
         Err(error) => {
-            let problem = Problem { code: 100, location: None, text: format!("not an HL7 message: {error}") };
+            let why = inbound.unreadable.map_or_else(|| error.to_string(), |unreadable| unreadable.to_string());
+            let problem = Problem { code: 100, location: None, text: format!("not an HL7 message: {why}") };
             return refused(inbound, Status::Rejected, problem, duplicate);
         }
     };
     if message.get(&PATHS.kind).bytes().trim_ascii() == b"ACK" {
         let head = head(inbound, Status::Dropped, "an acknowledgement came in; it is answered by nothing", duplicate);
         return stored_only(inbound, &head, ack::Code::AA, None);
+    }
+    if let Some(error) = &inbound.unreadable {
+        let problem = Problem { code: 102, location: Some(PATHS.charset.clone()), text: error.to_string() };
+        return refused(inbound, Status::Rejected, problem, duplicate);
     }
     if let Some(problem) = unacceptable(message, inbound.service.settings.intake()) {
         return refused(inbound, Status::Rejected, problem, duplicate);
@@ -197,8 +238,8 @@ fn same_kind(wanted: &str, kind: &[u8]) -> bool {
 }
 
 fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: bool) -> Head<'a> {
-    let service = &inbound.service.name;
-    Head { status, duplicate, resent_from: None, received_us: inbound.now_us, service, reason }
+    let (service, charset) = (&inbound.service.name, inbound.service.settings.intake().charset());
+    Head { status, duplicate, resent_from: None, received_us: inbound.now_us, service, charset, reason }
 }
 
 /// A message that is stored and goes nowhere.
@@ -232,39 +273,36 @@ fn route(
         let text = format!("the rules make more than {OUTPUTS_MAX} outputs of one message");
         return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
     }
-    let transforms = &plan.production.transforms;
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
     let mut writer = Writer::new(&head, inbound.raw);
     let mut outputs = Vec::with_capacity(decision.sends.len());
-    let mut unchanged: Option<Bytes> = None;
+    let operations = &plan.production.operations;
+    let converts = decision.sends.iter().any(|send| output::converts(inbound, &operations[send.operation]));
+    let text = match converts.then(|| inbound.reading.text()).transpose() {
+        Ok(text) => text,
+        Err(error) => {
+            let text = format!("an operation converts the message, but {error}");
+            return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
+        }
+    };
+    let converted = text.as_deref().map(Reading::of_text);
+    let converted = converted.as_ref().and_then(|reading| reading.message().ok());
+    let converted = converted.as_ref();
+    let source = Source { inbound, message, converted, unchanged: OnceCell::new(), plan, context, bodies };
     for send in &decision.sends {
-        let operation = &plan.production.operations[send.operation];
-        let mut draft = Draft::new(message);
-        let mut name = "";
-        if let Some(transform) = send.transform {
-            name = transforms.name(transform);
-            match transforms.run(transform, &mut draft, context) {
-                Ok(Outcome::Send) => {}
-                Ok(Outcome::Skip) => continue,
-                Err(error) => {
-                    let problem = Problem { code: 207, location: None, text: error.to_string() };
-                    return refused(inbound, Status::Errored, problem, duplicate);
-                }
+        match source.make(send, &mut writer) {
+            Ok(Some(frame)) => outputs.push(Sending {
+                operation: send.operation,
+                key_hash: plan.queues[send.operation].key_hash(message),
+                charset: inbound.service.settings.intake().charset(),
+                frame,
+            }),
+            Ok(None) => {}
+            Err(text) => {
+                let problem = Problem { code: 207, location: None, text };
+                return refused(inbound, Status::Errored, problem, duplicate);
             }
         }
-        let frame = match send.transform {
-            Some(_) => frame_of(&draft, inbound.raw.len()),
-            None => unchanged.get_or_insert_with(|| frame(inbound.raw)).clone(),
-        };
-        let body = frame.slice(1..frame.len() - 2);
-        let few = || draft.pieces().take(usize::from(u16::MAX)).count() < usize::from(u16::MAX);
-        let pieces = (bodies == Bodies::Delta && few()).then(|| draft.pieces());
-        writer.output(&operation.name, name, &body, pieces);
-        outputs.push(Sending {
-            operation: send.operation,
-            key_hash: plan.queues[send.operation].key_hash(message),
-            frame,
-        });
     }
     if outputs.is_empty() {
         let reason = format!("{}: every transform skipped it", decision.reason);
@@ -272,15 +310,6 @@ fn route(
         return stored_only(inbound, &head, ack::Code::AA, None);
     }
     Work { record: writer.finish(), outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
-}
-
-/// The MLLP frame of a draft.
-fn frame_of(draft: &Draft<'_>, about: usize) -> Bytes {
-    let mut frame = Vec::with_capacity(about + 256);
-    frame.push(mllp::START);
-    draft.write_to(&mut frame);
-    frame.extend_from_slice(&[mllp::END, mllp::CR]);
-    frame.into()
 }
 
 /// The MLLP frame of a body.
@@ -335,7 +364,7 @@ impl<'a> Answers<'a> {
             ack::Mode::Enhanced { accept, application } if policy == Acknowledge::Auto => (accept, application),
             _ => {
                 let reply = self.reply(code, self.inbound.control_id, problem);
-                mllp::encode(&ack::build(message, &reply), &mut out);
+                mllp::encode(&self.build(message, &reply), &mut out);
                 return out;
             }
         };
@@ -344,13 +373,18 @@ impl<'a> Answers<'a> {
         let committed = accept.wants(commit);
         if committed {
             let problem = problem.filter(|_| commit == ack::Code::CR);
-            mllp::encode(&ack::build(message, &self.reply(commit, self.inbound.control_id, problem)), &mut out);
+            mllp::encode(&self.build(message, &self.reply(commit, self.inbound.control_id, problem)), &mut out);
         }
         let answers = !ack::is_acknowledgement(message);
         if answers && application.wants(code) && !(committed && commit == ack::Code::CR) {
-            mllp::encode(&ack::build(message, &self.reply(code, &self.second_id, problem)), &mut out);
+            mllp::encode(&self.build(message, &self.reply(code, &self.second_id, problem)), &mut out);
         }
         out
+    }
+
+    /// An answer in the charset of the message.
+    fn build(&self, message: &Message<'_>, reply: &ack::Reply<'_>) -> Vec<u8> {
+        self.inbound.reading.encode_answer(ack::build(message, reply))
     }
 
     fn reply<'r>(&'r self, code: ack::Code, control_id: &'r str, problem: Option<&'r Problem>) -> ack::Reply<'r> {

@@ -22,6 +22,7 @@ pub mod clock;
 pub mod duplicates;
 pub mod engine;
 pub mod error;
+mod folder;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod history;

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
+use hl7::charset::Charset;
 use hl7::{Message, Path};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
@@ -45,6 +46,8 @@ pub struct Entry {
     pub id: u64,
     /// Which of its outputs.
     pub output: u16,
+    /// The charset of the output where it declares none.
+    pub charset: Option<Charset>,
     /// The MLLP frame to send; `None` = read it from the journal.
     pub frame: Option<Bytes>,
 }
@@ -77,6 +80,19 @@ impl Lane {
         let line = self.lock();
         let unread = line.iter().take_while(|entry| entry.frame.is_none());
         unread.take(REFILL_ENTRIES).map(|entry| (entry.id, entry.output)).collect()
+    }
+
+    /// The entries at the head whose bodies are in memory: `max` at most, of `bytes` together, and the first in any case.
+    pub fn held(&self, max: usize, bytes: usize) -> Vec<(Entry, Bytes)> {
+        let mut room = bytes;
+        let line = self.lock();
+        let held = line.iter().map_while(|entry| Some((entry.clone(), entry.frame.clone()?)));
+        let fits = held.take(max).enumerate().map_while(|(at, (entry, frame))| {
+            let fits = at == 0 || frame.len() <= room;
+            room = room.saturating_sub(frame.len());
+            fits.then_some((entry, frame))
+        });
+        fits.collect()
     }
 
     /// Entries in the line.

@@ -9,7 +9,7 @@
 //!   u8  version = 1                                    u16 count, then for each
 //!   u8  status      (Status)                             u64 message id (LSN)
 //!   u8  flags       (bit 0 duplicate, bit 1 resend)      u16 output index
-//!   u8  0                                                u8  fate (Fate)
+//!   u8  charset     (of the service, below)              u8  fate (Fate)
 //!   u64 received, microseconds since 1970                u64 time, microseconds since 1970
 //!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
 //!   u16 length + service name
@@ -22,19 +22,24 @@
 //!       u8 0, u32 offset, u32 length   a run of the message as received
 //!       u8 1, u32 length + bytes       new bytes
 //! ```
-//! All integers little endian. An output is stored as pieces so that only changed segments are stored again; with
+//! All integers little endian. The charset is the one that the service had been told for messages that declare none: a place in
+//! the list of them, from 1; 0 is none. An output is stored as pieces so that only changed segments are stored again; with
 //! `bodies = "full"` it is one piece of new bytes.
 //!
 //! Invariants: decoding never panics on any bytes (fuzzed); pieces that point outside the message, overlap or go back are
 //! refused, so that an output is never longer than its record.
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
+mod charsets;
 mod cut;
 
 use bytes::Bytes;
 use hl7::Piece;
+use hl7::charset::Charset;
 
 use crate::error::InteropError;
+pub(crate) use charsets::{CHARSETS, known_charset};
+use charsets::{code, of_code};
 use cut::{Cut, Part, pieces};
 pub(crate) use cut::{Sections, decode_fate, each_delivery, sections};
 
@@ -103,6 +108,8 @@ pub struct Stored {
     pub received_us: i64,
     /// The service that took it.
     pub service: String,
+    /// The charset of the message where it declares none, as the service had been told.
+    pub charset: Option<Charset>,
     /// Why it went where it went.
     pub reason: String,
     /// The message as received.
@@ -152,6 +159,8 @@ pub struct Head<'a> {
     pub received_us: i64,
     /// The service that took it.
     pub service: &'a str,
+    /// The charset of the message where it declares none, as the service was told.
+    pub charset: Option<Charset>,
     /// Why it went where it went.
     pub reason: &'a str,
 }
@@ -201,7 +210,7 @@ impl Writer {
     pub fn new(head: &Head<'_>, raw: &Bytes) -> Self {
         let mut own = Vec::with_capacity(512);
         let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
-        own.extend_from_slice(&[VERSION, status_code(head.status), flags, 0]);
+        own.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
         own.extend_from_slice(&head.received_us.to_le_bytes());
         own.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
         put_short(&mut own, head.service);
@@ -401,10 +410,11 @@ fn message(r: &mut Reader<'_>) -> Option<Stored> {
 
 /// The record up to its outputs, and their count.
 fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
-    let [version, status, flags, zero] = r.array()?;
-    if version != VERSION || zero != 0 {
+    let [version, status, flags, charset] = r.array()?;
+    if version != VERSION {
         return None;
     }
+    let charset = of_code(charset)?;
     let (status, duplicate, resent) = decode_flags(status, flags)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let origin = r.array().map(u64::from_le_bytes)?;
@@ -414,7 +424,8 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let raw = r.take(len)?;
     let count = r.u16()?;
     let resent_from = resent.then_some(origin);
-    Some((Stored { status, duplicate, resent_from, received_us, service, reason, raw, outputs: Vec::new() }, count))
+    let outputs = Vec::new();
+    Some((Stored { status, duplicate, resent_from, received_us, service, charset, reason, raw, outputs }, count))
 }
 
 fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {

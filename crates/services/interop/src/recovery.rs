@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hl7::Message;
+use hl7::Reading;
 use store::{Direction, StoreError};
 
 use crate::duplicates::{Key, Window};
@@ -84,7 +84,8 @@ pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, I
         let at_stake = || InteropError::at_stake(format!("message {id}, which waits to be delivered,"));
         let inbound = reader.inbound(id).and_then(|found| found.ok_or(InteropError::NoMessage { id }));
         let (stored, _) = inbound.map_err(at_stake())?;
-        let message = Message::parse(&stored.raw);
+        let reading = Reading::lenient(&stored.raw, stored.charset);
+        let message = reading.message();
         let outputs = found.waiting.remove(&id).expect("one of its keys");
         let mut left = BTreeSet::new();
         for output in outputs {
@@ -97,7 +98,7 @@ pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, I
             let key_hash = message.as_ref().map_or(0, |message| queue.key_hash(message));
             queue.reserve();
             let frame = Some(intake::frame(&made.body));
-            queue.push(queue.lane_of(key_hash), Entry { id, output, frame });
+            queue.push(queue.lane_of(key_hash), Entry { id, output, charset: stored.charset, frame });
             queued += 1;
         }
         if !left.is_empty() {

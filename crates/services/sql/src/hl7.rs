@@ -1,15 +1,15 @@
 //! The function `hl7(body, path)`: a field of an HL7 v2 message, as text.
 //!
 //! `hl7(body, 'PID-5.1')` is the first repetition's value, unescaped. A body of bytes is decoded by the message's
-//! character set, one of text is decoded already, whatever it declares. It is NULL where the message does not have the place and where the body is no HL7 message; an empty place gives an empty
+//! character set, one of text is decoded already, whatever it declares. It is NULL where the message does not have the place, where the body is
+//! no HL7 message, and where its character set cannot be told or read, so that it could be split in the wrong places; an empty place gives an empty
 //! text, and the explicit null of HL7 its two quotes. A path that is none is an error. A literal path is parsed once for
 //! each batch.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ::hl7::charset::Charset;
-use ::hl7::{Message, Path, Value};
+use ::hl7::{Path, Reading, Value};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
@@ -54,7 +54,7 @@ impl ScalarUDFImpl for Field {
         let alone = matches!((body, path), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
         let rows = if alone { 1 } else { arguments.number_rows };
         // Text is UTF-8, also where the message it was says otherwise.
-        let charset = body.data_type().is_string().then_some(Charset::UTF_8);
+        let is_text = body.data_type().is_string();
         let bodies = bodies(&body.to_array(rows)?)?;
         let mut texts = StringViewBuilder::with_capacity(rows);
         match path {
@@ -64,14 +64,14 @@ impl ScalarUDFImpl for Field {
                     None => None,
                 };
                 for row in 0..rows {
-                    texts.append_option(path.as_ref().and_then(|path| field(&bodies, row, path, charset)));
+                    texts.append_option(path.as_ref().and_then(|path| field(&bodies, row, path, is_text)));
                 }
             }
             ColumnarValue::Array(paths) => {
                 let paths = cast(paths, &DataType::Utf8View)?;
                 for (row, path) in paths.as_string_view().iter().enumerate() {
                     texts.append_option(match path {
-                        Some(path) => field(&bodies, row, &parse(path)?, charset),
+                        Some(path) => field(&bodies, row, &parse(path)?, is_text),
                         None => None,
                     });
                 }
@@ -102,14 +102,18 @@ fn parse(path: &str) -> Result<Path, SqlError> {
     })
 }
 
-fn field(bodies: &ArrayRef, row: usize, path: &Path, charset: Option<Charset>) -> Option<String> {
+fn field(bodies: &ArrayRef, row: usize, path: &Path, is_text: bool) -> Option<String> {
     if bodies.is_null(row) {
         return None;
     }
-    let message = Message::parse(bodies.as_binary_view().value(row)).ok()?;
-    match (message.get(path), charset) {
-        (Value::Absent, _) => None,
-        (value, Some(charset)) => Some(charset.text(value.bytes(), message.delimiters()).into_owned()),
-        (_, None) => Some(message.text(path).into_owned()),
+    let body = bodies.as_binary_view().value(row);
+    let reading = match is_text {
+        true => Reading::of_text(std::str::from_utf8(body).ok()?),
+        false => Reading::of(body, None).ok()?,
+    };
+    let message = reading.message().ok()?;
+    match message.get(path) {
+        Value::Absent => None,
+        _ => Some(message.text(path).into_owned()),
     }
 }

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use hl7::charset::Charset;
-use hl7::{Message, Segment, SegmentName};
+use hl7::{Reading, Segment, SegmentName};
 use interop::InteropError;
 use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
@@ -90,19 +90,22 @@ impl Table for Fields {
     }
 
     fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
-        let Some((about, raw)) = About::of(scan, id)? else { return Ok(()) };
+        let Some((about, raw, charset)) = About::of(scan, id)? else { return Ok(()) };
         let unreadable = |position, error: String| {
             let (about, error) = (Arc::clone(&about), Some(error));
             Row { about, position, segment: None, occurrence: None, place: None, value: None, error }
         };
-        let message = match Message::parse(&raw) {
+        // Split only where it is known to be right: else a row that says why not.
+        let reading = Reading::of(&raw, charset).map_err(|error| error.to_string());
+        let message = match reading.as_ref().map_err(String::clone).and_then(|r| r.message().map_err(|e| e.to_string()))
+        {
             Ok(message) => message,
             Err(error) => {
-                rows.push(unreadable(0, error.to_string()));
+                rows.push(unreadable(0, error));
                 return Ok(());
             }
         };
-        let charset = Charset::declared(&message).unwrap_or(Charset::UTF_8);
+        let charset = message.charset().unwrap_or(Charset::UTF_8);
         let wanted = Wanted::of(scan);
         for (position, occurrence, segment) in numbered(&message) {
             let name = segment.name();

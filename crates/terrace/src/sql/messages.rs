@@ -11,6 +11,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hl7::Reading;
+use hl7::charset::Charset;
 use interop::InteropError;
 use sql::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
@@ -71,12 +73,12 @@ impl Table for Messages {
     fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
         let Some((stored, outputs)) = scan.reader.inbound(id)? else { return Ok(()) };
         let keys = if [CONTROL, MRN, TYPE].into_iter().any(|column| scan.wants(column)) {
-            search_keys(&stored.raw)
+            search_keys(&stored.raw, stored.charset)
         } else {
             [None, None, None]
         };
         let [control_id, mrn, kind] = keys;
-        let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes));
+        let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes, stored.charset));
         let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
         rows.push(Row {
             id,
@@ -138,11 +140,9 @@ impl Table for Messages {
     }
 }
 
-/// A message as text, by the character set that it declares.
-fn readable(raw: &[u8]) -> String {
-    let message = hl7::Message::parse(raw).ok();
-    let declared = message.as_ref().and_then(hl7::charset::Charset::declared);
-    declared.unwrap_or(hl7::charset::Charset::UTF_8).decode(raw).into_owned()
+/// A message as text, by the character set that it declares, or the one it came in where it declares none.
+fn readable(raw: &[u8], charset: Option<Charset>) -> String {
+    Reading::lenient(raw, charset).shown().into_owned()
 }
 
 #[cfg(test)]
@@ -155,9 +155,11 @@ mod tests {
             let header = format!("MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5||||||{charset}\rPID|||||");
             [header.as_bytes(), name].concat()
         };
-        assert!(readable(&message("8859/1", b"M\xfcller")).ends_with("M\u{fc}ller"));
-        assert!(readable(&message("UNICODE UTF-8", "M\u{fc}ller".as_bytes())).ends_with("M\u{fc}ller"));
-        assert!(readable(&message("", "M\u{fc}ller".as_bytes())).ends_with("M\u{fc}ller"));
-        assert_eq!(readable(b"no message"), "no message");
+        assert!(readable(&message("8859/1", b"M\xfcller"), None).ends_with("M\u{fc}ller"));
+        assert!(readable(&message("UNICODE UTF-8", "M\u{fc}ller".as_bytes()), None).ends_with("M\u{fc}ller"));
+        assert!(readable(&message("", "M\u{fc}ller".as_bytes()), None).ends_with("M\u{fc}ller"));
+        assert_eq!(readable(b"no message", None), "no message");
+        let japanese = readable(&message("", b"\x83\x7C\x81\x5B\x83\x8B"), Some(Charset::SHIFT_JIS));
+        assert!(japanese.ends_with("\u{30dd}\u{30fc}\u{30eb}"), "as the service had been told");
     }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hl7::charset::Charset;
-use hl7::{Message, SegmentName};
+use hl7::{Message, Reading, SegmentName};
 use interop::InteropError;
 use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
@@ -58,17 +58,20 @@ impl Table for Segments {
     }
 
     fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
-        let Some((about, raw)) = About::of(scan, id)? else { return Ok(()) };
-        let message = match Message::parse(&raw) {
+        let Some((about, raw, charset)) = About::of(scan, id)? else { return Ok(()) };
+        // Split only where it is known to be right: else a row that says why not.
+        let reading = Reading::of(&raw, charset).map_err(|error| error.to_string());
+        let message = match reading.as_ref().map_err(String::clone).and_then(|r| r.message().map_err(|e| e.to_string()))
+        {
             Ok(message) => message,
             Err(error) => {
-                let raw = scan.wants(RAW).then(|| Charset::UTF_8.decode(&raw).into_owned());
-                let error = Some(error.to_string());
+                let raw = scan.wants(RAW).then(|| Reading::lenient(&raw, charset).shown().into_owned());
+                let error = Some(error);
                 rows.push(Row { about, position: 0, segment: None, occurrence: None, fields: None, raw, error });
                 return Ok(());
             }
         };
-        let charset = Charset::declared(&message).unwrap_or(Charset::UTF_8);
+        let charset = message.charset().unwrap_or(Charset::UTF_8);
         let only = scan.text(SEGMENT);
         for (position, occurrence, segment) in numbered(&message) {
             let name = segment.name();

@@ -16,6 +16,8 @@ mod tests;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use hl7::Reading;
+use hl7::charset::Charset;
 use interop::InteropError;
 use interop::rows::read::{ByText, ByTime};
 use interop::rows::{Reader, search};
@@ -216,9 +218,9 @@ fn read_error(error: InteropError) -> SqlError {
 }
 
 /// Control id, first medical record number and type of a message; nothing of what is no message.
-pub(super) fn search_keys(raw: &[u8]) -> [Option<String>; 3] {
+pub(super) fn search_keys(raw: &[u8], charset: Option<Charset>) -> [Option<String>; 3] {
     let mut keys = [None, None, None];
-    if let Ok(message) = hl7::Message::parse(raw) {
+    if let Ok(message) = Reading::lenient(raw, charset).message() {
         search::texts(&message, |index, text| {
             let key = match index {
                 search::Index::Control => &mut keys[0],
@@ -240,6 +242,9 @@ pub(super) struct About {
     received_us: i64,
 }
 
+/// See [`About::of`].
+pub(super) type Found = (Arc<About>, bytes::Bytes, Option<Charset>);
+
 /// How many columns these are.
 pub(super) const ABOUT: usize = 6;
 
@@ -259,13 +264,14 @@ impl About {
         ]
     }
 
-    /// A message, and its bytes as received; none where there is none of this id.
-    pub(super) fn of(scan: &Scan, id: u64) -> Result<Option<(Arc<About>, bytes::Bytes)>, InteropError> {
+    /// A message, its bytes as received and the charset they came in where they declare none; none where there is none of this
+    /// id.
+    pub(super) fn of(scan: &Scan, id: u64) -> Result<Option<Found>, InteropError> {
         let Some((stored, _)) = scan.reader.inbound(id)? else { return Ok(None) };
         let wants_keys = [ABOUT_KEYS.control, ABOUT_KEYS.mrn, ABOUT_KEYS.kind].into_iter().any(|at| scan.wants(at));
-        let keys = if wants_keys { search_keys(&stored.raw) } else { [None, None, None] };
+        let keys = if wants_keys { search_keys(&stored.raw, stored.charset) } else { [None, None, None] };
         let about = About { id, interface: stored.service, keys, received_us: stored.received_us };
-        Ok(Some((Arc::new(about), stored.raw)))
+        Ok(Some((Arc::new(about), stored.raw, stored.charset)))
     }
 
     /// One of the columns.

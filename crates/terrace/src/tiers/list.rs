@@ -24,7 +24,7 @@ struct Listing {
 pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::read(&args.place.root)?;
     let waiting = apply::waiting(&args.place)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::out();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Listing { machine, waiting })?)?;
         return Ok(ExitCode::SUCCESS);

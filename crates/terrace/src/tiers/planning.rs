@@ -22,7 +22,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         std::fs::write(file, serde_json::to_string_pretty(&plan)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::out();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?;
         return Ok(ExitCode::SUCCESS);

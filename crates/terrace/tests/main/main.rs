@@ -141,6 +141,31 @@ fn memory_that_cannot_be_had_is_refused_with_its_tier_and_its_size() {
 }
 
 #[test]
+fn control_characters_of_a_message_never_reach_the_terminal() {
+    let bed = Bed::new();
+    let node = bed.start();
+    // Sets the title, clears the screen, turns the text around, hides: in MSH-10, and so in all that shows it.
+    let id = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}x\u{200b}\u{7f}";
+    node.send(id);
+    let is_clean =
+        |text: &str| !text.chars().any(|c| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'));
+    let list = bed.run(&["message", "list", "--data"]).succeeds("\\u001b]0;owned\\u0007");
+    let json = bed.run(&["message", "list", "--json", "--data"]).succeeds("");
+    let number = serde_json::from_str::<serde_json::Value>(json.trim()).expect("JSON")["id"].to_string();
+    let shown = bed.run(&["message", "show", &number, "--data"]).succeeds("\\u202ex");
+    let trace = bed.run(&["message", "trace", &number, "--data"]).succeeds("");
+    let inspected = bed.run(&["inspect", "journal", "--payload", "4096"]).succeeds("");
+    for text in [&list, &json, &shown, &trace, &inspected] {
+        assert!(is_clean(text), "{text:?}");
+    }
+    assert_eq!(bed.stored(), [id], "JSON means what was sent");
+    let raw = bed.run(&["message", "show", &number, "--raw", "--data"]).succeeds("");
+    assert!(raw.contains(id), "to a file or a program the bytes go as they are");
+    node.stop();
+    assert!(is_clean(&bed.log()), "{:?}", bed.log());
+}
+
+#[test]
 fn a_journal_cannot_be_left_behind_by_a_changed_setting_and_can_be_moved() {
     let bed = Bed::new();
     let node = bed.start();

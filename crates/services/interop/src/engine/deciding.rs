@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hl7::Message;
 
 use super::{Bodies, Engine, Plan};
 use crate::clock::{self, Clock};
@@ -51,13 +50,9 @@ impl Job {
     fn run(&self, abandoned: Arc<AtomicBool>) -> Work {
         let limit = self.service.settings.intake().decision_time.0;
         let allowance = Allowance::new(limit, clock::thread_time).until(Arc::clone(&abandoned));
-        let inbound = Inbound {
-            service: &self.service,
-            raw: &self.raw,
-            message: Message::parse(&self.raw),
-            now_us: self.now_us,
-            control_id: &self.control_id,
-        };
+        let (reading, unreadable) = intake::read(&self.service, &self.raw);
+        let read = (&reading, unreadable);
+        let inbound = Inbound::new(&self.service, &self.raw, read, self.now_us, &self.control_id);
         let work = intake::decide(&inbound, &self.plan, self.bodies, self.flagged, &self.clock, &allowance);
         if allowance.was_exceeded() && !abandoned.load(Ordering::Relaxed) {
             let (service, bytes) = (self.service.name.as_str(), self.raw.len());

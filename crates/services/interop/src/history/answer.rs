@@ -3,6 +3,7 @@
 //! Bodies are bytes of any charset, and JSON holds characters: byte b goes as character U+00b, and back.
 
 use bytes::Bytes;
+use hl7::charset::Charset;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -51,6 +52,8 @@ struct Wire {
     resent_from: Option<u64>,
     received_us: i64,
     service: String,
+    #[serde(default)]
+    charset: Option<String>,
     reason: String,
     raw: String,
     outputs: Vec<WireOutput>,
@@ -98,6 +101,7 @@ impl Wire {
             resent_from: stored.resent_from,
             received_us: stored.received_us,
             service: stored.service.clone(),
+            charset: stored.charset.map(|charset| charset.name().to_owned()),
             reason: stored.reason.clone(),
             raw: text_of(&stored.raw),
             outputs: stored.outputs.iter().map(output).collect(),
@@ -117,6 +121,7 @@ impl Wire {
             resent_from: self.resent_from,
             received_us: self.received_us,
             service: self.service,
+            charset: self.charset.and_then(|name| Charset::named(name.as_bytes())),
             reason: self.reason,
             raw: bytes_of(&self.raw)?,
             outputs,

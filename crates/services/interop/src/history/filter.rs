@@ -1,6 +1,6 @@
 //! Which messages match, and the shortest way to them.
 
-use hl7::{Message, Path};
+use hl7::{Message, Path, Reading};
 use store::{Direction, StoreError};
 
 use super::{Counts, Filter, Line, OutputState};
@@ -111,7 +111,8 @@ impl Filter {
         {
             return Ok(None);
         }
-        let message = Message::parse(&stored.raw).ok();
+        let reading = Reading::lenient(&stored.raw, stored.charset);
+        let message = reading.message().ok();
         if !self.found_by(message.as_ref()) {
             return Ok(None);
         }

@@ -45,7 +45,7 @@ use crate::record::{Head, Status, Switch, Writer};
 use crate::rows::Reader;
 use crate::supervise::{session, supervised};
 use crate::upkeep::{self, Progress};
-use hl7::{Message, Piece};
+use hl7::{Piece, Reading};
 
 /// Longest request taken; the longest real one names every operation of a large production.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -211,6 +211,7 @@ impl Node {
             resent_from: Some(id),
             received_us: self.engine.clock.now_us(),
             service: &stored.service,
+            charset: stored.charset,
             reason: "resent by hand",
         };
         let mut writer = Writer::new(&head, &stored.raw);
@@ -221,11 +222,13 @@ impl Node {
             let operation = plan.production.operation(&output.operation)?;
             let at = plan.production.operations.iter().position(|o| Arc::ptr_eq(o, operation)).expect("found just now");
             let queue = Arc::clone(&plan.queues[at]);
-            let key_hash = Message::parse(&stored.raw).map_or(0, |message| queue.key_hash(&message));
+            let reading = Reading::lenient(&stored.raw, stored.charset);
+            let key_hash = reading.message().map_or(0, |message| queue.key_hash(&message));
             let lane = queue.lane_of(key_hash);
             let index = u16::try_from(n).expect("a record has fewer outputs than 65536");
             writer.output(&output.operation, &output.transform, &output.body, None::<std::iter::Empty<Piece<'_>>>);
-            let entry = Entry { id: 0, output: index, frame: Some(intake::frame(&output.body)) };
+            let frame = Some(intake::frame(&output.body));
+            let entry = Entry { id: 0, output: index, charset: stored.charset, frame };
             destinations.push(Destination { queue, lane, entry });
         }
         if destinations.is_empty() {

@@ -27,11 +27,26 @@ impl Sender {
         Arc::ptr_eq(&self.operation, operation)
     }
 
-    /// Tries once.
-    pub(super) async fn attempt(&mut self, operation: &Operation, entry: &Entry, frame: &Bytes) -> Answer {
+    /// How many messages it takes at a time.
+    pub(super) fn group(&self) -> usize {
+        match &self.operation.settings {
+            settings::Operation::Mllp(_) => 1,
+            settings::Operation::File(_) => file::GROUP,
+        }
+    }
+
+    /// Tries a group of messages once, each with its frame; an answer for each in order, or up to the first that is not
+    /// delivered.
+    pub(super) async fn attempt(&mut self, operation: &Operation, group: &[(Entry, Bytes)]) -> Vec<Answer> {
+        let Some((entry, frame)) = group.first() else { return Vec::new() };
         match &operation.settings {
-            settings::Operation::Mllp(settings) => self.link.exchange(operation, settings, frame).await,
-            settings::Operation::File(settings) => file::write(settings, entry.id, entry.output, frame).await,
+            settings::Operation::Mllp(settings) => {
+                vec![self.link.exchange(operation, settings, entry.charset, frame).await]
+            }
+            settings::Operation::File(settings) => {
+                let items = group.iter().map(|(entry, frame)| (entry.id, entry.output, frame.clone()));
+                file::write(settings, items.collect()).await
+            }
         }
     }
 }

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hl7::charset::Charset;
 use hl7::mllp::{self, Decoder, Event, Limits};
-use hl7::{Message, Path, ack};
+use hl7::{Message, Path, Reading, ack};
 use std::sync::LazyLock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -41,12 +42,21 @@ pub(super) struct Link {
 impl Link {
     /// Sends `frame` and waits for its answer. A connection kept from the message before that turns out to be closed is
     /// made anew at once: many receivers close when idle, and that is no failure.
-    pub(super) async fn exchange(&mut self, operation: &Operation, settings: &MllpOperation, frame: &Bytes) -> Answer {
+    ///
+    /// `charset` is the frame's, where it declares none.
+    pub(super) async fn exchange(
+        &mut self,
+        operation: &Operation,
+        settings: &MllpOperation,
+        charset: Option<Charset>,
+        frame: &Bytes,
+    ) -> Answer {
         let body = &frame[1..frame.len() - 2];
         if let Some(at) = mllp::uncarriable(body) {
             return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
         }
-        let Ok(message) = Message::parse(body) else {
+        let reading = Reading::lenient(body, charset);
+        let Ok(message) = reading.message() else {
             return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
         };
         let control_id = message.get(&CONTROL).bytes();

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. One message outstanding a lane; the head leaves only when its fate is known. Order holds through any failure.
+//! 1. One message outstanding a lane, or one group that is answered in order (files); the head leaves only when its fate is
+//!    known. Order holds through any failure.
 //! 2. A socket on which an answer was missed, was another's or could not be read is closed: what comes late on it can
 //!    match nothing.
 //! 3. A message is sent again only where its fate is unknown or the reply table says so.
@@ -38,7 +39,10 @@ use crate::record::{Delivery, Fate, Switch};
 use crate::rows::Reader;
 use crate::supervise::session;
 use attempt::Sender;
-use reply::{Next, Tries};
+use reply::{Answer, Next, Tries};
+
+/// Bytes of the messages that an operation takes at a time, at most; one that is larger goes alone.
+const GROUP_BYTES: usize = 4 << 20;
 
 /// What a lane's task needs.
 #[derive(Debug, Clone)]
@@ -123,7 +127,8 @@ impl Lane {
         }
     }
 
-    /// One try of the head of the line, and what follows from it.
+    /// One try of the head of the line, with what stands behind it where the operation takes several at a time, and what
+    /// follows from it.
     async fn deliver(&mut self, orders: &Orders, entry: Entry) {
         let frame = match self.frame(&entry).await {
             Ok(frame) => frame,
@@ -137,8 +142,21 @@ impl Lane {
             self.sender = Some(Sender::new(&orders.operation));
         }
         let sender = self.sender.as_mut().expect("made just now");
-        let answer = sender.attempt(&orders.operation, &entry, &frame).await;
-        let next = reply::decide(&orders.operation.settings, &answer, &mut self.tries);
+        let mut group = vec![(entry, frame)];
+        if sender.group() > 1 {
+            let held = self.queue.lanes()[self.lane].held(sender.group(), GROUP_BYTES);
+            // Its head is this entry: only this task takes entries off.
+            group = if held.is_empty() { group } else { held };
+        }
+        let answers = sender.attempt(&orders.operation, &group).await;
+        for ((entry, _), answer) in group.iter().zip(&answers) {
+            self.conclude(orders, entry, answer).await;
+        }
+    }
+
+    /// What follows from an answer.
+    async fn conclude(&mut self, orders: &Orders, entry: &Entry, answer: &Answer) {
+        let next = reply::decide(&orders.operation.settings, answer, &mut self.tries);
         self.queue.flows(matches!(next, Next::Complete { .. } | Next::Fail { .. }));
         match next {
             Next::Complete { note, warn } => {
@@ -151,7 +169,7 @@ impl Lane {
                     );
                 }
                 self.queue.counters.delivered.fetch_add(1, Ordering::Relaxed);
-                self.finish(&entry, Fate::Delivered, note);
+                self.finish(entry, Fate::Delivered, note);
             }
             Next::Fail { note } => {
                 tracing::error!(
@@ -161,7 +179,7 @@ impl Lane {
                     "given up; `terrace message resend` sends it again"
                 );
                 self.queue.counters.failed.fetch_add(1, Ordering::Relaxed);
-                self.finish(&entry, Fate::Failed, note);
+                self.finish(entry, Fate::Failed, note);
             }
             Next::Retry { pause, reason } => {
                 self.queue.counters.retried.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +195,7 @@ impl Lane {
                 }
                 self.pause(pause).await;
             }
-            Next::Suspend { reason } => self.suspend(&entry, &reason),
+            Next::Suspend { reason } => self.suspend(entry, &reason),
         }
     }
 

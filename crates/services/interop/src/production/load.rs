@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hl7::charset::Charset;
 use serde::de::DeserializeOwned;
 
 use super::{Operation, Production, Service, settings, tls};
@@ -228,7 +229,23 @@ impl Loader {
             }
             settings::Operation::File(file) => file.folder = self.folder.join(&file.folder),
         }
+        self.replacement(source, settings.charset())?;
         Some(Operation { name: file.name.clone(), settings, key, tls: client })
+    }
+
+    /// A replacement is for a charset that has its characters, and separates nothing.
+    fn replacement(&mut self, source: Source<'_>, set: (Option<Charset>, Option<&str>)) -> Option<()> {
+        let (charset, Some(text)) = set else { return Some(()) };
+        let message = match charset {
+            None => "`replacement` is for characters that a `charset` does not have; set `charset` as well",
+            Some(charset) if charset.encode(text).is_err() => "the character set does not have the replacement either",
+            Some(_) if text.chars().any(|c| c.is_control() || "|^~\\&#".contains(c)) => {
+                "a replacement holds no delimiter and no control character; `?` is usual"
+            }
+            Some(_) => return Some(()),
+        };
+        self.fault(source, value_of(source.text, "replacement"), message, None);
+        None
     }
 
     fn key(&mut self, source: Source<'_>, order: &settings::Order) -> Option<Option<hl7::Path>> {

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hl7::charset::Charset;
 use serde::{Deserialize, Serialize};
 
 use ::node::{Bounds, Network, Policy};
 
-use super::units::{Bytes, Mode, Span};
+use super::units::{Bytes, CharsetName, Mode, Span};
 
 /// `production.toml`: what the production is called and what holds for all of it. The file may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -54,6 +55,9 @@ pub struct Intake {
     /// answered with an error (AE) that names the statement. Messages over 256 KiB, and any that takes longer than a
     /// moment, are decided on beside the others, which do not wait. Default 10 s.
     pub decision_time: Span,
+    /// The character set of messages that declare none in MSH-18, as `8859/1`, `SHIFT_JIS`, `GB 18030-2000`. Default: UTF-8
+    /// where the bytes are that, else one byte a character; what looks like a set whose characters hide delimiters is refused.
+    pub charset: Option<CharsetName>,
 }
 
 /// A service of `kind = "mllp"`.
@@ -125,7 +129,8 @@ pub struct FileService {
     pub settle: Span,
     /// Where files go once their messages are durable. Relative to the production folder. Default: `FOLDER/done`.
     pub done: Option<PathBuf>,
-    /// Where files go that hold no readable message. Default: `FOLDER/error`.
+    /// Where files go that hold no readable message, or one over `message_bytes` (the others in it are taken), and links.
+    /// Default: `FOLDER/error`.
     pub error: Option<PathBuf>,
     /// Which messages it takes.
     #[serde(default)]
@@ -162,6 +167,11 @@ pub struct MllpOperation {
     /// What to do about each kind of answer.
     #[serde(default)]
     pub reply: BTreeMap<ReplyKind, Action>,
+    /// The character set to send in: what it gets is converted, and MSH-18 says so. Default: none, bytes stay as they came.
+    pub charset: Option<CharsetName>,
+    /// What stands for a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
+    /// message is in error (AE) and goes nowhere.
+    pub replacement: Option<String>,
     /// Order of delivery.
     #[serde(default)]
     pub order: Order,
@@ -193,6 +203,11 @@ pub struct FileOperation {
     /// `"0660"`, `"0644"` and `"0666"` likewise. A folder that the node makes is open to the same. Default `"0600"`.
     #[serde(default)]
     pub mode: Mode,
+    /// The character set to write in: what it gets is converted, and MSH-18 says so. Default: none, bytes stay as they came.
+    pub charset: Option<CharsetName>,
+    /// What stands for a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
+    /// message is in error (AE) and goes nowhere.
+    pub replacement: Option<String>,
     /// Pause between a failed try and the next.
     #[serde(default)]
     pub retry: Retry,
@@ -365,7 +380,23 @@ impl Service {
     }
 }
 
+impl Intake {
+    /// The character set of messages that declare none.
+    pub fn charset(&self) -> Option<Charset> {
+        self.charset.map(|name| name.0)
+    }
+}
+
 impl Operation {
+    /// The character set to send in, and what stands for a character that it does not have.
+    pub fn charset(&self) -> (Option<Charset>, Option<&str>) {
+        let (charset, replacement) = match self {
+            Self::Mllp(o) => (o.charset, &o.replacement),
+            Self::File(o) => (o.charset, &o.replacement),
+        };
+        (charset.map(|name| name.0), replacement.as_deref())
+    }
+
     /// Bounds of the queue.
     pub fn queue(&self) -> Queue {
         match self {
@@ -443,6 +474,7 @@ impl Default for Intake {
             unmatched: Unmatched::default(),
             message_bytes: default_message_bytes(),
             decision_time: ten_seconds(),
+            charset: None,
         }
     }
 }

@@ -1,12 +1,15 @@
-//! Sizes and durations as people write them in a production: `"64MiB"`, `"30s"`.
+//! Sizes, durations and character sets as people write them in a production: `"64MiB"`, `"30s"`, `"SHIFT_JIS"`.
 //!
 //! A bare number is refused on purpose: `timeout = 30` leaves the reader guessing between seconds and milliseconds.
 
 use std::fmt;
 use std::time::Duration;
 
+use hl7::charset::Charset;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+
+use crate::record;
 
 /// A number of bytes, written `"512B"`, `"64KiB"`, `"16MiB"`, `"2GiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +53,10 @@ impl fmt::Display for Mode {
     }
 }
 
+/// A character set, by its name in HL7 table 0211 or by that of IANA: `"8859/15"`, `"SHIFT_JIS"`, `"windows-1252"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CharsetName(pub Charset);
+
 const BYTE_UNITS: &[(&str, u64)] = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 const SPAN_UNITS: &[(&str, u64)] =
     &[("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
@@ -88,6 +95,25 @@ impl std::str::FromStr for Span {
     }
 }
 
+impl std::str::FromStr for CharsetName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Charset::named(text.as_bytes()).and_then(record::known_charset);
+        known.map(CharsetName).ok_or_else(|| {
+            format!(
+                "`{text}` is not a character set that can be set here: write one of {}; UTF-16 is found by its first bytes",
+                record::CHARSETS.join(", ")
+            )
+        })
+    }
+}
+
+impl fmt::Display for CharsetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) = largest(self.0, BYTE_UNITS.iter().copied());
@@ -117,7 +143,7 @@ struct Text<T>(std::marker::PhantomData<T>);
 impl<T: std::str::FromStr<Err = String>> Visitor<'_> for Text<T> {
     type Value = T;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text with a unit, as in \"30s\" or \"64MiB\"")
+        f.write_str("a text, as in \"30s\", \"64MiB\" or \"8859/1\"")
     }
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
         text.parse().map_err(E::custom)
@@ -138,7 +164,7 @@ macro_rules! serde_as_text {
         }
     )*};
 }
-serde_as_text!(Bytes, Span, Mode);
+serde_as_text!(Bytes, Span, Mode, CharsetName);
 
 #[cfg(test)]
 mod tests {
@@ -164,6 +190,17 @@ mod tests {
         for (text, us) in [("250ms", 250_000), ("30s", 30_000_000), ("5m", 300_000_000), ("30d", 2_592_000_000_000)] {
             assert_eq!(text.parse::<Span>(), Ok(Span(Duration::from_micros(us))));
             assert_eq!(Span(Duration::from_micros(us)).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn every_character_set_that_can_be_stored_reads_back_as_it_prints() {
+        for name in record::CHARSETS {
+            let set: CharsetName = name.parse().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(set.to_string().parse(), Ok(set), "{name}");
+        }
+        for name in ["", "UTF-16", "JOHAB", "nonsense"] {
+            assert!(name.parse::<CharsetName>().is_err(), "{name}");
         }
     }
 

@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+use hl7::charset::Charset;
+
+use super::charsets::of_code;
 use super::{Delivery, FLAG_DUPLICATE, FLAG_RESEND, Fate, PIECE_NEW, PIECE_ORIGINAL, VERSION, status_of};
 
 /// A message record cut where its rows begin, checked as `decode_message` checks it. Borrows; copies nothing.
@@ -18,6 +21,8 @@ pub(crate) struct Sections<'a> {
     pub(crate) received_us: i64,
     /// The service that took it.
     pub(crate) service: &'a str,
+    /// The charset of the message where it declares none.
+    pub(crate) charset: Option<Charset>,
     /// The message as received.
     pub(crate) raw: &'a [u8],
     /// From the first byte of the record up to the end of the count of outputs.
@@ -29,11 +34,12 @@ pub(crate) struct Sections<'a> {
 /// Cuts a message record. `None` where it is not one of this version.
 pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
     let mut r = Cut { payload, at: 0 };
-    let [version, status, flags, zero] = r.array()?;
-    if version != VERSION || zero != 0 || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
+    let [version, status, flags, charset] = r.array()?;
+    if version != VERSION || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
         return None;
     }
     status_of(status)?;
+    let charset = of_code(charset)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let _origin: [u8; 8] = r.array()?;
     let service = r.text()?;
@@ -50,7 +56,8 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
         pieces(&mut r, raw.len(), |_| ())?;
         outputs.push((operation, &payload[start..r.at]));
     }
-    (r.at == payload.len()).then_some(Sections { status, flags, received_us, service, raw, inbound, outputs })
+    let is_whole = r.at == payload.len();
+    is_whole.then_some(Sections { status, flags, received_us, service, charset, raw, inbound, outputs })
 }
 
 /// The group of deliveries of a record, one by one: message, output, and the bytes from the fate on, as a row holds them.

@@ -2,7 +2,7 @@
 //!
 //! Every output either waits or has a fate, and not both. Problems name ids and trees, never what a message holds.
 
-use hl7::Message;
+use hl7::Reading;
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
@@ -109,7 +109,8 @@ fn entry(text: &str, id: u64) -> Vec<u8> {
 /// The entries of a message itself; those of its outputs are looked for with them.
 fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outputs: u16) -> Result<(), InteropError> {
     let trees = reader.trees();
-    let parsed = Message::parse(&stored.raw).ok();
+    let reading = Reading::lenient(&stored.raw, stored.charset);
+    let parsed = reading.message().ok();
     let wanted = (
         (stored.status, stored.duplicate, stored.resent_from.is_some()),
         outputs,

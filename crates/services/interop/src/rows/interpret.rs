@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use hl7::Message;
+use hl7::Reading;
 use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId, VALUE_BYTES_MAX};
 
 use super::read::Summary;
@@ -86,7 +86,8 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         batch.put_part(trees.messages, &key, payload.slice_ref(bytes));
         batch.put(trees.pending, &[&key], &[]);
     }
-    let parsed = Message::parse(sections.raw).ok();
+    let reading = Reading::lenient(sections.raw, sections.charset);
+    let parsed = reading.message().ok();
     let summary = Summary {
         status: sections.status,
         flags: sections.flags,

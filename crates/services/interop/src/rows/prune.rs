@@ -24,7 +24,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use hl7::Message;
+use hl7::Reading;
 use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
@@ -297,7 +297,7 @@ fn remove(
     for operation in reader.operations_of(id)? {
         keys.push((trees.by_interface, entry(&operation)));
     }
-    if let Ok(message) = Message::parse(&stored.raw) {
+    if let Ok(message) = Reading::lenient(&stored.raw, stored.charset).message() {
         search::texts(&message, |index, text| {
             let tree = match index {
                 Index::Control => trees.by_control,

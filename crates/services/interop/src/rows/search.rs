@@ -77,7 +77,7 @@ impl<'a> Texts<'_, 'a> {
             Ok(text) if raw.is_ascii() && !escaped => Cow::Borrowed(text),
             _ => {
                 let message = self.message;
-                let charset = || Charset::declared(message).unwrap_or(Charset::UTF_8);
+                let charset = || message.charset().unwrap_or(Charset::UTF_8);
                 self.charset.get_or_insert_with(charset).text(raw, delimiters)
             }
         }

@@ -90,14 +90,79 @@ async fn a_file_that_grows_is_left_alone_until_it_has_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_a_message_over_the_bound_is_put_aside_and_those_behind_it_are_taken() {
+async fn a_message_over_the_bound_is_refused_its_file_put_aside_and_all_others_are_taken() {
     let (rig, running, out) = start("[intake]\nmessage_bytes = \"8KiB\"\n").await;
-    put(&rig, "1-large.hl7", &format!("{}{}NTE|1||{}\r", adt("first"), adt("large"), "x".repeat(9_000)));
+    let log = crate::logs::listen();
+    let large = format!("{}NTE|1||{}\r", adt("large"), "x".repeat(9_000));
+    put(&rig, "1-large.hl7", &format!("{}{large}{}", adt("first"), adt("last")));
     put(&rig, "2-fits.hl7", &adt("fits"));
-    assert_eq!(out.received(1).await, ["fits"]);
+    assert_eq!(out.received(3).await, ["first", "last", "fits"]);
+    let line = log.find("over message_bytes was refused").expect("it is told");
+    assert!(line.contains("1-large.hl7") && line.contains(&format!("at={}", adt("first").len())), "{line}");
     arrives(&rig.folder().join("inbox/done"), "2-fits.hl7").await;
     assert_eq!(names(&rig.folder().join("inbox/error")), BTreeSet::from(["1-large.hl7".to_owned()]));
-    assert_eq!((running.stored().len(), running.status().oversize), (1, 1));
+    assert_eq!((running.stored().len(), running.status().oversize), (3, 1));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_file_goes_on_where_a_crash_left_it() {
+    use std::os::unix::fs::MetadataExt;
+    let (rig, running, out) = start("").await;
+    running.stop().await;
+    let messages: Vec<String> = (0..700).map(|n| adt(&format!("{n:03}"))).collect();
+    put(&rig, "long.hl7", &messages.concat());
+    let inbox = rig.folder().join("inbox");
+    let meta = fs::metadata(inbox.join("long.hl7")).expect("it is there");
+    let version = format!("{} {} {} {}", meta.size(), meta.mtime(), meta.mtime_nsec(), meta.ino());
+    fs::write(inbox.join("done/.long.hl7.taken"), format!("512 {version}\n")).expect("a note");
+    let running = rig.start().await;
+    let received = out.received(188).await;
+    let wanted: Vec<String> = (512..700).map(|n| format!("{n:03}")).collect();
+    assert_eq!(received, wanted);
+    arrives(&inbox.join("done"), "long.hl7").await;
+    assert_eq!(names(&inbox.join("done")), BTreeSet::from(["long.hl7".to_owned()]), "the note is gone");
+    assert_eq!(running.stored().len(), 188);
+    // Another file of the name is another file.
+    put(&rig, "long.hl7", &messages[..300].concat());
+    arrives(&inbox.join("done"), "long.hl7.1").await;
+    assert_eq!(running.stored().len(), 488);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_in_a_watched_folder_is_put_aside_and_not_followed() {
+    let (rig, running, out) = start("").await;
+    rig.write("secret.txt", &adt("secret"));
+    let (secret, inbox) = (rig.folder().join("secret.txt"), rig.folder().join("inbox"));
+    std::os::unix::fs::symlink(&secret, inbox.join("1.hl7")).expect("a link");
+    put(&rig, "2.hl7", &adt("ours"));
+    assert_eq!(out.received(1).await, ["ours"]);
+    arrives(&inbox.join("done"), "2.hl7").await;
+    let aside = inbox.join("error/1.hl7");
+    until("the link is put aside", || fs::symlink_metadata(&aside).ok().filter(fs::Metadata::is_symlink)).await;
+    assert!(secret.exists());
+    assert_eq!(running.stored().len(), 1, "what it leads to was not read");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_in_utf_16_is_taken_as_utf_8() {
+    let (rig, running, out) = start("").await;
+    let name = "\u{5c71}\u{1F600}";
+    let text = format!(
+        "\u{feff}MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5||||||UNICODE UTF-16\r\nPID|1||4||{name}\r\n\
+         MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\r\nPID|1||4||{name}\r\n"
+    );
+    let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(rig.folder().join("part"), wide).expect("a file");
+    fs::rename(rig.folder().join("part"), rig.folder().join("inbox/wide.hl7")).expect("it moves");
+    assert_eq!(out.received(2).await, ["1", "2"]);
+    for body in out.bodies() {
+        let text = String::from_utf8(body).expect("UTF-8");
+        assert!(text.contains(&format!("PID|1||4||{name}\r")) && text.contains("|UNICODE UTF-8\r"), "{text}");
+    }
+    arrives(&rig.folder().join("inbox/done"), "wide.hl7").await;
     running.stop().await;
 }
 

@@ -4,6 +4,7 @@
 //! over the control socket. Nothing sleeps to wait for a state: `rig::until` looks until it has come about.
 
 mod batches;
+mod charsets;
 mod control;
 mod corpus;
 mod crash;

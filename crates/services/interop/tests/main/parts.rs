@@ -20,7 +20,7 @@ fn queue(settings: &str) -> Arc<Queue> {
 }
 
 fn entry(id: u64, bytes: usize) -> Entry {
-    Entry { id, output: 0, frame: Some(Bytes::from(vec![b'x'; bytes])) }
+    Entry { id, output: 0, charset: None, frame: Some(Bytes::from(vec![b'x'; bytes])) }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ fn message() -> Vec<u8> {
         resent_from: Some(0x0102),
         received_us: 1_700_000_000_000_001,
         service: "in",
+        charset: None,
         reason: "main: all",
     };
     let mut writer = Writer::new(&head, &Bytes::from_static(RAW));
@@ -119,8 +120,15 @@ fn random_changes_of_a_record_are_refused_or_read_never_a_panic() {
 #[test]
 fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_than_its_record() {
     let raw = Bytes::from(vec![b'x'; 1 << 20]);
-    let head =
-        Head { status: Status::Routed, duplicate: false, resent_from: None, received_us: 0, service: "", reason: "" };
+    let head = Head {
+        status: Status::Routed,
+        duplicate: false,
+        resent_from: None,
+        received_us: 0,
+        service: "",
+        charset: None,
+        reason: "",
+    };
     let forged = |ranges: &[std::ops::Range<usize>]| {
         let mut writer = Writer::new(&head, &raw);
         let body = vec![b'x'; ranges.iter().map(ExactSizeIterator::len).sum()].into();

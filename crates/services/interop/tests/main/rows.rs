@@ -38,6 +38,7 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
         resent_from: None,
         received_us,
         service: "in",
+        charset: None,
         reason: "main: all",
     };
     let mut writer = Writer::new(&head, &raw);
@@ -99,8 +100,15 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
     let (small, large) = (Bytes::from_static(b"MSH|^~\\&|A"), Bytes::from(vec![b'x'; VALUE_BYTES_MAX]));
     for (raw, body) in [(&large, None), (&small, Some(&large))] {
         let (service, reason) = ("in", "main: all");
-        let head =
-            Head { status: Status::Routed, duplicate: false, resent_from: None, received_us: 1, service, reason };
+        let head = Head {
+            status: Status::Routed,
+            duplicate: false,
+            resent_from: None,
+            received_us: 1,
+            service,
+            charset: None,
+            reason,
+        };
         let mut writer = Writer::new(&head, raw);
         body.into_iter().for_each(|body| writer.output("one", "", body, None::<std::iter::Empty<Piece<'_>>>));
         let why = refused(record::KIND_MESSAGE, &writer.finish().to_bytes());

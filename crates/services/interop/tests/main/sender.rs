@@ -87,6 +87,14 @@ impl Sender {
         self.answer().await
     }
 
+    /// Sends the bytes of a message, in whatever charset, and waits for its answer.
+    pub(crate) async fn ask_bytes(&mut self, message: &[u8]) -> Answer {
+        let mut frame = Vec::new();
+        hl7::mllp::encode(message, &mut frame);
+        self.write(&frame).await;
+        self.answer().await
+    }
+
     /// Sends a message that is to be accepted.
     pub(crate) async fn accepted(&mut self, message: &str) {
         let answer = self.ask(message).await;

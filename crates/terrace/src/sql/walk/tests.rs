@@ -36,7 +36,8 @@ fn session() -> (Session, Vec<u64>) {
     for (raw, at) in received().into_iter().zip(0..) {
         let service = if at == 1 { "ward" } else { "lab" };
         let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
-        let head = Head { status, duplicate: false, resent_from: None, received_us, service, reason: "" };
+        let head =
+            Head { status, duplicate: false, resent_from: None, received_us, service, charset: None, reason: "" };
         let record = Writer::new(&head, &Bytes::from(raw)).finish();
         let lsn = store.append(record::KIND_MESSAGE, &record.parts()).expect("there is room");
         store.commit(lsn).expect("it works");

@@ -91,7 +91,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     }
     bar.finish_and_clear();
     probed.doubts = doubt::of(&probed, hardware_threads());
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::terminal::out();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&probed)?)?,
         false => write!(out, "{}", text(&probed))?,

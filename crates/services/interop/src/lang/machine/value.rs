@@ -220,8 +220,8 @@ impl Machine<'_, '_> {
     fn charset(&self) -> Charset {
         *self.charset.get_or_init(|| {
             let declared = match &self.subject {
-                Subject::Message(message) => Charset::declared(message),
-                Subject::Draft(draft) => Charset::declared(draft.message()),
+                Subject::Message(message) => message.charset(),
+                Subject::Draft(draft) => draft.message().charset(),
             };
             declared.unwrap_or(self.context.charset)
         })

@@ -1,0 +1,173 @@
+//! [`Stream`]: splitting of input that comes in pieces, in memory that its longest message bounds.
+//!
+//! ```text
+//!   feed(piece) --> [ the message that is open, up to the bound ][ the line that is open ] --> Event, as each is complete
+//! ```
+//!
+//! It answers what [`split`](super::split) answers of the same bytes, however they are cut (the fuzz target holds the two
+//! against each other), but for a line that begins with more blanks than [`HEAD`], which begins nothing here.
+
+use memchr::memchr2;
+
+use super::splitter::{LineStarts, Splitter};
+use super::{Kind, Part, Problem};
+use crate::table::Lines;
+
+/// What is looked at of a line to tell what it begins, in bytes; a trailer's count stands within.
+const HEAD: usize = 4 << 10;
+
+/// What a stream found.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A message, whole.
+    Message {
+        /// Where it begins in the input.
+        at: usize,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// A message longer than the bound; its bytes were passed over.
+    Oversize {
+        /// Where it begins in the input.
+        at: usize,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// What does not fit. Parts are counted as in [`Batch::parts`](super::Batch::parts).
+    Problem(Problem),
+}
+
+/// Splits input that comes in pieces.
+pub struct Stream {
+    splitter: Splitter,
+    starts: LineStarts,
+    bound: usize,
+    /// The line that is open, until the splitter has been told of it.
+    head: Vec<u8>,
+    is_told: bool,
+    /// Where the open line begins, and how much input there was.
+    line: usize,
+    at: usize,
+    /// The last bytes of the open line, two at most.
+    tail: Vec<u8>,
+    /// The bytes of the open message, or of the blanks before the first part; no more once it is over the bound.
+    open: Vec<u8>,
+}
+
+impl Stream {
+    /// For input of which somebody has looked whether a CR is in it anywhere; messages have `bound` bytes at most.
+    #[must_use]
+    pub fn new(has_cr: bool, bound: usize) -> Stream {
+        Stream {
+            splitter: Splitter::default(),
+            starts: LineStarts::new(if has_cr { Lines::Cr } else { Lines::Lf }),
+            bound,
+            head: Vec::new(),
+            is_told: false,
+            line: 0,
+            at: 0,
+            tail: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece; what is complete goes to `events`.
+    pub fn feed(&mut self, mut piece: &[u8], events: &mut Vec<Event>) {
+        while let Some(first) = piece.first() {
+            // A CR is the end of its line unless an LF follows, which only the next byte says.
+            let after_cr = self.tail.ends_with(b"\r");
+            if after_cr && *first != b'\n' {
+                self.end_line(events);
+            }
+            let end = if after_cr && *first == b'\n' { Some(0) } else { memchr2(b'\r', b'\n', piece) };
+            let (part, rest) = piece.split_at(end.map_or(piece.len(), |end| end + 1));
+            piece = rest;
+            self.push(part, events);
+            if part.ends_with(b"\n") {
+                self.end_line(events);
+            }
+        }
+    }
+
+    /// The input has ended.
+    pub fn end(mut self, events: &mut Vec<Event>) {
+        if !self.tail.is_empty() {
+            self.end_line(events);
+        }
+        let (last, problems) = self.splitter.finish(self.at);
+        ended(last, self.bound, &mut self.open, events);
+        events.extend(problems.into_iter().map(Event::Problem));
+    }
+
+    /// More bytes of the open line.
+    fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+        self.at += bytes.len();
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(2)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(2));
+        if self.is_told {
+            self.splitter.more(self.at);
+            self.keep(bytes);
+            return;
+        }
+        self.head.extend_from_slice(bytes);
+        if self.head.len() >= HEAD {
+            self.tell(events);
+        }
+    }
+
+    /// Tells the splitter of the open line.
+    fn tell(&mut self, events: &mut Vec<Event>) {
+        let head = std::mem::take(&mut self.head);
+        let last = self.splitter.line(&head, self.line..self.at, self.starts.is_bare());
+        if last.is_some() {
+            ended(last, self.bound, &mut self.open, events);
+        }
+        events.extend(self.splitter.problems().into_iter().map(Event::Problem));
+        self.is_told = true;
+        self.keep(&head);
+    }
+
+    fn end_line(&mut self, events: &mut Vec<Event>) {
+        if !self.is_told {
+            self.tell(events);
+        }
+        self.starts.ended(&self.tail);
+        self.tail.clear();
+        self.is_told = false;
+        self.line = self.at;
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if matches!(self.splitter.current(), None | Some(Kind::Message)) && self.open.len() <= self.bound {
+            self.open.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// A part has ended; `open` holds its bytes, if it is a message that is not over the bound.
+fn ended(part: Option<Part>, bound: usize, open: &mut Vec<u8>, events: &mut Vec<Event>) {
+    let bytes = std::mem::take(open);
+    let Some(Part { kind: Kind::Message, range }) = part else { return };
+    events.push(match range.len() > bound {
+        true => Event::Oversize { at: range.start, bytes: range.len() },
+        false => Event::Message { at: range.start, bytes },
+    });
+}
+
+impl std::fmt::Debug for Stream {
+    /// Names no content: it is a patient's, and must not reach a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("at", &self.at).field("open", &self.open.len()).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Event {
+    /// As above.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Event::Message { at, bytes } => write!(f, "Message({} bytes at {at})", bytes.len()),
+            Event::Oversize { at, bytes } => write!(f, "Oversize({bytes} bytes at {at})"),
+            Event::Problem(problem) => write!(f, "{problem:?}"),
+        }
+    }
+}

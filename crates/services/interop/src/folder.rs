@@ -1,0 +1,191 @@
+//! A folder that others may write to as well: opened once, and everything in it reached through the handle, by names that
+//! are followed nowhere.
+//!
+//! Invariants: no name in it is resolved through a symbolic link, so that nobody who may write to the folder makes the node read
+//! or write outside of it; a file that is made is new, and is the node's alone (mode 0600); nothing that has a name is replaced but
+//! by [`Folder::replace`].
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    handle: OwnedFd,
+}
+
+/// What a name is, and which version of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// A file; no folder, link, pipe or device.
+    pub(crate) is_file: bool,
+    /// A symbolic link.
+    pub(crate) is_link: bool,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Time of change: seconds and nanoseconds since 1970.
+    pub(crate) changed: (i64, i64),
+    /// The file's number on its file system.
+    pub(crate) number: u64,
+}
+
+impl Stamp {
+    #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+    fn of(stat: &rustix::fs::Stat) -> Stamp {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        Stamp {
+            is_file: kind.is_file(),
+            is_link: kind.is_symlink(),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            changed: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            number: stat.st_ino as u64,
+        }
+    }
+}
+
+impl Folder {
+    /// Opens a folder. Its own path is configuration and may lead over links.
+    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Folder { handle: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// The names in it, in order.
+    pub(crate) fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.handle)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if !matches!(name.as_bytes(), b"." | b"..") {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What a name is; none where there is nothing of the name.
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Option<Stamp>> {
+        match rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Stamp::of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a file for reading. Anything else is an error, a link among it.
+    pub(crate) fn read(&self, name: &OsStr) -> io::Result<(File, Stamp)> {
+        // Not blocking: a pipe that somebody puts there would be waited for without end.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&self.handle, name, flags, Mode::empty())?;
+        let stamp = Stamp::of(&rustix::fs::fstat(&handle)?);
+        if !stamp.is_file {
+            return Err(io::Error::other("it is no file"));
+        }
+        Ok((handle.into(), stamp))
+    }
+
+    /// Makes a file; what has the name, left by a crash or put there by somebody, goes.
+    pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = || rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
+        let made = match make() {
+            Err(Errno::EXIST) => {
+                self.remove(name)?;
+                make()
+            }
+            made => made,
+        };
+        Ok(made?.into())
+    }
+
+    /// Gives a file of this folder a name, which one that has it loses.
+    pub(crate) fn replace(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+    }
+
+    /// Moves a file to another folder; a name that is taken there gets a number.
+    pub(crate) fn move_to(&self, name: &OsStr, other: &Folder) -> io::Result<()> {
+        let mut to = name.to_owned();
+        for number in 1.. {
+            match rustix::fs::renameat_with(&self.handle, name, &other.handle, &to, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) => {}
+                // A file system that cannot be told not to replace.
+                Err(Errno::INVAL | Errno::NOSYS) if other.look(&to)?.is_none() => {
+                    return Ok(rustix::fs::renameat(&self.handle, name, &other.handle, &to)?);
+                }
+                Err(Errno::INVAL | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+            to = name.to_owned();
+            to.push(format!(".{number}"));
+        }
+        unreachable!("there is always another number")
+    }
+
+    /// Removes a name, not what a link of the name leads to.
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)
+    }
+
+    /// Makes persistent which names there are.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.handle)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_of_a_name_is_neither_read_nor_written_through() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (inside, outside) = (dir.path().join("in"), dir.path().join("outside"));
+        std::fs::create_dir(&inside).expect("a folder");
+        std::fs::write(&outside, "others").expect("a file");
+        let name = OsStr::new("x");
+        symlink(&outside, inside.join(name)).expect("a link");
+        let folder = Folder::open(&inside).expect("a folder");
+        assert!(folder.look(name).expect("it is there").is_some_and(|stamp| stamp.is_link && !stamp.is_file));
+        assert!(folder.read(name).is_err());
+        folder.create(name).expect("in place of the link").write_all(b"ours").expect("room");
+        assert_eq!(std::fs::read(&outside).expect("it is there"), b"others");
+        let mut text = String::new();
+        folder.read(name).expect("a file").0.read_to_string(&mut text).expect("it reads");
+        assert_eq!(text, "ours");
+        let mode = std::fs::metadata(inside.join(name)).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(inside.join(name)).expect("it goes");
+        symlink(dir.path().join("nothing"), inside.join(name)).expect("a link to nothing");
+        folder.create(name).expect("in place of the link");
+        assert!(!dir.path().join("nothing").exists(), "nothing is made where the link leads");
+        rustix::fs::mkfifoat(&folder.handle, "pipe", Mode::RUSR | Mode::WUSR).expect("a pipe");
+        assert!(folder.read(OsStr::new("pipe")).is_err(), "a pipe is not waited for");
+    }
+
+    #[test]
+    fn what_is_moved_replaces_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (path, text) in [("in/a", "new"), ("done/a", "old"), ("done/a.1", "older")] {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        }
+        let open = |name: &str| Folder::open(&dir.path().join(name)).expect("a folder");
+        open("in").move_to(OsStr::new("a"), &open("done")).expect("it moves");
+        assert_eq!(open("done").names().expect("names"), ["a", "a.1", "a.2"]);
+        assert_eq!(std::fs::read(dir.path().join("done/a.2")).expect("it is there"), b"new");
+    }
+}

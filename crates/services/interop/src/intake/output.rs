@@ -1,0 +1,157 @@
+//! What one send of a message becomes: the message as it came, as its transform made it, or converted to the charset of its
+//! operation.
+//!
+//! ```text
+//!   no charset of the operation    message --transform--> runs of the bytes as received and new ones, in the same charset
+//!   a charset                      text (UTF-8) --transform--> MSH-18 set --encode--> new bytes
+//! ```
+//!
+//! A message in UTF-16 is converted to UTF-8 where the operation says nothing: no frame can carry it.
+
+use std::cell::OnceCell;
+
+use bytes::Bytes;
+use hl7::charset::Charset;
+use hl7::{Draft, Message, Piece, Run, escape, mllp};
+
+use super::{Inbound, frame};
+use crate::engine::{Bodies, Plan};
+use crate::lang::{Context, Outcome, Send};
+use crate::production::Operation;
+use crate::record::Writer;
+
+/// What the outputs of one message are made from.
+pub(super) struct Source<'m> {
+    pub(super) inbound: &'m Inbound<'m>,
+    /// The message as it is read.
+    pub(super) message: &'m Message<'m>,
+    /// The message as text, where an operation converts it.
+    pub(super) converted: Option<&'m Message<'m>>,
+    /// The frame of the message as it came.
+    pub(super) unchanged: OnceCell<Bytes>,
+    pub(super) plan: &'m Plan,
+    pub(super) context: &'m Context<'m>,
+    pub(super) bodies: Bodies,
+}
+
+/// Whether an operation gets the message in another charset than it came in, or may.
+pub(super) fn converts(inbound: &Inbound<'_>, operation: &Operation) -> bool {
+    operation.settings.charset().0.is_some() || inbound.reading.is_wide()
+}
+
+impl Source<'_> {
+    /// Makes the output of a send, writes it to the record and answers its frame; none where the transform skips it. An error
+    /// says why there can be none, without patient data.
+    pub(super) fn make(&self, send: &Send, writer: &mut Writer) -> Result<Option<Bytes>, String> {
+        let operation = &*self.plan.production.operations[send.operation];
+        let transforms = &self.plan.production.transforms;
+        let converted = self.converted.filter(|_| converts(self.inbound, operation));
+        let mut draft = Draft::new(converted.unwrap_or(self.message));
+        let mut name = "";
+        if let Some(transform) = send.transform {
+            name = transforms.name(transform);
+            match transforms.run(transform, &mut draft, self.context) {
+                Ok(Outcome::Send) => {}
+                Ok(Outcome::Skip) => return Ok(None),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        let names = (&*operation.name, name);
+        let frame = match converted {
+            Some(_) => self.encoded(&mut draft, operation, names, writer)?,
+            None if send.transform.is_none() => {
+                let frame = self.unchanged.get_or_init(|| frame(self.inbound.raw)).clone();
+                self.store(names, &frame, &|| [Piece::Original(0..self.inbound.raw.len())].into_iter(), writer);
+                frame
+            }
+            None if self.inbound.reading.is_transcript() => self.written_back(&draft, names, writer)?,
+            None => self.edited(&draft, names, writer),
+        };
+        Ok(Some(frame))
+    }
+
+    /// Edits of the bytes as they came.
+    fn edited(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Bytes {
+        let mut frame = Vec::with_capacity(self.inbound.raw.len() + 256);
+        frame.push(mllp::START);
+        draft.write_to(&mut frame);
+        frame.extend_from_slice(&[mllp::END, mllp::CR]);
+        let frame = frame.into();
+        self.store(names, &frame, &|| draft.pieces(), writer);
+        frame
+    }
+
+    /// Edits of the transcript, in the charset of the bytes as they came.
+    fn written_back(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Result<Bytes, String> {
+        let runs = self.inbound.reading.runs(draft).map_err(|error| {
+            let name = error.charset;
+            format!(
+                "a text does not fit the message's character set, {name}; use plain letters, or convert the message"
+            )
+        })?;
+        let mut frame = Vec::with_capacity(self.inbound.raw.len() + 256);
+        frame.push(mllp::START);
+        for run in &runs {
+            frame.extend_from_slice(match run {
+                Run::Original(range) => &self.inbound.raw[range.clone()],
+                Run::New(bytes) => bytes,
+            });
+        }
+        frame.extend_from_slice(&[mllp::END, mllp::CR]);
+        let frame = frame.into();
+        self.store(names, &frame, &|| runs.iter().map(Run::piece), writer);
+        Ok(frame)
+    }
+
+    /// In the charset of the operation, which MSH-18 then declares; `draft` is over text.
+    fn encoded(
+        &self,
+        draft: &mut Draft<'_>,
+        operation: &Operation,
+        names: (&str, &str),
+        writer: &mut Writer,
+    ) -> Result<Bytes, String> {
+        let failed = |error: &str| format!("it cannot be converted for operation {}: {error}", operation.name);
+        let (target, replacement) = operation.settings.charset();
+        let target = target.unwrap_or(Charset::UTF_8);
+        target.declare(draft).map_err(|error| failed(&error.to_string()))?;
+        let text = draft.message().raw();
+        // Text that came as UTF-8 and stays UTF-8: the bytes are those received, and runs of them can be stored.
+        if target == Charset::UTF_8 && *text == **self.inbound.raw {
+            return Ok(self.edited(draft, names, writer));
+        }
+        let mut body = Vec::with_capacity(text.len() + 256);
+        draft.write_to(&mut body);
+        let delimiters = draft.delimiters();
+        if escape::has_high_bytes(&body, delimiters) {
+            return Err(failed("an escape \\X..\\ in it holds bytes of its own character set"));
+        }
+        if replacement.is_some_and(|text| text.bytes().any(|byte| delimiters.contains(byte))) {
+            return Err(failed("`replacement` holds one of its delimiters"));
+        }
+        let body = String::from_utf8_lossy(&body);
+        let encoded = match replacement {
+            Some(replacement) => target.encode_or(&body, replacement),
+            None => target.encode(&body).map_err(|error| {
+                let name = error.charset;
+                failed(&format!("it has characters that {name} does not have; set `replacement`, or another `charset`"))
+            })?,
+        };
+        let frame = frame(&encoded);
+        writer.output(names.0, names.1, &frame.slice(1..frame.len() - 2), None::<std::iter::Empty<Piece<'_>>>);
+        Ok(frame)
+    }
+
+    /// Writes an output to the record: as pieces where it is to be and there are not too many, else whole.
+    fn store<'p, I: Iterator<Item = Piece<'p>>>(
+        &self,
+        (operation, transform): (&str, &str),
+        frame: &Bytes,
+        pieces: &dyn Fn() -> I,
+        writer: &mut Writer,
+    ) {
+        let few = || pieces().take(usize::from(u16::MAX)).count() < usize::from(u16::MAX);
+        let pieces = (self.bodies == Bodies::Delta && few()).then(pieces);
+        writer.output(operation, transform, &frame.slice(1..frame.len() - 2), pieces);
+    }
+}

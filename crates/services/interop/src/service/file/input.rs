@@ -1,0 +1,259 @@
+//! A file of messages, read in pieces: as it is, or from UTF-16, in which a file may be and a frame may not.
+//!
+//! A note beside the files that are done says how many messages of which version of a file are stored. It is written without a
+//! flush: lost or old after a loss of power, messages are taken again; it is never ahead of what is durable.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+
+use hl7::batch::{Event, Stream};
+use hl7::charset::Charset;
+use hl7::{Draft, Reading};
+
+use crate::folder::{Folder, Stamp};
+
+/// What is read at a time.
+const PIECE: usize = 256 << 10;
+
+/// Messages that are taken before the next are read, by number and by bytes: they share a flush of the journal.
+const WINDOW: usize = 256;
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// A file that is being read.
+pub(super) struct Input {
+    file: File,
+    stamp: Stamp,
+    wide: Option<Wide>,
+    stream: Option<Stream>,
+    broken: bool,
+}
+
+impl Input {
+    /// Opens a file; messages have `bound` bytes at most.
+    pub(super) fn open(folder: &Folder, name: &OsStr, bound: usize) -> io::Result<Input> {
+        let (file, stamp) = folder.read(name)?;
+        let mut input = Input { file, stamp, wide: None, stream: None, broken: false };
+        // What an LF means depends on whether there is a CR anywhere: mostly the first piece has one.
+        let mut has_cr = false;
+        let mut first = true;
+        let mut wide = None;
+        let mut piece = Vec::new();
+        while !has_cr && !input.broken && input.piece(&mut piece)? {
+            if std::mem::take(&mut first) {
+                wide = Wide::of(&piece);
+                input.wide = wide.clone();
+                input.broken |= input.wide.as_mut().is_some_and(|wide| !wide.narrow(&mut piece));
+            }
+            has_cr = piece.contains(&b'\r');
+        }
+        input.file.rewind()?;
+        input.wide = wide;
+        input.broken = false;
+        input.stream = Some(Stream::new(has_cr, bound));
+        Ok(input)
+    }
+
+    /// The version of the file that was opened.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// Whether all of it was given.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// Whether it is none of what it begins as; nothing more comes of it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Reads on, until there are messages enough for a while or no more.
+    pub(super) fn window(mut self) -> io::Result<(Input, Vec<Event>)> {
+        let (mut events, mut seen) = (Vec::new(), 0);
+        let (mut messages, mut bytes) = (0, 0);
+        let mut piece = Vec::new();
+        while messages < WINDOW && bytes < WINDOW_BYTES && !self.broken {
+            let more = self.piece(&mut piece)?;
+            if self.broken {
+                break;
+            }
+            let Some(stream) = &mut self.stream else { break };
+            if more {
+                stream.feed(&piece, &mut events);
+            } else if let Some(stream) = self.stream.take() {
+                stream.end(&mut events);
+            }
+            for event in &mut events[seen..] {
+                if let Event::Message { bytes: message, .. } = event {
+                    if self.wide.is_some() {
+                        declare_utf8(message);
+                    }
+                    messages += 1;
+                    bytes += message.len();
+                }
+            }
+            seen = events.len();
+        }
+        Ok((self, events))
+    }
+
+    /// The next piece; false at the end.
+    fn piece(&mut self, piece: &mut Vec<u8>) -> io::Result<bool> {
+        piece.resize(PIECE, 0);
+        let read = loop {
+            match self.file.read(piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        piece.truncate(read);
+        if let Some(wide) = &mut self.wide {
+            self.broken |= if read == 0 { !wide.is_whole() } else { !wide.narrow(piece) };
+        }
+        Ok(read > 0)
+    }
+}
+
+/// Makes a message that was UTF-16 say that it is UTF-8. Where its delimiters do not let the name stand in MSH-18, that stays.
+fn declare_utf8(message: &mut Vec<u8>) {
+    let Ok(text) = std::str::from_utf8(message) else { return };
+    let reading = Reading::of_text(text);
+    let Ok(parsed) = reading.message() else { return };
+    let mut draft = Draft::new(&parsed);
+    let mut declared = Vec::with_capacity(message.len() + 16);
+    if Charset::UTF_8.declare(&mut draft).is_ok() {
+        draft.write_to(&mut declared);
+        *message = declared;
+    }
+}
+
+/// UTF-16 in pieces: what of a unit or a pair of units a piece ended in.
+#[derive(Clone)]
+struct Wide {
+    is_little: bool,
+    odd: Option<u8>,
+    high: Option<u16>,
+}
+
+impl Wide {
+    /// What the first piece of a file begins as: a byte order mark, or a header in two bytes a letter.
+    fn of(piece: &[u8]) -> Option<Wide> {
+        let is_header = |name: &[u8]| matches!(name, b"MSH" | b"FHS" | b"BHS");
+        let (is_little, is_wide) = match *piece {
+            [0xFF, 0xFE, ..] => (true, true),
+            [0xFE, 0xFF, ..] => (false, true),
+            [a, 0, b, 0, c, 0, ..] => (true, is_header(&[a, b, c])),
+            [0, a, 0, b, 0, c, ..] => (false, is_header(&[a, b, c])),
+            _ => return None,
+        };
+        is_wide.then_some(Wide { is_little, odd: None, high: None })
+    }
+
+    /// Makes UTF-8 of a piece, in place; false where it is no UTF-16.
+    fn narrow(&mut self, piece: &mut Vec<u8>) -> bool {
+        let odd = self.odd.take();
+        let mut bytes = odd.into_iter().chain(piece.iter().copied());
+        let mut units = Vec::with_capacity(piece.len() / 2 + 2);
+        units.extend(self.high.take());
+        while let Some(first) = bytes.next() {
+            let Some(second) = bytes.next() else {
+                self.odd = Some(first);
+                break;
+            };
+            let pair = [first, second];
+            units.push(if self.is_little { u16::from_le_bytes(pair) } else { u16::from_be_bytes(pair) });
+        }
+        self.high = units.pop_if(|unit| (0xD800..0xDC00).contains(unit));
+        match char::decode_utf16(units).collect::<Result<String, _>>() {
+            Ok(text) => {
+                *piece = text.into_bytes();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.odd.is_none() && self.high.is_none()
+    }
+}
+
+/// The name of the note about a file.
+fn note_name(name: &OsStr) -> OsString {
+    let mut note = OsString::from(".");
+    note.push(name);
+    note.push(".taken");
+    note
+}
+
+fn version(stamp: &Stamp) -> String {
+    format!("{} {} {} {}", stamp.size, stamp.changed.0, stamp.changed.1, stamp.number)
+}
+
+/// Notes how many messages of a file are stored.
+pub(super) fn note(folder: &Folder, name: &OsStr, stamp: &Stamp, stored: u64) -> io::Result<()> {
+    let note = note_name(name);
+    let mut part = note.clone();
+    part.push(".part");
+    folder.create(&part)?.write_all(format!("{stored} {}\n", version(stamp)).as_bytes())?;
+    folder.replace(&part, &note)
+}
+
+/// How many messages of this version of a file were noted as stored. A note that cannot be read says nothing.
+pub(super) fn noted(folder: &Folder, name: &OsStr, stamp: &Stamp) -> u64 {
+    let mut text = String::new();
+    let read = folder.read(&note_name(name)).and_then(|(file, _)| file.take(1 << 10).read_to_string(&mut text));
+    let noted = read.ok().and_then(|_| text.trim_end().split_once(' '));
+    noted.filter(|(_, of)| *of == version(stamp)).and_then(|(stored, _)| stored.parse().ok()).unwrap_or(0)
+}
+
+/// Removes the note about a file that was moved; where that fails it is one about a version that does not come back.
+pub(super) fn forget(folder: &Folder, name: &OsStr) {
+    drop(folder.remove(&note_name(name)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utf_16_is_narrowed_however_it_is_cut_and_half_a_character_is_noticed() {
+        let text = "\u{feff}MSH|^~\\&|\u{5c71}\u{1F600}\r";
+        for little in [true, false] {
+            let raw: Vec<u8> =
+                text.encode_utf16().flat_map(|u| if little { u.to_le_bytes() } else { u.to_be_bytes() }).collect();
+            for size in 1..=raw.len() {
+                let mut wide = Wide::of(&raw).expect("a mark");
+                let mut narrow = Vec::new();
+                for piece in raw.chunks(size) {
+                    let mut piece = piece.to_vec();
+                    assert!(wide.narrow(&mut piece));
+                    narrow.extend(piece);
+                }
+                assert_eq!(String::from_utf8(narrow).as_deref(), Ok(text));
+                assert!(wide.is_whole());
+            }
+            let mut wide = Wide::of(&raw).expect("a mark");
+            assert!(wide.narrow(&mut raw[..raw.len() - 4].to_vec()));
+            assert!(!wide.is_whole(), "the second half of a pair is missing");
+        }
+        assert!(Wide::of(b"MSH|").is_none());
+    }
+
+    #[test]
+    fn a_note_counts_for_the_version_of_the_file_it_is_about() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = Folder::open(dir.path()).expect("a folder");
+        let name = OsStr::new("a.hl7");
+        let stamp = Stamp { is_file: true, is_link: false, size: 7, changed: (1, 2), number: 3 };
+        assert_eq!(noted(&folder, name, &stamp), 0);
+        note(&folder, name, &stamp, 512).expect("it can be written");
+        note(&folder, name, &stamp, 768).expect("it can be written");
+        assert_eq!(noted(&folder, name, &stamp), 768);
+        assert_eq!(noted(&folder, name, &Stamp { changed: (1, 3), ..stamp }), 0, "the file was written again");
+        forget(&folder, name);
+        assert_eq!(folder.names().expect("names"), Vec::<OsString>::new());
+    }
+}
