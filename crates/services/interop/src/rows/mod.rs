@@ -23,7 +23,7 @@
 //! Values are the record's own bytes, little endian:
 //!
 //! ```text
-//! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, time, origin, service,
+//! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, charset, time, origin, service,
 //!                       reason, the message as received
 //! hl7.messages id, n    the record's bytes of output n - 1: operation, transform, length, pieces; of the version in row id, 0
 //! hl7.fates             u8 fate, u64 time, u16 length + note
