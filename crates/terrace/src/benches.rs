@@ -7,17 +7,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use bench::adversary::AdversaryOptions;
 use bench::analytics::AnalyticsOptions;
 use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
 use bench::persist::PersistOptions;
 use bench::put::PutOptions;
+use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
 use bench::t4::T4Options;
 use bench::t4::matrix::{self, MatrixOptions};
 use interop::engine;
 
-use crate::cli::{AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, SqllogicArgs, T4Args};
+use crate::cli::{
+    AdversaryArgs, AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
+};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -74,6 +78,8 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Analytics(args) => analytics(&args),
         BenchCommand::Put(args) => put(&args),
         BenchCommand::Sqllogic(args) => sqllogic(&args),
+        BenchCommand::Adversary(args) => adversary(&args),
+        BenchCommand::Soak(args) => soak(&args),
         BenchCommand::T4Load { settings } => {
             bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
             Ok(ExitCode::SUCCESS)
@@ -140,6 +146,27 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
         connections: defaults.connections,
         data: args.data.clone(),
     })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(exit(report.is_clean()))
+}
+
+fn adversary(args: &AdversaryArgs) -> anyhow::Result<ExitCode> {
+    let report = bench::adversary::run(&AdversaryOptions {
+        quick: args.quick,
+        seed: args.seed,
+        only: args.only.clone(),
+        data: args.data.clone(),
+    })?;
+    println!("{}", report.to_text());
+    write(args.json.as_ref(), || report.to_json())?;
+    Ok(exit(report.is_clean()))
+}
+
+fn soak(args: &SoakArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.minutes > 0.0 && args.rate > 0.0, "--minutes and --rate are above 0");
+    let defaults = SoakOptions::new(args.minutes, args.rate);
+    let report = bench::soak::run(&SoakOptions { seed: args.seed, data: args.data.clone(), ..defaults })?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))

@@ -415,6 +415,12 @@ pub enum BenchCommand {
     Analytics(AnalyticsArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
+    /// Hostile clients, careless statements and huge messages against one node, while others send as ever
+    ///
+    /// Exit code 1 where something broke: a sender waited, memory beyond the settings, a message lost.
+    Adversary(AdversaryArgs),
+    /// Messages at a steady rate and SQL beside them for a long time: memory, descriptors and disk stay flat
+    Soak(SoakArgs),
     /// SQLite's sqllogictest scripts over PostgreSQL's protocol: how many pass, and why the rest do not
     ///
     /// scripts/test-sqllogic.sh fetches the scripts, starts a node and calls this.
@@ -515,6 +521,46 @@ pub struct KillArgs {
     /// Seed of the moments and messages; printed when something is wrong
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench adversary`
+#[derive(Debug, Args)]
+pub struct AdversaryArgs {
+    /// Smaller attacks, about a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of the messages and statements; printed when something breaks
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Only attacks whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench soak`
+#[derive(Debug, Args)]
+pub struct SoakArgs {
+    /// How long
+    #[arg(long, default_value_t = 30.0)]
+    pub minutes: f64,
+    /// Messages a second, each to four receivers
+    #[arg(long, default_value_t = 2000.0)]
+    pub rate: f64,
+    /// Seed of the messages
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     /// Where to put the node's data; default: a temporary directory
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

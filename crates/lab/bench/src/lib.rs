@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over column segments: cold, warm, caches smaller and larger than the data, beside plain DataFusion
 //! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
 //! sqllogic  SQLite's sqllogictest scripts over the SQL wire, and why what fails does
+//! soak      messages and SQL for a long time: memory, descriptors and disk stay flat
 //! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
 //! load      senders and receivers over real sockets, and the account of who got what
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
+//! under_load a node with a paced load, and something else done to it meanwhile
 //! postgres  a small client of PostgreSQL's protocol
 //! machine, process, histogram        what it ran on, what it used, how long it took
 //! table, plot, target                how figures look, and whether they are what was wanted
@@ -23,6 +26,7 @@
 //! Not here: micro-benchmarks, and the assembly of a node (the binary's).
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 pub mod analytics;
 pub mod histogram;
 pub mod interrupt;
@@ -36,7 +40,9 @@ pub mod plot;
 pub mod postgres;
 pub mod process;
 pub mod put;
+pub mod soak;
 pub mod sqllogic;
 pub mod t4;
 pub mod table;
 pub mod target;
+mod under_load;

@@ -57,14 +57,38 @@ pub fn stored_objects(data: &Path) -> anyhow::Result<u64> {
     Ok(counts.with_context(|| format!("counting what is stored in {}", data.display()))?.objects)
 }
 
+/// The last lines that nodes on the data folder `data` printed.
+pub fn log_tail(data: &Path) -> String {
+    let text = fs::read(data.join("node.log")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
 impl Node {
     /// Starts `program serve` on the data folder `data`, with the production in `data/production` and, where one is named, a
     /// settings file. It is not ready yet.
     pub fn spawn(program: &Path, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
+        Node::spawn_as(Command::new(program), data, bodies, settings)
+    }
+
+    /// The same with at most so many descriptors (`ulimit -n`), which it cannot raise.
+    pub fn spawn_with_descriptors(
+        program: &Path,
+        descriptors: u64,
+        data: &Path,
+        settings: Option<&Path>,
+    ) -> anyhow::Result<Node> {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")).arg(program);
+        Node::spawn_as(shell, data, Bodies::Full, settings)
+    }
+
+    fn spawn_as(mut command: Command, data: &Path, bodies: Bodies, settings: Option<&Path>) -> anyhow::Result<Node> {
         let log = File::options().create(true).append(true).open(data.join("node.log"));
         let log = log.with_context(|| format!("opening {}", data.join("node.log").display()))?;
         let log_from = log.metadata()?.len() as usize;
-        let child = Command::new(program)
+        let child = command
             .arg("serve")
             .arg("--data")
             .arg(data)
@@ -76,7 +100,7 @@ impl Node {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("starting {}", program.display()))?;
+            .with_context(|| format!("starting {command:?}"))?;
         Ok(Node { child, data: data.to_owned(), started: Instant::now(), services: BTreeMap::new(), log_from })
     }
 
@@ -182,10 +206,7 @@ impl Node {
 
     /// The last lines it printed.
     pub fn log_tail(&self) -> String {
-        let text = fs::read(self.data.join("node.log")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+        log_tail(&self.data)
     }
 }
 

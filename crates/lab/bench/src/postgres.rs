@@ -147,6 +147,13 @@ impl Client {
         self.finish(None)
     }
 
+    /// Sends a text of statements and does not wait for its answer, which `drain` drops.
+    pub fn begin_query(&mut self, sql: &str) -> Result<(), Error> {
+        self.begin()?;
+        frontend::query(sql, &mut self.output)?;
+        self.send()
+    }
+
     /// Runs `COPY .. FROM STDIN` with this data, in the format that the statement names; answers its tag.
     pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<String, Error> {
         self.begin()?;

@@ -1,7 +1,8 @@
-//! What the kernel has counted for a process: processor time, bytes written to storage.
+//! What the kernel has counted for a process: processor time, bytes written to storage, memory, descriptors.
 //!
 //! From proc(5): `/proc/PID/stat` fields 14 and 15 (user and system time of all its threads, ended ones too, in clock ticks of
-//! 10 ms), `/proc/PID/io` `write_bytes` (bytes the process caused to be sent to storage).
+//! 10 ms), `/proc/PID/io` `write_bytes` (bytes the process caused to be sent to storage), `/proc/PID/status` `VmRSS` and `VmHWM`
+//! (memory in use, and its peak since [`ProcessSize::forget_peak`]), the entries of `/proc/PID/fd`.
 
 use std::fs;
 use std::io;
@@ -40,6 +41,39 @@ impl Usage {
     }
 }
 
+/// How much a process holds at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSize {
+    /// Memory in use, bytes.
+    pub resident_bytes: u64,
+    /// The most it was, bytes.
+    pub peak_bytes: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+}
+
+impl ProcessSize {
+    /// What process `pid` holds now.
+    pub fn of(pid: u32) -> io::Result<ProcessSize> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let bytes = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+        };
+        let missing = || io::Error::other(format!("/proc/{pid}/status is not as proc(5) says"));
+        Ok(ProcessSize {
+            resident_bytes: bytes("VmRSS:").ok_or_else(missing)?,
+            peak_bytes: bytes("VmHWM:").ok_or_else(missing)?,
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+        })
+    }
+
+    /// From now on the peak of process `pid` counts anew: proc(5), `/proc/PID/clear_refs`.
+    pub fn forget_peak(pid: u32) -> io::Result<()> {
+        fs::write(format!("/proc/{pid}/clear_refs"), "5")
+    }
+}
+
 /// Processor time of this process so far, all its threads, in nanoseconds.
 pub(crate) fn cpu_ns() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -61,6 +95,16 @@ mod tests {
         let stat = "12 (a ) b) S 1 12 12 0 -1 4194304 100 0 0 0 731 269 0 0 20 0 8 0 5";
         assert_eq!(cpu_ticks(stat), Some(1000));
         assert_eq!(cpu_ticks("12 (a) S 1"), None);
+    }
+
+    #[test]
+    fn the_peak_of_a_process_is_never_below_what_it_holds_and_its_open_files_count() {
+        let before = ProcessSize::of(std::process::id()).expect("our own");
+        let file = std::fs::File::open("/dev/null").expect("is there");
+        let after = ProcessSize::of(std::process::id()).expect("our own");
+        assert!(before.resident_bytes > 0 && before.peak_bytes >= before.resident_bytes);
+        assert!(after.descriptors > 3, "{after:?}");
+        drop(file);
     }
 
     #[test]

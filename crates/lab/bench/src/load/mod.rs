@@ -63,6 +63,41 @@ pub struct Plan {
     pub crash_window: Duration,
 }
 
+/// When messages are due, where senders do not send as fast as they can.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    start: Instant,
+    /// Between two messages of one sender.
+    interval: Duration,
+}
+
+impl Pace {
+    /// When message `sequence` of a sender is due.
+    fn due(self, sequence: usize) -> Instant {
+        self.start + self.interval.mul_f64(sequence as f64)
+    }
+
+    /// How many messages of a sender are due by now.
+    fn due_by(self, now: Instant) -> usize {
+        (now.saturating_duration_since(self.start).as_nanos() / self.interval.as_nanos().max(1)) as usize + 1
+    }
+}
+
+/// What the senders may send by now.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    /// So many messages each; lowered to end a run early.
+    messages: usize,
+    pace: Option<Pace>,
+}
+
+impl Due {
+    /// From when the time of message `sequence` counts that is sent now.
+    fn since(self, sequence: usize) -> Instant {
+        self.pace.map_or_else(Instant::now, |pace| pace.due(sequence))
+    }
+}
+
 /// A load in progress. It does nothing but in `step`.
 pub struct Load {
     poll: Poll,
@@ -78,6 +113,7 @@ pub struct Load {
     receivers: HashMap<Token, Receiver>,
     next_token: usize,
     go: bool,
+    pace: Option<Pace>,
     started: Instant,
     dying_since_ms: u64,
     first_byte: Option<Instant>,
@@ -109,6 +145,7 @@ impl Load {
             receivers: HashMap::new(),
             next_token: plan.services + plan.interfaces,
             go: false,
+            pace: None,
             started: now,
             dying_since_ms: 0,
             first_byte: None,
@@ -145,11 +182,31 @@ impl Load {
     pub fn go(&mut self) {
         self.go = true;
         self.first_byte = Some(Instant::now());
-        let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, self.plan.messages);
+        self.kick();
+    }
+
+    /// Lets the senders send so many messages a second together, from now on. The time of a message then counts from when it was
+    /// due: what waits behind a message that takes long is late itself.
+    pub fn go_at(&mut self, messages_per_s: f64) {
+        let interval = Duration::from_secs_f64(self.plan.services as f64 / messages_per_s);
+        self.pace = Some(Pace { start: Instant::now(), interval });
+        self.go();
+    }
+
+    /// Has the senders that are ready send, if a message of theirs is due.
+    fn kick(&mut self) {
+        let due = self.due();
+        let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, due);
         self.senders
             .iter_mut()
             .filter(|sender| sender.state() == State::Ready)
             .for_each(|sender| sender.send(&mut desk));
+    }
+
+    /// How many messages of each sender are due, and when each of them was.
+    fn due(&self) -> Due {
+        let messages = self.pace.map_or(usize::MAX, |pace| pace.due_by(Instant::now()));
+        Due { messages: messages.min(self.plan.messages), pace: self.pace }
     }
 
     /// Ends the sending: each sender finishes the message it has begun.
@@ -208,6 +265,11 @@ impl Load {
         &self.latency
     }
 
+    /// The same, of the messages acknowledged since this was asked last.
+    pub fn take_latency(&mut self) -> Histogram {
+        std::mem::take(&mut self.latency)
+    }
+
     /// From the first byte sent until the last delivery so far was acknowledged.
     pub fn elapsed(&self) -> Duration {
         self.first_byte.map_or(Duration::ZERO, |first| self.last_delivery.saturating_duration_since(first))
@@ -221,17 +283,19 @@ impl Load {
     /// Waits up to `timeout` for sockets to become ready and does what is due at them.
     pub fn step(&mut self, timeout: Duration) -> io::Result<()> {
         self.retry();
+        if self.go && self.pace.is_some() {
+            self.kick();
+        }
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
         }
-        let now_ms = self.now_ms();
+        let (now_ms, due) = (self.now_ms(), self.due());
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             let token = event.token().0;
             if token < self.plan.services {
-                let messages = self.plan.messages;
-                let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, messages);
+                let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, due);
                 let sender = &mut self.senders[token];
                 if event.is_writable() {
                     sender.writable(&mut desk, self.go);
@@ -290,8 +354,8 @@ impl Load {
             return;
         }
         self.retry_at = now + RETRY;
-        let messages = self.plan.messages;
-        let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, messages);
+        let due = self.due();
+        let mut desk = desk(&mut self.pool, &mut self.account, &mut self.latency, &mut self.buffer, due);
         for (index, sender) in self.senders.iter_mut().enumerate() {
             match sender.state() {
                 State::Down => sender.connect(self.targets[index], self.poll.registry(), Token(index)),
@@ -307,7 +371,7 @@ fn desk<'a>(
     account: &'a mut Account,
     latency: &'a mut Histogram,
     buffer: &'a mut [u8],
-    messages: usize,
+    due: Due,
 ) -> Desk<'a> {
-    Desk { pool, account, latency, buffer, messages }
+    Desk { pool, account, latency, buffer, due }
 }

@@ -16,6 +16,7 @@ use memchr::memmem;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use super::Due;
 use super::account::Account;
 use super::frames::Frames;
 use super::pool::Pool;
@@ -38,8 +39,7 @@ pub(super) struct Desk<'a> {
     pub(super) account: &'a mut Account,
     pub(super) latency: &'a mut Histogram,
     pub(super) buffer: &'a mut [u8],
-    /// How many messages each sender has to send; lowered to end a run early.
-    pub(super) messages: usize,
+    pub(super) due: Due,
 }
 
 /// A sending system.
@@ -120,13 +120,13 @@ impl Sender {
     /// Sends the next message, or the same again after a refusal or a broken connection.
     pub(super) fn send(&mut self, desk: &mut Desk<'_>) {
         let Some(stream) = &mut self.stream else { return };
-        if self.sequence >= desk.messages && !desk.account.in_doubt(self.service) {
+        if self.sequence >= desk.due.messages && !desk.account.in_doubt(self.service) {
             self.state = State::Ready;
             return;
         }
         let frame = desk.pool.frame(self.service, self.sequence);
         desk.account.send(self.service, self.sequence);
-        self.state = State::Waiting(Instant::now());
+        self.state = State::Waiting(desk.due.since(self.sequence));
         match stream.write(frame) {
             Ok(count) if count == frame.len() => {}
             Ok(count) => self.unsent.extend_from_slice(&frame[count..]),

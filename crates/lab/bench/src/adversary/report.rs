@@ -1,0 +1,259 @@
+//! What the attacks came to: a line for each, and what was broken.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{ACK_MAX, AdversaryOptions, DESCRIPTORS, Target};
+use crate::histogram::Histogram;
+use crate::load::{Account, Counts};
+use crate::machine::Machine;
+use crate::process::ProcessSize;
+use crate::table::{Table, grouped};
+use crate::under_load::Ended;
+
+/// How long a node may take to end, whatever runs.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// The result. The keys down to `runs` are the contract of all benches.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdversaryReport {
+    /// Always `adversary`.
+    pub bench: &'static str,
+    /// Version of Terrace.
+    pub version: &'static str,
+    /// What it ran on.
+    pub machine: Machine,
+    /// What was run.
+    pub config: Config,
+    /// The load alone, then one for each attack.
+    pub runs: Vec<Run>,
+    /// The account in the end.
+    pub totals: Totals,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    /// Smaller attacks.
+    pub quick: bool,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Descriptors that the node could have.
+    pub descriptors: u64,
+    /// Folder of the node's data; there if it was asked for or something broke.
+    pub data: PathBuf,
+}
+
+/// One attack.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Names the attack.
+    pub name: &'static str,
+    /// How long it took.
+    pub seconds: f64,
+    /// Messages of the load acknowledged meanwhile.
+    pub acknowledged: u64,
+    /// From when such a message was due until it was acknowledged: median, milliseconds.
+    pub ack_ms_p50: f64,
+    /// 99 of 100.
+    pub ack_ms_p99: f64,
+    /// The longest.
+    pub ack_ms_max: f64,
+    /// The node's peak of memory, bytes.
+    pub peak_bytes: u64,
+    /// What it held at rest, bytes.
+    pub rest_bytes: u64,
+    /// Its descriptors afterwards.
+    pub descriptors: u64,
+    /// What did not hold.
+    pub broken: Vec<String>,
+}
+
+/// The end of the run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Totals {
+    /// The account of the load.
+    pub counts: Counts,
+    /// Acknowledged messages that did not reach an interface.
+    pub lost: u64,
+    /// Whether all was acknowledged and delivered.
+    pub drained: bool,
+    /// From SIGTERM to the end of the process, with statements running; milliseconds.
+    pub stop_ms: f64,
+    /// Whether it ended with success.
+    pub stopped_well: bool,
+}
+
+impl Totals {
+    pub(super) fn new(account: &Account, ended: Ended) -> Totals {
+        Totals {
+            counts: account.counts(),
+            lost: account.lost(),
+            drained: ended.drained,
+            stop_ms: ended.stop.as_secs_f64() * 1e3,
+            stopped_well: ended.stopped_well,
+        }
+    }
+
+    /// What did not hold.
+    fn broken(&self) -> Vec<String> {
+        let Counts { duplicated, out_of_order, wrong, foreign, framing, bad_acknowledgements, .. } = self.counts;
+        let mut broken = Vec::new();
+        for (what, count) in [
+            ("lost", self.lost),
+            ("duplicated", duplicated - self.counts.excused),
+            ("out of order", out_of_order),
+            ("wrong", wrong),
+            ("foreign", foreign),
+            ("framing", framing),
+            ("bad acknowledgements", bad_acknowledgements),
+        ] {
+            if count > 0 {
+                broken.push(format!("messages {what}: {count}"));
+            }
+        }
+        if !self.drained {
+            broken.push("not everything acknowledged was delivered".to_owned());
+        }
+        if !self.stopped_well {
+            broken.push("the node did not end with success".to_owned());
+        }
+        if self.stop_ms > STOP_MAX.as_secs_f64() * 1e3 {
+            broken.push(format!("it took {:.1} s to end; {} are allowed", self.stop_ms / 1e3, STOP_MAX.as_secs()));
+        }
+        broken
+    }
+}
+
+impl Run {
+    pub(super) fn new(
+        name: &'static str,
+        latency: &Histogram,
+        size: ProcessSize,
+        target: &Target,
+        took: Duration,
+        broken: Vec<String>,
+    ) -> Run {
+        let ms = |quantile| latency.quantile(quantile) as f64 / 1e6;
+        Run {
+            name,
+            seconds: took.as_secs_f64(),
+            acknowledged: latency.count(),
+            ack_ms_p50: ms(0.5),
+            ack_ms_p99: ms(0.99),
+            ack_ms_max: ms(1.0),
+            peak_bytes: size.peak_bytes,
+            rest_bytes: target.rest_bytes,
+            descriptors: size.descriptors,
+            broken,
+        }
+    }
+}
+
+impl AdversaryReport {
+    pub(super) fn new(options: &AdversaryOptions, runs: Vec<Run>, totals: Totals, data: &Path) -> AdversaryReport {
+        AdversaryReport {
+            bench: "adversary",
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine::here(),
+            config: Config {
+                quick: options.quick,
+                seed: options.seed,
+                descriptors: DESCRIPTORS,
+                data: data.to_owned(),
+            },
+            runs,
+            totals,
+        }
+    }
+
+    /// Whether everything held.
+    pub fn is_clean(&self) -> bool {
+        self.runs.iter().all(|run| run.broken.is_empty()) && self.totals.broken().is_empty()
+    }
+
+    /// The report as one JSON object, ended by a line feed.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data with text keys");
+        text.push('\n');
+        text
+    }
+
+    /// The report as a table; with what broke and the command to repeat the run, if anything did.
+    pub fn to_text(&self) -> String {
+        let mut out = format!(
+            "a node with {DESCRIPTORS} descriptors, a steady load, and one attack after the other; seed {}\n\n",
+            self.config.seed
+        );
+        let mut table =
+            Table::new(&["", "s", "acknowledged", "ACK p50 ms", "p99", "longest", "peak MiB", "descriptors", "held"]);
+        for run in &self.runs {
+            table.row(vec![
+                run.name.to_owned(),
+                format!("{:.1}", run.seconds),
+                grouped(run.acknowledged as f64),
+                format!("{:.1}", run.ack_ms_p50),
+                format!("{:.1}", run.ack_ms_p99),
+                format!("{:.1}", run.ack_ms_max),
+                (run.peak_bytes >> 20).to_string(),
+                run.descriptors.to_string(),
+                if run.broken.is_empty() { "yes" } else { "NO" }.to_owned(),
+            ]);
+        }
+        let _ = writeln!(out, "{table}");
+        let totals = &self.totals;
+        let _ = writeln!(
+            out,
+            "{} acknowledged, {} delivered, {} lost; the node ended {:.0} ms after SIGTERM",
+            grouped(totals.counts.acknowledged as f64),
+            grouped(totals.counts.delivered as f64),
+            totals.lost,
+            totals.stop_ms
+        );
+        for run in &self.runs {
+            for broken in &run.broken {
+                let _ = writeln!(out, "  broken: {}: {broken}", run.name);
+            }
+        }
+        for broken in totals.broken() {
+            let _ = writeln!(out, "  broken: in the end: {broken}");
+        }
+        if self.is_clean() {
+            let limit = ACK_MAX.as_secs();
+            let _ = writeln!(
+                out,
+                "Nobody else was stopped: 99 of 100 acknowledgements took less than {limit} s throughout."
+            );
+        } else {
+            let quick = if self.config.quick { " --quick" } else { "" };
+            let (seed, data) = (self.config.seed, self.config.data.display());
+            let _ = writeln!(
+                out,
+                "Data and log are in {data}; repeat with\n  terrace bench adversary{quick} --seed {seed}"
+            );
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_lost_or_a_slow_end_breaks_the_promise() {
+        let well = Totals { counts: Counts::default(), lost: 0, drained: true, stop_ms: 100.0, stopped_well: true };
+        assert_eq!(well.broken(), Vec::<String>::new());
+        for (totals, expected) in [
+            (Totals { lost: 3, ..well.clone() }, "messages lost: 3"),
+            (Totals { stop_ms: 9_000.0, ..well.clone() }, "it took 9.0 s to end; 5 are allowed"),
+            (Totals { drained: false, ..well.clone() }, "not everything acknowledged was delivered"),
+            (Totals { stopped_well: false, ..well }, "the node did not end with success"),
+        ] {
+            assert_eq!(totals.broken(), [expected]);
+        }
+    }
+}
