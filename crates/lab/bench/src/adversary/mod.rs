@@ -168,7 +168,7 @@ pub fn run(options: &AdversaryOptions) -> anyhow::Result<AdversaryReport> {
 
 fn settings(verifier: &str) -> String {
     format!(
-        "cache = \"64MiB\"\nmessage_memory = \"{}MiB\"\n[journal]\nlimit = \"128MiB\"\n\
+        "cache = \"64MiB\"\nframe_memory = \"{}MiB\"\n[journal]\nlimit = \"128MiB\"\n\
          [sql]\nlisten = \"127.0.0.1:0\"\nmemory = \"{}MiB\"\ntrust = true\n[sql.users]\n{USER} = \"{verifier}\"\n",
         FRAME_BYTES >> 20,
         SQL_BYTES >> 20
