@@ -119,7 +119,8 @@ impl Node {
         let Some(status) = interop::node::read_ready(&self.data).filter(|status| status.pid == self.child.id()) else {
             return Ok(false);
         };
-        for service in status.services {
+        // Others watch folders.
+        for service in status.services.into_iter().filter(|service| service.kind == "mllp") {
             let address =
                 service.at.parse().with_context(|| format!("service {} is at {}", service.name, service.at))?;
             self.services.insert(service.name, address);
