@@ -232,3 +232,31 @@ fn a_damaged_page_of_a_table_is_told_everywhere_stops_nothing_else_and_is_repair
     assert_eq!(bed.stored().len(), 22);
     node.stop();
 }
+
+#[test]
+fn a_damaged_column_segment_is_told_and_given_up_by_name_and_other_tables_go_on() {
+    let bed = bed();
+    let node = bed.start();
+    for table in ["t", "u"] {
+        client(&node).query(&format!("CREATE TABLE {table} (id bigint PRIMARY KEY, body text)")).expect("it is made");
+        let rows: String = (0..20_000).map(|id| format!("{id}\t{table} row {id} {}\n", id * 7919 % 10_007)).collect();
+        client(&node).copy_in(&format!("COPY {table} FROM STDIN"), rows.as_bytes()).expect("it is loaded");
+    }
+    node.stop();
+    assert!(damage(&bed, "t row 150 "), "there is such a page");
+    let node = bed.start();
+    let sum = |table: &str| client(&node).query(&format!("SELECT sum(length(body)) FROM {table}"));
+    let why = sum("t").err().expect("it is damaged").to_string();
+    assert!(why.contains("damaged") && why.contains("tree columns."), "{why}");
+    sum("u").expect("another table");
+    client(&node).query("INSERT INTO t VALUES (1000000, 'new')").expect("it is taken");
+    node.send("NEW");
+    node.stop();
+    bed.run(&["repair"]).finds("would be given up: column segment");
+    bed.run(&["repair", "--apply"]).succeeds("of table public.t, with all its rows");
+    bed.run(&["verify"]).succeeds("every row reads");
+    let node = bed.start();
+    let found = ids(&node);
+    assert!(found.contains(&1_000_000) && !found.contains(&150), "{} rows", found.len());
+    node.stop();
+}
