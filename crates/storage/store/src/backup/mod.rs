@@ -93,6 +93,9 @@ pub(crate) fn check_empty(shelf: &dyn Shelf) -> Result<(), StoreError> {
     }
 }
 
+/// Checks a copy against what its manifest is to say.
+pub(crate) type CheckCopy<'a> = &'a dyn Fn(&Arc<dyn Shelf>, &Manifest) -> Result<(), StoreError>;
+
 /// What a backup is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
@@ -109,7 +112,7 @@ pub(crate) struct Source<'a> {
     /// The pages at home hold nothing of records from there on; asked between two cycles.
     pub(crate) reached: &'a dyn Fn() -> Lsn,
     /// Whether what was copied is whole, and what the manifest says; asked before that is written.
-    pub(crate) check: &'a dyn Fn(&Arc<dyn Shelf>, &Manifest) -> Result<(), StoreError>,
+    pub(crate) check: CheckCopy<'a>,
 }
 
 /// What is done between two cycles.
