@@ -113,8 +113,8 @@ mod tests {
             let network: Network = text.parse().expect("it is right");
             assert_eq!(network.to_string(), text);
             let holds = |peer: &&str| network.contains(peer.parse().expect("an address"));
-            assert!(inside.iter().all(|peer| holds(peer)), "{text}");
-            assert!(!outside.iter().any(|peer| holds(peer)), "{text}");
+            assert!(inside.iter().all(holds), "{text}");
+            assert!(!outside.iter().any(holds), "{text}");
         }
     }
 

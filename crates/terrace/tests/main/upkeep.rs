@@ -202,7 +202,7 @@ fn a_damaged_page_of_a_table_is_told_everywhere_stops_nothing_else_and_is_repair
     assert!(damage(&bed, "row 150 xxx"), "there is such a page");
 
     let node = bed.start();
-    let why = client(&node).query("SELECT sum(length(body)) FROM t").err().expect("it is damaged").to_string();
+    let why = client(&node).query("SELECT sum(length(body)) FROM t").expect_err("it is damaged").to_string();
     assert!(why.contains("damaged") && why.contains("tree sql.rows") && why.contains("keys from"), "{why}");
     assert!(client(&node).query("SELECT body FROM t WHERE id = 150").is_err());
     let row = client(&node).query("SELECT id FROM t WHERE id = 3").expect("another page").rows;
@@ -246,7 +246,7 @@ fn a_damaged_column_segment_is_told_and_given_up_by_name_and_other_tables_go_on(
     assert!(damage(&bed, "t row 150 "), "there is such a page");
     let node = bed.start();
     let sum = |table: &str| client(&node).query(&format!("SELECT sum(length(body)) FROM {table}"));
-    let why = sum("t").err().expect("it is damaged").to_string();
+    let why = sum("t").expect_err("it is damaged").to_string();
     assert!(why.contains("damaged") && why.contains("tree columns."), "{why}");
     sum("u").expect("another table");
     client(&node).query("INSERT INTO t VALUES (1000000, 'new')").expect("it is taken");

@@ -131,6 +131,15 @@ fn flush(staged: &[Staged]) -> Vec<io::Result<()>> {
     })
 }
 
+/// Makes the folder where it is absent, for whoever may use its files.
+fn make_folder(settings: &FileOperation) -> io::Result<()> {
+    if settings.folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(&settings.folder)?;
+    fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,13 +184,4 @@ mod tests {
         assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
         assert!(fs::symlink_metadata(out.join("1-0.hl7")).expect("it is there").is_file());
     }
-}
-
-/// Makes the folder where it is absent, for whoever may use its files.
-fn make_folder(settings: &FileOperation) -> io::Result<()> {
-    if settings.folder.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(&settings.folder)?;
-    fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))
 }

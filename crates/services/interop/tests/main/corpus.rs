@@ -29,7 +29,7 @@ fn expected(raw: &[u8]) -> (usize, usize) {
     let batch = batch::split(raw);
     let is_batch = batch.parts.first().is_some_and(|part| matches!(part.kind, Kind::FileHeader | Kind::BatchHeader));
     let stray = batch.problems.iter().any(|problem| matches!(problem, Problem::Stray { .. }));
-    if batch.messages.is_empty() || (is_batch && stray) || (!is_batch && batch.messages.len() == 1 && stray) {
+    if batch.messages.is_empty() || (stray && (is_batch || batch.messages.len() == 1)) {
         return (1, 1);
     }
     let asks = |message: &[u8]| match Message::parse(message) {

@@ -278,7 +278,7 @@ fn whole_numbers(array: &ArrayRef, target: &str) -> Result<Vec<Option<i128>>, Sq
         });
         return rounded.collect();
     }
-    let rounded = rounding_run(Way::Nearest, &[array.clone()], &DataType::Decimal256(76, 0))?;
+    let rounded = rounding_run(Way::Nearest, std::slice::from_ref(array), &DataType::Decimal256(76, 0))?;
     let values = rounded.as_primitive::<Decimal256Type>().iter();
     values.map(|value| value.map(|value| value.to_i128().ok_or_else(out_of_range)).transpose()).collect()
 }

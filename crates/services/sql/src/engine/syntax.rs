@@ -74,7 +74,9 @@ fn restated(expr: Expr) -> Expr {
             match (row(*left), row(*right)) {
                 (Ok(left), Ok(right)) if left.len() == right.len() => equal_rows(left, right, op),
                 (left, right) => {
-                    let back = |side: Result<Vec<Expr>, Expr>| Box::new(side.map_or_else(|expr| expr, Expr::Tuple));
+                    let back = |side: Result<Vec<Expr>, Box<Expr>>| {
+                        side.map_or_else(|expr| expr, |values| Box::new(Expr::Tuple(values)))
+                    };
                     Expr::BinaryOp { left: back(left), op, right: back(right) }
                 }
             }
@@ -85,10 +87,10 @@ fn restated(expr: Expr) -> Expr {
 }
 
 /// The values of a row, if it is written as one.
-fn row(expr: Expr) -> Result<Vec<Expr>, Expr> {
+fn row(expr: Expr) -> Result<Vec<Expr>, Box<Expr>> {
     match expr {
         Expr::Tuple(values) if !values.is_empty() => Ok(values),
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 
