@@ -1,0 +1,233 @@
+//! The command line of `terrace bench`: names and keys here are a contract that scripts rely on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Bodies;
+
+/// `terrace bench ...`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// HL7 messages: 128 services x 4,800 messages, each to four receivers through four transforms
+    T4(T4Args),
+    /// Stores and commits: by threads, flushed and not, on this machine's memory and on models, and through the journal
+    Persist(PersistArgs),
+    /// Durable puts of 1 KiB into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
+    Put(PutArgs),
+    /// TPC-H over column segments: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
+    Analytics(AnalyticsArgs),
+    /// Kill a node under load again and again, and check that nothing acknowledged is lost
+    Kill(KillArgs),
+    /// Hostile clients, careless statements and huge messages against one node, while others send as ever
+    ///
+    /// Exit code 1 where something broke: a sender waited, memory beyond the settings, a message lost.
+    Adversary(AdversaryArgs),
+    /// Messages at a steady rate and SQL beside them for a long time: memory, descriptors and disk stay flat
+    Soak(SoakArgs),
+    /// SQLite's sqllogictest scripts over PostgreSQL's protocol: how many pass, and why the rest do not
+    ///
+    /// scripts/test-sqllogic.sh fetches the scripts, starts a node and calls this.
+    Sqllogic(SqllogicArgs),
+    /// The load of t4, started by it as a process of its own
+    #[command(name = "t4-load", hide = true)]
+    T4Load {
+        /// Its settings as JSON
+        settings: String,
+    },
+}
+
+/// `terrace bench t4`
+#[derive(Debug, Args)]
+pub struct T4Args {
+    /// A small run of about 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Inbound services
+    #[arg(long, default_value_t = 128)]
+    pub services: usize,
+    /// Messages sent to each service [default: 4800, with --quick at most 400]
+    #[arg(long)]
+    pub messages: Option<usize>,
+    /// How outputs are stored
+    #[arg(long, value_enum, default_value = "full")]
+    pub bodies: Bodies,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where to put the node's data; default: a temporary directory below this one. With --matrix: where to make a temporary
+    /// directory for the node on this disk
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Leave the data there
+    #[arg(long)]
+    pub keep: bool,
+    /// Seed of the generated messages
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Once for each medium of the journal, modelled after published figures, and on this disk as it is
+    #[arg(long, conflicts_with = "keep")]
+    pub matrix: bool,
+    /// With --matrix: how often each medium takes its turn
+    #[arg(long, default_value_t = 2, requires = "matrix")]
+    pub rounds: usize,
+    /// With --matrix: where the modelled media go; default: /dev/shm where there is one
+    #[arg(long, value_name = "DIR", requires = "matrix")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `terrace bench persist`
+#[derive(Debug, Args)]
+pub struct PersistArgs {
+    /// A small run of less than 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Where to map files: /dev/shm, or a mount of persistent memory; default: /dev/shm where there is one
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where to put the journal that is flushed to a disk; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Most threads [default: one for each processor]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench analytics`
+#[derive(Debug, Args)]
+pub struct AnalyticsArgs {
+    /// The smallest run: scale 0.05, one round, one network, caches sized by what the queries touch
+    #[arg(long)]
+    pub quick: bool,
+    /// Scale factor of the data; 1 is 6 million rows of lineitem, and the run for results [default: 0.1, with --quick 0.05]
+    #[arg(long)]
+    pub scale: Option<f64>,
+    /// How often each query runs beside plain DataFusion [default: 3, with --quick 1]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Where to put the Parquet files, in a folder that is removed afterwards; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench kill`
+#[derive(Debug, Args)]
+pub struct KillArgs {
+    /// How often to kill it
+    #[arg(long, default_value_t = 50)]
+    pub rounds: usize,
+    /// Seed of the moments and messages; printed when something is wrong
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench adversary`
+#[derive(Debug, Args)]
+pub struct AdversaryArgs {
+    /// Smaller attacks, about a minute
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of the messages and statements; printed when something breaks
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Only attacks whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench soak`
+#[derive(Debug, Args)]
+pub struct SoakArgs {
+    /// How long
+    #[arg(long, default_value_t = 30.0)]
+    pub minutes: f64,
+    /// Messages a second, each to four receivers
+    #[arg(long, default_value_t = 2000.0)]
+    pub rate: f64,
+    /// Seed of the messages
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where to put the node's data; default: a temporary directory
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench put`
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// A small run of some 10 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// How many wait for their puts at once, separated by commas [default: 1,16,128]
+    #[arg(long, value_name = "N,N...", value_delimiter = ',')]
+    pub committers: Vec<usize>,
+    /// Length of a turn, in seconds [default: 2, with --quick 0.3]
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
+    /// Turns of each [default: 5, with --quick 3]
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// Where to put the pages, in a folder that is removed afterwards; default: below this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where to put the journal: a faster disk, or with --pmem a mount of persistent memory; default: beside the pages
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+    /// Map the journal's place as persistent memory; emulated, and said, where the file system cannot
+    #[arg(long)]
+    pub pmem: bool,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `terrace bench sqllogic`
+#[derive(Debug, Args)]
+pub struct SqllogicArgs {
+    /// Folder with the scripts: select1.test, and folders index, random and evidence
+    #[arg(long, value_name = "DIR")]
+    pub scripts: PathBuf,
+    /// Where a server listens; its tables are dropped between scripts, so take a node without any
+    #[arg(long, value_name = "ADDRESS")]
+    pub server: SocketAddr,
+    /// Who logs in, without a password: `trust = true` in [sql]
+    #[arg(long, value_name = "NAME")]
+    pub user: String,
+    /// What scripts and queries are drawn with
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Scripts of each folder below index and random
+    #[arg(long, default_value_t = 4)]
+    pub files: usize,
+    /// Queries of each of those scripts
+    #[arg(long, default_value_t = 1000)]
+    pub queries: usize,
+    /// Only scripts whose path holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Write the result to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
