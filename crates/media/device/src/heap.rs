@@ -130,7 +130,7 @@ mod tests {
         let others = Arc::new(HeapCount::default());
         let layout = |bytes| Layout::from_size_align(bytes, 8).expect("it is a layout");
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let counted = scope.spawn(|| {
                 count_here(&others);
                 count_here(&count);
                 // SAFETY: the layouts are not empty, and each block is given back once, with its layout.
@@ -145,6 +145,8 @@ mod tests {
                 }
                 assert_eq!(count.bytes(), 0);
             });
+            // The end of a scope does not wait until the thread has let go of its count; joining does.
+            counted.join().expect("it does not panic");
         });
         assert_eq!((others.bytes(), Arc::strong_count(&count)), (0, 1));
     }

@@ -239,7 +239,8 @@ fn a_damaged_column_segment_is_told_and_given_up_by_name_and_other_tables_go_on(
     let node = bed.start();
     for table in ["t", "u"] {
         client(&node).query(&format!("CREATE TABLE {table} (id bigint PRIMARY KEY, body text)")).expect("it is made");
-        let rows: String = (0..20_000).map(|id| format!("{id}\t{table} row {id} {}\n", id * 7919 % 10_007)).collect();
+        // So many rows go to column segments at once.
+        let rows: String = (0..125_000).map(|id| format!("{id}\t{table} row {id} {}\n", id * 7919 % 10_007)).collect();
         client(&node).copy_in(&format!("COPY {table} FROM STDIN"), rows.as_bytes()).expect("it is loaded");
     }
     node.stop();

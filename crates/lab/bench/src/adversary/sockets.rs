@@ -102,7 +102,7 @@ pub(super) fn large_frames(target: &Target) -> anyhow::Result<Broken> {
     }
     let mut broken = friend(target, "LARGE");
     drop(held);
-    let given_back = |bytes: u64| bytes <= (target.rest_bytes + (48 << 20)) / 10 * 11;
+    let given_back = |bytes: u64| bytes <= (target.rest_bytes + super::CACHE_BYTES + (48 << 20)) / 10 * 11;
     let begun = Instant::now();
     loop {
         let holds = crate::process::ProcessSize::of(target.pid).context("the node has ended")?.resident_bytes;

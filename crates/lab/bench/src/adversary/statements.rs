@@ -20,7 +20,7 @@ const WANT_MEMORY: [&str; 9] = [
     "SELECT length(repeat(repeat('x', 30000), 30000))",
     "SELECT length(lpad('x', 2000000000, 'y'))",
     "SELECT length(string_agg(repeat('x', 100000), '')) FROM generate_series(1, 20000)",
-    "SELECT count(array_agg(repeat('x', 1000) || g)) FROM generate_series(1, 2000000) AS t(g)",
+    "SELECT array_length(array_agg(repeat('x', 1000) || g), 1) FROM generate_series(1, 2000000) AS t(g)",
     "SELECT max(length(a || b)) FROM (SELECT repeat('x', 1000000) AS a, repeat('y', 1000000) || g AS b FROM generate_series(1, 5000) AS t(g)) AS s",
     "SELECT length(replace(repeat('x', 10000000), 'x', repeat('y', 1000)))",
     "SELECT count(*) FROM (SELECT DISTINCT repeat('x', 1000) || g AS a FROM generate_series(1, 1000000) AS t(g)) AS s",
