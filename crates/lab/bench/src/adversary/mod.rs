@@ -56,6 +56,9 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// What statements may take. Twice their setting: aggregations that spill and texts joined by `||` take more than it for a moment
 /// (a debug build, 2026-11-22).
 const STATEMENTS_BYTES: u64 = 2 * SQL_BYTES;
+/// What unfinished frames may take. Twice their setting: one frame of each service goes on beyond it, and doubles its memory as it
+/// grows.
+const FRAMES_BYTES: u64 = 2 * FRAME_BYTES;
 /// How long the load is watched behind an attack, so that a short one is judged too.
 const AFTER: Duration = Duration::from_secs(1);
 /// How long a friend waits for an answer before it counts as none.
@@ -113,7 +116,7 @@ const ATTACKS: [Attack; 9] = [
     Attack { name: "silent sockets at an MLLP port", allowed_bytes: 32 << 20, run: sockets::silent_mllp },
     Attack { name: "silent sockets at a TLS port", allowed_bytes: 32 << 20, run: sockets::silent_tls },
     Attack { name: "half of a frame on each of many connections", allowed_bytes: 32 << 20, run: sockets::half_frames },
-    Attack { name: "large frames without an end", allowed_bytes: FRAME_BYTES, run: sockets::large_frames },
+    Attack { name: "large frames without an end", allowed_bytes: FRAMES_BYTES, run: sockets::large_frames },
     Attack { name: "one message that costs much", allowed_bytes: FRAME_BYTES, run: messages::costly },
     Attack { name: "statements that want memory", allowed_bytes: STATEMENTS_BYTES, run: statements::memory },
     Attack { name: "statements without an end", allowed_bytes: STATEMENTS_BYTES, run: statements::time },
