@@ -98,6 +98,11 @@ const KNOWN: &[Known] = &[
         applies: |_, failure| failure.says("0A000", "logical expression ScalarSubquery"),
     },
     Known {
+        kind: Kind::Unsupported,
+        name: "IN (SELECT ..) as a value that may be NULL: refused, since DataFusion would answer false",
+        applies: |_, failure| failure.says("0A000", "IN (SELECT ..) or = ANY (SELECT ..) where it may be NULL"),
+    },
+    Known {
         kind: Kind::Below,
         name: "IN (SELECT ..) or EXISTS as a value instead of in WHERE (DataFusion, as in its 23022)",
         applies: |_, failure| {
