@@ -79,7 +79,7 @@ pub fn print(text: fmt::Arguments<'_>) {
 /// Prints to standard error; behind the macro.
 ///
 /// # Panics
-/// As [`print`].
+/// As [`print()`].
 pub fn print_error(text: fmt::Arguments<'_>) {
     let printed = io::stderr().write_all(plain(&text.to_string()).as_bytes());
     printed.unwrap_or_else(|error| panic!("failed printing to stderr: {error}"));

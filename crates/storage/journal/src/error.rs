@@ -28,7 +28,7 @@ pub enum JournalError {
         bytes: u64,
     },
     /// No file descriptor is free for the next segment. Nothing was appended. The journal goes on trying, and says so
-    /// ([`crate::Journal::waits`]): append again.
+    /// ([`crate::Journal::lacks_descriptor`]): append again.
     #[error(
         "the next journal segment waits for a file descriptor; raise the limit of open files (ulimit -n, LimitNOFILE)"
     )]
