@@ -320,6 +320,11 @@ impl<'r> Lines<'r> {
         let line = self.text_ends.partition_point(|end| *end < at);
         let start = |ends: &[usize]| line.checked_sub(1).map_or(0, |before| ends[before] + 1);
         let (text_start, raw_start) = (start(&self.text_ends), start(&self.raw_ends));
+        // Escape sequences may stand behind the last character of a line, and belong to it.
+        let text_end = self.text_ends.get(line).copied().unwrap_or(self.text.len());
+        if at == text_end && (at > text_start || (at > 0 && at == self.text.len())) {
+            return self.raw_ends.get(line).copied().unwrap_or(self.raw.len());
+        }
         let before = &self.text[text_start..at];
         if before.is_ascii() && self.raw[raw_start..].starts_with(before) {
             return raw_start + before.len();
