@@ -1,9 +1,12 @@
 //! What a statement answers with.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 
+use super::cancel::Running;
 use crate::SqlError;
 
 /// The answer of one statement.
@@ -65,6 +68,8 @@ pub struct CopyIn {
     /// How the client sends them.
     pub format: CopyFormat,
     pub(crate) sink: Box<dyn CopySink>,
+    /// The statement, which goes on until its rows are in: it can be cancelled, and its time counts.
+    pub(crate) running: Arc<Running>,
 }
 
 /// Takes the rows of a COPY.
@@ -75,6 +80,12 @@ pub(crate) trait CopySink: Send {
 }
 
 impl CopyIn {
+    /// Returns when the statement is asked to end, by a cancel or by its time, with what it ends with. Whoever waits for the
+    /// client's next rows waits for this beside it, and drops this then.
+    pub async fn asked(&self) -> SqlError {
+        self.running.asked().await
+    }
+
     /// Adds rows. After an error the statement has failed: drop this.
     pub async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         self.sink.push(batch).await

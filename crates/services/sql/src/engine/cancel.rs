@@ -94,11 +94,7 @@ impl Canceller {
 
     /// The running statement, if any, goes on to its end from here. Errors: what it was asked to end with before.
     pub(crate) fn close(&self) -> Result<(), SqlError> {
-        let running = self.current();
-        running.check()?;
-        running.end();
-        // Asked between the two.
-        running.check()
+        self.current().close()
     }
 
     /// The running statement is tried again: requests are heard again.
@@ -113,6 +109,14 @@ impl Running {
         if self.state.compare_exchange(OPEN, why, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.notify.notify_waiters();
         }
+    }
+
+    /// It goes on to its end from here. Errors: what it was asked to end with before.
+    pub(crate) fn close(&self) -> Result<(), SqlError> {
+        self.check()?;
+        self.end();
+        // Asked between the two.
+        self.check()
     }
 
     /// It is over.

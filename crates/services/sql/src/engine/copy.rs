@@ -16,6 +16,7 @@ use super::answer::{CopyFormat, CopyIn, CopyOut, CopySink};
 use super::assign::assign;
 use super::block::Block;
 use super::bulk::Bulk;
+use super::cancel::Running;
 use super::control::folded;
 use super::defaults::Defaults;
 use super::insert::column_position;
@@ -89,8 +90,9 @@ impl Session {
         let back = (!mine).then(|| self.lent.clone());
         let failed = self.failed_flag();
         let bulk = Some(Bulk::new(&self.engine, &table));
-        let rows = CopyRows { table, columns, defaults, block, bulk, back, failed };
-        Ok(Answer::CopyIn(CopyIn { schema, format, sink: Box::new(rows) }))
+        let running = self.canceller.current();
+        let rows = CopyRows { table, columns, defaults, block, bulk, back, failed, running: running.clone() };
+        Ok(Answer::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running }))
     }
 }
 
@@ -106,6 +108,8 @@ struct CopyRows {
     /// Where a lent transaction is given back.
     back: Option<Arc<Mutex<Option<Block>>>>,
     failed: Arc<AtomicBool>,
+    /// The statement: over when this is dropped.
+    running: Arc<Running>,
 }
 
 #[async_trait]
@@ -125,6 +129,7 @@ impl CopySink for CopyRows {
             (Some(block), Some(bulk)) => bulk.finish(block)?,
             _ => 0,
         };
+        self.running.close()?;
         match (self.block.take(), &self.back) {
             (Some(block), Some(back)) => *back.lock() = Some(block),
             (Some(block), None) => block.commit().await?,
@@ -136,6 +141,7 @@ impl CopySink for CopyRows {
 
 impl Drop for CopyRows {
     fn drop(&mut self) {
+        self.running.end();
         // Not finished: the statement failed. Its own transaction is rolled back by being dropped.
         if let Some(block) = self.block.take() {
             self.failed.store(true, Ordering::Release);

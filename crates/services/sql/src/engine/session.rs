@@ -205,6 +205,8 @@ impl Session {
                 copy.stream = watch(copy.stream);
                 Ok(Answer::CopyOut(copy))
             }
+            // It goes on: its rows are still to come.
+            Ok(Answer::CopyIn(copy)) => Ok(Answer::CopyIn(copy)),
             Ok(answer) => {
                 running.end();
                 Ok(answer)

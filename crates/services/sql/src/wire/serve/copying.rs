@@ -1,7 +1,8 @@
 //! COPY in and out, in the middle of a Query or an Execute.
 //!
 //! What comes in is handed to the engine in batches; while the engine takes one, nothing is read from the socket, so that a
-//! fast client waits and memory stays bounded.
+//! fast client waits and memory stays bounded. The statement lasts until the last row is in: a cancel and `statement_timeout` end it
+//! also while the client is silent.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ impl Serving<'_> {
         self.connection.reply(Reply::CopyInResponse(CopyInResponse::new(all, count, each))).await?;
         self.connection.flush().await?;
         loop {
-            let last = match self.copy_message().await? {
+            let last = match self.copy_message(&copy).await? {
                 Message::CopyData(chunk) => {
                     reader.push(&chunk.data);
                     false
@@ -76,12 +77,12 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// The next message while copying, unless somebody cancels or the server stops.
-    async fn copy_message(&mut self) -> Result<Message, Stop> {
-        let cancelled = Arc::clone(&self.cancelled);
+    /// The next message while copying, unless the statement is asked to end: by a cancel, by its time, or with the session.
+    async fn copy_message(&mut self, copy: &CopyIn) -> Result<Message, Stop> {
         tokio::select! {
+            biased;
+            why = copy.asked() => Err(why.into()),
             message = self.connection.message() => Ok(message?),
-            _ = cancelled.notified() => Err(SqlError::Cancelled.into()),
         }
     }
 

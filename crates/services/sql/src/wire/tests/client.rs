@@ -120,6 +120,11 @@ impl Client {
         kinds
     }
 
+    /// Whether there is something to read.
+    pub(super) async fn has_reply(&self) -> bool {
+        tokio::time::timeout(Duration::from_millis(1), self.socket.peek(&mut [0])).await.is_ok()
+    }
+
     pub(super) async fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
     }

@@ -85,6 +85,72 @@ async fn a_statement_ends_when_its_time_is_over_also_while_it_is_planned() {
     server.stop().await;
 }
 
+/// Begins a COPY into `t` and sends a row.
+async fn begin_copy(client: &mut Client) {
+    client.send_query("copy t from stdin").await;
+    assert_eq!(client.kinds(1).await, ['G']);
+    client.message(b'd', b"1\n").await;
+}
+
+/// What the client sent before it heard of the end is left out, nothing was kept, and the session goes on.
+async fn copy_is_gone(client: &mut Client) {
+    client.message(b'd', b"2\n").await;
+    client.message(b'c', b"").await;
+    client.query("set statement_timeout = 0").await;
+    assert_eq!(client.query("select count(*) from t").await.rows(), [[Some("0".to_owned())]]);
+}
+
+#[tokio::test]
+async fn a_copy_whose_client_is_silent_ends_by_its_time_or_a_cancel_and_the_session_goes_on() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    client.query("create table t (id int primary key)").await;
+    client.query("set statement_timeout = '100ms'").await;
+    begin_copy(&mut client).await;
+    assert_eq!(in_time("a silent COPY", client.outcome()).await.errors(), ["57014"]);
+    copy_is_gone(&mut client).await;
+    begin_copy(&mut client).await;
+    let (process, secret) = client.key.clone();
+    Client::connect(&server).await.cancel(process, &secret).await;
+    assert_eq!(in_time("a cancelled COPY", client.outcome()).await.errors(), ["57014"]);
+    copy_is_gone(&mut client).await;
+    // Inside of a transaction it is that which fails.
+    client.query("begin").await;
+    begin_copy(&mut client).await;
+    let sql = format!("select pg_cancel_backend({process})");
+    assert!(Client::trusted(&server).await.query(&sql).await.errors().is_empty());
+    assert_eq!(in_time("a cancelled COPY", client.outcome()).await.errors(), ["57014"]);
+    assert_eq!(client.query("select 1").await.errors(), ["25P02"]);
+    client.query("rollback").await;
+    copy_is_gone(&mut client).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_copy_whose_client_sends_without_end_ends_by_its_time_and_by_a_cancel() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    let mut other = Client::trusted(&server).await;
+    client.query("create table t (id int)").await;
+    let rows = "1\n".repeat(5000);
+    for timeout in ["300ms", "0"] {
+        client.query(&format!("set statement_timeout = '{timeout}'")).await;
+        begin_copy(&mut client).await;
+        in_time("a COPY without end", async {
+            while !client.has_reply().await {
+                client.message(b'd', rows.as_bytes()).await;
+                if timeout == "0" {
+                    other.query(&format!("select pg_cancel_backend({})", client.key.0)).await;
+                }
+            }
+        })
+        .await;
+        assert_eq!(in_time("what is ended", client.outcome()).await.errors(), ["57014"]);
+        copy_is_gone(&mut client).await;
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_transaction_that_waits_too_long_for_its_client_ends() {
     let server = server(|_| {}).await;
