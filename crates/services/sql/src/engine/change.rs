@@ -218,7 +218,7 @@ impl Session {
     ) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
         let mut found = planned.parameters;
         self.parameters_of(&planned.query, &mut found).await?;
-        let schema = self.describe_returning(returning, &planned.table, &planned.alias).await?;
+        let schema = self.describe_returning(returning, &planned.table, &planned.alias, &mut found).await?;
         Ok((found, schema))
     }
 }

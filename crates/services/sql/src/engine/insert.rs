@@ -213,7 +213,7 @@ impl Session {
         if let Conflict::Update(update) = conflict(&into.table, insert.on.as_ref())? {
             self.upsert_parameters(&into, update, &mut found).await?;
         }
-        let schema = self.describe_returning(&insert.returning, &into.table, &into.alias).await?;
+        let schema = self.describe_returning(&insert.returning, &into.table, &into.alias, &mut found).await?;
         Ok((found, schema))
     }
 
@@ -223,11 +223,8 @@ impl Session {
         statement: &Statement,
         found: &mut Vec<Option<DataType>>,
     ) -> Result<(), SqlError> {
-        for (name, kind) in self.plan(statement).await?.get_parameter_types()? {
-            let at = target::parameter_number(&name)?;
-            found.resize(found.len().max(at + 1), None);
-            found[at] = found[at].take().or(kind);
-        }
+        let (_, kinds) = self.plan_with(statement, found).await?;
+        target::add_types(found, kinds);
         Ok(())
     }
 }

@@ -9,9 +9,19 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{self, ExactNumberInfo};
 
 use crate::table::SqlType;
+use crate::table::types::NUMERIC_DIGITS;
 
 /// The name of the field of a cast to a numeric without a size.
 const ANY_NUMERIC: &str = "numeric";
+
+/// The type of a parameter that is a numeric of the digits that its value has. Nothing else is of it.
+pub(crate) const NUMERIC: DataType = DataType::Decimal256(76, 38);
+
+/// The type of a cast to a numeric without a size.
+pub(super) fn any_numeric() -> FieldRef {
+    let (precision, scale) = NUMERIC_DIGITS;
+    Arc::new(Field::new(ANY_NUMERIC, DataType::Decimal128(precision, scale), true))
+}
 
 /// The planner of types.
 #[derive(Debug)]

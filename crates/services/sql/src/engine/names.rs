@@ -203,8 +203,8 @@ impl Namespace {
         let state = state.read().clone();
         let (mut statements, depth) = parse::deep_statements(sql, depth)?;
         let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
-        let planning = Box::pin(prepared::plan(&state, statement));
-        let plan = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
+        let planning = Box::pin(prepared::plan(&state, statement, &[]));
+        let (plan, _) = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
         Ok(ViewTable::new(plan, Some(sql.into())))
     }
 }

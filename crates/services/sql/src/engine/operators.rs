@@ -51,16 +51,24 @@ impl AnalyzerRule for Operators {
 
 /// The plan with the operators that were meant.
 pub(super) fn meant(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+    plan.apply_with_subqueries(|plan| {
+        memberships(plan)?;
+        same_kinds(plan)?;
+        quotients_of_values(plan)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    each_expression(plan, rewrite)
+}
+
+/// The plan with others in place of its expressions, inner ones first, under the same names.
+pub(super) fn each_expression(
+    plan: LogicalPlan,
+    rewrite: impl Fn(Expr, &DFSchema) -> DfResult<Transformed<Expr>>,
+) -> DfResult<LogicalPlan> {
     // Where something changed, the types of everything above may have.
     let mut changed = false;
     let plan = plan.transform_up_with_subqueries(|plan| {
-        memberships(&plan)?;
-        same_kinds(&plan)?;
-        quotients_of_values(&plan)?;
-        let mut schema = merge_schema(&plan.inputs());
-        if let LogicalPlan::TableScan(scan) = &plan {
-            schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-        }
+        let schema = schema_below(&plan)?;
         let names = NamePreserver::new(&plan);
         let plan = plan.map_expressions(|expr| {
             let name = names.save(&expr);
@@ -77,6 +85,15 @@ pub(super) fn meant(plan: LogicalPlan) -> DfResult<LogicalPlan> {
         }
     })?;
     Ok(plan.data)
+}
+
+/// The columns that a plan's expressions may name.
+pub(super) fn schema_below(plan: &LogicalPlan) -> DfResult<DFSchema> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+    }
+    Ok(schema)
 }
 
 fn rewrite(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {

@@ -11,7 +11,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
 
-use super::{Session, explain, gate, operators, parse, syntax, titles};
+use super::{Session, explain, gate, kinds, operators, parse, syntax, titles, untyped};
 use crate::SqlError;
 use crate::table::Catalog;
 
@@ -25,7 +25,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The types of `$1`, `$2`, ...; `None` where nothing says: send text, and it is used as such.
+    /// The types of `$1`, `$2`, ...; `None` where nothing says: send text, and it is used as such. A `Decimal256` is a numeric of
+    /// any size: send it with the digits that it has.
     pub fn parameter_types(&self) -> &[Option<DataType>] {
         &self.parameters
     }
@@ -91,8 +92,8 @@ impl Session {
         match &statement {
             Statement::Query(_) if plans => {
                 self.refresh()?;
-                let plan = self.plan(&statement).await?;
-                prepared.add_parameters(&plan)?;
+                let (plan, parameters) = self.plan_with(&statement, hints).await?;
+                prepared.merge_parameters(parameters);
                 prepared.schema = Some(titles::titled(&statement, plan.schema().inner()));
                 prepared.plan = Some((self.shared.catalog(), plan));
             }
@@ -100,7 +101,7 @@ impl Session {
                 let plain = explain::plain(&statement)?;
                 if plans {
                     self.refresh()?;
-                    prepared.add_parameters(&self.plan(&plain).await?)?;
+                    prepared.merge_parameters(self.plan_with(&plain, hints).await?.1);
                 }
                 prepared.schema = Some(explain::schema());
             }
@@ -131,34 +132,41 @@ impl Session {
 
     /// Plans a query. Errors: 0A000 for one that changes something.
     pub(crate) async fn plan(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+        Ok(self.plan_with(statement, &[]).await?.0)
+    }
+
+    /// The same with parameters of these types where the client declared them, and the types of all.
+    pub(crate) async fn plan_with(&self, statement: &Statement, declared: &[Option<DataType>]) -> Planned {
         if let Statement::Query(query) = statement {
             refuse_changes(query)?;
         }
-        let plan = match self.plan_once(statement).await {
+        let state = self.context.state();
+        let planned = match plan(&state, statement.clone(), declared).await {
             Err(error) if titles::are_alike(&error) => match titles::apart(statement) {
-                Some(statement) => self.plan_once(&statement).await.map_err(|_| error)?,
+                Some(statement) => plan(&state, statement, declared).await.map_err(|_| error)?,
                 None => return Err(error),
             },
-            plan => plan?,
+            planned => planned?,
         };
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false)
-            .verify_plan(&plan)
+            .verify_plan(&planned.0)
             .map_err(|_| SqlError::unsupported("a query that changes something"))?;
-        Ok(plan)
-    }
-
-    async fn plan_once(&self, statement: &Statement) -> Result<LogicalPlan, SqlError> {
-        plan(&self.context.state(), statement.clone()).await
+        Ok(planned)
     }
 }
 
+/// A plan, and the types of its parameters.
+pub(crate) type Planned = Result<(LogicalPlan, Vec<Option<DataType>>), SqlError>;
+
 /// DataFusion's plan of a query, restated where it would be taken for something else.
-pub(super) async fn plan(state: &Planning, mut statement: Statement) -> Result<LogicalPlan, SqlError> {
+pub(super) async fn plan(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
     syntax::restate(&mut statement)?;
-    Ok(operators::meant(state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?)?)
+    let plan = state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
+    let (plan, parameters) = untyped::typed(plan, declared)?;
+    Ok((operators::meant(plan)?, parameters))
 }
 
 fn refuse_changes(query: &Query) -> Result<(), SqlError> {
@@ -176,26 +184,14 @@ fn refuse_changes(query: &Query) -> Result<(), SqlError> {
 }
 
 impl Prepared {
-    fn add_parameters(&mut self, plan: &LogicalPlan) -> Result<(), SqlError> {
-        let mut found = Vec::new();
-        for (name, kind) in plan.get_parameter_types()? {
-            let at: usize = name
-                .trim_start_matches('$')
-                .parse()
-                .ok()
-                .filter(|at| (1..=65_535).contains(at))
-                .ok_or_else(|| SqlError::statement("42P02", format!("there is no parameter {name}")))?;
-            found.resize(found.len().max(at), None);
-            found[at - 1] = kind;
-        }
-        self.merge_parameters(found);
-        Ok(())
-    }
-
+    /// What the client declared stays; a numeric of no certain size gives way to what the statement takes it for.
     fn merge_parameters(&mut self, found: Vec<Option<DataType>>) {
         self.parameters.resize(self.parameters.len().max(found.len()), None);
         for (known, found) in self.parameters.iter_mut().zip(found) {
-            *known = known.take().or(found);
+            *known = match known.take() {
+                Some(kind) if kind != kinds::NUMERIC => Some(kind),
+                open => found.or(open),
+            };
         }
     }
 }

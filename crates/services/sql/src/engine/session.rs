@@ -315,7 +315,7 @@ impl Session {
         }
         let plan = match prepared.plan(&self.shared.catalog()) {
             Some(plan) => plan,
-            None => self.plan(statement).await?,
+            None => self.plan_with(statement, &prepared.parameters).await?.0,
         };
         let stream = self.run(plan, parameters).await?;
         let schema = titles::titled(statement, &stream.schema());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -223,17 +223,22 @@ impl Session {
         Ok((titled.clone(), titles::entitle(stream, titled)))
     }
 
-    /// The columns of RETURNING.
+    /// The columns of RETURNING; adds the types of parameters in it that are not known yet.
     pub(crate) async fn describe_returning(
         &self,
         items: &Option<Vec<SelectItem>>,
         table: &Table,
         alias: &str,
+        found: &mut Vec<Option<DataType>>,
     ) -> Result<Option<SchemaRef>, SqlError> {
-        match items {
-            Some(items) => Ok(Some(self.returning(items, table, alias, Vec::new(), &[]).await?.0)),
-            None => Ok(None),
-        }
+        let Some(items) = items else { return Ok(None) };
+        let query = select(items.clone(), vec![made("returning", alias)?], None)?;
+        self.shared.make("returning", Some(MemTable::try_new(table.schema.clone(), vec![Vec::new()])?));
+        let planned = self.plan_with(&query, found).await;
+        self.shared.make("returning", None);
+        let (plan, parameters) = planned?;
+        add_types(found, parameters);
+        Ok(Some(titles::under(items, plan.schema().inner())))
     }
 
     /// The answer to a change of rows: how many, or what RETURNING asks for.
@@ -243,6 +248,14 @@ impl Session {
         };
         let (schema, stream) = self.returning(items, change.table, change.alias, change.rows, parameters).await?;
         Ok(Answer::Rows { schema, stream, tag: change.tag })
+    }
+}
+
+/// Adds types of parameters where none are known yet.
+pub(crate) fn add_types(found: &mut Vec<Option<DataType>>, others: Vec<Option<DataType>>) {
+    found.resize(found.len().max(others.len()), None);
+    for (known, other) in found.iter_mut().zip(others) {
+        *known = known.take().or(other);
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn apart(statement: &Statement) -> Option<Statement> {
         let Some(title) = title(item) else { continue };
         let meets = !titles.insert(title);
         let expr = match item {
-            SelectItem::UnnamedExpr(expr) if meets || beside_star => expr.clone(),
+            SelectItem::UnnamedExpr(expr) if meets || beside_star || !is_column(expr) => expr.clone(),
             SelectItem::ExprWithAlias { expr, .. } if meets => expr.clone(),
             _ => continue,
         };
@@ -51,6 +51,12 @@ pub(super) fn apart(statement: &Statement) -> Option<Statement> {
         any = true;
     }
     any.then_some(statement)
+}
+
+/// Whether it is the name of a column. Of all others DataFusion may take two for one that have titles of their own here: to it
+/// `$1::int` and `$1::text` are both called `$1`.
+fn is_column(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
 }
 
 /// The columns of a statement's answer under their titles.

@@ -7,6 +7,7 @@ use super::Format;
 use super::fault::Fault;
 use super::oid::{Kind, Scalar};
 use super::value::Column;
+use crate::engine::NUMERIC;
 use crate::text::numeric;
 
 /// Reads a value that was sent as this type; `wanted` is the type the statement has for it, if something said.
@@ -16,6 +17,8 @@ pub(super) fn read(
     format: Format,
     wanted: Option<&DataType>,
 ) -> Result<ScalarValue, Fault> {
+    // One of no certain size takes the value as it is.
+    let wanted = wanted.filter(|wanted| **wanted != NUMERIC);
     let Some(bytes) = value else {
         return match wanted {
             Some(wanted) => ScalarValue::try_from(wanted).map_err(invalid),
@@ -85,6 +88,8 @@ mod tests {
         assert_eq!(read_numeric(None), ScalarValue::Decimal128(Some(150), 38, 2));
         assert_eq!(read_numeric(Some(&DataType::Decimal128(15, 4))), ScalarValue::Decimal128(Some(15_000), 15, 4));
         assert_eq!(read_numeric(Some(&DataType::Float64)), ScalarValue::Float64(Some(1.5)));
+        assert_eq!(read_numeric(Some(&NUMERIC)), ScalarValue::Decimal128(Some(150), 38, 2));
+        assert_eq!(read(None, numeric, Format::Text, Some(&NUMERIC)), Ok(ScalarValue::Null));
         assert_eq!(read(None, int, Format::Text, None), Ok(ScalarValue::Null));
         assert_eq!(read(None, int, Format::Text, Some(&DataType::Int32)), Ok(ScalarValue::Int32(None)));
         let fault = read(Some(b"x"), Kind::One(Scalar::Int4), Format::Text, None).expect_err("no number");

@@ -138,6 +138,8 @@ impl<'a> Serving<'a> {
                     Err(Stop::Broken(broken)) => return Err(broken),
                     Err(Stop::Fault(fault)) => {
                         self.fail(&fault).await?;
+                        // Now, as PostgreSQL does: a client such as asyncpg waits for it before it sends its Sync.
+                        self.connection.flush().await?;
                         self.skipping = true;
                     }
                 },

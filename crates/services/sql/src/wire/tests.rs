@@ -4,6 +4,7 @@
 
 mod client;
 mod crowd;
+mod describing;
 mod ending;
 mod pgwire;
 mod postgres;
@@ -126,6 +127,19 @@ async fn an_error_skips_to_sync_and_each_sync_is_answered_once() {
     client.message(b'B', b"p\0s\0\0\0\0\0\0\0").await;
     client.message(b'S', b"").await;
     assert_eq!(client.reply().await.error().0, "26000", "it was never prepared");
+    assert_eq!(client.kinds(1).await, ['Z']);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_is_told_before_the_sync_comes() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    client.parse("s", "select frm", &[]).await;
+    // The client sends nothing more: asyncpg waits here.
+    assert_eq!(client.reply().await.error().0, "42703");
+    client.message(b'H', b"").await;
+    client.message(b'S', b"").await;
     assert_eq!(client.kinds(1).await, ['Z']);
     server.stop().await;
 }

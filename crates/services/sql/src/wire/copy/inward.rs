@@ -36,7 +36,7 @@ pub(crate) struct Reader {
     ends: csv::Ends,
     /// The first line, or the head of the binary layout, is still to come.
     head: bool,
-    /// The end of the data was seen; what follows is left out.
+    /// The end of the data was seen; what follows is left out, and refused in the binary layout.
     ended: bool,
     /// Lines, or rows of the binary layout, that were taken.
     line: u64,
@@ -65,7 +65,7 @@ impl Reader {
 
     /// Takes a chunk. Call [`row`](Reader::row) until it answers none before the next one.
     pub(crate) fn push(&mut self, chunk: &[u8]) {
-        if !self.ended {
+        if !self.ended || self.layout == Layout::Binary {
             self.bytes.extend_from_slice(chunk);
         }
     }
@@ -106,18 +106,23 @@ impl Reader {
             self.head = false;
         }
         if self.ended {
+            let after = !self.bytes.is_empty();
+            return if after { Err(Fault::new("22P04", "received copy data after EOF marker")) } else { Ok(false) };
+        }
+        // The mark of the end may be missing behind a whole row, as in PostgreSQL: pgx sends none.
+        if last && self.bytes.is_empty() {
             return Ok(false);
         }
         self.line += 1;
         let before = self.bytes.len();
         match binary::row(&mut self.bytes, self.columns, self.limit, &mut self.fields)? {
             binary::Next::Row => return self.bounded(before - self.bytes.len()).map(|()| true),
-            binary::Next::End => self.end(),
+            binary::Next::End => self.ended = true,
             binary::Next::More if last => return Err(Fault::new("22P04", "unexpected EOF in COPY data")),
             binary::Next::More => {}
         }
         self.line -= 1;
-        Ok(false)
+        if self.ended { self.binary_row(last) } else { Ok(false) }
     }
 
     fn end(&mut self) {
@@ -316,6 +321,52 @@ mod tests {
                 let (a, b) = input.split_at(cut);
                 assert_eq!(read(&format, 2, &[a, b]).expect("it is read"), whole, "{} cut at {cut}", format.name);
             }
+        }
+    }
+
+    /// Two rows of two columns and no mark of the end.
+    fn binary_rows() -> Vec<u8> {
+        let mut binary = binary::SIGNATURE.to_vec();
+        binary.extend_from_slice(b"\0\0\0\0\0\0\0\x02ex");
+        binary.extend_from_slice(b"\0\x02\0\0\0\x03a\xff\xff\xff\xff\xff\xff");
+        binary.extend_from_slice(b"\0\x02\0\0\0\0\0\0\0\x01b");
+        binary
+    }
+
+    #[test]
+    fn a_binary_copy_is_whole_with_and_without_its_end_however_it_is_cut() {
+        let format = format("binary", false);
+        let rows = [vec![Some(b"a\xff\xff".to_vec()), None], vec![Some(Vec::new()), Some(b"b".to_vec())]];
+        let without = binary_rows();
+        let with = [&without[..], &binary::END].concat();
+        for input in [&without, &with] {
+            for first in 1..input.len() {
+                for second in first..input.len() {
+                    let chunks = [&input[..first], &input[first..second], &input[second..]];
+                    let chunks: Vec<&[u8]> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+                    assert_eq!(read(&format, 2, &chunks).expect("it is read"), rows, "cut at {first} and {second}");
+                }
+            }
+            let bytes: Vec<&[u8]> = input.chunks(1).collect();
+            assert_eq!(read(&format, 2, &bytes).expect("it is read"), rows, "byte by byte");
+        }
+    }
+
+    #[test]
+    fn a_binary_copy_that_ends_inside_of_a_row_or_goes_on_behind_its_end_is_refused() {
+        let format = format("binary", false);
+        let whole = binary_rows();
+        let head = binary::SIGNATURE.len() + 10;
+        let second = whole.len() - 11;
+        for end in (head..whole.len()).filter(|end| ![head, second].contains(end)) {
+            let fault = read(&format, 2, &[&whole[..end]]).expect_err("it is cut off");
+            assert_eq!((fault.code, &*fault.message), ("22P04", "unexpected EOF in COPY data"), "ends at {end}");
+        }
+        let after = [&whole[..], &binary::END, b"x"].concat();
+        for cut in whole.len() + 1..after.len() {
+            let (a, b) = after.split_at(cut);
+            let fault = read(&format, 2, &[a, b]).expect_err("something follows");
+            assert_eq!((fault.code, &*fault.message), ("22P04", "received copy data after EOF marker"), "cut at {cut}");
         }
     }
 

@@ -12,6 +12,7 @@ use pgwire::messages::response::EmptyQueryResponse;
 
 use super::rows::{Rows, description, formats};
 use super::{Serving, Stop};
+use crate::engine::NUMERIC;
 use crate::wire::fault::Fault;
 use crate::wire::oid::{Described, Kind, Scalar};
 use crate::wire::{Message, Reply, parameter};
@@ -90,7 +91,7 @@ impl Serving<'_> {
         self.room_for_statement(&name, &sql)?;
         self.registered.activity.begins(&sql);
         let declared = message.type_oids.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
-        let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(Kind::arrow)).collect();
+        let hints: Vec<Option<DataType>> = declared.iter().map(|kind| kind.and_then(hint)).collect();
         let rewritten = self.catalogs.rewrite(&self.session, &sql)?;
         let prepared = self.session.prepare(&rewritten, &hints).await;
         let mut prepared = prepared.map_err(|error| Fault::of_statement(&error, &sql))?;
@@ -258,6 +259,11 @@ fn declared(oid: u32) -> Result<Option<Kind>, Fault> {
             Err(fault.with_hint("Send the value as text and cast it."))
         }
     }
+}
+
+/// The type that a statement has for a parameter of this one.
+fn hint(kind: Kind) -> Option<DataType> {
+    if kind == Kind::One(Scalar::Numeric) { Some(NUMERIC) } else { kind.arrow() }
 }
 
 /// What tells of the columns of a statement's result.

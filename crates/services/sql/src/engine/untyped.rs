@@ -1,0 +1,213 @@
+//! Types for what a statement writes without one: parameters, and whole numbers beside integers.
+//!
+//! ```text
+//!   $1::int, CAST($1 AS int)      $1 is an integer
+//!   id = $1, $1 + id, id IN ($1)  $1 is what id is           (DataFusion's, where nothing else says)
+//!   $1 + 1                        $1 is an integer
+//!   id = ANY ($1)                 $1 is an array of what id is
+//!   coalesce($1, id), CASE        $1 is what the others are
+//!   WHERE $1, NOT $1, $1 AND b    $1 is a boolean
+//!   LIMIT $1                      $1 is a bigint
+//!   $1::numeric, price > $1       $1 is a numeric of the digits that its value has
+//!   id + 1                        1 is an integer, and no bigint
+//! ```
+//!
+//! What the client declared goes first, then where a parameter stands first: it is of that type wherever else it stands, as in
+//! PostgreSQL. One that nothing tells of is text to the client. Once, when a statement is planned: values of parameters are of
+//! the types that were told, and stay so.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::{InList, Placeholder, ScalarFunction};
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, Limit, LogicalPlan, Operator, TryCast,
+};
+
+use super::{calls, kinds, operators, target};
+use crate::SqlError;
+
+/// Most parameters of a statement: their count has two bytes in the protocol.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// Types of parameters by their names, `$1`.
+type Known = HashMap<String, DataType>;
+
+/// The plan with types, and the types of its parameters. `declared` are those that the client named.
+///
+/// Errors: 42P02 for a parameter that cannot be.
+pub(super) fn typed(
+    plan: LogicalPlan,
+    declared: &[Option<DataType>],
+) -> Result<(LogicalPlan, Vec<Option<DataType>>), SqlError> {
+    let named = |(at, kind): (usize, &Option<DataType>)| Some((format!("${}", at + 1), kind.clone()?));
+    let mut known: Known = declared.iter().enumerate().filter_map(named).collect();
+    let mut all = Vec::new();
+    plan.apply_with_subqueries(|plan| {
+        let schema = operators::schema_below(plan)?;
+        places(plan, &mut known);
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::Placeholder(Placeholder { id, .. }) = expr {
+                    all.push(id.clone());
+                }
+                stands(expr, &schema, &mut known);
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    let mut parameters = Vec::new();
+    for id in all {
+        let at = target::parameter_number(&id)?;
+        if at >= PARAMETERS_MAX {
+            return Err(SqlError::statement("42P02", format!("there is no parameter {id}")));
+        }
+        parameters.resize(parameters.len().max(at + 1), None);
+        parameters[at] = known.get(&id).cloned();
+    }
+    let plan = operators::each_expression(plan, |expr, schema| {
+        set(expr, &known)?.transform_data(|expr| Ok(whole_number(expr, schema)))
+    })?;
+    Ok((plan, parameters))
+}
+
+/// Notes parameters that are a clause of their own.
+fn places(plan: &LogicalPlan, known: &mut Known) {
+    match plan {
+        LogicalPlan::Filter(filter) => note(&filter.predicate, Some(DataType::Boolean), known),
+        LogicalPlan::Limit(Limit { skip, fetch, .. }) => {
+            for count in [skip, fetch].into_iter().flatten() {
+                note(count, Some(DataType::Int64), known);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Notes parameters by what they stand in.
+fn stands(expr: &Expr, schema: &DFSchema, known: &mut Known) {
+    match expr {
+        Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+            note(expr, Some(field.data_type().clone()), known);
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            note(left, Some(DataType::Boolean), known);
+            note(right, Some(DataType::Boolean), known);
+        }
+        // Of all others DataFusion says that it is what is beside it; but to it each whole number is a bigint.
+        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
+            for (one, other) in [(left, right), (right, left)] {
+                note(one, is_small(other).then_some(DataType::Int32), known);
+            }
+        }
+        Expr::Not(inner) | Expr::IsTrue(inner) | Expr::IsFalse(inner) => note(inner, Some(DataType::Boolean), known),
+        Expr::Between(Between { expr, low, high, .. }) => alike([&**expr, low, high], schema, known),
+        Expr::InList(InList { expr, list, .. }) => alike(std::iter::once(&**expr).chain(list), schema, known),
+        Expr::Case(Case { expr, when_then_expr, else_expr }) => {
+            let (when, then): (Vec<_>, Vec<_>) = when_then_expr.iter().map(|(when, then)| (&**when, &**then)).unzip();
+            match expr {
+                Some(expr) => alike(std::iter::once(&**expr).chain(when), schema, known),
+                None => when.into_iter().for_each(|when| note(when, Some(DataType::Boolean), known)),
+            }
+            alike(then.into_iter().chain(else_expr.as_deref()), schema, known);
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
+            ("coalesce" | "greatest" | "least" | "nullif", args) => alike(args, schema, known),
+            // What `= ANY (..)` and `<> ALL (..)` are.
+            ("array_has", [list, item]) => {
+                let list_of = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
+                note(list, kind_of(item, schema, known).map(list_of), known);
+                if let Some(DataType::List(field)) = kind_of(list, schema, known) {
+                    note(item, Some(field.data_type().clone()), known);
+                }
+            }
+            _ => {}
+        },
+        Expr::Placeholder(Placeholder { field: Some(field), .. }) => {
+            note(expr, Some(field.data_type().clone()), known);
+        }
+        _ => {}
+    }
+}
+
+/// Notes that a parameter is of a type, if it is one and nothing was known of it.
+fn note(expr: &Expr, kind: Option<DataType>, known: &mut Known) {
+    if let (Expr::Placeholder(Placeholder { id, .. }), Some(kind)) = (expr, kind)
+        && !kind.is_null()
+        && !known.contains_key(id)
+    {
+        let kind = match kind {
+            kind if kind.is_decimal() => kinds::NUMERIC,
+            kind if calls::is_text(&kind) => DataType::Utf8,
+            kind => kind,
+        };
+        known.insert(id.clone(), kind);
+    }
+}
+
+/// Notes that parameters are what the first of the others is that says.
+fn alike<'a>(exprs: impl IntoIterator<Item = &'a Expr>, schema: &DFSchema, known: &mut Known) {
+    let exprs: Vec<&Expr> = exprs.into_iter().collect();
+    let mut written = exprs.iter().filter(|expr| !matches!(expr, Expr::Placeholder(_)));
+    let first = written.find_map(|expr| kind_of(expr, schema, known));
+    let kind = first.or_else(|| exprs.iter().find_map(|expr| kind_of(expr, schema, known)));
+    exprs.into_iter().for_each(|expr| note(expr, kind.clone(), known));
+}
+
+/// The type of an expression, if it has one.
+fn kind_of(expr: &Expr, schema: &DFSchema, known: &Known) -> Option<DataType> {
+    match expr {
+        Expr::Placeholder(Placeholder { id, .. }) => known.get(id).cloned(),
+        expr if is_small(expr) => Some(DataType::Int32),
+        expr => expr.get_type(schema).ok().filter(|kind| !kind.is_null()),
+    }
+}
+
+/// Whether it is a whole number that is an integer in PostgreSQL.
+fn is_small(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Int64(Some(number)), _) if i32::try_from(*number).is_ok())
+}
+
+/// A parameter with its type. What was text to the client, and is compared with something else, is read as that.
+fn set(expr: Expr, known: &Known) -> DfResult<Transformed<Expr>> {
+    let Expr::Placeholder(Placeholder { id, field }) = expr else { return Ok(Transformed::no(expr)) };
+    let Some(kind) = known.get(&id).cloned() else {
+        return Ok(Transformed::no(Expr::Placeholder(Placeholder { id, field })));
+    };
+    if kind == kinds::NUMERIC {
+        let open = Expr::Placeholder(Placeholder { id, field: None });
+        return Ok(Transformed::yes(Expr::Cast(Cast::new_from_field(Box::new(open), kinds::any_numeric()))));
+    }
+    let other =
+        field.map(|field| field.data_type().clone()).filter(|other| calls::is_text(other) != calls::is_text(&kind));
+    let typed = Expr::Placeholder(Placeholder { id, field: Some(Arc::new(Field::new("", kind, true))) });
+    Ok(Transformed::yes(match other {
+        Some(other) => Expr::Cast(Cast::new(Box::new(typed), other)),
+        None => typed,
+    }))
+}
+
+/// Arithmetic of an integer or smallint and a whole number that is written: that is an integer.
+fn whole_number(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) = expr else { return Transformed::no(expr) };
+    let bits = matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
+    let is_integer = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Int16 | DataType::Int32));
+    let (l, r) = (is_integer(&left), is_integer(&right));
+    let mut changed = false;
+    for (one, is_beside_integer) in [(&mut left, r), (&mut right, l)] {
+        if (op.is_numerical_operators() || bits)
+            && is_beside_integer
+            && let Expr::Literal(ScalarValue::Int64(Some(number)), _) = &**one
+            && let Ok(number) = i32::try_from(*number)
+        {
+            **one = Expr::Literal(ScalarValue::Int32(Some(number)), None);
+            changed = true;
+        }
+    }
+    let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+    if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+}

@@ -1,0 +1,193 @@
+//! What Describe says of parameters and results, as drivers rely on it: pgx, asyncpg and JDBC send a parameter as what it is said
+//! to be, and all read a result so.
+
+use bytes::{Buf, Bytes};
+
+use super::client::{Client, Reply};
+use super::server;
+
+const BOOL: u32 = 16;
+const INT8: u32 = 20;
+const INT2: u32 = 21;
+const INT4: u32 = 23;
+const TEXT: u32 = 25;
+const INT4_ARRAY: u32 = 1007;
+const DATE: u32 = 1082;
+const TIMESTAMPTZ: u32 = 1184;
+const NUMERIC: u32 = 1700;
+
+/// The numbers of the types in a ParameterDescription.
+fn parameters(mut body: Bytes) -> Vec<u32> {
+    let count = body.get_u16();
+    (0..count).map(|_| body.get_u32()).collect()
+}
+
+/// The numbers of the types in a RowDescription.
+fn results(mut body: Bytes) -> Vec<u32> {
+    let count = body.get_u16();
+    let column = |_| {
+        let name = body.iter().position(|byte| *byte == 0).expect("it ends");
+        body.advance(name + 1 + 6);
+        let kind = body.get_u32();
+        body.advance(8);
+        kind
+    };
+    (0..count).map(column).collect()
+}
+
+/// Prepares the unnamed statement and describes it.
+async fn described(client: &mut Client, sql: &str, declared: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    client.parse("", sql, declared).await;
+    client.message(b'D', b"S\0").await;
+    client.message(b'S', b"").await;
+    let parsed = client.reply().await;
+    assert_eq!(parsed.kind, '1', "{sql}: {:?}", parsed);
+    let (told, columns) = (client.reply().await, client.reply().await);
+    assert_eq!(client.kinds(1).await, ['Z'], "{sql}");
+    let columns = if columns.kind == 'T' { results(columns.body) } else { Vec::new() };
+    (parameters(told.body), columns)
+}
+
+/// Binds values to the statement described last, runs it, and answers what came up to ReadyForQuery.
+async fn run(client: &mut Client, values: &[&str]) -> Vec<Reply> {
+    let mut body = b"\0\0\0\0".to_vec();
+    body.extend_from_slice(&(values.len() as u16).to_be_bytes());
+    for value in values {
+        body.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        body.extend_from_slice(value.as_bytes());
+    }
+    body.extend_from_slice(b"\0\0");
+    client.message(b'B', &body).await;
+    client.message(b'D', b"P\0").await;
+    client.message(b'E', b"\0\0\0\0\0").await;
+    client.message(b'S', b"").await;
+    let mut replies = Vec::new();
+    while replies.last().is_none_or(|reply: &Reply| reply.kind != 'Z') {
+        replies.push(client.reply().await);
+    }
+    replies
+}
+
+const TABLE: &str = "create table t (id int primary key, s smallint, b bigint, x text, n numeric(10,2), d date, z timestamptz, y boolean)";
+
+#[tokio::test]
+async fn a_parameter_is_described_by_its_cast_or_by_what_it_stands_beside() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    assert!(client.query(TABLE).await.errors().is_empty());
+    let cases: [(&str, &[u32]); 33] = [
+        ("select $1::int", &[INT4]),
+        ("select cast($1 as int)", &[INT4]),
+        ("select $1::int + 1", &[INT4]),
+        ("select $1::bigint + 1, $2::smallint", &[INT8, INT2]),
+        ("select $1::int[]", &[INT4_ARRAY]),
+        ("select $1::numeric + 1, $2::numeric(10,2)", &[NUMERIC, NUMERIC]),
+        ("select $1::date, $2::timestamptz, $3::boolean", &[DATE, TIMESTAMPTZ, BOOL]),
+        ("select $1", &[TEXT]),
+        ("select $1::text, $1", &[TEXT]),
+        ("select $1::int, $1::text, $1::int + 1::bigint", &[INT4]),
+        ("select $2::int, $1", &[TEXT, INT4]),
+        ("select 1 from t where id = $1 and s = $2 and b = $3 and x = $4", &[INT4, INT2, INT8, TEXT]),
+        ("select 1 from t where n = $1 and d >= $2 and z < $3 and y = $4", &[NUMERIC, DATE, TIMESTAMPTZ, BOOL]),
+        ("select 1 from t where id = $1 or b = $1", &[INT4]),
+        ("select 1 from t where $1::text is null or x = $1", &[TEXT]),
+        ("select 1 from t where id in ($1, $2) and b between $3 and $4", &[INT4, INT4, INT8, INT8]),
+        ("select 1 from t where $1 between 1 and 2 and $2 in (3, 4)", &[INT4, INT4]),
+        ("select 1 from t where id = any ($1)", &[INT4_ARRAY]),
+        ("select 1 from t where id = any ($1::int[])", &[INT4_ARRAY]),
+        ("select 1 from t where id <> all ($1)", &[INT4_ARRAY]),
+        ("select 1 from t where x like $1", &[TEXT]),
+        ("select 1 from t where $1", &[BOOL]),
+        ("select 1 from t where not $1 and ($2 or y)", &[BOOL, BOOL]),
+        ("select id + $1, $2 + 1 from t", &[INT4, INT4]),
+        ("select coalesce($1, id), coalesce(b, $2) from t", &[INT4, INT8]),
+        ("select case when $1 then id else $2 end from t", &[BOOL, INT4]),
+        ("select case id when $1 then 'a' else $2 end from t", &[INT4, TEXT]),
+        ("select id from t order by id limit $1 offset $2", &[INT8, INT8]),
+        (
+            "select id from (select * from t where b = $1) q where id = (select max(id) from t where s = $2)",
+            &[INT8, INT2],
+        ),
+        ("insert into t (id, n) values ($1, $2)", &[INT4, NUMERIC]),
+        ("insert into t (id, b) values ($1::int + 1, $2) returning id + $1", &[INT4, INT8]),
+        ("update t set x = x || $1, b = $2, n = n * $3 where id = $4", &[TEXT, INT8, NUMERIC, INT4]),
+        ("delete from t where id = $1 and z = $2", &[INT4, TIMESTAMPTZ]),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(described(&mut client, sql, &[]).await.0, expected, "{sql}");
+    }
+    // What the client declared stands.
+    let (told, columns) = described(&mut client, "select $1::int, $2", &[INT2, INT4]).await;
+    assert_eq!((told, columns), (vec![INT2, INT4], vec![INT4, INT4]));
+    let (told, columns) = described(&mut client, "select $1 + 1", &[INT8]).await;
+    assert_eq!((told, columns), (vec![INT8], vec![INT8]));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whole_numbers_beside_integers_give_integers_and_run_over_as_such() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    assert!(client.query(TABLE).await.errors().is_empty());
+    let cases: [(&str, &[u32]); 6] = [
+        ("select $1::int + 1, 1 + $1, -$1 - 1, $1 % 2", &[INT4, INT4, INT4, INT4]),
+        ("select id + 1, s * 2, 7 - id, id / 2, id & 1 from t", &[INT4, INT4, INT4, INT4, INT4]),
+        ("select id + 1 + 1, (id + 1) * s, sum(id + 1) over () from t", &[INT4, INT4, INT8]),
+        ("select b + 1, id + b, id + 3000000000 from t", &[INT8, INT8, INT8]),
+        ("select sum(id + 1), max(id + 1), count(*) from t", &[INT8, INT4, INT8]),
+        ("select n + 1, id + 1.5 from t", &[NUMERIC, NUMERIC]),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(described(&mut client, sql, &[]).await.1, expected, "{sql}");
+    }
+    assert_eq!(client.query("select 2147483647::int + 1").await.errors(), ["22003"]);
+    assert_eq!(client.query("select 2147483647::int + 1::bigint").await.rows(), [[Some("2147483648".to_owned())]]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn results_are_of_the_types_that_were_described() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    assert!(client.query(TABLE).await.errors().is_empty());
+    assert!(
+        client
+            .query("insert into t (id, b, n, x) values (1, 7, 1.26, 'a'), (2, 8, 2.50, 'b')")
+            .await
+            .errors()
+            .is_empty()
+    );
+    let cases: [(&str, &[u32], &[&str], &[&str]); 12] = [
+        ("select $1::int + 1", &[], &["41"], &["42"]),
+        ("select $1 + 1", &[INT8], &["41"], &["42"]),
+        ("select $1 + 1", &[NUMERIC], &["1.5"], &["2.5"]),
+        ("select $1", &[NUMERIC], &["1.50"], &["1.50"]),
+        ("select $1::numeric", &[], &["1.255"], &["1.255"]),
+        ("select id from t where n = $1", &[], &["1.26"], &["1"]),
+        // Not rounded to what is beside it.
+        ("select id from t where n = $1", &[], &["1.255"], &[]),
+        ("select $1::int, $1::text, $1 + b from t where id = $1", &[], &["1"], &["1"]),
+        ("select id from t where id = any ($1) order by id", &[], &["{2,3}"], &["2"]),
+        ("select id from t where $1::text is null or id = $1", &[], &["2"], &["2"]),
+        ("select id from t order by id limit $1 offset $2", &[], &["1", "1"], &["2"]),
+        ("select coalesce($1, id) from t where id = 2", &[], &["9"], &["9"]),
+    ];
+    for (sql, declared, values, expected) in cases {
+        let (_, told) = described(&mut client, sql, declared).await;
+        let replies = run(&mut client, values).await;
+        let errors: Vec<_> = replies.iter().filter(|reply| reply.kind == 'E').map(Reply::error).collect();
+        assert_eq!(errors, [], "{sql}");
+        let columns = replies.iter().find(|reply| reply.kind == 'T').expect("there are columns");
+        assert_eq!(results(columns.body.clone()), told, "{sql}");
+        let rows = replies.iter().filter(|reply| reply.kind == 'D').map(|reply| {
+            let mut body = reply.body.slice(2..);
+            let length = body.get_u32() as usize;
+            String::from_utf8(body[..length].to_vec()).expect("it is text")
+        });
+        assert_eq!(rows.collect::<Vec<_>>(), expected, "{sql}");
+    }
+    client.parse("", "select $70000", &[]).await;
+    client.message(b'S', b"").await;
+    assert_eq!(client.reply().await.error().0, "42P02");
+    server.stop().await;
+}
