@@ -13,6 +13,7 @@ use super::kinds::Kinds;
 use super::meaning::Meaning;
 use super::names::{DATABASE, Names, Shared};
 use super::operators::Operators;
+use super::patterns::likes::ESCAPED;
 use super::{Canceller, Engine, averages, calls, moments, numbers, rules, sums};
 use crate::column::session_config;
 use crate::table::catalog::PUBLIC;
@@ -64,9 +65,8 @@ pub(crate) fn make(
     let context = SessionContext::new_with_state(rules::checked(state, canceller));
     context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
     context.register_udf(crate::hl7::function());
-    for function in
-        numbers::CALLED.iter().chain([&moments::TIMEZONE, &moments::EXTRACT, &moments::DATE_PART, &calls::CHR])
-    {
+    let others = [&moments::TIMEZONE, &moments::EXTRACT, &moments::DATE_PART, &calls::CHR, &ESCAPED];
+    for function in numbers::CALLED.iter().chain(others) {
         context.register_udf(function.udf());
     }
     context.register_udaf(sums::function());

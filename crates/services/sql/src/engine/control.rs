@@ -6,8 +6,8 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
-    ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
-    Value,
+    CloseCursor, ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, Value,
 };
 use futures::stream;
 use std::sync::Arc;
@@ -87,6 +87,9 @@ impl Session {
                 self.change_settings(false, |settings| settings.reset(&reset.to_string()))?;
                 done("RESET")
             }
+            // Nothing can be declared, and nobody be listened to; pools say so for each connection that comes back to them.
+            Statement::Close { cursor: CloseCursor::All } => done("CLOSE CURSOR ALL"),
+            Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
             Statement::Discard { .. } => {
                 self.change_settings(false, |settings| settings.reset("RESET ALL"))?;
                 done("DISCARD ALL")

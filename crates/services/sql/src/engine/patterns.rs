@@ -4,6 +4,8 @@
 //! Where a match is only found or not, alternatives do not matter. Where its text is used they do: PostgreSQL takes the longest
 //! match and the crate the first, so such patterns are refused there.
 
+pub(super) mod likes;
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};

@@ -6,6 +6,7 @@
 //!   x = ANY (SELECT ..)       x IN (SELECT ..)            <> ALL: NOT IN
 //!   x = ANY (array)           NOT (x <> ALL (array)), which knows of NULL
 //!   (a, b) = (c, d)           a = c AND b = d
+//!   x LIKE p ESCAPE c         x LIKE like_escape(p, c)
 //!   OVER w, OVER (w ..)       OVER (what w says ..)
 //!   array_agg(DISTINCT x)     array_agg(DISTINCT x ORDER BY x), as PostgreSQL's sorting leaves them
 //! ```
@@ -80,6 +81,14 @@ fn restated(expr: Expr) -> Expr {
                     Expr::BinaryOp { left: back(left), op, right: back(right) }
                 }
             }
+        }
+        Expr::Like { negated, any, expr, pattern, escape_char: Some(escape) } => {
+            let pattern = Box::new(call("like_escape", vec![*pattern, Expr::Value(escape)]));
+            Expr::Like { negated, any, expr, pattern, escape_char: None }
+        }
+        Expr::ILike { negated, any, expr, pattern, escape_char: Some(escape) } => {
+            let pattern = Box::new(call("like_escape", vec![*pattern, Expr::Value(escape)]));
+            Expr::ILike { negated, any, expr, pattern, escape_char: None }
         }
         Expr::Function(function) => Expr::Function(sorted(function)),
         other => other,

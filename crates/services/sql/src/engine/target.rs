@@ -238,7 +238,7 @@ impl Session {
         self.shared.make("returning", None);
         let (plan, parameters) = planned?;
         add_types(found, parameters);
-        Ok(Some(titles::under(items, plan.schema().inner())))
+        Ok(Some(titles::under(items, &self.columns(&plan))))
     }
 
     /// The answer to a change of rows: how many, or what RETURNING asks for.

@@ -9,7 +9,7 @@
 //!   WHERE $1, NOT $1, $1 AND b    $1 is a boolean
 //!   LIMIT $1                      $1 is a bigint
 //!   $1::numeric, price > $1       $1 is a numeric of the digits that its value has
-//!   id + 1                        1 is an integer, and no bigint
+//!   id + 1, coalesce(id, 1)       1 is an integer, and no bigint
 //! ```
 //!
 //! What the client declared goes first, then where a parameter stands first: it is of that type wherever else it stands, as in
@@ -19,7 +19,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
     Between, BinaryExpr, Case, Cast, Expr, ExprSchemable, Limit, LogicalPlan, Operator, TryCast,
 };
 
-use super::{calls, kinds, operators, target};
+use super::{Prepared, Session, calls, kinds, operators, target, titles};
 use crate::SqlError;
 
 /// Most parameters of a statement: their count has two bytes in the protocol.
@@ -73,6 +73,23 @@ pub(super) fn typed(
         set(expr, &known)?.transform_data(|expr| Ok(whole_number(expr, schema)))
     })?;
     Ok((plan, parameters))
+}
+
+impl Session {
+    /// Finds the columns of a query's rows as they will come, for a client that is told of them before.
+    pub(crate) fn settle(&self, prepared: &mut Prepared) {
+        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared.catalog())) {
+            prepared.schema = Some(titles::titled(statement, &self.columns(&plan)));
+        }
+    }
+
+    /// The columns of a plan with types made equal, as they are when it runs: a CASE or a UNION of an integer and a bigint is a
+    /// bigint. What cannot be told without values of parameters stays as it was planned.
+    pub(crate) fn columns(&self, plan: &LogicalPlan) -> SchemaRef {
+        let state = self.context.state();
+        let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
+        analyzed.as_ref().unwrap_or(plan).schema().inner().clone()
+    }
 }
 
 /// Notes parameters that are a clause of their own.
@@ -191,23 +208,47 @@ fn set(expr: Expr, known: &Known) -> DfResult<Transformed<Expr>> {
     }))
 }
 
-/// Arithmetic of an integer or smallint and a whole number that is written: that is an integer.
+/// A whole number that is written is an integer beside integers: in arithmetic, among the results of CASE, and in coalesce and its kin.
 fn whole_number(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) = expr else { return Transformed::no(expr) };
-    let bits = matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
-    let is_integer = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Int16 | DataType::Int32));
-    let (l, r) = (is_integer(&left), is_integer(&right));
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
+            let bits = matches!(op, Operator::BitwiseAnd | Operator::BitwiseOr | Operator::BitwiseXor);
+            let changed = (op.is_numerical_operators() || bits) && narrowed(&mut [&mut *left, &mut *right], schema);
+            Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
+        }
+        Expr::Case(mut case) => {
+            let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
+            let changed = narrowed(&mut results, schema);
+            Transformed::new_transformed(Expr::Case(case), changed)
+        }
+        Expr::ScalarFunction(ScalarFunction { func, mut args }) => {
+            let alike = matches!(func.name(), "coalesce" | "greatest" | "least" | "nullif");
+            let changed = alike && narrowed(&mut args.iter_mut().collect::<Vec<_>>(), schema);
+            Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), changed)
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// Makes integers of whole numbers, if all others are integers, smallints or NULL; whether any was made.
+fn narrowed(exprs: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    let mut any = false;
+    for expr in exprs.iter().filter(|expr| !is_small(expr)) {
+        match expr.get_type(schema) {
+            Ok(DataType::Int16 | DataType::Int32) => any = true,
+            Ok(DataType::Null) => {}
+            _ => return false,
+        }
+    }
     let mut changed = false;
-    for (one, is_beside_integer) in [(&mut left, r), (&mut right, l)] {
-        if (op.is_numerical_operators() || bits)
-            && is_beside_integer
-            && let Expr::Literal(ScalarValue::Int64(Some(number)), _) = &**one
+    for expr in exprs.iter_mut().filter(|_| any) {
+        if let Expr::Literal(ScalarValue::Int64(Some(number)), _) = &**expr
             && let Ok(number) = i32::try_from(*number)
         {
-            **one = Expr::Literal(ScalarValue::Int32(Some(number)), None);
+            **expr = Expr::Literal(ScalarValue::Int32(Some(number)), None);
             changed = true;
         }
     }
-    let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
-    if changed { Transformed::yes(expr) } else { Transformed::no(expr) }
+    changed
 }

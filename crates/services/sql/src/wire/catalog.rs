@@ -1,9 +1,10 @@
 //! pg_catalog: what is registered in a session, and how texts that ask the catalogs are rewritten before they are planned.
 //!
 //! ```text
-//!   text --mentions pg_catalog?--> rewrite (datafusion-pg-catalog's rules) --> the engine plans it
+//!   text --mentions pg_catalog?--> restate --> rewrite (datafusion-pg-catalog's rules) --> the engine plans it
 //!                                                                               |
-//!          pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace   <----+   made from the session's tables
+//!          pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint,    <----+   made from the session's tables
+//!          pg_namespace
 //!          pg_stat_activity, pg_cancel_backend, pg_terminate_backend       <----+   made from the server's connections
 //!          everything else                                                 <----+   datafusion-pg-catalog's
 //! ```
@@ -16,6 +17,9 @@
 mod backends;
 mod facts;
 mod functions;
+mod lists;
+mod naming;
+mod restate;
 mod tables;
 
 use std::borrow::Cow;
@@ -42,13 +46,17 @@ const SCHEMA: &str = "pg_catalog";
 static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
 
 /// What a text that asks the catalogs has in it.
-const MENTIONS: [&str; 9] = [
+const MENTIONS: [&str; 13] = [
     "pg_",
     "regclass",
     "regtype",
+    "regnamespace",
+    "regproc",
+    "regrole",
     "current_schema",
     "current_database",
     "current_catalog",
+    "current_setting",
     "current_user",
     "session_user",
     "version()",
@@ -85,7 +93,18 @@ impl Catalogs {
         }
         let text = without_memberships(sql);
         // What cannot be read is the engine's to refuse, in its own words. Read twice: this parser has no end to its patience.
-        let read = parse::statements(&text).ok().and_then(|_| PARSER.parse(&text).ok());
+        let Some(mut asked) = parse::statements(&text).ok() else { return Ok(Cow::Borrowed(sql)) };
+        let read = PARSER.parse(&text).ok();
+        // Whole questions that it knows it answers itself, without any table; the others are restated before.
+        let answered = read.as_ref().is_some_and(|read| !read.iter().any(restate::reads_tables));
+        let reads = asked.iter().any(restate::reads_tables);
+        let read = if (answered && reads) || lower.contains("string_to_array(current_setting") {
+            read
+        } else {
+            asked.iter_mut().for_each(restate::restate);
+            let texts: Vec<String> = asked.iter().map(ToString::to_string).collect();
+            PARSER.parse(&texts.join("; ")).ok()
+        };
         let Some(mut statements) = read else { return Ok(Cow::Borrowed(sql)) };
         if !statements.iter().all(|statement| matches!(statement, Statement::Query(_))) {
             return Ok(Cow::Borrowed(sql));
@@ -127,6 +146,8 @@ fn install(session: &Session, users: &Arc<Vec<String>>, backends: &Backends) -> 
     let facts = Facts::new(Arc::clone(&session.shared), Arc::clone(&names));
     names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(others, facts.clone(), backends.clone())))?;
     functions::register(context, &facts, session.user());
+    naming::register(context, &facts, session.user());
+    lists::register(context);
     backends.register(context);
     Ok(())
 }

@@ -24,6 +24,7 @@ mod simple;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
@@ -35,7 +36,8 @@ use super::login::Entered;
 use super::registry::Registered;
 use super::server::Shared;
 use super::{Message, Reply};
-use crate::{Session, SessionState, SqlError};
+use crate::engine::control::folded;
+use crate::{Prepared, Session, SessionState, SqlError};
 use extended::{Portal, Stated};
 
 /// Why a statement, or a message, was not carried out.
@@ -200,6 +202,34 @@ impl<'a> Serving<'a> {
     /// Says that a statement is done.
     async fn complete(&mut self, tag: &str) -> Result<(), Broken> {
         self.connection.reply(Reply::CommandComplete(CommandComplete::new(sent(tag)))).await
+    }
+
+    /// Forgets prepared statements, which are the connection's and not the engine's: DEALLOCATE, whose tag this answers, and what
+    /// DISCARD does beside what the engine does for it. Errors: 26000.
+    fn forget(&mut self, prepared: &Prepared) -> Result<Option<&'static str>, Fault> {
+        if self.session.state() == SessionState::Failed {
+            return Ok(None);
+        }
+        match prepared.statement() {
+            Some(Statement::Deallocate { name, .. })
+                if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") =>
+            {
+                self.statements.clear();
+                Ok(Some("DEALLOCATE ALL"))
+            }
+            Some(Statement::Deallocate { name, .. }) => match self.statements.remove(&folded(name)) {
+                Some(_) => Ok(Some("DEALLOCATE")),
+                None => {
+                    self.session.set_failed(true);
+                    Err(Fault::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
+                }
+            },
+            Some(Statement::Discard { .. }) => {
+                self.statements.clear();
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Begins our transaction around statements that come together, unless there is one. A BEGIN among them makes it the

@@ -2,6 +2,7 @@
 //!
 //! The client is one of these tests' own, made of the protocol's messages, so that it can also send what no driver would.
 
+mod catalogs;
 mod client;
 mod crowd;
 mod describing;

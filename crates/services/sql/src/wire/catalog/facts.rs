@@ -6,6 +6,7 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::Result;
 
+use super::naming::quoted;
 use crate::engine::names::Shared;
 use crate::table::Entry;
 
@@ -30,12 +31,15 @@ pub(super) struct Relation {
     pub(super) oid: u32,
     pub(super) namespace: Namespace,
     pub(super) name: String,
-    pub(super) view: bool,
+    /// The query of a view, as SQL.
+    pub(super) query: Option<Arc<str>>,
     pub(super) columns: SchemaRef,
     /// Positions of the primary key's columns; empty if there is none.
     pub(super) key: Vec<usize>,
     /// Name of the primary key and of its index.
     pub(super) key_name: String,
+    /// Defaults of columns by their positions, as SQL.
+    pub(super) defaults: Vec<(usize, String)>,
 }
 
 impl Relation {
@@ -49,13 +53,20 @@ impl Relation {
         number(&[&self.namespace.name, &self.name, "$key"])
     }
 
+    /// Number of the default of the column at a position.
+    pub(super) fn default_oid(&self, at: usize) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$default", self.columns.field(at).name()])
+    }
+
+    /// The column at a position of the primary key, from 1, as SQL writes it.
+    pub(super) fn key_column(&self, place: usize) -> Option<String> {
+        let at = self.key.get(place.checked_sub(1)?)?;
+        Some(quoted(self.columns.field(*at).name()))
+    }
+
     /// The primary key's columns as SQL writes them.
     pub(super) fn key_columns(&self) -> String {
-        let quoted = |name: &str| {
-            let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
-            if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-        };
-        let names: Vec<String> = self.key.iter().map(|at| quoted(self.columns.field(*at).name())).collect();
+        let names: Vec<String> = (1..=self.key.len()).filter_map(|place| self.key_column(place)).collect();
         names.join(", ")
     }
 }
@@ -91,6 +102,13 @@ impl Facts {
             let namespace = Namespace { oid: namespace_oid(&schema), name: schema.clone() };
             moment.namespaces.push(namespace.clone());
             for (name, entry) in catalog.schemas.get(&schema).into_iter().flatten() {
+                let defaults = match entry {
+                    Entry::Table(table) => {
+                        let columns = table.columns.iter().enumerate();
+                        columns.filter_map(|(at, column)| Some((at, column.default.clone()?))).collect()
+                    }
+                    _ => Vec::new(),
+                };
                 let (columns, key, key_name) = match entry {
                     Entry::Table(table) => (table.schema.clone(), table.key.clone(), table.key_name.clone()),
                     Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
@@ -101,10 +119,11 @@ impl Facts {
                     oid: number(&[&schema, name]),
                     namespace: namespace.clone(),
                     name: name.clone(),
-                    view: matches!(entry, Entry::View(_)),
+                    query: if let Entry::View(sql) = entry { Some(Arc::clone(sql)) } else { None },
                     columns,
                     key,
                     key_name,
+                    defaults,
                 });
             }
         }
@@ -114,7 +133,7 @@ impl Facts {
     /// What there is now.
     pub(super) async fn gather(&self) -> Result<Moment> {
         let mut moment = self.now();
-        for relation in moment.relations.iter_mut().filter(|relation| relation.view) {
+        for relation in moment.relations.iter_mut().filter(|relation| relation.query.is_some()) {
             let schema = self.names.schema(&relation.namespace.name);
             // A view over what is gone shows no columns.
             if let Some(schema) = schema

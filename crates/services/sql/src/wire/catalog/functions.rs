@@ -3,21 +3,28 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf,
+};
 use datafusion::prelude::SessionContext;
+use datafusion::scalar::ScalarValue;
 
 use super::facts::{Facts, Moment};
+use crate::SqlError;
 use crate::wire::login::SERVER_VERSION;
 
-/// A function of an object's number, or of nothing, that answers text.
+/// What a function of an object's number, and maybe of a part of it, answers.
+type Tell = dyn Fn(Option<u32>, Option<usize>) -> Option<String> + Send + Sync;
+
+/// A function of an object's number and of a number of a part of it, or of nothing, that answers text.
 struct Told {
     name: &'static str,
     signature: Signature,
-    tell: Box<dyn Fn(Option<u32>) -> Option<String> + Send + Sync>,
+    tell: Box<Tell>,
 }
 
 impl std::fmt::Debug for Told {
@@ -55,15 +62,24 @@ impl ScalarUDFImpl for Told {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let mut texts = StringBuilder::new();
-        match args.args.first() {
-            None => (0..args.number_rows).for_each(|_| texts.append_option((self.tell)(None))),
-            Some(numbers) => {
-                let numbers = cast(&numbers.to_array(args.number_rows)?, &DataType::Int64)?;
-                for number in numbers.as_primitive::<Int64Type>() {
-                    let number = number.and_then(|number| u32::try_from(number).ok());
-                    texts.append_option(number.and_then(|number| (self.tell)(Some(number))));
-                }
+        let numbers = |at: usize| match args.args.get(at) {
+            Some(numbers) if at == 0 || args.arg_fields[at].data_type().is_integer() => {
+                cast(&numbers.to_array(args.number_rows)?, &DataType::Int64).map(Some)
             }
+            _ => Ok(None),
+        };
+        let (numbers, parts) = (numbers(0)?, numbers(1)?);
+        for row in 0..args.number_rows {
+            let value = |numbers: &ArrayRef| {
+                let numbers = numbers.as_primitive::<Int64Type>();
+                (!numbers.is_null(row)).then(|| numbers.value(row))
+            };
+            let number = numbers.as_ref().map(|numbers| value(numbers).and_then(|number| u32::try_from(number).ok()));
+            let part = parts.as_ref().and_then(value).and_then(|part| usize::try_from(part).ok());
+            texts.append_option(match number {
+                Some(None) => None,
+                number => (self.tell)(number.flatten(), part),
+            });
         }
         Ok(ColumnarValue::Array(Arc::new(texts.finish()) as ArrayRef))
     }
@@ -73,7 +89,7 @@ fn register_one(
     context: &SessionContext,
     name: &'static str,
     signature: Signature,
-    tell: impl Fn(Option<u32>) -> Option<String> + Send + Sync + 'static,
+    tell: impl Fn(Option<u32>, Option<usize>) -> Option<String> + Send + Sync + 'static,
 ) {
     context.register_udf(ScalarUDF::from(Told { name, signature, tell: Box::new(tell) }));
 }
@@ -82,19 +98,72 @@ fn register_one(
 pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
     let none = || Signature::nullary(Volatility::Stable);
     let any = || Signature::variadic_any(Volatility::Stable);
-    register_one(context, "version", none(), |_| Some(format!("PostgreSQL {SERVER_VERSION}")));
+    register_one(context, "version", none(), |_, _| Some(format!("PostgreSQL {SERVER_VERSION}")));
     let me = user.to_owned();
-    register_one(context, "session_user", none(), move |_| Some(me.clone()));
+    register_one(context, "session_user", none(), move |_, _| Some(me.clone()));
     let me = user.to_owned();
-    register_one(context, "pg_get_userbyid", any(), move |_| Some(me.clone()));
+    register_one(context, "pg_get_userbyid", any(), move |_, _| Some(me.clone()));
     let of = facts.clone();
-    register_one(context, "pg_get_indexdef", any(), move |oid| index(&of.now(), oid?));
+    register_one(context, "pg_get_indexdef", any(), move |oid, part| index(&of.now(), oid?, part));
     let of = facts.clone();
-    register_one(context, "pg_get_constraintdef", any(), move |oid| constraint(&of.now(), oid?));
+    register_one(context, "pg_get_constraintdef", any(), move |oid, _| constraint(&of.now(), oid?));
+    let of = facts.clone();
+    let query = move |oid: Option<u32>, _| {
+        let moment = of.now();
+        let found = moment.relations.iter().find(|relation| Some(relation.oid) == oid)?;
+        found.query.as_ref().map(ToString::to_string)
+    };
+    register_one(context, "pg_get_viewdef", any(), query);
+    // There are no such locks.
+    register_one(context, "pg_advisory_unlock_all", none(), |_, _| Some(String::new()));
+    context.register_udf(ScalarUDF::from(Setting(any())));
+    // A default is kept as the text that it is.
+    context.register_udf(ScalarUDF::from(Kept(any())));
+    // There are no comments.
+    for name in ["obj_description", "col_description", "shobj_description"] {
+        register_one(context, name, any(), |_, _| None);
+    }
+    for name in ["pg_type_is_visible", "pg_function_is_visible", "pg_collation_is_visible"] {
+        let seen = |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::from(true)));
+        context.register_udf(create_udf(
+            name,
+            vec![DataType::Int64],
+            DataType::Boolean,
+            Volatility::Stable,
+            Arc::new(seen),
+        ));
+    }
 }
 
-fn index(moment: &Moment, oid: u32) -> Option<String> {
+/// `pg_get_expr`: the text that it is given.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Kept(Signature);
+
+impl ScalarUDFImpl for Kept {
+    fn name(&self) -> &str {
+        "pg_get_expr"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let text = args.args[0].to_array(args.number_rows)?;
+        Ok(ColumnarValue::Array(cast(&text, &DataType::Utf8)?))
+    }
+}
+
+/// An index as a statement, or one of its columns.
+fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<String> {
     let relation = moment.relations.iter().find(|relation| !relation.key.is_empty() && relation.index_oid() == oid)?;
+    if let Some(part) = part.filter(|part| *part > 0) {
+        return relation.key_column(part);
+    }
     let (name, schema, table) = (&relation.key_name, &relation.namespace.name, &relation.name);
     Some(format!("CREATE UNIQUE INDEX {name} ON {schema}.{table} USING btree ({})", relation.key_columns()))
 }
@@ -103,4 +172,47 @@ fn constraint(moment: &Moment, oid: u32) -> Option<String> {
     let mut keyed = moment.relations.iter().filter(|relation| !relation.key.is_empty());
     let relation = keyed.find(|relation| relation.constraint_oid() == oid)?;
     Some(format!("PRIMARY KEY ({})", relation.key_columns()))
+}
+
+/// `current_setting` of what no session can change.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Setting(Signature);
+
+/// Settings that are the same in each session. What a session can set, SHOW shows.
+const FIXED: [(&str, &str); 8] = [
+    ("default_table_access_method", "heap"),
+    ("integer_datetimes", "on"),
+    ("is_superuser", "on"),
+    ("max_index_keys", "32"),
+    ("server_encoding", "UTF8"),
+    ("server_version", SERVER_VERSION),
+    ("server_version_num", "150000"),
+    ("standard_conforming_strings", "on"),
+];
+
+impl ScalarUDFImpl for Setting {
+    fn name(&self) -> &str {
+        "current_setting"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let names = cast(&args.args[0].to_array(args.number_rows)?, &DataType::Utf8)?;
+        let values = names.as_string::<i32>().iter().map(|name| {
+            let Some(name) = name.map(str::to_ascii_lowercase) else { return Ok(None) };
+            match FIXED.iter().find(|(known, _)| *known == name) {
+                Some((_, value)) => Ok(Some(*value)),
+                None => Err(SqlError::unsupported(format!("current_setting('{name}')"))
+                    .with_hint(format!("SHOW {name} shows it, if there is such a setting."))),
+            }
+        });
+        Ok(ColumnarValue::Array(Arc::new(values.collect::<Result<StringArray, SqlError>>()?)))
+    }
 }

@@ -1,5 +1,5 @@
-//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace.
-//! All others are datafusion-pg-catalog's, and so are the columns of these.
+//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace,
+//! pg_attrdef, pg_settings. All others are datafusion-pg-catalog's, and so are the columns of these.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::backends::Backends;
 use super::facts::{Facts, Moment, Relation};
+use crate::wire::login::SERVER_VERSION;
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's number of the access method of tables.
@@ -68,10 +69,12 @@ impl SchemaProvider for PgCatalog {
             "pg_index" => indexes,
             "pg_constraint" => constraints,
             "pg_namespace" => namespaces,
+            "pg_attrdef" => defaults,
+            "pg_settings" => settings,
             _ => return Ok(Some(other)),
         };
         let moment = self.facts.gather().await?;
-        Ok(Some(Arc::new(table(&other.schema(), &made(&moment))?)))
+        Ok(Some(Arc::new(table(&completed(name, &other.schema()), &made(&moment))?)))
     }
 }
 
@@ -79,7 +82,13 @@ fn classes(moment: &Moment) -> Vec<Row> {
     let mut rows = Vec::new();
     for relation in &moment.relations {
         let keyed = !relation.key.is_empty();
-        rows.push(class(relation, relation.oid, &relation.name, if relation.view { "v" } else { "r" }, keyed));
+        rows.push(class(
+            relation,
+            relation.oid,
+            &relation.name,
+            if relation.query.is_some() { "v" } else { "r" },
+            keyed,
+        ));
         if keyed {
             rows.push(class(relation, relation.index_oid(), &relation.key_name, "i", false));
         }
@@ -113,7 +122,9 @@ fn attributes(moment: &Moment) -> Vec<Row> {
     let mut rows = Vec::new();
     for relation in &moment.relations {
         for (at, field) in relation.columns.fields().iter().enumerate() {
-            rows.push(attribute(relation.oid, at + 1, field));
+            let mut row = attribute(relation.oid, at + 1, field);
+            row.push(("atthasdef", ScalarValue::from(relation.defaults.iter().any(|(column, _)| *column == at))));
+            rows.push(row);
         }
         for (at, column) in relation.key.iter().enumerate() {
             rows.push(attribute(relation.index_oid(), at + 1, relation.columns.field(*column)));
@@ -148,10 +159,52 @@ fn keyed(moment: &Moment) -> impl Iterator<Item = &Relation> {
     moment.relations.iter().filter(|relation| !relation.key.is_empty())
 }
 
+fn defaults(moment: &Moment) -> Vec<Row> {
+    let row = |relation: &Relation, at: usize, default: &str| {
+        vec![
+            ("oid", int(relation.default_oid(at))),
+            ("adrelid", int(relation.oid)),
+            ("adnum", ScalarValue::from(at as i16 + 1)),
+            ("adbin", text(default)),
+        ]
+    };
+    let all = moment.relations.iter();
+    all.flat_map(|relation| relation.defaults.iter().map(move |(at, default)| row(relation, *at, default))).collect()
+}
+
+/// What clients look for there: JDBC asks for the first when it is asked for foreign keys.
+fn settings(_: &Moment) -> Vec<Row> {
+    let all = [("max_index_keys", "32"), ("standard_conforming_strings", "on"), ("server_version", SERVER_VERSION)];
+    all.iter().map(|(name, setting)| vec![("name", text(name)), ("setting", text(setting))]).collect()
+}
+
+/// A catalog's columns with lists as lists, which the exports have as text, and with those that they lack.
+fn completed(name: &str, schema: &SchemaRef) -> SchemaRef {
+    let list = |item: DataType| DataType::List(Arc::new(Field::new_list_field(item, true)));
+    let completed = |field: &Arc<Field>| {
+        let kind = match field.name().as_str() {
+            "indkey" | "indoption" | "conkey" | "confkey" => list(DataType::Int16),
+            "indclass" | "indcollation" => list(DataType::Int32),
+            _ => return field.as_ref().clone(),
+        };
+        Field::new(field.name(), kind, true)
+    };
+    let mut fields: Vec<Field> = schema.fields().iter().map(completed).collect();
+    if name == "pg_class" {
+        fields.extend(["relacl", "reloptions"].map(|name| Field::new(name, list(DataType::Utf8), true)));
+    }
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
 /// The numbers of the primary key's columns, from 1.
 fn key_numbers(relation: &Relation) -> ScalarValue {
     let numbers: Vec<ScalarValue> = relation.key.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int16))
+}
+
+/// For each column of a key that it goes up, with NULL at its end.
+fn zeros(count: usize) -> ScalarValue {
+    ScalarValue::List(ScalarValue::new_list_nullable(&vec![ScalarValue::from(0i16); count], &DataType::Int16))
 }
 
 fn indexes(moment: &Moment) -> Vec<Row> {
@@ -168,6 +221,7 @@ fn indexes(moment: &Moment) -> Vec<Row> {
             ("indisready", ScalarValue::from(true)),
             ("indislive", ScalarValue::from(true)),
             ("indkey", key_numbers(relation)),
+            ("indoption", zeros(relation.key.len())),
         ]
     };
     keyed(moment).map(row).collect()

@@ -99,7 +99,10 @@ impl Serving<'_> {
         if prepared.len() > 1 {
             return Err(Fault::new("42601", "cannot insert multiple commands into a prepared statement").into());
         }
-        let prepared = prepared.pop();
+        let mut prepared = prepared.pop();
+        if let Some(prepared) = &mut prepared {
+            self.session.settle(prepared);
+        }
         let inferred = prepared.as_ref().map_or(&[][..], Prepared::parameter_types);
         let kinds = (0..inferred.len().max(declared.len())).map(|at| {
             let kind = declared.get(at).copied().flatten();
@@ -228,6 +231,9 @@ impl Serving<'_> {
                 // More than one before a Sync: what comes together is one transaction.
                 if self.implicit || !self.connection.next_is(b'S') {
                     self.begin_series();
+                }
+                if let Some(tag) = self.forget(prepared)? {
+                    return Ok(self.complete(tag).await?);
                 }
                 match self.session.execute(prepared, &portal.values).await? {
                     Answer::Rows { schema, stream, tag } => Box::new(Rows::new(&schema, stream, tag, &portal.results)?),

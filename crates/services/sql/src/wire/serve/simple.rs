@@ -45,6 +45,10 @@ impl Serving<'_> {
             if several {
                 self.begin_series();
             }
+            if let Some(tag) = self.forget(prepared)? {
+                self.complete(tag).await?;
+                continue;
+            }
             let answer = self.session.execute(prepared, &[]).await;
             match answer.map_err(|error| Fault::of_statement(&error, sql))? {
                 Answer::Rows { schema, stream, tag } => {

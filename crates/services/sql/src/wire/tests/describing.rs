@@ -16,6 +16,9 @@ const DATE: u32 = 1082;
 const TIMESTAMPTZ: u32 = 1184;
 const NUMERIC: u32 = 1700;
 
+/// A statement, the types that are declared, values, and the first cells of its rows.
+type Case<'a> = (&'a str, &'a [u32], &'a [&'a str], &'a [&'a str]);
+
 /// The numbers of the types in a ParameterDescription.
 fn parameters(mut body: Bytes) -> Vec<u32> {
     let count = body.get_u16();
@@ -48,15 +51,15 @@ async fn described(client: &mut Client, sql: &str, declared: &[u32]) -> (Vec<u32
     (parameters(told.body), columns)
 }
 
-/// Binds values to the statement described last, runs it, and answers what came up to ReadyForQuery.
-async fn run(client: &mut Client, values: &[&str]) -> Vec<Reply> {
+/// Binds values to the statement described last, runs it with results in this format, and answers what came up to ReadyForQuery.
+async fn run(client: &mut Client, values: &[&str], format: u8) -> Vec<Reply> {
     let mut body = b"\0\0\0\0".to_vec();
     body.extend_from_slice(&(values.len() as u16).to_be_bytes());
     for value in values {
         body.extend_from_slice(&(value.len() as u32).to_be_bytes());
         body.extend_from_slice(value.as_bytes());
     }
-    body.extend_from_slice(b"\0\0");
+    body.extend_from_slice(&[0, 1, 0, format]);
     client.message(b'B', &body).await;
     client.message(b'D', b"P\0").await;
     client.message(b'E', b"\0\0\0\0\0").await;
@@ -157,7 +160,7 @@ async fn results_are_of_the_types_that_were_described() {
             .errors()
             .is_empty()
     );
-    let cases: [(&str, &[u32], &[&str], &[&str]); 12] = [
+    let cases: [Case<'_>; 18] = [
         ("select $1::int + 1", &[], &["41"], &["42"]),
         ("select $1 + 1", &[INT8], &["41"], &["42"]),
         ("select $1 + 1", &[NUMERIC], &["1.5"], &["2.5"]),
@@ -171,18 +174,36 @@ async fn results_are_of_the_types_that_were_described() {
         ("select id from t where $1::text is null or id = $1", &[], &["2"], &["2"]),
         ("select id from t order by id limit $1 offset $2", &[], &["1", "1"], &["2"]),
         ("select coalesce($1, id) from t where id = 2", &[], &["9"], &["9"]),
+        ("select case when $1 then id else $2 end from t where id = 1", &[], &["t", "5"], &["1"]),
+        ("select case when $1 then $2 else 1 end", &[], &["t", "5"], &["5"]),
+        ("select case when id = 1 then id else b end from t order by id", &[], &[], &["1", "8"]),
+        ("select case when id = 1 then s else 7 end from t order by id", &[], &[], &["7"]),
+        ("select x.a from (select id as a from t union all select b from t) x where x.a > $1", &[], &["7"], &["8"]),
+        ("select coalesce(s, 0), nullif(id, 2) from t where id = 1", &[], &[], &["0"]),
     ];
     for (sql, declared, values, expected) in cases {
         let (_, told) = described(&mut client, sql, declared).await;
-        let replies = run(&mut client, values).await;
+        let replies = run(&mut client, values, 1).await;
+        let size = match told[0] {
+            BOOL => Some(1),
+            INT2 => Some(2),
+            INT4 => Some(4),
+            INT8 => Some(8),
+            _ => None,
+        };
+        for reply in replies.iter().filter(|reply| reply.kind == 'D') {
+            let length = reply.body.slice(2..).get_i32();
+            assert!(size.is_none_or(|size| [size, -1].contains(&length)), "{sql}: {told:?} of {length} bytes");
+        }
+        let replies = run(&mut client, values, 0).await;
         let errors: Vec<_> = replies.iter().filter(|reply| reply.kind == 'E').map(Reply::error).collect();
         assert_eq!(errors, [], "{sql}");
         let columns = replies.iter().find(|reply| reply.kind == 'T').expect("there are columns");
         assert_eq!(results(columns.body.clone()), told, "{sql}");
-        let rows = replies.iter().filter(|reply| reply.kind == 'D').map(|reply| {
+        let rows = replies.iter().filter(|reply| reply.kind == 'D').filter_map(|reply| {
             let mut body = reply.body.slice(2..);
-            let length = body.get_u32() as usize;
-            String::from_utf8(body[..length].to_vec()).expect("it is text")
+            let length = usize::try_from(body.get_i32()).ok()?;
+            Some(String::from_utf8(body[..length].to_vec()).expect("it is text"))
         });
         assert_eq!(rows.collect::<Vec<_>>(), expected, "{sql}");
     }

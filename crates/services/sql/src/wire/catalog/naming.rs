@@ -1,0 +1,326 @@
+//! Names and the numbers of what they name: `to_regclass` and its kin, and what casts between them are restated as.
+//!
+//! | kind | of a name | without one |
+//! |---|---|---|
+//! | regclass | a table, view or index: `t`, `s.t`, `"T"` | 42P01 |
+//! | regtype | a type: `int4`, `integer`, `int4[]`, `character varying` | 42704 |
+//! | regnamespace | a schema | 3F000 |
+//! | regrole | a user | 42704 |
+//!
+//! `to_..` gives NULL where the cast fails. Digits are the number itself. Columns of type regproc hold names here, and what is cast to
+//! it is one: there is no `to_regproc`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, Int32Array, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::prelude::SessionContext;
+
+use super::facts::{Facts, Moment};
+use crate::SqlError;
+use crate::wire::oid::{Kind, Scalar};
+
+/// PostgreSQL's number of the first role.
+const OWNER: u32 = 10;
+
+/// Names that SQL has for types beside those that [`Scalar::name`] gives: PostgreSQL's own in its catalogs.
+const INTERNAL: [(&str, Scalar); 15] = [
+    ("bool", Scalar::Bool),
+    ("int2", Scalar::Int2),
+    ("int4", Scalar::Int4),
+    ("int", Scalar::Int4),
+    ("int8", Scalar::Int8),
+    ("float4", Scalar::Float4),
+    ("float8", Scalar::Float8),
+    ("varchar", Scalar::Varchar),
+    ("bpchar", Scalar::Bpchar),
+    ("char", Scalar::Bpchar),
+    ("decimal", Scalar::Numeric),
+    ("timestamp without time zone", Scalar::Timestamp),
+    ("timestamptz", Scalar::Timestamptz),
+    ("time without time zone", Scalar::Time),
+    ("\"char\"", Scalar::Char),
+];
+
+/// What is named.
+#[derive(Clone, Copy)]
+enum Named {
+    Class,
+    Type,
+    Namespace,
+    Role,
+}
+
+/// Adds the functions.
+pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
+    for name in ["regproc_of", "regproc_name"] {
+        let function =
+            create_udf(name, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, Arc::new(procedure));
+        context.register_udf(function);
+    }
+    use Named::{Class, Namespace, Role, Type};
+    let all = [(Class, "class"), (Type, "type"), (Namespace, "namespace"), (Role, "role")];
+    for (kind, word) in all {
+        for (name, strict) in [(format!("to_reg{word}"), false), (format!("reg{word}_of"), true)] {
+            let (facts, user) = (facts.clone(), user.to_owned());
+            let find = move |arguments: &[ColumnarValue]| {
+                let moment = facts.now();
+                numbers(arguments, |name| match number(&moment, kind, name, &user) {
+                    None if strict => Err(missing(kind, name)),
+                    found => Ok(found),
+                })
+            };
+            context.register_udf(create_udf(
+                &name,
+                vec![DataType::Utf8],
+                DataType::Int32,
+                Volatility::Stable,
+                Arc::new(find),
+            ));
+        }
+        let (facts, user) = (facts.clone(), user.to_owned());
+        let tell = move |arguments: &[ColumnarValue]| {
+            let moment = facts.now();
+            // A number that names nothing is shown as it is.
+            names(arguments, |oid| name(&moment, kind, oid, &user).unwrap_or_else(|| oid.to_string()))
+        };
+        let name = format!("reg{word}_name");
+        let tell = Arc::new(tell);
+        context.register_udf(create_udf(&name, vec![DataType::Int64], DataType::Utf8, Volatility::Stable, tell));
+    }
+}
+
+/// The name of a function without its schema.
+fn procedure(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
+    let texts = cast(&arguments[0].to_array(rows_of(arguments))?, &DataType::Utf8)?;
+    let name = |text: &str| parts(text).and_then(|mut parts| parts.pop()).unwrap_or_else(|| text.to_owned());
+    let names: StringArray = texts.as_string::<i32>().iter().map(|text| text.map(name)).collect();
+    answer(&arguments[0], Arc::new(names))
+}
+
+fn numbers(arguments: &[ColumnarValue], find: impl Fn(&str) -> Result<Option<u32>, SqlError>) -> Result<ColumnarValue> {
+    let rows = rows_of(arguments);
+    let texts = cast(&arguments[0].to_array(rows)?, &DataType::Utf8)?;
+    let found = texts.as_string::<i32>().iter().map(|name| match name {
+        Some(name) => find(name).map(|oid| oid.map(|oid| oid as i32)),
+        None => Ok(None),
+    });
+    answer(&arguments[0], Arc::new(found.collect::<Result<Int32Array, SqlError>>()?))
+}
+
+fn names(arguments: &[ColumnarValue], tell: impl Fn(u32) -> String) -> Result<ColumnarValue> {
+    let rows = rows_of(arguments);
+    let numbers = cast(&arguments[0].to_array(rows)?, &DataType::Int64)?;
+    let told =
+        numbers.as_primitive::<Int64Type>().iter().map(|oid| oid.and_then(|oid| u32::try_from(oid).ok()).map(&tell));
+    answer(&arguments[0], Arc::new(told.collect::<StringArray>()))
+}
+
+fn rows_of(arguments: &[ColumnarValue]) -> usize {
+    match &arguments[0] {
+        ColumnarValue::Array(array) => array.len(),
+        ColumnarValue::Scalar(_) => 1,
+    }
+}
+
+/// One value where one was given.
+fn answer(given: &ColumnarValue, array: ArrayRef) -> Result<ColumnarValue> {
+    match given {
+        ColumnarValue::Array(_) => Ok(ColumnarValue::Array(array)),
+        ColumnarValue::Scalar(_) => {
+            Ok(ColumnarValue::Scalar(datafusion::scalar::ScalarValue::try_from_array(&array, 0)?))
+        }
+    }
+}
+
+fn missing(kind: Named, name: &str) -> SqlError {
+    match kind {
+        Named::Class => SqlError::statement("42P01", format!("relation \"{name}\" does not exist")),
+        Named::Type => SqlError::statement("42704", format!("type \"{name}\" does not exist")),
+        Named::Namespace => SqlError::statement("3F000", format!("schema \"{name}\" does not exist")),
+        Named::Role => SqlError::statement("42704", format!("role \"{name}\" does not exist")),
+    }
+}
+
+fn number(moment: &Moment, kind: Named, name: &str, user: &str) -> Option<u32> {
+    if let Ok(oid) = name.parse::<u32>() {
+        return Some(oid);
+    }
+    match kind {
+        Named::Type => type_number(name),
+        Named::Class => {
+            let parts = parts(name)?;
+            let (schema, table) = match parts.as_slice() {
+                [table] => (None, table),
+                [schema, table] => (Some(schema), table),
+                _ => return None,
+            };
+            if schema.is_none_or(|schema| schema == super::SCHEMA)
+                && let Some((_, oid)) = CATALOGS.iter().find(|(catalog, _)| catalog == table)
+            {
+                return Some(*oid);
+            }
+            let schema = schema.map_or("public", String::as_str);
+            let inside = moment.relations.iter().filter(|relation| relation.namespace.name == schema);
+            let mut numbers = inside.filter_map(|relation| {
+                let key = !relation.key.is_empty() && relation.key_name == *table;
+                (relation.name == *table).then_some(relation.oid).or_else(|| key.then(|| relation.index_oid()))
+            });
+            numbers.next()
+        }
+        Named::Namespace => {
+            let [schema] = parts(name)?.try_into().ok()?;
+            moment.namespaces.iter().find(|namespace| namespace.name == schema).map(|namespace| namespace.oid)
+        }
+        Named::Role => (parts(name)? == [user]).then_some(OWNER),
+    }
+}
+
+/// Catalogs that clients name by `'pg_class'::regclass`, with PostgreSQL's numbers of them.
+const CATALOGS: [(&str, u32); 8] = [
+    ("pg_type", 1247),
+    ("pg_attribute", 1249),
+    ("pg_proc", 1255),
+    ("pg_class", 1259),
+    ("pg_attrdef", 2604),
+    ("pg_constraint", 2606),
+    ("pg_description", 2609),
+    ("pg_namespace", 2615),
+];
+
+fn type_number(name: &str) -> Option<u32> {
+    let lower = name.trim().to_ascii_lowercase();
+    let lower = lower.strip_prefix("pg_catalog.").unwrap_or(&lower);
+    let (item, is_array) = match lower.strip_suffix("[]") {
+        Some(item) => (item.trim_end(), true),
+        None => (lower.strip_prefix('_').unwrap_or(lower), lower.starts_with('_')),
+    };
+    // Without its size: varchar(20), timestamp(6) with time zone.
+    let item = match (item.find('('), item.find(')')) {
+        (Some(open), Some(close)) if open < close => format!("{}{}", item[..open].trim_end(), &item[close + 1..]),
+        _ => item.to_owned(),
+    };
+    let own = Scalar::ALL.iter().copied().find(|scalar| scalar.name() == item && *scalar != Scalar::Unknown);
+    let other = || INTERNAL.iter().find(|(name, _)| *name == item).map(|(_, scalar)| *scalar);
+    let scalar = own.or_else(other)?;
+    Some(if is_array { Kind::Array(scalar) } else { Kind::One(scalar) }.oid())
+}
+
+fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
+    match kind {
+        Named::Type => match Kind::from_oid(oid)? {
+            Kind::One(scalar) => Some(type_name(scalar)),
+            Kind::Array(scalar) => Some(format!("{}[]", type_name(scalar))),
+        },
+        Named::Class => {
+            let inside = |schema: &str, name: &str| {
+                if schema == "public" { quoted(name) } else { format!("{}.{}", quoted(schema), quoted(name)) }
+            };
+            let mut found = moment.relations.iter().filter_map(|relation| {
+                let schema = &relation.namespace.name;
+                let index = !relation.key.is_empty() && relation.index_oid() == oid;
+                let table = (relation.oid == oid).then(|| inside(schema, &relation.name));
+                table.or_else(|| index.then(|| inside(schema, &relation.key_name)))
+            });
+            let catalog = || CATALOGS.iter().find(|(_, number)| *number == oid).map(|(name, _)| (*name).to_owned());
+            found.next().or_else(catalog)
+        }
+        Named::Namespace => {
+            moment.namespaces.iter().find(|namespace| namespace.oid == oid).map(|namespace| quoted(&namespace.name))
+        }
+        Named::Role => (oid == OWNER).then(|| quoted(user)),
+    }
+}
+
+fn type_name(scalar: Scalar) -> String {
+    match scalar {
+        // What PostgreSQL's format_type calls them.
+        Scalar::Timestamp => "timestamp without time zone".into(),
+        Scalar::Time => "time without time zone".into(),
+        other => other.name().into(),
+    }
+}
+
+/// A name as SQL writes it.
+pub(super) fn quoted(name: &str) -> String {
+    let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// The parts of a name with points, as they are folded; `None` where that is no name.
+fn parts(name: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = name.trim();
+    loop {
+        let part;
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut end = 0;
+            let bytes = quoted.as_bytes();
+            loop {
+                end += quoted[end..].find('"')?;
+                if bytes.get(end + 1) != Some(&b'"') {
+                    break;
+                }
+                end += 2;
+            }
+            part = quoted[..end].replace("\"\"", "\"");
+            rest = &quoted[end + 1..];
+        } else {
+            let end = rest.find('.').unwrap_or(rest.len());
+            part = rest[..end].to_lowercase();
+            rest = &rest[end..];
+        }
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match rest.strip_prefix('.') {
+            Some(after) => rest = after,
+            None if rest.is_empty() => return Some(parts),
+            None => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_types_lead_to_their_numbers() {
+        for (name, oid) in [
+            ("int4", Some(23)),
+            ("integer", Some(23)),
+            ("pg_catalog.int4", Some(23)),
+            ("int4[]", Some(1007)),
+            ("_int4", Some(1007)),
+            ("character varying(20)", Some(1043)),
+            ("timestamp(6) with time zone", Some(1184)),
+            ("TEXT", Some(25)),
+            ("hstore", None),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(type_number(name), oid, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_cut_at_points_outside_of_quotes() {
+        for (name, expected) in [
+            ("T", Some(vec!["t"])),
+            ("S.T", Some(vec!["s", "t"])),
+            ("\"S.x\".\"a\"\"b\"", Some(vec!["S.x", "a\"b"])),
+            ("\"open", None),
+            ("a..b", None),
+            ("\"a\"b", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|parts| parts.into_iter().map(String::from).collect::<Vec<_>>());
+            assert_eq!(parts(name), expected, "{name}");
+        }
+    }
+}
