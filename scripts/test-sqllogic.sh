@@ -12,6 +12,8 @@
 # $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. That takes 110 MB and 1.1 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/node-lib.sh
+. scripts/node-lib.sh
 
 VERSION=0.3
 SHA256=801efc1904e802795a20ce30559025c0b5a7a21840114722717c0466089c13f0
@@ -25,28 +27,7 @@ elif (($#)); then
     share=()
 fi
 
-skip() {
-    echo "skipped: $1"
-    echo "0 passed, 0 failed"
-    exit 0
-}
-
-terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
-[ -x "$terrace" ] || { echo "there is no $terrace; build it with cargo build --release" >&2; exit 1; }
 command -v python3 >/dev/null || skip "no python3"
-
-dir=$(mktemp -d)
-pid=
-end() {
-    if [ -n "$pid" ]; then
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    fi
-    rm -rf "$dir"
-}
-trap end EXIT
-
-cache=${TERRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace}
 scripts=$cache/sqllogictest-$VERSION
 if [ ! -d "$scripts" ]; then
     command -v mvn >/dev/null || skip "no mvn, which fetches the scripts (Debian package maven)"
@@ -66,30 +47,8 @@ PYTHON
     mv "$scripts.new" "$scripts"
 fi
 
-verifier=$(echo unused | "$terrace" sql verifier)
-cat >"$dir/terrace.toml" <<TOML
-listen = "127.0.0.1:0"
-[sql]
-listen = "127.0.0.1:0"
-trust = true
-[sql.users]
-tester = "$verifier"
-TOML
-(cd "$dir" && exec "$terrace" serve) 2>"$dir/log" &
-pid=$!
-for _ in $(seq 300); do
-    grep -q ' ready ' "$dir/log" && break
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.1
-done
-address=$(sed -n 's/.* sql address=//p' "$dir/log")
-if [ -z "$address" ]; then
-    cat "$dir/log" >&2
-    echo "0 passed, 1 failed"
-    exit 1
-fi
-
-if "$terrace" bench sqllogic --scripts "$scripts/test" --server "$address" --user tester "${share[@]}" "$@"; then
+start_node "trust = true"
+if "$terrace" bench sqllogic --scripts "$scripts/test" --server "$address" --user ann "${share[@]}" "$@"; then
     echo "1 passed, 0 failed"
 else
     tail -5 "$dir/log" >&2

@@ -1,4 +1,4 @@
-// Go's two drivers of PostgreSQL against an SQL server: pgx and lib/pq. Called by run.sh, which says where the server is.
+// Go's two drivers of PostgreSQL against an SQL server: pgx and lib/pq. Called by test-sql-drivers.sh, which says where the server is.
 //
 // Each case is a function whose name is the claim. Nothing is shared between cases but the server.
 package main

@@ -1,4 +1,4 @@
-// Node's driver of PostgreSQL against an SQL server: pg, by its Pool. Called by run.sh, which says where the server is.
+// Node's driver of PostgreSQL against an SQL server: pg, by its Pool. Called by test-sql-drivers.sh, which says where the server is.
 //
 // Each case has its claim as its name. Nothing is shared between cases but the server.
 
