@@ -48,6 +48,9 @@ def psql_describes_a_table_with_its_key_and_its_not_null_columns(place):
         assert part in shown, f"{part} is missing in:\n{shown}"
     columns = {line.split("|")[0].strip(): line for line in shown.splitlines() if "|" in line}
     assert "not null" in columns["name"] and "not null" not in columns["price"], shown
+    place.psql("alter table described add column note text default 'none'", "create view seen as select id from described")
+    assert "'none'" in place.psql("\\d described") and "'none'" in place.psql("\\d+ described")
+    assert "SELECT id FROM described" in place.psql("\\d+ seen", options=("-P", "tuples_only=off"))
 
 
 def psql_lists_tables_databases_roles_and_schemas(place):

@@ -50,6 +50,8 @@ impl VisitorMut for Restate {
                 None => Expr::Cast { kind, expr, data_type, format, array },
             },
             Expr::Function(function) => list_of(function),
+            // psql's \d+: no relation has options here, its TOAST table neither.
+            Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } if is_options(&right) => *left,
             Expr::CompoundFieldAccess { root, mut access_chain } => match access_chain.pop() {
                 Some(AccessExpr::Dot(Expr::Identifier(part))) if access_chain.is_empty() => {
                     call("get_field", vec![*root, text(part.value)])
@@ -117,6 +119,12 @@ fn list_of(mut function: Function) -> Expr {
     };
     function.name = ObjectName::from(vec![Ident::new(list)]);
     call("unnest", vec![Expr::Function(function)])
+}
+
+/// Whether it is a list that a query makes of a relation's options.
+fn is_options(expr: &Expr) -> bool {
+    let Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) = expr else { return false };
+    query.to_string().to_ascii_lowercase().contains("reloptions")
 }
 
 /// A subquery that gives one value, in a shape that DataFusion can join.
@@ -300,6 +308,10 @@ mod tests {
                 "SELECT get_field((unnest(expanded_array(i.indkey))), 'n')",
             ),
             ("SELECT generate_subscripts(k, 1) AS ord", "SELECT unnest(array_subscripts(k, 1)) AS ord"),
+            (
+                "SELECT array_to_string(c.reloptions || array(select 'toast.' || x from unnest(tc.reloptions) x), ', ')",
+                "SELECT array_to_string(c.reloptions, ', ')",
+            ),
             ("SELECT x.k[1] FROM x", "SELECT x.k[1] FROM x"),
             (
                 "SELECT (SELECT d.adbin FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute AS a",
