@@ -14,12 +14,14 @@ use crate::queue::Entry;
 pub(super) struct Sender {
     operation: Arc<Operation>,
     link: Link,
+    /// Files were written, and persistent.
+    wrote: bool,
 }
 
 impl Sender {
     /// Not connected yet.
     pub(super) fn new(operation: &Arc<Operation>) -> Self {
-        Self { operation: Arc::clone(operation), link: Link::default() }
+        Self { operation: Arc::clone(operation), link: Link::default(), wrote: false }
     }
 
     /// Whether it was made from these very settings; a reload makes new ones, and the connection is made anew.
@@ -45,7 +47,9 @@ impl Sender {
             }
             settings::Operation::File(settings) => {
                 let items = group.iter().map(|(entry, frame)| (entry.id, entry.output, frame.clone()));
-                file::write(settings, items.collect()).await
+                let answers = file::write(settings, items.collect(), self.wrote).await;
+                self.wrote |= answers.contains(&Answer::Written);
+                answers
             }
         }
     }

@@ -8,12 +8,14 @@
 //! A reader never sees half a message, and after the answer the file survives a loss of power. The name is the message id and the
 //! number of the output, so that a second delivery after a crash replaces the first instead of adding one. A file of that name with
 //! other content is another node's or another journal's: it is not replaced, and the operation says so. A group ends at the
-//! first message that cannot be written: those before it are delivered, those behind it are not there.
+//! first message that cannot be written: those before it are delivered, those behind it are not there. The folder's own name is
+//! flushed before the first answer of a lane: it is worth no less than what lies in it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -29,32 +31,95 @@ const THREADS: usize = 8;
 /// A message to write: id, output, frame.
 pub(super) type Item = (u64, u16, Bytes);
 
-/// Writes a group of messages; an answer for each in order, up to the first that could not be written.
-pub(super) async fn write(settings: &FileOperation, group: Vec<Item>) -> Vec<Answer> {
+/// What the operation does in its folder. In tests the power of one fails.
+trait DeliveryFolder: Sync {
+    /// A file that was written.
+    type Written: Sync;
+    /// Whether a name is a file with this content; none where there is nothing of the name.
+    fn holds(&self, name: &OsStr, body: &[u8]) -> io::Result<Option<bool>>;
+    /// Makes a file with this content and mode; what has the name goes.
+    fn write(&self, name: &OsStr, body: &[u8], mode: u32) -> io::Result<Self::Written>;
+    /// Makes its content persistent.
+    fn flush(&self, file: &Self::Written) -> io::Result<()>;
+    /// Gives a file another name, which one that has it loses.
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    /// Removes a name.
+    fn remove(&self, name: &OsStr) -> io::Result<()>;
+    /// Makes persistent which names there are.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl DeliveryFolder for Folder {
+    type Written = File;
+
+    fn holds(&self, name: &OsStr, body: &[u8]) -> io::Result<Option<bool>> {
+        let Some(stamp) = self.look(name)? else { return Ok(None) };
+        if !stamp.is_file || stamp.size != body.len() as u64 {
+            return Ok(Some(false));
+        }
+        let mut there = Vec::with_capacity(body.len());
+        self.read(name)?.0.read_to_end(&mut there)?;
+        Ok(Some(there == body))
+    }
+
+    fn write(&self, name: &OsStr, body: &[u8], mode: u32) -> io::Result<File> {
+        let mut file = self.create(name)?;
+        // Before there is anything in it.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(body)?;
+        Ok(file)
+    }
+
+    fn flush(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        self.replace(from, to)
+    }
+
+    fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Folder::remove(self, name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Folder::sync(self)
+    }
+}
+
+/// Writes a group of messages; an answer for each in order, up to the first that could not be written. `known`: an earlier group of
+/// this lane was written, so that the folder's own name is persistent.
+pub(super) async fn write(settings: &FileOperation, group: Vec<Item>, known: bool) -> Vec<Answer> {
     let settings = settings.clone();
-    match tokio::task::spawn_blocking(move || durable(&settings, &group)).await {
+    match tokio::task::spawn_blocking(move || durable(&settings, &group, known)).await {
         Ok(answers) => answers,
         Err(_) => vec![Answer::Unreachable { reason: "the node is stopping".to_owned() }],
     }
 }
 
 /// A message under its temporary name.
-struct Staged {
+struct Staged<F> {
     temporary: OsString,
     name: OsString,
-    file: File,
+    file: F,
 }
 
-fn durable(settings: &FileOperation, group: &[Item]) -> Vec<Answer> {
-    let failed = |error: &io::Error| Answer::Unreachable { reason: format!("the file cannot be written: {error}") };
-    let folder = match make_folder(settings).and_then(|()| Folder::open(&settings.folder)) {
-        Ok(folder) => folder,
-        Err(error) => return vec![failed(&error)],
-    };
+fn failed(error: &io::Error) -> Answer {
+    Answer::Unreachable { reason: format!("the file cannot be written: {error}") }
+}
+
+fn durable(settings: &FileOperation, group: &[Item], known: bool) -> Vec<Answer> {
+    match make_folder(settings, known).and_then(|()| Folder::open(&settings.folder)) {
+        Ok(folder) => deliver(&folder, settings, group),
+        Err(error) => vec![failed(&error)],
+    }
+}
+
+fn deliver<D: DeliveryFolder>(folder: &D, settings: &FileOperation, group: &[Item]) -> Vec<Answer> {
     let mut staged = Vec::new();
     let mut end = None;
     for item in group {
-        match stage(&folder, settings, item) {
+        match stage(folder, settings, item) {
             Ok(Some(file)) => staged.push(file),
             Ok(None) => {
                 end =
@@ -66,10 +131,10 @@ fn durable(settings: &FileOperation, group: &[Item]) -> Vec<Answer> {
             break;
         }
     }
-    let flushed = flush(&staged);
+    let flushed = flush(folder, &staged);
     let mut named = 0;
     for (file, flushed) in staged.iter().zip(flushed) {
-        if let Err(error) = flushed.and_then(|()| folder.replace(&file.temporary, &file.name)) {
+        if let Err(error) = flushed.and_then(|()| folder.rename(&file.temporary, &file.name)) {
             end = Some(failed(&error));
             break;
         }
@@ -86,36 +151,27 @@ fn durable(settings: &FileOperation, group: &[Item]) -> Vec<Answer> {
 }
 
 /// Writes a message under a temporary name; none where another file has its name.
-fn stage(folder: &Folder, settings: &FileOperation, (id, output, frame): &Item) -> io::Result<Option<Staged>> {
+fn stage<D: DeliveryFolder>(
+    folder: &D,
+    settings: &FileOperation,
+    (id, output, frame): &Item,
+) -> io::Result<Option<Staged<D::Written>>> {
     let body = &frame[1..frame.len() - 2];
     let name = OsString::from(format!("{id}-{output}{}", settings.suffix));
-    if folder.look(&name)?.is_some() && !holds(folder, &name, body)? {
+    if folder.holds(&name, body)? == Some(false) {
         return Ok(None);
     }
     let temporary = OsString::from(format!(".{id}-{output}.part"));
-    let mut file = folder.create(&temporary)?;
-    // Before there is anything in it.
-    file.set_permissions(fs::Permissions::from_mode(settings.mode.0))?;
-    file.write_all(body)?;
+    let file = folder.write(&temporary, body, settings.mode.0)?;
     Ok(Some(Staged { temporary, name, file }))
 }
 
-/// Whether a name is a file with this content.
-fn holds(folder: &Folder, name: &OsString, body: &[u8]) -> io::Result<bool> {
-    if !folder.look(name)?.is_some_and(|stamp| stamp.is_file && stamp.size == body.len() as u64) {
-        return Ok(false);
-    }
-    let mut there = Vec::with_capacity(body.len());
-    folder.read(name)?.0.read_to_end(&mut there)?;
-    Ok(there == body)
-}
-
 /// Makes the content of each persistent.
-fn flush(staged: &[Staged]) -> Vec<io::Result<()>> {
+fn flush<D: DeliveryFolder>(folder: &D, staged: &[Staged<D::Written>]) -> Vec<io::Result<()>> {
     let share = staged.len().div_ceil(THREADS).max(1);
     std::thread::scope(|scope| {
         let shares = staged.chunks(share).map(|files| {
-            let work = move || files.iter().map(|staged| staged.file.sync_all()).collect::<Vec<_>>();
+            let work = move || files.iter().map(|staged| folder.flush(&staged.file)).collect::<Vec<_>>();
             (files.len(), if staged.len() == 1 { Err(work()) } else { Ok(scope.spawn(work)) })
         });
         // All are started before the first is waited for.
@@ -131,24 +187,53 @@ fn flush(staged: &[Staged]) -> Vec<io::Result<()>> {
     })
 }
 
-/// Makes the folder where it is absent, for whoever may use its files.
-fn make_folder(settings: &FileOperation) -> io::Result<()> {
-    if settings.folder.is_dir() {
-        return Ok(());
+/// Makes the folder where it is absent, for whoever may use its files; unless it is `known`, its name is made persistent, whoever
+/// made it: a process may have died before it flushed that.
+fn make_folder(settings: &FileOperation, known: bool) -> io::Result<()> {
+    let is_there = settings.folder.is_dir();
+    if !is_there {
+        fs::create_dir_all(&settings.folder)?;
+        fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))?;
     }
-    fs::create_dir_all(&settings.folder)?;
-    fs::set_permissions(&settings.folder, fs::Permissions::from_mode(settings.mode.of_folder()))
+    if !is_there || !known {
+        for above in folders_above(&settings.folder)? {
+            match File::open(&above) {
+                Ok(folder) => folder.sync_all()?,
+                // Nothing in it was made by us.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
 }
+
+/// The folders that a folder lies in, on its file system, from the nearest on.
+fn folders_above(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let folder = folder.canonicalize()?;
+    let device = fs::metadata(&folder)?.dev();
+    let mut above = Vec::new();
+    for next in folder.ancestors().skip(1) {
+        if fs::metadata(next)?.dev() != device {
+            break;
+        }
+        above.push(next.to_owned());
+    }
+    Ok(above)
+}
+
+#[cfg(test)]
+mod crash;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn item(id: u64) -> Item {
+    pub(super) fn item(id: u64) -> Item {
         (id, 0, Bytes::from(format!("\x0bmessage {id}\x1c\r")))
     }
 
-    fn settings(folder: &std::path::Path) -> FileOperation {
+    pub(super) fn settings(folder: &std::path::Path) -> FileOperation {
         toml::from_str(&format!("kind = \"file\"\nfolder = \"{}\"\n", folder.display())).expect("settings")
     }
 
@@ -157,9 +242,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let out = dir.path().join("out");
         let settings = settings(&out);
-        assert_eq!(durable(&settings, &[item(1)]), [Answer::Written]);
+        assert_eq!(durable(&settings, &[item(1)], false), [Answer::Written]);
         fs::write(out.join("5-0.hl7"), "another's").expect("a file");
-        let answers = durable(&settings, &(1..=9).map(item).collect::<Vec<_>>());
+        let answers = durable(&settings, &(1..=9).map(item).collect::<Vec<_>>(), true);
         assert_eq!(answers.len(), 5, "four, and the one that failed");
         assert!(answers[..4].iter().all(|answer| *answer == Answer::Written));
         assert!(matches!(&answers[4], Answer::Unreachable { reason } if reason.contains("other content")));
@@ -178,10 +263,22 @@ mod tests {
         for name in [".1-0.part", "2-0.hl7"] {
             std::os::unix::fs::symlink(&victim, out.join(name)).expect("a link");
         }
-        let answers = durable(&settings(&out), &[item(1), item(2)]);
+        let answers = durable(&settings(&out), &[item(1), item(2)], false);
         assert_eq!(answers[0], Answer::Written);
         assert!(matches!(&answers[1], Answer::Unreachable { .. }), "a link has its name: not ours");
         assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
         assert!(fs::symlink_metadata(out.join("1-0.hl7")).expect("it is there").is_file());
+    }
+
+    #[test]
+    fn a_folder_that_is_made_is_flushed_with_all_that_it_lies_in_on_its_file_system() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let out = dir.path().join("a/b/out");
+        assert_eq!(durable(&settings(&out), &[item(1)], false), [Answer::Written]);
+        let above = folders_above(&out).expect("they can be looked at");
+        let dir = dir.path().canonicalize().expect("it is there");
+        assert_eq!(above[..3], [dir.join("a/b"), dir.join("a"), dir.clone()]);
+        let proc = Path::new("/proc/self/task");
+        assert!(folders_above(proc).expect("they can be looked at").iter().all(|above| above.starts_with("/proc")));
     }
 }
