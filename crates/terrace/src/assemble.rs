@@ -21,6 +21,7 @@
 mod cache;
 mod modules;
 mod pages;
+mod sizes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -113,6 +114,7 @@ impl Plan {
         if let Some(bytes) = placement.seat(Structure::Cache).and_then(|seat| seat.bytes) {
             options.store.cache_bytes = bytes;
         }
+        sizes::check(&options)?;
         options.files = Files {
             all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
             named: placement.files_of().clone(),

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use journal::Lsn;
 
 use crate::record::{Change, Op};
-use crate::tree::VALUE_BYTES_MAX;
 use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 
 /// A record as its service appended it.
@@ -44,19 +43,19 @@ pub trait Interpreter: Send + Sync {
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError>;
 
     /// Asked before a record is appended: whether it can be applied, that is, whether it can be read and becomes keys of 1 to
-    /// [`KEY_BYTES_MAX`] bytes and values of up to [`VALUE_BYTES_MAX`] in the trees of this interpreter. The record's LSN is not
+    /// [`KEY_BYTES_MAX`] bytes and values of up to `value_bytes_max` in the trees of this interpreter. The record's LSN is not
     /// known yet; the largest stands for it. Provided: interprets it and looks. To be overridden where it is known for less.
     ///
     /// Errors: [`StoreError::Refused`]; nothing is appended then.
-    fn check(&self, record: &Foreign<'_>, trees: &[TreeId]) -> Result<(), StoreError> {
+    fn check(&self, record: &Foreign<'_>, trees: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
         let mut changes = Changes::default();
         self.apply(record, trees, &mut changes).map_err(|error| StoreError::Refused(error.to_string().into()))?;
-        changes.list.iter().try_for_each(|change| limits(change, trees))
+        changes.list.iter().try_for_each(|change| limits(change, trees, value_bytes_max))
     }
 }
 
 /// Whether a tree takes a change, of those in `trees`.
-fn limits(change: &Change, trees: &[TreeId]) -> Result<(), StoreError> {
+fn limits(change: &Change, trees: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
     let Change { tree, key, op } = change;
     let refused = |why: String| Err(StoreError::Refused(format!("the record cannot be stored: {why}").into()));
     if !trees.contains(tree) {
@@ -65,8 +64,8 @@ fn limits(change: &Change, trees: &[TreeId]) -> Result<(), StoreError> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()));
     }
-    if op.bytes() > VALUE_BYTES_MAX {
-        return refused(format!("a value has at most {VALUE_BYTES_MAX} bytes, not {}", op.bytes()));
+    if op.bytes() > value_bytes_max {
+        return refused(format!("a value has at most {value_bytes_max} bytes, not {}", op.bytes()));
     }
     Ok(())
 }

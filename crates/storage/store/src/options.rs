@@ -46,7 +46,8 @@ pub struct Options {
     /// Whether threads of the store's own apply and write pages. Without them everything happens on the threads that call,
     /// so that every run of one caller is alike: for simulations and tools. Default true.
     pub background: bool,
-    /// Size of each data device, a power of two of pages, 64 or more; counts when the store is created. Default 256 MiB.
+    /// Size of each data device, a power of two of pages, 64 or more; counts when the store is created. Below 2 MiB the longest
+    /// value is 32 times this ([`crate::Store::value_bytes_max`]). Default 256 MiB.
     pub data_device_bytes: u64,
     /// Size of each device of the write image journal, a multiple of 4 KiB, at least 64 KiB; counts when it is created.
     /// Default 64 MiB.

@@ -64,7 +64,10 @@ pub trait Pages: Send + Sync {
     /// Gives a leaf or inner page up. The writer only, and without a latch on it.
     fn free(&self, page: PageId);
 
-    /// Stores 1 to [`EXTENT_BYTES_MAX`](crate::page::EXTENT_BYTES_MAX) bytes in pages of their own. Any thread. Errors:
+    /// Most bytes of one extent: where devices are small, less than [`EXTENT_BYTES_MAX`](crate::page::EXTENT_BYTES_MAX).
+    fn extent_bytes_max(&self) -> usize;
+
+    /// Stores 1 to [`extent_bytes_max`](Pages::extent_bytes_max) bytes in pages of their own. Any thread. Errors:
     /// [`StoreError::Full`].
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError>;
 

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use device::AlignedBuffer;
 
 use crate::damage::{range_shown, shown};
-use crate::page::{self, EXTENT_BYTES_MAX, Extent, Header, Kind, PageId};
+use crate::page::{self, Extent, Header, Kind, PageId};
 use crate::pages::Pages;
 use crate::tree::{Cell, Tree};
 use crate::upkeep::trees_of;
@@ -307,7 +307,7 @@ impl Store {
     fn was(&self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let (cell, _) = self.inner.forest.get(tree, key, u64::MAX)?;
         let Some(Cell::Large(extents)) = cell else { return Ok(false) };
-        let parts = value.chunks(EXTENT_BYTES_MAX);
+        let parts = value.chunks(self.inner.upkeep.home.geometry().run_bytes_max());
         let fits = |(extent, part): (&Extent, &[u8])| extent.check(part).is_ok();
         Ok(parts.len() == extents.len() && extents.iter().zip(parts).all(fits))
     }

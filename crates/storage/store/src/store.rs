@@ -219,6 +219,12 @@ impl Store {
         self.inner.upkeep.home.quarantine().list()
     }
 
+    /// Longest value that it takes, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less where data devices are smaller
+    /// than 2 MiB ([`Options::data_device_bytes`]).
+    pub fn value_bytes_max(&self) -> usize {
+        self.inner.value_bytes_max()
+    }
+
     /// Freezes updates for a reason of the caller's, such as a thread that is gone and without which nothing may go on: the
     /// first cause stays.
     pub fn fail(&self, why: &dyn std::fmt::Display) {

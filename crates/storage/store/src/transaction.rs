@@ -16,7 +16,7 @@ use crate::commit::recent::WHOLE;
 use crate::cursor::{Cursor, Own};
 use crate::record::Op;
 use crate::store::{CATALOG, FIRST_TREE};
-use crate::tree::{Cell, VALUE_BYTES_MAX};
+use crate::tree::Cell;
 use crate::versions::Held;
 use crate::writes::WriteSet;
 use crate::{KEY_BYTES_MAX, Store, StoreError, TreeId};
@@ -201,13 +201,13 @@ impl Transaction {
     }
 
     /// Sets a key of 1 to [`KEY_BYTES_MAX`] bytes. Errors: [`StoreError::Refused`]: also for a value longer than
-    /// [`VALUE_BYTES_MAX`] or than a record takes, or a tree that this transaction has dropped. Where changes spill, what the journal refuses.
+    /// [`Store::value_bytes_max`](crate::Store::value_bytes_max) or than a record takes, or a tree that this transaction has dropped. Where changes spill, what the journal refuses.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(StoreError::Refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()).into()));
         }
         let of_record = self.snapshot.store.inner.record_bytes_max().saturating_sub(RECORD_OVERHEAD_BYTES);
-        let max = of_record.min(VALUE_BYTES_MAX as u64);
+        let max = of_record.min(self.snapshot.store.inner.value_bytes_max() as u64);
         if value.len() as u64 > max {
             return Err(StoreError::Refused(format!("a value has at most {max} bytes, not {}", value.len()).into()));
         }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use hl7::Reading;
-use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId, VALUE_BYTES_MAX};
+use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId};
 
 use super::read::Summary;
 use super::search::{self, Index};
@@ -50,11 +50,11 @@ impl Interpreter for Rows {
 
     /// Without parsing the message: keys are made of numbers and of texts of [`super::TEXT_BYTES_MAX`], but for the name of an
     /// operation.
-    fn check(&self, record: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
+    fn check(&self, record: &Foreign<'_>, _: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
         let fits = match record.kind {
             record::KIND_MESSAGE => record::sections(record.payload).map(|found| {
                 let parts = found.outputs.iter().map(|output| output.1);
-                parts.chain([found.inbound]).all(|part| part.len() <= VALUE_BYTES_MAX)
+                parts.chain([found.inbound]).all(|part| part.len() <= value_bytes_max)
             }),
             record::KIND_DELIVERIES => record::each_delivery(record.payload, |_, _, _| ()).map(|()| true),
             record::KIND_OPERATION => {
@@ -65,7 +65,7 @@ impl Interpreter for Rows {
         match fits {
             Some(true) => Ok(()),
             Some(false) => {
-                let text = format!("a message, or an output of one, has at most {VALUE_BYTES_MAX} bytes");
+                let text = format!("a message, or an output of one, has at most {value_bytes_max} bytes");
                 Err(StoreError::Refused(text.into()))
             }
             None => {

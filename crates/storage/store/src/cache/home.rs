@@ -3,7 +3,7 @@
 //! The cache calls both from any thread and with latches held, so neither may call the cache back, nor wait for the applier.
 
 use crate::StoreError;
-use crate::page::PageId;
+use crate::page::{EXTENT_BYTES_MAX, PageId};
 
 /// The pages' places in the data devices.
 pub trait Home: Send + Sync {
@@ -28,7 +28,12 @@ pub trait Home: Send + Sync {
 
 /// Which pages are in use.
 pub trait Space: Send + Sync {
-    /// A run of `pages` neighbouring pages that nobody uses, of 1 to as many as make 1 MiB. Errors: [`StoreError::Full`].
+    /// Most bytes of a run. Provided: 1 MiB.
+    fn run_bytes_max(&self) -> usize {
+        EXTENT_BYTES_MAX
+    }
+
+    /// A run of `pages` neighbouring pages that nobody uses, of 1 to as many as make [`run_bytes_max`](Space::run_bytes_max). Errors: [`StoreError::Full`].
     fn allocate(&self, pages: u32) -> Result<PageId, StoreError>;
 
     /// Gives a run back as it was allocated. It may be given out again when neither a write cycle nor a snapshot needs it.

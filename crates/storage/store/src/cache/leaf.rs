@@ -135,6 +135,10 @@ impl Pages for Cache {
         self.give_back(page, 1);
     }
 
+    fn extent_bytes_max(&self) -> usize {
+        self.space.run_bytes_max()
+    }
+
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
         self.create_run(bytes)
     }

@@ -56,6 +56,10 @@ impl Pages for Once<'_> {
         self.0.free(page);
     }
 
+    fn extent_bytes_max(&self) -> usize {
+        self.0.extent_bytes_max()
+    }
+
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
         self.0.create_extent(bytes)
     }

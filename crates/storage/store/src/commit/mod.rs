@@ -225,7 +225,8 @@ impl Inner {
                 let payload = Bytes::from(parts.concat());
                 self.reserve(payload.len() as u64)?;
                 // What is durable must be applied: what cannot be is refused here.
-                interpreter.check(&Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload }, &self.interpreted)?;
+                let record = Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload };
+                interpreter.check(&record, &self.interpreted, self.value_bytes_max())?;
                 payload
             }
             None => Bytes::new(),
@@ -350,6 +351,11 @@ impl Inner {
         };
         writes.spill(&mut append)?;
         self.make_durable(last)
+    }
+
+    /// Longest value that trees of this store take.
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        self.upkeep.home.geometry().value_bytes_max()
     }
 
     /// Largest payload of a record.

@@ -26,7 +26,7 @@ impl Interpreter for Held {
         Ok(())
     }
 
-    fn check(&self, _: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
+    fn check(&self, _: &Foreign<'_>, _: &[TreeId], _: usize) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -80,7 +80,7 @@ impl Interpreter for Fragile {
         Ok(())
     }
 
-    fn check(&self, _: &Foreign<'_>, _: &[TreeId]) -> Result<(), StoreError> {
+    fn check(&self, _: &Foreign<'_>, _: &[TreeId], _: usize) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Pages;
 use crate::StoreError;
-use crate::page::{Extent, PageId};
+use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 
 /// Pages of a chunk of the table.
 const CHUNK: usize = 1 << 10;
@@ -219,6 +219,10 @@ impl Pages for MemoryPages {
         let mut space = self.space.lock();
         space.free.push(page);
         space.pages -= 1;
+    }
+
+    fn extent_bytes_max(&self) -> usize {
+        EXTENT_BYTES_MAX
     }
 
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {

@@ -13,6 +13,7 @@
 
 use crate::StoreError;
 use crate::page::{FIRST_GUEST, HEADER_BYTES, PageId, is_page_bytes};
+use crate::tree::VALUE_EXTENTS_MAX;
 
 /// Largest run that [`crate::space::Space::allocate`] gives, in bytes.
 pub(crate) const RUN_BYTES_MAX: u32 = 1 << 20;
@@ -95,6 +96,16 @@ impl Geometry {
     /// Most pages of a run.
     pub(crate) fn run_pages_max(self) -> u32 {
         (RUN_BYTES_MAX / self.page_bytes).min(self.device_pages / 2)
+    }
+
+    /// Most bytes of a run, and so of an extent.
+    pub(crate) fn run_bytes_max(self) -> usize {
+        (self.run_pages_max() * self.page_bytes) as usize
+    }
+
+    /// Longest value: as many extents as a cell can list, each a run.
+    pub(crate) fn value_bytes_max(self) -> usize {
+        VALUE_EXTENTS_MAX * self.run_bytes_max()
     }
 }
 

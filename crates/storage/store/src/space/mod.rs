@@ -437,6 +437,10 @@ impl State {
 }
 
 impl crate::cache::Space for Space {
+    fn run_bytes_max(&self) -> usize {
+        self.geometry.run_bytes_max()
+    }
+
     fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
         Space::allocate(self, pages)
     }

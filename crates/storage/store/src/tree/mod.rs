@@ -47,6 +47,7 @@ pub use crate::Direction;
 pub use check::{Report, Visited};
 pub use hole::{Broken, Hole};
 pub use read::LeafBlock;
+pub(crate) use value::VALUE_EXTENTS_MAX;
 pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
 pub use write::Writer;

@@ -1,6 +1,6 @@
 //! Values: in a leaf, or in extents beside it.
 //!
-//! A value of half a page or more lies in extents of at most 1 MiB each; its cell lists them. Extents are whole pages, so a lower
+//! A value of half a page or more lies in extents of at most 1 MiB each, or of half a data device where that is less; its cell lists them. Extents are whole pages, so a lower
 //! limit costs memory and bytes written: with a quarter of a page, HL7 messages of 2 to 4 KB took a page of 8 KiB each.
 //!
 //! Replacing or deleting such a value does not free its extents: older snapshots may still read them. Whoever changes a tree
@@ -13,8 +13,11 @@ use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, StoreError};
 
-/// Longest value, bytes: the list of its extents must find room beside the longest key in the smallest page.
-pub const VALUE_BYTES_MAX: usize = 64 << 20;
+/// Extents of a value, at most: their list must find room beside the longest key in the smallest page.
+pub(crate) const VALUE_EXTENTS_MAX: usize = 64;
+
+/// Longest value, bytes. Where data devices are smaller than 2 MiB it is less ([`crate::Store::value_bytes_max`]).
+pub const VALUE_BYTES_MAX: usize = VALUE_EXTENTS_MAX * EXTENT_BYTES_MAX;
 
 /// A value as a cell has it, while the leaf is latched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,16 +127,16 @@ pub fn inline_bytes_max(page_bytes: usize, key_bytes: usize) -> usize {
 }
 
 /// Stores a value in extents, for [`NewValue::Extents`]. Any thread. Errors: [`StoreError::Refused`] for an empty value or
-/// one longer than [`VALUE_BYTES_MAX`], [`StoreError::Full`]; then nothing stays stored.
+/// one longer than 64 extents of these pages, [`StoreError::Full`]; then nothing stays stored.
 pub fn store_value<P: Pages>(pages: &P, value: &[u8]) -> Result<Vec<Extent>, StoreError> {
-    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
+    let extent_bytes = pages.extent_bytes_max();
+    let most = VALUE_EXTENTS_MAX * extent_bytes;
+    if value.is_empty() || value.len() > most {
         let bytes = value.len();
-        return Err(StoreError::Refused(
-            format!("a value in extents has 1 to {VALUE_BYTES_MAX} bytes, not {bytes}").into(),
-        ));
+        return Err(StoreError::Refused(format!("a value in extents has 1 to {most} bytes, not {bytes}").into()));
     }
-    let mut extents = Vec::with_capacity(value.len().div_ceil(EXTENT_BYTES_MAX));
-    for part in value.chunks(EXTENT_BYTES_MAX) {
+    let mut extents = Vec::with_capacity(value.len().div_ceil(extent_bytes));
+    for part in value.chunks(extent_bytes) {
         match pages.create_extent(part) {
             Ok(extent) => extents.push(extent),
             Err(error) => {

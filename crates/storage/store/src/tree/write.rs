@@ -15,7 +15,7 @@ use super::leaf::Leaf;
 use super::value::{self, Cell, NewValue, Stored};
 use super::{Tree, edit};
 use crate::damage::shown;
-use crate::page::{EXTENT_BYTES_MAX, PageId};
+use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, Lsn, StoreError};
 
@@ -123,7 +123,7 @@ impl<'p, P: Pages> Writer<'p, P> {
             None => self.remove(key, at.0, keep),
             Some(NewValue::Extents(extents)) => {
                 let list = value::encode(extents);
-                if extents.is_empty() || extents.len() > value::VALUE_BYTES_MAX / EXTENT_BYTES_MAX {
+                if extents.is_empty() || extents.len() > value::VALUE_EXTENTS_MAX {
                     return Err(StoreError::Refused(format!("a value cannot have {} extents", extents.len()).into()));
                 }
                 self.set(key, Stored::Large(&list), at.0, keep)

@@ -137,6 +137,10 @@ impl Pages for Still<'_> {
 
     fn free(&self, _page: PageId) {}
 
+    fn extent_bytes_max(&self) -> usize {
+        self.home.geometry().run_bytes_max()
+    }
+
     fn create_extent(&self, _bytes: &[u8]) -> Result<Extent, StoreError> {
         read_only()
     }

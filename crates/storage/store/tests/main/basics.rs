@@ -306,6 +306,41 @@ fn what_a_tree_would_not_take_is_refused_before_it_is_durable() {
 }
 
 #[test]
+fn on_data_devices_of_any_size_the_longest_value_is_stored_and_a_longer_one_refused() {
+    for (page_bytes, device_bytes) in [(4096, 256 << 10), (8192, 512 << 10), (16384, 1 << 20), (65536, 4 << 20)] {
+        let journal = journal::Options { max_record_bytes: 128 << 20, ..small().journal };
+        let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Sized));
+        let options = Options {
+            journal,
+            interpreter,
+            page_bytes,
+            data_device_bytes: device_bytes,
+            cache_bytes: 4 << 20,
+            ..small()
+        };
+        let places = memory();
+        let (store, tree) = crate::support::open_with_tree(&places, &options);
+        let longest = store.value_bytes_max();
+        assert_eq!(longest as u64, VALUE_BYTES_MAX.min(32 * device_bytes as usize) as u64);
+        let mut transaction = store.begin();
+        assert!(matches!(transaction.put(tree, b"k", &vec![7; longest + 1]), Err(StoreError::Refused(_))));
+        transaction.put(tree, b"k", &vec![7; longest]).expect("it is taken");
+        transaction.commit().expect("commits");
+        let record = |bytes: usize| store.append(4, &[format!("0 1024 {bytes}").as_bytes()]);
+        assert!(matches!(record(longest + 1), Err(StoreError::Refused(_))));
+        let last = record(longest).expect("it is taken");
+        store.wait_visible(last).expect("it is applied");
+        assert_eq!(store.frozen(), None);
+        let rows = store.interpreted()[0];
+        store.close().expect("closes");
+        let (store, _) = Store::open(places, options).expect("opens");
+        let length = |tree, key: &[u8]| store.snapshot().get(tree, key).expect("reads").map(|value| value.len());
+        assert_eq!(length(tree, b"k"), Some(longest));
+        assert_eq!(length(rows, &[b'k'; KEY_BYTES_MAX]), Some(longest));
+    }
+}
+
+#[test]
 fn what_was_committed_is_there_after_reopening_and_ids_are_not_used_twice() {
     let places = memory();
     let (store, _) = Store::open(places.clone(), small()).expect("opens");

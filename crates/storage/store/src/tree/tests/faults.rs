@@ -65,6 +65,10 @@ impl Pages for Failing {
         self.pages.free(page);
     }
 
+    fn extent_bytes_max(&self) -> usize {
+        self.pages.extent_bytes_max()
+    }
+
     fn create_extent(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
         self.call().and_then(|()| self.pages.create_extent(bytes))
     }
