@@ -5,10 +5,15 @@
 //! a reason. What it held is left as a crash of the process would leave it, and nobody goes on with it.
 //!
 //! It deliberately does not start anything again: what panicked once on the same data will panic again.
+//!
+//! That all of it holds in a whole node is rehearsed: each such thread and task calls [`rehearse`] with its name before a piece of
+//! work. In a build with debug assertions a test makes one of them panic there; in any other the call is nothing.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 
@@ -39,6 +44,21 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
         Err(payload) => Poll::Ready(Err(said(&*payload))),
     })
     .await
+}
+
+/// Panics where a test asked for it: the file that the environment variable `TERRACE_PANIC` names holds this name. Only in builds
+/// with debug assertions; nothing in a release.
+#[inline]
+pub fn rehearse(name: &str) {
+    if cfg!(debug_assertions) && asked_to_panic(name) {
+        panic!("rehearsed in {name}");
+    }
+}
+
+fn asked_to_panic(name: &str) -> bool {
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os("TERRACE_PANIC").map(PathBuf::from));
+    file.as_ref().is_some_and(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == name))
 }
 
 /// What a panic said.

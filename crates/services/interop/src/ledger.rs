@@ -359,6 +359,7 @@ impl Ledger {
     fn commit_loop(&self) {
         let _guard = PanicGuard(self);
         while let Some(last) = self.next_group() {
+            supervise::rehearse("commit");
             if !self.commit(last) {
                 return;
             }

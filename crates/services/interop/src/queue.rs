@@ -149,6 +149,8 @@ pub struct Queue {
     memory_max: AtomicUsize,
     room: Notify,
     orders: watch::Sender<Orders>,
+    /// A lane's task ended by a panic: nobody delivers what waits in it before the next start.
+    broken: AtomicBool,
     /// Figures since the start.
     pub counters: Counters,
 }
@@ -169,6 +171,7 @@ impl Queue {
             memory_max: AtomicUsize::new(bounds.memory.as_usize()),
             room: Notify::new(),
             orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
+            broken: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -198,6 +201,17 @@ impl Queue {
     /// The lane for messages whose key hashes to `hash`.
     pub fn lane_of(&self, hash: u64) -> usize {
         usize::try_from(hash % self.lanes.len() as u64).expect("smaller than the number of lanes")
+    }
+
+    /// A lane's task has ended by a panic: the operation stands still until the next start.
+    pub fn break_down(&self) {
+        self.broken.store(true, Ordering::Release);
+        self.order(|orders| orders.suspended = true);
+    }
+
+    /// Whether it stands still for a panic.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// A receiver of orders.

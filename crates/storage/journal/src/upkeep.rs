@@ -14,7 +14,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use device::{Device, DeviceError, Shelf};
+use device::{Device, DeviceError, Shelf, supervise};
 
 use crate::error::JournalError;
 use crate::format::{SegmentHeader, unit_of};
@@ -162,6 +162,7 @@ impl Shared {
                 continue;
             }
             drop(state);
+            supervise::rehearse("journal-prepare");
             let result = self.prepare();
             state = self.lock();
             state.wanted = false;

@@ -5,8 +5,13 @@
 
 mod crowd;
 mod ground;
+mod long_files;
 mod node;
+#[cfg(debug_assertions)]
+mod panics;
 mod secrets;
+mod sizes;
+mod stopping;
 mod upkeep;
 
 use std::fs;

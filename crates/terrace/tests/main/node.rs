@@ -134,6 +134,14 @@ impl Bed {
         self.launch(shell)
     }
 
+    /// As `start`; a thread or task whose name is written to the file `panic` panics at its next piece of work.
+    #[cfg(debug_assertions)]
+    pub(crate) fn start_rehearsing(&self) -> Node<'_> {
+        let mut serve = self.command(&["serve"]);
+        serve.env("TERRACE_PANIC", self.path("panic"));
+        self.launch(serve)
+    }
+
     fn launch(&self, mut command: Command) -> Node<'_> {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("a file");
         let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the program runs");
@@ -170,6 +178,16 @@ impl Ran {
     fn told(&self) -> (String, String) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&self.output.stdout), text(&self.output.stderr))
+    }
+
+    /// Its exit code; none where a signal ended it.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
+    /// What it printed.
+    pub(crate) fn printed(&self) -> String {
+        self.told().0
     }
 
     /// It succeeded and printed `said`; everything it printed.
@@ -226,6 +244,24 @@ impl Node<'_> {
     /// Waits until it has ended by itself or on request; its exit code.
     pub(crate) fn ended(mut self) -> Option<i32> {
         self.child.wait().expect("it can be waited for").code()
+    }
+
+    /// Tells it to end as a service manager does.
+    pub(crate) fn terminate(&self) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is kill").success());
+    }
+
+    /// Waits until it has ended, for so long; its exit code.
+    pub(crate) fn ends_within(mut self, patience: Duration) -> Option<i32> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it has not ended:\n{}", self.bed.log());
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Where its SQL service listens: the last that the log says, once it says one of this process.

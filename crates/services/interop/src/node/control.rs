@@ -81,6 +81,7 @@ pub(super) fn listen(node: &Arc<Node>) -> Result<(), InteropError> {
             };
             match accepted {
                 Ok((stream, _)) => {
+                    device::supervise::rehearse("control-listener");
                     if let Some(permit) = door.admit_local(CLIENTS) {
                         session("control", client(Arc::clone(&node), stream, permit));
                     }
@@ -130,6 +131,7 @@ async fn client(node: Arc<Node>, mut stream: UnixStream, mut permit: Permit) {
 
 impl Node {
     async fn request(&self, line: &str, told: watch::Sender<Progress>) -> Result<Value, InteropError> {
+        device::supervise::rehearse("control");
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["status"] => Ok(serde_json::to_value(self.status()).expect("plain data becomes JSON")),
@@ -250,6 +252,11 @@ impl Node {
             name: operation.to_owned(),
             known: queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", "),
         })?;
+        if queue.is_broken() {
+            return Err(InteropError::Refused(format!(
+                "operation {operation} stands still for a programming error (see the log): `terrace stop` and `terrace serve` start it again"
+            )));
+        }
         let at_us = self.engine.clock.now_us();
         let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: "by hand".to_owned() };
         let durable =

@@ -34,6 +34,7 @@ impl Node {
                 () = self.engine.ledger.until_failed(), if !self.engine.ledger.has_failed() => false,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
+            device::supervise::rehearse("upkeep");
             self.look();
             if self.engine.ledger.has_failed() {
                 continue;
@@ -60,6 +61,10 @@ impl Node {
         let mut facts = Vec::new();
         if let Some(cause) = ledger.failed().borrow().as_ref() {
             facts.push((Matter::Failed, cause.to_string()));
+        }
+        let broken: Vec<String> = self.queues().iter().filter(|q| q.is_broken()).map(|q| q.name.clone()).collect();
+        if !broken.is_empty() {
+            facts.push((Matter::Operation, format!("a programming error stopped operation {}", broken.join(", "))));
         }
         if store.lacks_descriptor() {
             facts.push((Matter::Descriptors, "the store waits for a file descriptor, to grow".to_owned()));

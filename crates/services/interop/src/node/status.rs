@@ -306,6 +306,11 @@ pub struct Status {
 impl Node {
     /// The node as it stands.
     pub fn status(&self) -> Status {
+        // Not inside of the value that is made: what is borrowed there is held to its end, and looking may have to say that the node
+        // has failed.
+        let troubles = self.look();
+        let journal_failed = self.engine.ledger.failed().borrow().as_deref().map(str::to_owned);
+        let connections = *self.engine.connections.borrow();
         let plan = self.engine.plan();
         let store = self.engine.ledger.store();
         let journal = store.journal();
@@ -346,10 +351,10 @@ impl Node {
             junk_bytes: read(&counters.junk_bytes),
             partial: read(&counters.partial),
             oversize: read(&counters.oversize),
-            connections: *self.engine.connections.borrow(),
+            connections,
             admission: self.engine.admission.status(),
-            journal_failed: self.engine.ledger.failed().borrow().as_deref().map(str::to_owned),
-            troubles: self.look(),
+            journal_failed,
+            troubles,
         }
     }
 

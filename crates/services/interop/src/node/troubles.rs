@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 pub enum Matter {
     /// The journal or the pages could not be written, or a thread panicked: nothing is taken or sent any more.
     Failed,
+    /// A task of an operation panicked: its messages wait until the next start, all others go on.
+    Operation,
     /// There is no room on a medium: messages are refused.
     Full,
     /// The store waits for a file descriptor.
@@ -31,6 +33,7 @@ impl Matter {
     pub fn name(self) -> &'static str {
         match self {
             Matter::Failed => "failed",
+            Matter::Operation => "operation",
             Matter::Full => "full",
             Matter::Descriptors => "descriptors",
             Matter::Clock => "clock",
@@ -43,6 +46,7 @@ impl Matter {
             Matter::Failed => {
                 "see to the medium, then `terrace stop` and `terrace serve`; should it not start, `terrace verify` says what is damaged"
             }
+            Matter::Operation => "`terrace stop` and `terrace serve`, and report what the log says",
             Matter::Full => {
                 "free space on the medium; `terrace status` says when it is enough. [messages] retention and on_full bound what is kept"
             }

@@ -90,7 +90,7 @@ impl Drop for Lane {
                 operation = self.queue.name,
                 "a programming error stopped this operation; restart the node and report it"
             );
-            self.queue.order(|orders| orders.suspended = true);
+            self.queue.break_down();
         }
     }
 }
@@ -130,6 +130,7 @@ impl Lane {
     /// One try of the head of the line, with what stands behind it where the operation takes several at a time, and what
     /// follows from it.
     async fn deliver(&mut self, orders: &Orders, entry: Entry) {
+        device::supervise::rehearse("lane");
         let frame = match self.frame(&entry).await {
             Ok(frame) => frame,
             Err(error) => {

@@ -77,6 +77,7 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
                 let _ = stopped.wait_for(|stop| *stop).await;
                 return;
             }
+            device::supervise::rehearse("files");
             let service = Arc::clone(&current.borrow_and_update());
             let settings = settings_of(&service).clone();
             let (folder, mut looks) = (settings.clone(), std::mem::take(&mut seen));

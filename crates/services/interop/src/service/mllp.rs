@@ -98,6 +98,7 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
                 accepted = door.accept(&listener, policy) => accepted,
                 _ = stopped.wait_for(|stop| *stop) => return,
             };
+            device::supervise::rehearse("mllp-listener");
             let connection = Connection::new(&engine, service.subscribe(), stopped.clone(), (peer, permit));
             let open = Open::new(&engine);
             session("mllp", async move {

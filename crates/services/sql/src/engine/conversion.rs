@@ -272,6 +272,7 @@ impl Conversion {
     fn work(&self, options: ConversionOptions) {
         let mut compact_at = Instant::now();
         while self.sleep(options.every) {
+            supervise::rehearse("sql-convert");
             if let Some(cause) = self.store.frozen() {
                 tracing::warn!(%cause, "rows stay in row form: updates are frozen");
                 return;

@@ -81,6 +81,7 @@ fn run(inner: &Inner) {
         if !behind && !inner.background.sleep(|| !full && inner.queue.first().is_some()) {
             return;
         }
+        supervise::rehearse("store-apply");
         if inner.is_frozen() || !inner.room.try_apply() {
             continue;
         }

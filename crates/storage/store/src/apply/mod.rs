@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use device::supervise;
 use journal::Lsn;
 use parking_lot::MutexGuard;
 
@@ -101,6 +102,7 @@ impl Inner {
             return Ok(false);
         }
         let _frozen = FreezeOnPanic(self);
+        supervise::rehearse("batch");
         let entries = match applier.waiting {
             Some((first, last)) => match self.read_again(first, last) {
                 // There is no descriptor to read it with: it waits on.

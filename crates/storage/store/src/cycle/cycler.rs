@@ -270,6 +270,7 @@ impl Shared {
                 continue;
             }
             began = Instant::now();
+            supervise::rehearse("store-cycle");
             if let Err(error) = self.cycle(state) {
                 // Frozen: said where it happened.
                 tracing::warn!(%error, "a write cycle ended early");

@@ -23,6 +23,7 @@ impl Serving<'_> {
             // A fault of syntax anywhere keeps all of them from running.
             parse::statements(sql).map_err(|error| Fault::of_statement(&error, sql))?;
         }
+        device::supervise::rehearse("sql-session");
         let several = parts.len() > 1;
         let mut any = false;
         for part in parts {
