@@ -9,10 +9,12 @@
 //! Invariants:
 //! 1. `Taken::Stored` resolves its answer only when the record is persistent.
 //! 2. One connection's messages are submitted in the order they came.
-//! 3. A message that takes long to decide on holds up its own connection and nothing else: see `deciding`.
+//! 3. A message that is long, or takes long to decide on, holds up its own connection and nothing else: see `deciding`.
 //! 4. The plan (production and queues) is taken once a message: a reload changes the next one, never half of one.
 
 mod deciding;
+
+pub(crate) use deciding::aside;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -212,8 +214,8 @@ impl Engine {
         let plan = self.plan();
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
-        let (reading, unreadable) = intake::read(service, &raw);
-        let inbound = Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id);
+        let (reading, unreadable) = aside(raw.len(), || intake::read(service, &raw));
+        let inbound = aside(raw.len(), || Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id));
         let timestamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).at(&self.clock, now_us).to_owned();
         let answers = Answers::new(&inbound, timestamp, format!("{control_id}A"));
         let (claim, flagged) = match self.duplicate(&inbound).await {
@@ -238,15 +240,19 @@ impl Engine {
             }
         }
         waits.set(false);
-        self.store(service, &plan, work, &answers, Some(claim))
+        aside(raw.len(), || self.store(service, &plan, work, &answers, Some(claim)))
     }
 
     /// Takes bytes in that are no one message: they are stored, and refused for this problem.
     pub fn take_refused(&self, service: &Service, raw: Bytes, problem: intake::Problem) -> Taken {
+        aside(raw.len(), || self.take_refused_here(service, &raw, problem))
+    }
+
+    fn take_refused_here(&self, service: &Service, raw: &Bytes, problem: intake::Problem) -> Taken {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
-        let (reading, unreadable) = intake::read(service, &raw);
-        let inbound = Inbound::new(service, &raw, (&reading, unreadable), now_us, &control_id);
+        let (reading, unreadable) = intake::read(service, raw);
+        let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
         let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
         let work = intake::refused(&inbound, Status::Rejected, problem, false);
         self.store(service, &self.plan(), work, &answers, None)
@@ -279,6 +285,10 @@ impl Engine {
     /// it. Nothing where the node is stopping.
     pub fn lost(&self, service: &Service, raw: &Bytes) -> Taken {
         let Some(cause) = self.ledger.failed().borrow().clone() else { return Taken::Closed };
+        aside(raw.len(), || self.lost_here(service, raw, cause))
+    }
+
+    fn lost_here(&self, service: &Service, raw: &Bytes, cause: Arc<str>) -> Taken {
         let control_id = self.control_id();
         let now_us = self.clock.now_us();
         let (reading, unreadable) = intake::read(service, raw);
@@ -353,7 +363,7 @@ impl Engine {
         let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
             return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
         };
-        let key = Key::of(&inbound.service.name, message, inbound.raw);
+        let key = aside(inbound.raw.len(), || Key::of(&inbound.service.name, message, inbound.raw));
         loop {
             let settled = self.settled.notified();
             let seen = self.window().see(key);

@@ -27,7 +27,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, settings_of};
-use crate::engine::{Engine, Taken, Waits, count};
+use crate::engine::{Engine, Taken, Waits, aside, count};
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
 use crate::record::Status;
@@ -291,7 +291,8 @@ impl Connection {
         let counters = &self.engine.counters;
         match event {
             Event::Frame(frame) => {
-                return Some(match apart::several(&frame) {
+                device::supervise::rehearse("mllp");
+                return Some(match aside(frame.len(), || apart::several(&frame)) {
                     None => self.engine.take(service, frame, &self.waits).await,
                     Some(batch) => apart::take(&self.engine, service, &frame, &batch, &self.waits).await,
                 });
