@@ -68,6 +68,9 @@ pub struct Config {
     /// What SQL leaves to messages.
     #[serde(skip)]
     bounds: store::RoomBounds,
+    /// What a transaction may keep in memory, in bytes; beyond it its changes go to the journal.
+    #[serde(skip)]
+    transaction_bytes: usize,
     /// Log lines: error, warn, info, debug. Default info.
     log: String,
 }
@@ -150,6 +153,7 @@ impl Default for Config {
             media: None,
             sql: None,
             bounds: store::RoomBounds::default(),
+            transaction_bytes: usize::MAX,
             log: "info".to_owned(),
         }
     }
@@ -176,6 +180,7 @@ impl Config {
     pub fn take_sql(&mut self) -> Option<sql::Settings> {
         let sql = self.sql.take();
         self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
+        self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         sql
     }
 
@@ -227,6 +232,7 @@ impl Config {
         options.journal.segment_bytes = self.journal.segment.0;
         options.store.keep_journal_bytes = self.journal.keep.0;
         options.store.bounds = self.bounds;
+        options.store.transaction_bytes = options.store.transaction_bytes.min(self.transaction_bytes);
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
         Plan::of(options, &settings, self.media.as_deref())
     }

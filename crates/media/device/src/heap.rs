@@ -9,6 +9,11 @@
 //! small things, pays a comparison for each.
 //!
 //! It refuses nothing: who counts asks, and stops what takes too much.
+//!
+//! Blocks of [`MAPPED_BYTES`] and more are mappings of their own, and go back to the system when they are freed. An allocator such as
+//! mimalloc keeps them for a second or until the thread ends: what is bounded by what is allocated would take twice that (2026-11-22:
+//! a statement that may take 64 MiB took 160, and the next one began with 128 of them). Smaller ones it gives back within
+//! [`give_back_soon`]'s time.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, RefCell};
@@ -18,6 +23,19 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Allocations below this are not counted: columns and texts that could fill a memory are larger, and a message's parts are not.
 pub const COUNTED_BYTES: usize = 1024;
+
+/// Blocks from here on are mappings. Each costs a fault for every page that is touched, some ten microseconds in all: little beside what
+/// is done with so many bytes; columns of a batch of rows are smaller, unless the rows are wide.
+pub const MAPPED_BYTES: usize = 256 << 10;
+
+/// Mappings from here on are of huge pages where the system has them: caches that stay.
+const HUGE_BYTES: usize = 64 << 20;
+
+/// Mappings begin where pages do.
+const PAGE_BYTES: usize = 4096;
+
+/// What a thread may keep of what it freed.
+const FREED_BYTES: usize = 4 << 20;
 
 /// Bytes that some threads took and did not give back; below zero where they gave back what others took.
 #[derive(Debug, Default)]
@@ -52,6 +70,8 @@ impl Drop for Owner {
 
 thread_local! {
     static COUNT: Cell<*const HeapCount> = const { Cell::new(ptr::null()) };
+    /// Freed by a counted thread since it gave back.
+    static FREED: Cell<usize> = const { Cell::new(0) };
     static OWNER: RefCell<Owner> = const { RefCell::new(Owner(None)) };
 }
 
@@ -62,6 +82,18 @@ pub fn count_here(count: &Arc<HeapCount>) {
     let old = OWNER.with(|owner| owner.borrow_mut().0.replace(Arc::clone(count)));
     drop(old);
     COUNT.set(Arc::as_ptr(count));
+}
+
+/// `mi_option_purge_delay` of mimalloc.h, for which the binding has no name, and milliseconds for it: a hundredth of the default.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+const PURGE_DELAY_MS: std::ffi::c_long = 10;
+
+/// From now on mimalloc gives freed pages back to the system after 10 ms, and not after a second. At once would cost a third of the speed of
+/// short queries (2026-11-22). For the start of a program.
+pub fn give_back_soon() {
+    // SAFETY: the option is one that this version knows, and has a number for its value; threads that free meanwhile read the old one or
+    // the new one.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
 /// Another allocator, counted. Make it the global one.
@@ -75,6 +107,16 @@ impl<A> CountedHeap<A> {
     }
 }
 
+/// For a counted thread that is about to rest: what it has freed goes back to the system, if that is much. mimalloc keeps a thread's pages
+/// for that thread, however long it rests.
+pub fn give_back_here() {
+    if FREED.get() > FREED_BYTES {
+        FREED.set(0);
+        // SAFETY: it frees pages of this thread's heap that hold no block, and those that no thread has.
+        unsafe { libmimalloc_sys::mi_collect(true) }
+    }
+}
+
 #[inline]
 fn note(bytes: usize, sign: i64) {
     if bytes < COUNTED_BYTES {
@@ -85,35 +127,103 @@ fn note(bytes: usize, sign: i64) {
         // SAFETY: a pointer that is not null is that of the count in this thread's OWNER, which sets the pointer to null before it
         // lets go of the count, here and when the thread ends.
         unsafe { &*count }.add(sign * bytes as i64);
+        if sign < 0 {
+            FREED.set(FREED.get() + bytes);
+        }
     }
 }
 
-// SAFETY: every call is handed on unchanged to an allocator that keeps the contract; counting neither allocates nor unwinds: COUNT
-// has no destructor and needs no initialisation, so that it can be read at any time of a thread's life.
+/// Whether a block is a mapping: told by its layout alone, which is the same when it is freed.
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= MAPPED_BYTES && layout.align() <= PAGE_BYTES
+}
+
+/// A mapping of so many zeros; null where the system gives none.
+fn map(bytes: usize) -> *mut u8 {
+    // SAFETY: an anonymous mapping at an address that the system chooses touches no memory that is in use.
+    let pointer = unsafe {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0)
+    };
+    if pointer == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    if bytes >= HUGE_BYTES {
+        // SAFETY: advice about the mapping that was just made changes nothing of what it holds. Without huge pages it fails, and the
+        // mapping is as good.
+        unsafe { libc::madvise(pointer, bytes, libc::MADV_HUGEPAGE) };
+    }
+    pointer.cast()
+}
+
+// SAFETY: a block that is a mapping is as large as its layout says and begins at a page, which no alignment that is_mapped takes
+// exceeds; it is not used by others until it is unmapped. All other calls are handed on unchanged to an allocator that keeps the
+// contract. is_mapped tells the same of a layout each time, so that each block is freed where it came from. Counting neither allocates
+// nor unwinds: COUNT has no destructor and needs no initialisation, so that it can be read at any time of a thread's life.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedHeap<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 1);
+        if is_mapped(layout) {
+            return map(layout.size());
+        }
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(layout.size(), -1);
+        if is_mapped(layout) {
+            // SAFETY: the block is a mapping of this size, and the caller gives it up. Unmapping it whole does not fail.
+            unsafe { libc::munmap(pointer.cast(), layout.size()) };
+            return;
+        }
         // SAFETY: the caller keeps the contract of `dealloc`, and the block came from the same allocator.
         unsafe { self.0.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 1);
+        if is_mapped(layout) {
+            return map(layout.size());
+        }
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(layout.size(), -1);
-        note(size, 1);
-        // SAFETY: the caller keeps the contract of `realloc`, and the block came from the same allocator.
-        unsafe { self.0.realloc(pointer, layout, size) }
+        // SAFETY: the caller says that the size, rounded up to the alignment, is one that a layout may have.
+        let after = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        match (is_mapped(layout), is_mapped(after)) {
+            (true, true) => {
+                // SAFETY: the block is a mapping of this size, and the caller uses the old address no more if there is a new one.
+                let moved = unsafe { libc::mremap(pointer.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) };
+                if moved == libc::MAP_FAILED {
+                    return ptr::null_mut();
+                }
+                note(layout.size(), -1);
+                note(size, 1);
+                moved.cast()
+            }
+            (false, false) => {
+                note(layout.size(), -1);
+                note(size, 1);
+                // SAFETY: the caller keeps the contract of `realloc`, and the block came from the same allocator.
+                unsafe { self.0.realloc(pointer, layout, size) }
+            }
+            _ => {
+                // SAFETY: the caller keeps the contract of `realloc`: the size is not zero.
+                let moved = unsafe { self.alloc(after) };
+                if !moved.is_null() {
+                    // SAFETY: both blocks have as many bytes as the smaller one, the new one is nobody else's, and the old one is given
+                    // up by the caller.
+                    unsafe {
+                        ptr::copy_nonoverlapping(pointer, moved, layout.size().min(size));
+                        self.dealloc(pointer, layout);
+                    }
+                }
+                moved
+            }
+        }
     }
 }
 
@@ -149,5 +259,32 @@ mod tests {
             counted.join().expect("it does not panic");
         });
         assert_eq!((others.bytes(), Arc::strong_count(&count)), (0, 1));
+    }
+
+    #[test]
+    fn a_block_keeps_its_bytes_as_it_grows_and_shrinks_across_mappings() {
+        let heap = CountedHeap::new(System);
+        for align in [1, 8, 64, PAGE_BYTES, 2 * PAGE_BYTES] {
+            let sizes =
+                [100, MAPPED_BYTES - 1, MAPPED_BYTES, 3 * MAPPED_BYTES + 5, 2 * MAPPED_BYTES, 5000, 7 * MAPPED_BYTES];
+            let layout = |bytes| Layout::from_size_align(bytes, align).expect("it is a layout");
+            // SAFETY: the layouts are not empty, only bytes of the block are touched, and it is given back once, with its layout.
+            unsafe {
+                let mut block = heap.alloc_zeroed(layout(sizes[0]));
+                assert!((0..sizes[0]).all(|at| *block.add(at) == 0));
+                (0..sizes[0]).for_each(|at| *block.add(at) = at as u8);
+                for pair in sizes.windows(2) {
+                    block = heap.realloc(block, layout(pair[0]), pair[1]);
+                    assert!(!block.is_null() && block.addr().is_multiple_of(align), "{align} {pair:?}");
+                    assert!((0..sizes[0]).all(|at| *block.add(at) == at as u8), "{align} {pair:?}");
+                    let last = pair[1] - 1;
+                    *block.add(last) = last as u8;
+                }
+                heap.dealloc(block, layout(sizes[sizes.len() - 1]));
+                let zeros = heap.alloc_zeroed(layout(2 * MAPPED_BYTES));
+                assert_eq!((*zeros, *zeros.add(2 * MAPPED_BYTES - 1)), (0, 0));
+                heap.dealloc(zeros, layout(2 * MAPPED_BYTES));
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ mod apply;
 mod assign;
 mod averages;
 mod block;
-mod budget;
+pub(crate) mod budget;
 mod bulk;
 mod calls;
 mod cancel;
@@ -106,6 +106,10 @@ use crate::table::key;
 use crate::table::{Catalog, ColumnForm, Table, View};
 use crate::{Relation, SqlError};
 
+/// What of the memory is for what is not counted, if that is less than a half: small blocks, pages that the allocator gives back a little
+/// later, and what is made between two questions whether there is room.
+const UNCOUNTED_BYTES_MAX: usize = 256 << 20;
+
 /// How an engine works, and what it shows besides its own tables.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -120,8 +124,8 @@ pub struct EngineOptions {
     /// What `idle_in_transaction_session_timeout` is where a session does not say: how long a transaction may wait for its
     /// client, at most. Zero, which is the default: for ever.
     pub idle_in_transaction: Duration,
-    /// Memory that all statements together may take, in bytes. A third of it is for sorting, grouping and joining, which spill
-    /// what does not fit, and copy it on the way. What a transaction changes is not counted. Default 1 GiB.
+    /// Memory that all statements together may take, in bytes. A quarter of it is for sorting, grouping and joining, which spill
+    /// what does not fit, and copy it on the way. Default 1 GiB.
     pub query_bytes: usize,
     /// Where they spill to. Default none: to the system's folder of temporary files, at most 100 GB.
     pub spill: Option<SpillOptions>,
@@ -191,7 +195,7 @@ impl Engine {
                 tree
             }
         };
-        let pool = Arc::new(Pool::new(options.query_bytes / 3));
+        let pool = Arc::new(Pool::new(options.query_bytes / 4));
         let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
         if let Some(spill) = &options.spill {
             builder = builder.with_disk_manager_builder(spill.prepare()?);
@@ -203,8 +207,8 @@ impl Engine {
         let columns = Arc::new(Columns::with_segments_of(options.segment_rows));
         let conversion = Arc::new(Conversion::new(&store, &columns, catalog, &options.relations));
         let worker = options.conversion.map(|options| Worker::start(&conversion, options)).transpose()?;
-        // An eighth is the allocator's, which keeps pages that it will give out again.
-        let (teams, budget) = (Teams::new(options.threads), Budget::new(options.query_bytes / 8 * 7));
+        let counted = options.query_bytes - (options.query_bytes / 2).min(UNCOUNTED_BYTES_MAX);
+        let (teams, budget) = (Teams::new(options.threads), Budget::new(counted));
         Ok(Arc::new(Engine {
             store,
             teams,

@@ -78,8 +78,8 @@ pub struct Settings {
     idle_in_transaction_session_timeout: Option<Span>,
     /// Threads of each query. Default: one for each core.
     threads: Option<usize>,
-    /// Memory that all statements together may take, at least 16 MiB. Default 1 GiB. A third of it is for sorting, grouping and
-    /// joining; what does not fit is spilled. What a transaction changes is not counted.
+    /// Memory that all statements together may take, at least 16 MiB. Default 1 GiB. A quarter of it is for sorting, grouping and
+    /// joining; what does not fit is spilled. An eighth of it is for what a transaction changes, which then goes to the journal.
     memory: Option<Bytes>,
     /// What the pages may hold in all, of tables and messages, before statements that need more room are refused (53100); together
     /// with `[messages] retention` it bounds what tables take. Default: no bound.
@@ -109,6 +109,9 @@ fn history() -> Vec<(String, Arc<dyn Relation>)> {
 /// Room that tables leave to messages where nothing is set: half of what the journal may take by default.
 const RESERVE_BYTES: u64 = 512 << 20;
 
+/// Of the memory of all statements, what one transaction may keep of its changes.
+const TRANSACTION_OF: usize = 8;
+
 impl Settings {
     /// What transactions leave to messages.
     pub fn bounds(&self) -> RoomBounds {
@@ -117,6 +120,11 @@ impl Settings {
             pages: self.space.map(|bytes| RoomBound { bytes: bytes.0, setting: "[sql] space" }),
             reserve: Some(RoomBound { bytes: reserve, setting: "[sql] reserve" }),
         }
+    }
+
+    /// What a transaction may keep of it, in bytes: a part of the memory of all statements.
+    pub fn transaction_bytes(&self) -> usize {
+        self.memory.map_or(EngineOptions::default().query_bytes, Bytes::as_usize) / TRANSACTION_OF
     }
 
     fn wire(&self) -> anyhow::Result<WireOptions> {

@@ -53,9 +53,8 @@ const SQL_BYTES: u64 = 64 << 20;
 const FRAME_BYTES: u64 = 64 << 20;
 /// The page cache, which fills while the node works.
 const CACHE_BYTES: u64 = 32 << 20;
-/// What statements may take. Twice their setting: aggregations that spill and texts joined by `||` take more than it for a moment
-/// (a debug build, 2026-11-22).
-const STATEMENTS_BYTES: u64 = 2 * SQL_BYTES;
+/// What statements may take: their setting, and a quarter for what the senders beside them take more than before.
+const STATEMENTS_BYTES: u64 = SQL_BYTES / 4 * 5;
 /// What unfinished frames may take. Twice their setting: one frame of each service goes on beyond it, and doubles its memory as it
 /// grows.
 const FRAMES_BYTES: u64 = 2 * FRAME_BYTES;

@@ -15,7 +15,11 @@ const STATEMENT: Duration = Duration::from_secs(60);
 const CANCELLED: Duration = Duration::from_secs(2);
 
 /// Statements that want gigabytes, written by hand.
-const WANT_MEMORY: [&str; 9] = [
+const WANT_MEMORY: [&str; 13] = [
+    "DROP TABLE IF EXISTS wide; CREATE TABLE wide (id int PRIMARY KEY, s text NOT NULL)",
+    "INSERT INTO wide SELECT g, repeat('x', 100000) FROM generate_series(1, 1000) AS t(g)",
+    "UPDATE wide SET s = s || s",
+    "SELECT max(length(a.s || b.s)) FROM wide AS a, wide AS b",
     "SELECT length(repeat('x', 2000000000))",
     "SELECT length(repeat(repeat('x', 30000), 30000))",
     "SELECT length(lpad('x', 2000000000, 'y'))",

@@ -33,6 +33,9 @@ pub struct Appender {
     shared: Arc<Shared>,
     waiting: Vec<RecordBatch>,
     rows: usize,
+    /// Memory of those that wait, and where a segment is written of fewer rows than a whole one has.
+    bytes: usize,
+    bytes_max: usize,
     /// Keys were checked by whoever gives the rows: they come from this very table.
     moved: bool,
     /// Numbers of the segments written.
@@ -43,7 +46,14 @@ pub struct Appender {
 
 impl Appender {
     pub(crate) fn new(table: Arc<Table>, shared: Arc<Shared>, moved: bool) -> Appender {
-        Appender { table, shared, waiting: Vec::new(), rows: 0, moved, written: Vec::new(), in_vain: moved }
+        let (waiting, written) = (Vec::new(), Vec::new());
+        Appender { table, shared, waiting, rows: 0, bytes: 0, bytes_max: usize::MAX, moved, written, in_vain: moved }
+    }
+
+    /// The same, which writes segments of fewer rows where their rows take more than so many bytes of memory.
+    pub(crate) fn within(mut self, bytes_max: usize) -> Appender {
+        self.bytes_max = bytes_max;
+        self
     }
 
     /// Adds rows with all of the table's columns in their order and of their types; full segments are written.
@@ -51,10 +61,16 @@ impl Appender {
     /// Errors: 23505 where a primary key is there already; the transaction is to be rolled back then.
     pub fn push(&mut self, transaction: &mut Transaction, batch: RecordBatch) -> Result<(), SqlError> {
         self.rows += batch.num_rows();
+        let bytes = batch.get_array_memory_size();
         self.waiting.push(batch);
+        self.bytes += bytes;
         let whole = self.shared.segment_rows;
         while self.rows >= whole {
             self.write(transaction, whole)?;
+        }
+        // Wide rows make segments of fewer rows: writing one takes several times what it has.
+        if self.bytes > self.bytes_max && self.rows > 0 {
+            self.write(transaction, self.rows)?;
         }
         Ok(())
     }
@@ -87,7 +103,8 @@ impl Appender {
         let all = concat_batches(&self.table.schema, &self.waiting)?;
         let (now, later) = (all.slice(0, rows), all.slice(rows, all.num_rows() - rows));
         self.rows = later.num_rows();
-        self.waiting = if later.num_rows() == 0 { Vec::new() } else { vec![later] };
+        self.bytes = if self.rows == 0 { 0 } else { later.get_array_memory_size() };
+        self.waiting = if self.rows == 0 { Vec::new() } else { vec![later] };
         let trees = Trees::make(transaction, self.table.storage)?;
         let (now, keys) = self.ordered(now)?;
         if let (Some(keys), false) = (&keys, self.moved) {

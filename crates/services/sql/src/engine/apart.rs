@@ -22,11 +22,14 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::budget::Account;
+use super::budget::{Account, OUT_OF_MEMORY};
 use super::cancel::Running;
 use super::checked;
 use super::team::Team;
 use crate::{Report, SqlError};
+
+/// Rows of a batch where memory is little.
+const FEW_ROWS: usize = 128;
 
 /// What the work of one plan asks whether it shall go on.
 #[derive(Debug)]
@@ -71,26 +74,30 @@ struct Apart {
 pub(crate) struct Query {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     pub(crate) context: Arc<TaskContext>,
-    /// The same with joins that spill, to be made if there is no room for one that does not.
-    pub(crate) again: Option<BoxFuture<'static, DfResult<Arc<dyn ExecutionPlan>>>>,
+    /// The same in another way, and what it runs with, to be made if there is no room for this one.
+    pub(crate) again: BoxFuture<'static, DfResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>>,
 }
 
-/// The same query planned with joins of sorted rows, which spill, if it has joins that keep one side in memory: they are faster.
-pub(crate) fn with_sorted_joins(
+/// The same query, to be planned for little memory: few rows at a time, one part after the other instead of side by side, so that what
+/// sorts and groups has all of the room, and joins of sorted rows, which spill, for those that keep one side in memory. All that is
+/// slower.
+pub(crate) fn with_little_memory(
     mut state: Planning,
     plan: LogicalPlan,
     physical: &Arc<dyn ExecutionPlan>,
-) -> Option<BoxFuture<'static, DfResult<Arc<dyn ExecutionPlan>>>> {
+) -> BoxFuture<'static, DfResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>> {
     let has_hash_join = physical.exists(|plan| Ok(plan.downcast_ref::<HashJoinExec>().is_some()));
-    // It never fails: the question does not.
-    if !has_hash_join.unwrap_or(false) {
-        return None;
-    }
-    let options = state.config_mut().options_mut();
+    let config = state.config_mut();
+    *config = config.clone().with_batch_size(config.batch_size().min(FEW_ROWS));
+    let options = config.options_mut();
     options.optimizer.prefer_hash_join = false;
-    // With one partition DataFusion does not ask what is preferred.
-    options.execution.target_partitions = options.execution.target_partitions.max(2);
-    Some(async move { state.create_physical_plan(&plan).await }.boxed())
+    // With one part DataFusion does not ask what is preferred. The question does not fail.
+    options.execution.target_partitions = if has_hash_join.unwrap_or(false) { 2 } else { 1 };
+    async move {
+        let context = state.task_ctx();
+        Ok((state.create_physical_plan(&plan).await?, context))
+    }
+    .boxed()
 }
 
 /// Runs a plan for a statement on a team.
@@ -116,13 +123,13 @@ pub(crate) fn run(
 /// On the team: sends batches until there are no more, or nobody takes them.
 async fn work(query: Query, go_on: &Arc<GoOn>, sender: &mpsc::Sender<DfResult<RecordBatch>>) -> DfResult<()> {
     let Query { plan, context, again } = query;
-    let mut stream = execute_stream(checked::checked(plan, go_on)?, context.clone())?;
+    let mut stream = execute_stream(checked::checked(plan, go_on)?, context)?;
     let mut next = stream.next().await;
-    if matches!(&next, Some(Err(error)) if is_out_of_memory(error))
-        && let Some(again) = again
-    {
-        drop(stream);
-        stream = execute_stream(checked::checked(again.await?, go_on)?, context)?;
+    if matches!(&next, Some(Err(error)) if is_out_of_memory(error)) {
+        drop((stream, next));
+        go_on.account.returned().await;
+        let (plan, context) = again.await?;
+        stream = execute_stream(checked::checked(plan, go_on)?, context)?;
         next = stream.next().await;
     }
     while let Some(batch) = next {
@@ -134,9 +141,15 @@ async fn work(query: Query, go_on: &Arc<GoOn>, sender: &mpsc::Sender<DfResult<Re
     Ok(())
 }
 
-/// Whether an operator could not reserve what it needs.
+/// Whether an operator could not reserve what it needs, or the session took more than it may.
 fn is_out_of_memory(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => true,
+        DataFusionError::External(inner) => {
+            inner.downcast_ref::<SqlError>().is_some_and(|error| error.code() == OUT_OF_MEMORY)
+        }
+        _ => false,
+    }
 }
 
 impl Stream for Apart {

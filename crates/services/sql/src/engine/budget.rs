@@ -12,25 +12,32 @@
 //! way, what functions make, plans, rows that are being changed, is counted as it is allocated. Nothing is counted where
 //! the program's allocator is not [`device::CountedHeap`]; then only what is about to be made is bounded.
 //!
-//! Statements that change rows are not counted: the store keeps the changes of a transaction in memory until they are committed.
+//! What a transaction has changed is counted until it ends; beyond a bound of its own it is the store's journal that keeps it.
 //!
 //! Where all together took too much, who has more than its share ends, and no other.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use device::HeapCount;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Report, SqlError};
 
 /// Who takes less than this part of the memory is not asked to share.
 const BUSY_PART: usize = 64;
 
+/// How often, and how long each time, it is waited for what was told to end.
+const RETURN_TIMES: u32 = 50;
+const RETURN_PAUSE: Duration = Duration::from_millis(10);
+
 /// The memory of all statements of an engine.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,
+    /// What is about to be made.
+    reserved: AtomicUsize,
     accounts: Mutex<Vec<Weak<Account>>>,
 }
 
@@ -42,14 +49,30 @@ pub(crate) struct Account {
     own: Arc<HeapCount>,
     /// Of the threads of its queries.
     teams: Mutex<Vec<Arc<HeapCount>>>,
-    /// Its statement changes rows: what it takes is the store's, which keeps the changes of a transaction in memory.
-    changes: AtomicBool,
+    /// Of threads that were given up and have not ended: what they compute they still take memory for.
+    given_up: Mutex<Vec<Arc<HeapCount>>>,
+    /// Held while something large is made: threads of one statement that ask at the same time would all be given what is left.
+    making: Mutex<()>,
+}
+
+/// Room for something large, until it is made: what was taken for it is counted from then on.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    account: &'a Account,
+    bytes: usize,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.account.budget.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Budget {
     /// A budget of so many bytes.
     pub(crate) fn new(limit: usize) -> Arc<Budget> {
-        Arc::new(Budget { limit, accounts: Mutex::default() })
+        Arc::new(Budget { limit, reserved: AtomicUsize::new(0), accounts: Mutex::default() })
     }
 
     /// An account of a new session.
@@ -58,7 +81,8 @@ impl Budget {
             budget: self.clone(),
             own: Arc::default(),
             teams: Mutex::default(),
-            changes: AtomicBool::new(false),
+            given_up: Mutex::default(),
+            making: Mutex::default(),
         });
         let mut accounts = self.accounts.lock();
         accounts.retain(|account| account.strong_count() > 0);
@@ -80,11 +104,10 @@ impl Account {
         device::heap::count_here(&self.own);
     }
 
-    /// A statement begins. What the session keeps from before is not the statement's; what queries that are read in part keep is.
-    /// One that changes rows is not counted.
-    pub(crate) fn begin(&self, changes: bool) {
-        self.changes.store(changes, Ordering::Relaxed);
-        if self.teams.lock().is_empty() {
+    /// A statement begins. What the session keeps from before is not the statement's; what queries that are read in part keep is,
+    /// and what the transaction has changed that it `goes_on` with.
+    pub(crate) fn begin(&self, goes_on: bool) {
+        if self.teams.lock().is_empty() && !goes_on {
             self.own.set(0);
         }
     }
@@ -94,20 +117,35 @@ impl Account {
         self.teams.lock().push(team.clone());
     }
 
-    /// They do so no more. What they took and others give back, or the other way round, stays in the account.
-    pub(crate) fn leave(&self, team: &Arc<HeapCount>) {
+    /// They do so no more, at once or when they have ended. What they took and others give back, or the other way round, stays in the
+    /// account.
+    pub(crate) fn leave(&self, team: &Arc<HeapCount>, is_idle: bool) {
         let mut teams = self.teams.lock();
         teams.retain(|other| !Arc::ptr_eq(other, team));
-        self.own.add(team.bytes());
+        match is_idle {
+            true => self.own.add(team.bytes()),
+            false => self.given_up.lock().push(team.clone()),
+        }
+    }
+
+    /// Bytes of threads that were given up. Those that have ended are the account's from here on.
+    fn given_up(&self) -> i64 {
+        let mut given_up = self.given_up.lock();
+        given_up.retain(|team| {
+            let has_ended = Arc::strong_count(team) == 1;
+            if has_ended {
+                self.own.add(team.bytes());
+            }
+            !has_ended
+        });
+        given_up.iter().map(|team| team.bytes()).sum()
     }
 
     /// Bytes that the session takes.
     fn taken(&self) -> usize {
-        if self.changes.load(Ordering::Relaxed) {
-            return 0;
-        }
+        let given_up = self.given_up();
         let teams: i64 = self.teams.lock().iter().map(|team| team.bytes()).sum();
-        usize::try_from(self.own.bytes() + teams).unwrap_or(0)
+        usize::try_from(self.own.bytes() + teams + given_up).unwrap_or(0)
     }
 
     /// Errors: 53200 where all sessions take more than they may, and this one more than its share.
@@ -121,7 +159,35 @@ impl Account {
 
     /// Bytes that may still be taken.
     pub(crate) fn room(&self) -> usize {
-        self.budget.limit.saturating_sub(self.budget.taken().0)
+        let taken = self.budget.taken().0.saturating_add(self.budget.reserved.load(Ordering::Relaxed));
+        self.budget.limit.saturating_sub(taken)
+    }
+
+    /// Room for so many bytes, kept until what is returned is dropped; no other thread of the session makes something large
+    /// meanwhile. Errors: 53200 where there is none.
+    pub(crate) fn reserve(&self, bytes: u128) -> Result<Room<'_>, SqlError> {
+        let alone = self.making.lock();
+        self.afford(bytes)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.budget.reserved.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Room { account: self, bytes, _alone: alone })
+    }
+
+    /// Waits, not for long, until threads that were given up have given back what they took.
+    pub(crate) async fn ended(&self) {
+        if !self.given_up.lock().is_empty() {
+            self.returned().await;
+        }
+    }
+
+    /// Waits, not for long, until what was told to end has given back what it took.
+    pub(crate) async fn returned(&self) {
+        for _ in 0..RETURN_TIMES {
+            if self.taken() <= self.budget.limit / BUSY_PART {
+                return;
+            }
+            tokio::time::sleep(RETURN_PAUSE).await;
+        }
     }
 
     /// Errors: 53200 where there is no room for so many bytes more.
@@ -133,9 +199,12 @@ impl Account {
     }
 }
 
-/// SQLSTATE 53200.
+/// SQLSTATE `out_of_memory`.
+pub(crate) const OUT_OF_MEMORY: &str = "53200";
+
+/// That there is no room.
 pub(crate) fn out_of_memory(wanted: usize, limit: usize) -> SqlError {
-    let report = Report::new("53200", "out of memory");
+    let report = Report::new(OUT_OF_MEMORY, "out of memory");
     SqlError::Engine(Box::new(Report {
         detail: Some(format!("The statement needs {wanted} bytes; all statements together may take {limit}.")),
         hint: Some("Ask for less at a time, or raise `memory` in [sql].".into()),
@@ -173,13 +242,27 @@ mod tests {
         assert_eq!(account.taken(), 100);
         account.begin(false);
         assert_eq!(account.taken(), 100, "the query is not over");
-        account.leave(&team);
+        account.leave(&team, false);
+        assert_eq!(account.taken(), 100, "its threads go on");
+        team.add(50);
+        assert_eq!(account.taken(), 150);
+        team.add(-50);
+        drop(team);
         assert_eq!(account.taken(), 100);
+        account.begin(true);
+        assert_eq!(account.taken(), 100, "the transaction goes on");
         account.begin(false);
         assert_eq!(account.taken(), 0);
-        account.own.add(100);
-        account.begin(true);
-        account.own.add(100);
-        assert_eq!(account.taken(), 0, "what is changed is the store's");
+    }
+
+    #[test]
+    fn what_is_about_to_be_made_takes_room_from_others() {
+        let budget = Budget::new(1000);
+        let (first, second) = (budget.account(), budget.account());
+        let room = first.reserve(700).expect("it is there");
+        assert_eq!((second.room(), second.reserve(301).unwrap_err().code()), (300, "53200"));
+        assert!(second.check().is_ok(), "nothing was taken");
+        drop(room);
+        assert_eq!(second.room(), 1000);
     }
 }

@@ -18,6 +18,10 @@ use crate::SqlError;
 use crate::column::Appender;
 use crate::table::Table;
 
+/// Rows of a segment may take this part of the memory of statements before they are written: sorted, encoded and handed to the store they
+/// take four times as much.
+const SEGMENT_OF: usize = 16;
+
 /// Many rows on their way into a table.
 pub(crate) struct Bulk {
     engine: Arc<Engine>,
@@ -28,7 +32,8 @@ pub(crate) struct Bulk {
 
 impl Bulk {
     pub(crate) fn new(engine: &Arc<Engine>, table: &Arc<Table>) -> Bulk {
-        Bulk { engine: engine.clone(), table: table.clone(), appender: engine.columns.append(table), rows: 0 }
+        let appender = engine.columns.append(table).within(engine.options.query_bytes / SEGMENT_OF);
+        Bulk { engine: engine.clone(), table: table.clone(), appender, rows: 0 }
     }
 
     /// Adds rows that have all of the table's columns, in its types.

@@ -1,8 +1,8 @@
 //! [`checked`]: a plan that finds out, between two batches, that its statement was asked to end.
 //!
 //! DataFusion drops work where it waits. What loops without waiting, inside one poll, never comes there: a join may compare for
-//! hours before it has rows to hand on, and what counts rows takes all of them in one poll. So the plan asks at its leaves, above
-//! what makes many rows of few, and in the conditions of joins, which are evaluated once for at most a batch of pairs.
+//! hours before it has rows to hand on, and what counts rows takes all of them in one poll. So the plan asks at each of its steps, and
+//! in the conditions of joins, which are evaluated once for at most a batch of pairs. It also asks for room for what is made.
 //!
 //! It is the last step before a plan is run: the optimizer does not see it.
 
@@ -10,7 +10,8 @@ use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{FieldRef, Schema};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DfResult;
@@ -24,8 +25,10 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
+use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
 use futures::StreamExt;
 
 use super::apart::GoOn;
@@ -38,24 +41,79 @@ const LARGE_BYTES: usize = 1024;
 pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
     let asks = |plan: Arc<dyn ExecutionPlan>| {
         let plan = with_checked_values(plan, go_on)?;
-        let with_filter = with_checked_filter(&plan, go_on)?;
-        let makes_rows = with_filter.is_some()
-            || plan.children().is_empty()
-            || plan.downcast_ref::<ProjectionExec>().is_some()
-            || plan.downcast_ref::<HashJoinExec>().is_some()
-            || plan.downcast_ref::<SortMergeJoinExec>().is_some()
-            || plan.downcast_ref::<NestedLoopJoinExec>().is_some()
-            || plan.downcast_ref::<CrossJoinExec>().is_some()
-            || plan.downcast_ref::<UnnestExec>().is_some();
-        Ok(match makes_rows {
-            true => {
-                let inner = with_filter.unwrap_or(plan);
-                Transformed::yes(Arc::new(Checked { inner, go_on: go_on.clone() }) as Arc<dyn ExecutionPlan>)
-            }
-            false => Transformed::no(plan),
-        })
+        let plan = with_checked_filter(&plan, go_on)?.unwrap_or(plan);
+        let plan = with_bounded_inputs(plan, go_on)?;
+        Ok(Transformed::yes(Arc::new(Checked {
+            inner: plan,
+            go_on: go_on.clone(),
+            is_kept: false,
+            repeats: Repeats::None,
+        }) as Arc<dyn ExecutionPlan>))
     };
     Ok(plan.transform_up(asks)?.data)
+}
+
+/// A plan whose inputs ask for room for what it makes of them without a word to the pool: it keeps all rows and copies them into one batch,
+/// or gives one row many times.
+fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfResult<Arc<dyn ExecutionPlan>> {
+    let is_cross = plan.downcast_ref::<CrossJoinExec>().is_some();
+    let repeats = if is_cross {
+        Repeats::All
+    } else if is_join(&plan) {
+        Repeats::Copied
+    } else {
+        Repeats::None
+    };
+    let keeps_all = plan.downcast_ref::<WindowAggExec>().is_some();
+    let keeps_left = is_cross
+        || plan.downcast_ref::<NestedLoopJoinExec>().is_some()
+        || plan.downcast_ref::<HashJoinExec>().is_some();
+    if !keeps_all && repeats == Repeats::None {
+        return Ok(plan);
+    }
+    let bounded = |(at, input): (usize, &Arc<dyn ExecutionPlan>)| {
+        let is_kept = keeps_all || keeps_left && at == 0;
+        Arc::new(Checked { inner: input.clone(), go_on: go_on.clone(), is_kept, repeats }) as Arc<dyn ExecutionPlan>
+    };
+    let inputs = plan.children().into_iter().enumerate().map(bounded).collect();
+    plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+}
+
+fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<NestedLoopJoinExec>().is_some()
+        || plan.downcast_ref::<HashJoinExec>().is_some()
+        || plan.downcast_ref::<SortMergeJoinExec>().is_some()
+}
+
+/// What of a row its reader copies where it gives the row many times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeats {
+    /// It does not.
+    None,
+    /// Values, but those that are views of texts.
+    Copied,
+    /// All values.
+    All,
+}
+
+/// The bytes of a row as wide as the widest value of each column.
+fn widest(batch: &RecordBatch, repeats: Repeats) -> usize {
+    fn most<'a, T: AsRef<[u8]> + ?Sized + 'a>(values: impl Iterator<Item = Option<&'a T>>) -> usize {
+        values.flatten().map(|value| value.as_ref().len()).max().unwrap_or(0)
+    }
+    let of = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8 => most(column.as_string::<i32>().iter()),
+        DataType::LargeUtf8 => most(column.as_string::<i64>().iter()),
+        DataType::Binary => most(column.as_binary::<i32>().iter()),
+        DataType::LargeBinary => most(column.as_binary::<i64>().iter()),
+        DataType::Utf8View if repeats == Repeats::All => most(column.as_string_view().iter()),
+        DataType::BinaryView if repeats == Repeats::All => most(column.as_binary_view().iter()),
+        DataType::List(_) => {
+            (0..column.len()).map(|row| column.as_list::<i32>().value(row).get_array_memory_size()).max().unwrap_or(0)
+        }
+        _ => 16,
+    };
+    batch.columns().iter().map(of).sum()
 }
 
 /// A projection whose large constants ask before they are copied for each row.
@@ -112,6 +170,10 @@ fn with_checked_filter(plan: &Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRe
 struct Checked {
     inner: Arc<dyn ExecutionPlan>,
     go_on: Arc<GoOn>,
+    /// Who reads it keeps all that it gives, and copies it.
+    is_kept: bool,
+    /// What it copies of a row for each time that it gives it.
+    repeats: Repeats,
 }
 
 impl DisplayAs for Checked {
@@ -143,7 +205,7 @@ impl ExecutionPlan for Checked {
         _: ReplaceChildrenOptions,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone() }))
+        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), is_kept: self.is_kept, repeats: self.repeats }))
     }
 
     fn with_new_children(
@@ -151,7 +213,7 @@ impl ExecutionPlan for Checked {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone() }))
+        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), is_kept: self.is_kept, repeats: self.repeats }))
     }
 
     fn apply_expressions(
@@ -162,11 +224,22 @@ impl ExecutionPlan for Checked {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DfResult<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size();
         let stream = self.inner.execute(partition, context)?;
-        let (schema, go_on) = (stream.schema(), self.go_on.clone());
+        let (schema, go_on, is_kept, repeats) = (stream.schema(), self.go_on.clone(), self.is_kept, self.repeats);
+        let mut kept = 0;
         let batches = stream.map(move |batch| {
             go_on.check_room()?;
-            batch
+            let batch = batch?;
+            if is_kept {
+                kept += batch.get_array_memory_size();
+                go_on.afford(kept)?;
+            }
+            // A row may be as wide as the whole batch.
+            if repeats != Repeats::None && batch.get_array_memory_size() > LARGE_BYTES {
+                go_on.afford(widest(&batch, repeats).saturating_mul(rows))?;
+            }
+            Ok(batch)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }

@@ -5,33 +5,44 @@
 //! ```
 //!
 //! Each of these functions has an upper bound of what it makes of its arguments, which costs little to compute. Where the bound is
-//! beyond what there is room for, the rows are halved, down to one; where one row's value has no room, the statement ends with 53200.
+//! beyond what there is room for, some rows are made at a time, down to one; where one row's value has no room, the statement ends with 53200.
 //! Constants are evaluated by the optimizer's rules: they leave large values to the query, which makes them once for a batch.
 //!
-//! A function that is not among them can make no more than a few times what it is given; the account of the session bounds
-//! that between two batches.
+//! A function that is not among them makes no more than what it is given, once a value that all rows share was copied for each of
+//! them; the account of the session bounds what is a little more, between two batches. Where no function would ask, [`LARGE`] is put
+//! around a value that all rows may share: branches of CASE, columns, arguments of aggregates.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeIterator};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, ExpressionPlacement, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use super::budget::Account;
+use super::meant::Meant;
 use super::rules;
 use crate::SqlError;
+
+/// The function that gives its argument, and asks for room for its copies.
+const LARGE: &str = "large";
 
 /// A constant beyond this is not made while a query is planned: it would be copied for each row of a batch.
 const CONSTANT_BYTES: u128 = 64 << 10;
@@ -64,7 +75,10 @@ fn bound(name: &str) -> Option<Bound> {
             let groups = row.bytes(2) / 2;
             row.bytes(0) + matches * row.bytes(2) + groups * row.bytes(0) * matches.min(row.bytes(0).isqrt() + 1)
         },
-        "concat" | "||" | "overlay" | "array_append" | "array_prepend" | "array_concat" | "make_array" => {
+        LARGE => |row| row.bytes(0),
+        // One copy of the arguments, where all rows share one, and the value.
+        "||" => |row| 2 * row.all_bytes(),
+        "concat" | "overlay" | "array_append" | "array_prepend" | "array_concat" | "make_array" => {
             |row| row.all_bytes()
         }
         "concat_ws" => |row| row.all_bytes() + row.bytes(0) * row.width(),
@@ -136,11 +150,24 @@ impl Row<'_> {
     }
 }
 
+/// About what arguments are, each as a column; more where they are a part of larger columns.
+fn taken(args: &ScalarFunctionArgs) -> u128 {
+    let of = |value: &ColumnarValue| match value {
+        ColumnarValue::Array(array) => array.get_array_memory_size() as u128,
+        ColumnarValue::Scalar(value) => (value.size() as u128).saturating_mul(args.number_rows as u128),
+    };
+    args.args.iter().map(of).fold(0, u128::saturating_add)
+}
+
 /// What of an argument bounds what is made of it.
 fn argument(value: &ColumnarValue) -> DfResult<Argument> {
     let is_number = value.data_type().is_integer();
     let values = match value {
-        ColumnarValue::Scalar(value) => Values::One(lengths(&value.to_array()?)?.first().copied().unwrap_or(0)),
+        ColumnarValue::Scalar(value) => Values::One(match value.try_as_str() {
+            // Without a copy.
+            Some(text) => text.map_or(0, |text| text.len() as i64),
+            None => lengths(&value.to_array()?)?.first().copied().unwrap_or(0),
+        }),
         ColumnarValue::Array(array) => Values::Each(lengths(array)?),
     };
     Ok(Argument { is_number, values })
@@ -189,24 +216,120 @@ impl AnalyzerRule for Growth {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DfResult<LogicalPlan> {
-        let asks = |plan: LogicalPlan| plan.map_expressions(|expr| asking(expr, &self.account));
+        let asks = |plan: LogicalPlan| {
+            let mut schema = merge_schema(&plan.inputs());
+            if let LogicalPlan::TableScan(scan) = &plan {
+                schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
+            }
+            let is_column = matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Sort(_));
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let expr = asking(expr, &schema, &self.account)?;
+                let expr = if is_column { expr.transform_data(|expr| shared(expr, &self.account))? } else { expr };
+                Ok(expr.update_data(|expr| name.restore(expr)))
+            })
+        };
         Ok(plan.transform_up_with_subqueries(asks)?.data)
     }
 }
 
 /// The same expression, whose functions ask.
-fn asking(expr: Expr, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
+fn asking(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
-        Expr::ScalarFunction(ScalarFunction { func, args })
-            if !func.inner().is::<BoundedFunction>() && (bound(func.name()).or(steps(func.name()))).is_some() =>
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
+            if are_texts(&left, &right, schema) =>
         {
-            let inner = func.inner().clone();
-            let func = Arc::new(ScalarUDF::from(BoundedFunction { inner, account: account.clone() }));
-            Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+            Ok(Transformed::yes(bounded(
+                ScalarFunction { func: Arc::new(JOINED.udf()), args: vec![*left, *right] },
+                account,
+            )))
+        }
+        Expr::ScalarFunction(call) if !call.func.inner().is::<BoundedFunction>() && is_bounded(&call, schema) => {
+            Ok(Transformed::yes(bounded(call, account)))
+        }
+        Expr::Case(mut case) => {
+            let values = case.when_then_expr.iter_mut().map(|(_, value)| value).chain(case.else_expr.as_mut());
+            let mut changed = false;
+            for value in values {
+                let given = std::mem::replace(value.as_mut(), lit(true));
+                let asks = shared(given, account)?;
+                changed |= asks.transformed;
+                **value = asks.data;
+            }
+            Ok(if changed { Transformed::yes(Expr::Case(case)) } else { Transformed::no(Expr::Case(case)) })
+        }
+        Expr::AggregateFunction(mut call) => {
+            let args = std::mem::take(&mut call.params.args);
+            let asks = args.into_iter().map_until_stop_and_collect(|arg| shared(arg, account))?;
+            call.params.args = asks.data;
+            Ok(if asks.transformed {
+                Transformed::yes(Expr::AggregateFunction(call))
+            } else {
+                Transformed::no(Expr::AggregateFunction(call))
+            })
         }
         other => Ok(Transformed::no(other)),
     })
 }
+
+fn bounded(ScalarFunction { func, args }: ScalarFunction, account: &Arc<Account>) -> Expr {
+    let func = Arc::new(ScalarUDF::from(BoundedFunction { inner: func.inner().clone(), account: account.clone() }));
+    Expr::ScalarFunction(ScalarFunction { func, args })
+}
+
+/// Whether a function asks: those of texts, bytes and lists, and those that make many of a number.
+fn is_bounded(call: &ScalarFunction, schema: &DFSchema) -> bool {
+    let is_long = |arg: &Expr| match arg {
+        Expr::Literal(value, _) => value.size() as u128 > CONSTANT_BYTES,
+        arg => arg.get_type(schema).is_ok_and(|kind| is_long(&kind)),
+    };
+    bound(call.func.name()).or(steps(call.func.name())).is_some() || call.args.iter().any(is_long)
+}
+
+/// Whether values of a type may be long.
+fn is_long(kind: &DataType) -> bool {
+    kind.is_nested() || kind.is_string() || kind.is_binary()
+}
+
+/// Whether `left || right` is of texts of one type: not of lists, and not of a parameter of which nothing is known yet.
+fn are_texts(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    match (left.get_type(schema), right.get_type(schema)) {
+        (Ok(left), Ok(right)) => left == right && left.is_string(),
+        _ => false,
+    }
+}
+
+/// A value that all rows may share, and that would be copied for each of them, asks.
+fn shared(expr: Expr, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
+    let is_large = match &expr {
+        Expr::Literal(value, _) => value.size() as u128 > CONSTANT_BYTES,
+        Expr::ScalarSubquery(_) => true,
+        _ => false,
+    };
+    Ok(match is_large {
+        true => Transformed::yes(bounded(ScalarFunction { func: Arc::new(GIVEN.udf()), args: vec![expr] }, account)),
+        false => Transformed::no(expr),
+    })
+}
+
+/// `left || right`.
+const JOINED: Meant = Meant {
+    name: "||",
+    wants: |kinds| Ok(kinds.to_vec()),
+    gives: |arguments| Ok(arguments[0].0.clone()),
+    run: |arrays, _| Ok(concat_elements_dyn(&arrays[0], &arrays[1])?),
+    between: Some(" || "),
+};
+
+/// [`LARGE`].
+const GIVEN: Meant = Meant {
+    name: LARGE,
+    wants: |kinds| Ok(kinds.to_vec()),
+    gives: |arguments| Ok(arguments[0].0.clone()),
+    run: |arrays, _| Ok(arrays[0].clone()),
+    between: Some(""),
+};
 
 /// A function that asks for room first; all else is that of the function it stands for.
 #[derive(Debug)]
@@ -230,60 +353,80 @@ impl Hash for BoundedFunction {
 }
 
 impl BoundedFunction {
-    /// Errors: 53200 where what the rows give has no room; then a half of them may have.
-    fn ask(&self, args: &ScalarFunctionArgs) -> DfResult<()> {
-        let name = self.inner.name();
-        let arguments: Vec<Argument> = args.args.iter().map(argument).collect::<DfResult<_>>()?;
-        let arguments = &arguments[..];
-        let each = arguments.iter().any(|argument| matches!(argument.values, Values::Each(_)));
-        let rows = if each { args.number_rows } else { 1 };
-        let of = |bound: Bound| (0..rows).map(move |row| bound(&Row { arguments, row })).collect::<Vec<u128>>();
-        if let Some(steps) = steps(name) {
-            if of(steps).into_iter().any(|steps| steps > STEPS_MAX) {
-                let message = format!("{name} of texts that long takes too many steps");
-                return Err(SqlError::statement("54000", message).into());
-            }
-            return Ok(());
-        }
-        let Some(bound) = bound(name) else { return Ok(()) };
-        let bytes: u128 = of(bound).into_iter().fold(0, u128::saturating_add);
-        if rules::are_applied() && bytes > CONSTANT_BYTES {
-            self.account.afford(BUILDER * bytes)?;
+    /// Makes the values, of fewer rows at a time where there is no room for all. Errors: 53200 where there is none for one row.
+    fn make(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let bytes = self.bytes(&args)?;
+        let all = bytes.iter().copied().fold(0, u128::saturating_add);
+        let is_shared = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        if is_shared && rules::are_applied() && all > CONSTANT_BYTES {
+            self.account.afford(BUILDER * all)?;
             return Err(SqlError::unsupported("a large constant while a query is planned").into());
         }
         // A value that all rows share is copied for each of them where it becomes a column.
-        let bytes = if each { bytes } else { bytes.saturating_mul(args.number_rows as u128) };
-        if bytes > SMALL_BYTES {
-            self.account.afford(bytes.saturating_mul(BUILDER))?;
+        let all = if is_shared { all.saturating_mul(args.number_rows as u128) } else { all };
+        if all <= SMALL_BYTES {
+            return self.inner.invoke_with_args(args);
         }
-        Ok(())
+        match self.account.reserve(all.saturating_mul(BUILDER)) {
+            Ok(_room) => self.inner.invoke_with_args(args),
+            Err(_) if !is_shared && args.number_rows > 1 => self.make_in_parts(&args, &bytes),
+            Err(refused) => Err(refused.into()),
+        }
     }
 
-    /// Makes the values, of fewer rows at a time where there is no room for all.
-    fn make(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let Err(refused) = self.ask(&args) else { return self.inner.invoke_with_args(args) };
-        let each = args.args.iter().any(|value| matches!(value, ColumnarValue::Array(_)));
-        if !each || args.number_rows < 2 {
-            return Err(refused);
+    /// Bytes of each row's value at most, of one where all rows share it; nothing where that is little. Errors: 54000 for too many steps.
+    fn bytes(&self, args: &ScalarFunctionArgs) -> DfResult<Vec<u128>> {
+        let name = self.inner.name();
+        let (bound, steps) = (bound(name), steps(name));
+        if bound.or(steps).is_none() && taken(args) <= SMALL_BYTES {
+            return Ok(Vec::new());
         }
-        let half = args.number_rows / 2;
-        let part = |start: usize, rows: usize| {
-            let cut = |value: &ColumnarValue| match value {
-                ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(start, rows)),
-                one => one.clone(),
-            };
-            let part = ScalarFunctionArgs {
-                args: args.args.iter().map(cut).collect(),
-                arg_fields: args.arg_fields.clone(),
-                number_rows: rows,
-                return_field: args.return_field.clone(),
-                config_options: args.config_options.clone(),
-            };
-            self.make(part)?.into_array(rows)
-        };
-        let (first, second) = (part(0, half)?, part(half, args.number_rows - half)?);
-        self.account.afford((first.get_array_memory_size() + second.get_array_memory_size()) as u128)?;
-        Ok(ColumnarValue::Array(concat(&[first.as_ref(), second.as_ref()])?))
+        let arguments: Vec<Argument> = args.args.iter().map(argument).collect::<DfResult<_>>()?;
+        let each = arguments.iter().any(|argument| matches!(argument.values, Values::Each(_)));
+        let rows = if each { args.number_rows } else { 1 };
+        let row = |row| Row { arguments: &arguments, row };
+        if steps.is_some_and(|steps| (0..rows).any(|at| steps(&row(at)) > STEPS_MAX)) {
+            let message = format!("{name} of texts that long takes too many steps");
+            return Err(SqlError::statement("54000", message).into());
+        }
+        let bound = bound.unwrap_or(|row| row.all_bytes());
+        Ok((0..rows).map(|at| bound(&row(at))).collect())
+    }
+
+    fn make_in_parts(&self, args: &ScalarFunctionArgs, bytes: &[u128]) -> DfResult<ColumnarValue> {
+        let (mut parts, mut made, mut start, mut rows) = (Vec::new(), 0, 0, bytes.len() / 2);
+        while start < bytes.len() {
+            rows = rows.min(bytes.len() - start);
+            let part = bytes[start..start + rows].iter().copied().fold(0, u128::saturating_add);
+            match self.account.reserve(part.saturating_mul(BUILDER)) {
+                Ok(_room) => {
+                    let part = self.inner.invoke_with_args(cut(args, start, rows))?.into_array(rows)?;
+                    made += part.get_array_memory_size();
+                    parts.push(part);
+                    start += rows;
+                }
+                Err(refused) if rows < 2 => return Err(refused.into()),
+                Err(_) => rows /= 2,
+            }
+        }
+        let _room = self.account.reserve(made as u128)?;
+        let parts: Vec<&dyn Array> = parts.iter().map(|part| part.as_ref()).collect();
+        Ok(ColumnarValue::Array(concat(&parts)?))
+    }
+}
+
+/// Some rows of arguments.
+fn cut(args: &ScalarFunctionArgs, start: usize, rows: usize) -> ScalarFunctionArgs {
+    let cut = |value: &ColumnarValue| match value {
+        ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(start, rows)),
+        one => one.clone(),
+    };
+    ScalarFunctionArgs {
+        args: args.args.iter().map(cut).collect(),
+        arg_fields: args.arg_fields.clone(),
+        number_rows: rows,
+        return_field: args.return_field.clone(),
+        config_options: args.config_options.clone(),
     }
 }
 
@@ -327,9 +470,23 @@ impl ScalarUDFImpl for BoundedFunction {
 
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
         Ok(match self.inner.simplify(args, context)? {
-            ExprSimplifyResult::Simplified(expr) => ExprSimplifyResult::Simplified(asking(expr, &self.account)?.data),
+            ExprSimplifyResult::Simplified(expr) => {
+                ExprSimplifyResult::Simplified(asking(expr, &DFSchema::empty(), &self.account)?.data)
+            }
             original => original,
         })
+    }
+
+    fn preimage(&self, args: &[Expr], literal: &Expr, context: &SimplifyContext) -> DfResult<PreimageResult> {
+        self.inner.preimage(args, literal, context)
+    }
+
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> DfResult<bool> {
+        self.inner.strictly_order_preserving(inputs)
+    }
+
+    fn placement(&self, args: &[ExpressionPlacement]) -> ExpressionPlacement {
+        self.inner.placement(args)
     }
 
     fn short_circuits(&self) -> bool {

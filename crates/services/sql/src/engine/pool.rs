@@ -2,6 +2,9 @@
 //!
 //! DataFusion's own pool lets operators that spill take all of it; then a merge, which cannot, finds nothing left, and
 //! the query fails although every sort below it has spilled. Here a part is never theirs.
+//!
+//! What hands rows from thread to thread is never refused: DataFusion 55 would spill them, and two threads that do so at the same time
+//! wait for each other for ever (apache/datafusion issue 24883). What it holds takes room from the others, and the account bounds it.
 
 use std::fmt;
 
@@ -12,6 +15,26 @@ use parking_lot::Mutex;
 
 /// Of five parts, those that operators may take that can spill.
 const SPILLABLE_OF_FIVE: usize = 3;
+
+/// How the names of consumers that hand rows on begin.
+const HANDS_ON: &str = "RepartitionExec";
+
+/// What a consumer does where there is no room for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutRoom {
+    Spills,
+    Fails,
+    /// It is not refused.
+    Waits,
+}
+
+fn without_room(consumer: &MemoryConsumer) -> WithoutRoom {
+    match consumer.can_spill() {
+        _ if consumer.name().starts_with(HANDS_ON) => WithoutRoom::Waits,
+        true => WithoutRoom::Spills,
+        false => WithoutRoom::Fails,
+    }
+}
 
 /// The pool.
 #[derive(Debug)]
@@ -47,49 +70,50 @@ impl MemoryPool for Pool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.state.lock().spilling += usize::from(consumer.can_spill());
+        self.state.lock().spilling += usize::from(without_room(consumer) == WithoutRoom::Spills);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut state = self.state.lock();
-        state.spilling = state.spilling.saturating_sub(usize::from(consumer.can_spill()));
+        state.spilling = state.spilling.saturating_sub(usize::from(without_room(consumer) == WithoutRoom::Spills));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let mut state = self.state.lock();
-        match reservation.consumer().can_spill() {
-            true => state.spillable += additional,
-            false => state.unspillable += additional,
+        match without_room(reservation.consumer()) {
+            WithoutRoom::Spills => state.spillable += additional,
+            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable += additional,
         }
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let mut state = self.state.lock();
-        match reservation.consumer().can_spill() {
-            true => state.spillable = state.spillable.saturating_sub(shrink),
-            false => state.unspillable = state.unspillable.saturating_sub(shrink),
+        match without_room(reservation.consumer()) {
+            WithoutRoom::Spills => state.spillable = state.spillable.saturating_sub(shrink),
+            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable = state.unspillable.saturating_sub(shrink),
         }
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DfResult<()> {
         let mut state = self.state.lock();
-        let can_spill = reservation.consumer().can_spill();
-        let (taken, most) = match can_spill {
+        let without_room = without_room(reservation.consumer());
+        let (taken, most) = match without_room {
             // Each that spills may have as much as the others.
-            true => {
+            WithoutRoom::Spills => {
                 let all = (self.bytes / 5 * SPILLABLE_OF_FIVE).min(self.bytes.saturating_sub(state.unspillable));
                 (reservation.size(), all / state.spilling.max(1))
             }
-            false => (state.unspillable + state.spillable, self.bytes),
+            WithoutRoom::Fails => (state.unspillable + state.spillable, self.bytes),
+            WithoutRoom::Waits => (0, usize::MAX),
         };
         if taken.saturating_add(additional) > most {
             let name = reservation.consumer().name();
             let text = format!("out of memory: {name} needs {additional} bytes more, and has {taken} of {most}");
             return Err(DataFusionError::ResourcesExhausted(text));
         }
-        match can_spill {
-            true => state.spillable += additional,
-            false => state.unspillable += additional,
+        match without_room {
+            WithoutRoom::Spills => state.spillable += additional,
+            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable += additional,
         }
         Ok(())
     }
@@ -123,6 +147,11 @@ mod tests {
         assert!(merge.try_grow(1).is_err());
         drop((first, second));
         merge.try_grow(600).expect("all is left");
+        assert_eq!(pool.reserved(), 1000);
+        let hands_on = MemoryConsumer::new("RepartitionExec[0]").with_can_spill(true).register(&pool);
+        hands_on.try_grow(500).expect("it is not refused");
+        assert_eq!(pool.reserved(), 1500);
+        drop(hands_on);
         assert_eq!(pool.reserved(), 1000);
     }
 }

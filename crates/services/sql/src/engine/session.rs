@@ -132,6 +132,11 @@ impl Session {
         self.account.count_here();
     }
 
+    /// What it takes of memory.
+    pub(crate) fn account(&self) -> Arc<Account> {
+        self.account.clone()
+    }
+
     /// Errors: 53200 where there is no room for so many bytes more.
     pub(crate) fn afford(&self, bytes: usize) -> Result<(), SqlError> {
         self.account.afford(bytes as u128)
@@ -189,8 +194,7 @@ impl Session {
             ));
         }
         let begins = self.block.is_none();
-        self.account
-            .begin(!matches!(statement, Statement::Query(_) | Statement::Explain { .. } | Statement::Copy { .. }));
+        self.account.begin(!begins);
         let running = self.canceller.begin(self.settings.statement_timeout());
         let outcome = tokio::select! {
             biased;
@@ -333,7 +337,8 @@ impl Session {
         let state = self.planning();
         let context = state.task_ctx();
         let physical = state.create_physical_plan(&plan).await?;
-        let query = apart::Query { again: apart::with_sorted_joins(state, plan, &physical), plan: physical, context };
+        let query = apart::Query { again: apart::with_little_memory(state, plan, &physical), plan: physical, context };
+        self.account.ended().await;
         let team = self.engine.teams.take(&self.account)?;
         apart::run(query, team, &self.canceller.current(), &self.account)
     }

@@ -62,6 +62,7 @@ impl Teams {
             .thread_stack_size(STACK_BYTES)
             .enable_time()
             .on_thread_start(move || device::heap::count_here(&counts))
+            .on_thread_park(device::heap::give_back_here)
             .build()
             .map_err(|error| {
                 SqlError::Engine(Box::new(Report::new("53000", format!("no threads for the query: {error}"))))
@@ -87,10 +88,11 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.account.leave(&self.count);
         let Some(runtime) = self.runtime.take() else { return };
+        let is_idle = runtime.metrics().num_alive_tasks() == 0;
+        self.account.leave(&self.count, is_idle);
         let mut waiting = self.teams.waiting.lock();
-        if waiting.len() < WAITING_MAX && runtime.metrics().num_alive_tasks() == 0 {
+        if waiting.len() < WAITING_MAX && is_idle {
             waiting.push((runtime, self.count.clone()));
         } else {
             drop(waiting);

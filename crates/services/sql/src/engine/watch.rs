@@ -80,6 +80,9 @@ impl RecordBatchStream for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
+        self.inner = None;
+        // Rows of the threads of the query were given back here.
+        device::heap::give_back_here();
         self.running.end();
     }
 }

@@ -9,6 +9,8 @@
 //! Invariants: pgwire sees one frame at a time and nothing beyond it; what a reply leaves in the buffer is all of it or
 //! nothing.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use pgwire::error::PgWireError;
 use pgwire::messages::{DecodeContext, ProtocolVersion, SslNegotiationMetaMessage};
@@ -18,6 +20,10 @@ use super::connection::Broken;
 use super::fault::Fault;
 use super::guard::{self, Phase};
 use super::{Message, Reply};
+use crate::engine::budget::Account;
+
+/// Messages below this are read without asking for room.
+const LONG_BYTES: usize = 1 << 20;
 
 /// The codec of one connection.
 #[derive(Debug)]
@@ -26,17 +32,36 @@ pub(super) struct Codec {
     /// Most bytes of a message.
     limit: usize,
     context: DecodeContext,
+    /// Asked before a long message is read, once it is known who sends it.
+    account: Option<Arc<Account>>,
+    /// What is being read was asked for.
+    has_room: bool,
 }
 
 impl Codec {
     /// A codec of a new connection, whose messages may have so many bytes.
     pub(super) fn new(limit: usize) -> Codec {
-        Codec { phase: Phase::Opening, limit, context: DecodeContext::new(ProtocolVersion::default()) }
+        let context = DecodeContext::new(ProtocolVersion::default());
+        Codec { phase: Phase::Opening, limit, context, account: None, has_room: false }
     }
 
-    /// From now on queries and data may come.
-    pub(super) fn logged_in(&mut self) {
-        self.phase = Phase::Serving;
+    /// From now on queries and data may come, and take memory of this account.
+    pub(super) fn logged_in(&mut self, account: Option<Arc<Account>>) {
+        (self.phase, self.account) = (Phase::Serving, account);
+    }
+
+    /// Errors: 53200 where there is no room for the message that begins here: it is read into memory that grows by doubling, and copied
+    /// once.
+    fn ask(&mut self, bytes: &BytesMut) -> Result<(), Broken> {
+        let (Some(account), false) = (&self.account, self.has_room) else { return Ok(()) };
+        let Some([_, length @ ..]) = bytes.first_chunk::<5>().copied() else { return Ok(()) };
+        let length = u32::from_be_bytes(length) as usize;
+        if length > LONG_BYTES {
+            let room = account.afford(3 * length as u128);
+            room.map_err(|error| Broken::fatal(Fault::from(&error)))?;
+            self.has_room = true;
+        }
+        Ok(())
     }
 
     /// pgwire's decoder, given one frame.
@@ -59,8 +84,10 @@ impl Decoder for Codec {
 
     fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
         let Some(length) = guard::frame(bytes, self.phase, self.limit).map_err(Broken::fatal)? else {
+            self.ask(bytes)?;
             return Ok(None);
         };
+        self.has_room = false;
         let mut frame = bytes.split_to(length);
         let message = match self.read(&mut frame) {
             Ok(Some(message)) if frame.is_empty() => message,
@@ -98,6 +125,22 @@ mod tests {
     use pgwire::messages::response::CommandComplete;
 
     use super::*;
+    use crate::engine::budget::Budget;
+
+    #[test]
+    fn a_message_for_which_there_is_no_room_is_refused_by_its_length() {
+        let mut codec = Codec::new(64 << 20);
+        codec.logged_in(Some(Budget::new(30 << 20).account()));
+        let head = |length: u32| {
+            let mut bytes = BytesMut::from(&b"Q"[..]);
+            bytes.extend_from_slice(&length.to_be_bytes());
+            bytes
+        };
+        assert!(matches!(codec.decode(&mut head(9 << 20)), Ok(None)), "there is room for three times as much");
+        codec.has_room = false;
+        let refused = codec.decode(&mut head(11 << 20));
+        assert!(matches!(refused, Err(Broken::Fatal(fault)) if fault.code == "53200"));
+    }
 
     #[test]
     fn a_reply_that_is_too_long_leaves_nothing_behind() {
@@ -138,7 +181,7 @@ mod tests {
         assert_eq!(all, ["gss", "tls", "startup", "answer", "end"]);
         bytes.extend_from_slice(b"Q\0\0\0\x06x\0");
         assert!(codec.decode(&mut bytes).is_err(), "not logged in yet");
-        codec.logged_in();
+        codec.logged_in(None);
         assert!(matches!(codec.decode(&mut bytes), Ok(Some(Message::Query(_)))));
     }
 }

@@ -4,6 +4,7 @@
 //! no more memory than [`HIGH_BYTES`] and a row.
 
 use std::io;
+use std::sync::Arc;
 
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,6 +13,7 @@ use tokio_util::codec::{Framed, FramedParts};
 use super::codec::Codec;
 use super::fault::Fault;
 use super::{Message, Reply};
+use crate::engine::budget::Account;
 
 /// What may gather before it is sent, and the size that buffers begin with: two records of TLS.
 const HIGH_BYTES: usize = 32 << 10;
@@ -69,9 +71,9 @@ impl Connection {
         (old.io, Connection(Framed::from_parts(parts)))
     }
 
-    /// From now on queries and data may come.
-    pub(super) fn logged_in(&mut self) {
-        self.0.codec_mut().logged_in();
+    /// From now on queries and data may come, and take memory of this account.
+    pub(super) fn logged_in(&mut self, account: Option<Arc<Account>>) {
+        self.0.codec_mut().logged_in(account);
     }
 
     /// The next message; it may be cancelled while it waits, and loses nothing then.

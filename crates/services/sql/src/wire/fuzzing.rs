@@ -22,7 +22,7 @@ const LIMIT: usize = 4096;
 pub fn wire(input: &[u8]) {
     messages(input, Codec::new(LIMIT), Phase::Opening);
     let mut codec = Codec::new(LIMIT);
-    codec.logged_in();
+    codec.logged_in(None);
     messages(input, codec, Phase::Serving);
     if guard::sasl_first(input).is_ok() {
         let answer = PasswordMessageFamily::Raw(BytesMut::from(input));

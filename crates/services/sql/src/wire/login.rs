@@ -106,7 +106,7 @@ pub(super) async fn log_in(
     let registered = shared.registry.register(session.canceller(), activity, version);
     let registered = registered.map_err(|error| Broken::fatal(Fault::new("58000", error.to_string())))?;
     greet(connection, user, application, &registered).await?;
-    connection.logged_in();
+    connection.logged_in(Some(session.account()));
     Ok(Some(Entered { session, registered }))
 }
 

@@ -70,6 +70,11 @@ impl Reader {
         }
     }
 
+    /// Bytes that wait for the end of their row.
+    pub(crate) fn waiting(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The number of the line, or of the row in the binary layout, that was taken last, from 1.
     pub(crate) fn line(&self) -> u64 {
         self.line

@@ -17,6 +17,9 @@ use crate::wire::fault::Fault;
 use crate::wire::{Format, Message, Reply};
 use crate::{Prepared, SqlError};
 
+/// How often a row is in memory until it is in a batch.
+const ROW_COPIES: usize = 4;
+
 impl Serving<'_> {
     /// Takes rows until the client has sent all.
     pub(super) async fn copy_in(&mut self, mut copy: CopyIn, prepared: &Prepared) -> Result<(), Stop> {
@@ -31,6 +34,8 @@ impl Serving<'_> {
         loop {
             let last = match self.copy_message(&copy).await? {
                 Message::CopyData(chunk) => {
+                    // Half a row waits for its end: it is copied as it grows, cut into fields, and put into a column.
+                    self.session.afford(ROW_COPIES * (reader.waiting() + chunk.data.len()))?;
                     reader.push(&chunk.data);
                     false
                 }
