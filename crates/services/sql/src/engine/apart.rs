@@ -71,11 +71,14 @@ struct Apart {
 }
 
 /// A plan, and what it runs with.
+type Planned = (Arc<dyn ExecutionPlan>, Arc<TaskContext>);
+
+/// A query to be run.
 pub(crate) struct Query {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     pub(crate) context: Arc<TaskContext>,
     /// The same in another way, and what it runs with, to be made if there is no room for this one.
-    pub(crate) again: BoxFuture<'static, DfResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>>,
+    pub(crate) again: BoxFuture<'static, DfResult<Planned>>,
 }
 
 /// The same query, to be planned for little memory: few rows at a time, one part after the other instead of side by side, so that what
@@ -85,7 +88,7 @@ pub(crate) fn with_little_memory(
     mut state: Planning,
     plan: LogicalPlan,
     physical: &Arc<dyn ExecutionPlan>,
-) -> BoxFuture<'static, DfResult<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)>> {
+) -> BoxFuture<'static, DfResult<Planned>> {
     let has_hash_join = physical.exists(|plan| Ok(plan.downcast_ref::<HashJoinExec>().is_some()));
     let config = state.config_mut();
     *config = config.clone().with_batch_size(config.batch_size().min(FEW_ROWS));
