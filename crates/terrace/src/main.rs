@@ -36,7 +36,6 @@ use device::CountedHeap;
 static ALLOCATOR: CountedHeap<mimalloc::MiMalloc> = CountedHeap::new(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
-    device::heap::give_back_soon();
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code,

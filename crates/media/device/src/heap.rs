@@ -89,7 +89,7 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
 /// From now on mimalloc gives freed pages back to the system after 10 ms, and not after a second. At once would cost a third of the speed of
-/// short queries (2026-11-22). For the start of a program.
+/// short queries (2026-11-22). For a program whose bound of memory is small.
 pub fn give_back_soon() {
     // SAFETY: the option is one that this version knows, and has a number for its value; threads that free meanwhile read the old one or
     // the new one.

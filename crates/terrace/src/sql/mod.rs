@@ -109,6 +109,9 @@ fn history() -> Vec<(String, Arc<dyn Relation>)> {
 /// Room that tables leave to messages where nothing is set: half of what the journal may take by default.
 const RESERVE_BYTES: u64 = 512 << 20;
 
+/// Below this much memory, what the allocator keeps of freed pages for a second counts.
+const SMALL_BYTES: usize = 512 << 20;
+
 /// Of the memory of all statements, what one transaction may keep of its changes.
 const TRANSACTION_OF: usize = 8;
 
@@ -201,6 +204,9 @@ impl Settings {
         let mock_secret = Some(secret::kept(node.data())?);
         let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..self.wire()? };
         let options = self.engine(node.data())?;
+        if options.query_bytes < SMALL_BYTES {
+            device::heap::give_back_soon();
+        }
         let engine = Engine::new(node.store().clone(), options).context("SQL cannot start")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WIRE_THREADS)

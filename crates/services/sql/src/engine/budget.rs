@@ -107,8 +107,15 @@ impl Account {
     /// A statement begins. What the session keeps from before is not the statement's; what queries that are read in part keep is,
     /// and what the transaction has changed that it `goes_on` with.
     pub(crate) fn begin(&self, goes_on: bool) {
-        if self.teams.lock().is_empty() && !goes_on {
+        if goes_on || !self.teams.lock().is_empty() {
+            return;
+        }
+        // What threads made that were given up, this one may have given back: only both together say what is left.
+        let given_up = self.given_up();
+        if self.given_up.lock().is_empty() {
             self.own.set(0);
+        } else if self.own.bytes() + given_up < 0 {
+            self.own.set(-given_up);
         }
     }
 
