@@ -59,7 +59,7 @@ mod session;
 pub(crate) mod settings;
 mod spill;
 mod sums;
-mod syntax;
+pub(crate) mod syntax;
 mod target;
 mod team;
 mod titles;

@@ -109,7 +109,11 @@ fn widest(batch: &RecordBatch, repeats: Repeats) -> usize {
         DataType::Utf8View if repeats == Repeats::All => most(column.as_string_view().iter()),
         DataType::BinaryView if repeats == Repeats::All => most(column.as_binary_view().iter()),
         DataType::List(_) => {
-            (0..column.len()).map(|row| column.as_list::<i32>().value(row).get_array_memory_size()).max().unwrap_or(0)
+            // Its values lie in one array with those of all rows: by their mean size.
+            let list = column.as_list::<i32>();
+            let longest = (0..list.len()).map(|row| list.value_length(row)).max().unwrap_or(0);
+            let each = list.values().get_array_memory_size().div_ceil(list.values().len().max(1));
+            usize::try_from(longest).unwrap_or(0).saturating_mul(each)
         }
         _ => 16,
     };

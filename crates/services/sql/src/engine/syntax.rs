@@ -115,7 +115,8 @@ fn equal_rows(left: Vec<Expr>, right: Vec<Expr>, op: BinaryOperator) -> Expr {
     Expr::Nested(Box::new(joined.unwrap_or_else(|| Expr::Value(Value::Null.into()))))
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+/// A call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),

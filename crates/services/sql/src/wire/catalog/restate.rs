@@ -16,10 +16,12 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut, visit_relations,
+    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArguments, Ident, ObjectName,
+    Query, Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    visit_relations,
 };
+
+use crate::engine::syntax::call;
 
 /// Catalogs that tell nothing of a column here: there are no sequences, and no column has a collation of its own.
 const EMPTY: [&str; 2] = ["pg_sequence", "pg_collation"];
@@ -269,24 +271,6 @@ fn null() -> Expr {
 
 fn text(text: String) -> Expr {
     Expr::Value(Value::SingleQuotedString(text).into())
-}
-
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 #[cfg(test)]
