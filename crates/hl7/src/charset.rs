@@ -19,7 +19,8 @@ mod suspect;
 use std::borrow::Cow;
 
 use encoding_rs::{
-    BIG5, Encoding, GB18030, GBK, ISO_2022_JP, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252, X_USER_DEFINED,
+    BIG5, EUC_KR, Encoding, GB18030, GBK, ISO_2022_JP, SHIFT_JIS, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252,
+    X_USER_DEFINED,
 };
 use thiserror::Error;
 
@@ -57,30 +58,30 @@ pub struct EncodeError {
 }
 
 /// HL7 table 0211 and what senders write for it, in capitals and without blanks and punctuation.
-const NAMES: &[(&str, &str)] = &[
-    ("UNICODE", "utf-8"), // meant UCS-2 until 2.3.1; over MLLP it can only be UTF-8
-    ("UNICODEUTF8", "utf-8"),
-    ("UTF8", "utf-8"),
-    ("ISOIR6", "us-ascii"),
-    ("ASCII", "us-ascii"),
-    ("USASCII", "us-ascii"),
-    ("ISOIR100", "iso-8859-1"),
-    ("ISOIR13", "iso-2022-jp"),
-    ("ISOIR14", "iso-2022-jp"),
-    ("ISOIR87", "iso-2022-jp"),
-    ("ISOIR159", "iso-2022-jp"),
-    ("JISX02011976", "iso-2022-jp"),
-    ("JISX02081990", "iso-2022-jp"),
-    ("JISX0202", "iso-2022-jp"),
-    ("JAS2020", "iso-2022-jp"),
-    ("GB180302000", "gb18030"),
-    ("KSX1001", "euc-kr"),
-    ("BIG5", "big5"),
-    ("CP932", "shift_jis"),
-    ("CP936", "gbk"),
-    ("CP949", "euc-kr"),
-    ("UHC", "euc-kr"),
-    ("CP950", "big5"),
+const NAMES: &[(&str, Charset)] = &[
+    ("UNICODE", Charset::UTF_8), // meant UCS-2 until 2.3.1; over MLLP it can only be UTF-8
+    ("UNICODEUTF8", Charset::UTF_8),
+    ("UTF8", Charset::UTF_8),
+    ("ISOIR6", Charset::ASCII),
+    ("ASCII", Charset::ASCII),
+    ("USASCII", Charset::ASCII),
+    ("ISOIR100", Charset::ISO_8859_1),
+    ("ISOIR13", Charset::ISO_2022_JP),
+    ("ISOIR14", Charset::ISO_2022_JP),
+    ("ISOIR87", Charset::ISO_2022_JP),
+    ("ISOIR159", Charset::ISO_2022_JP),
+    ("JISX02011976", Charset::ISO_2022_JP),
+    ("JISX02081990", Charset::ISO_2022_JP),
+    ("JISX0202", Charset::ISO_2022_JP),
+    ("JAS2020", Charset::ISO_2022_JP),
+    ("GB180302000", Charset::GB_18030),
+    ("KSX1001", Charset::EUC_KR),
+    ("BIG5", Charset::BIG_5),
+    ("CP932", Charset::SHIFT_JIS),
+    ("CP936", Charset::GBK),
+    ("CP949", Charset::EUC_KR),
+    ("UHC", Charset::EUC_KR),
+    ("CP950", Charset::BIG_5),
 ];
 
 /// Sets of several bytes a character that are known by name and cannot be read: bytes in them must not pass for another's.
@@ -109,6 +110,8 @@ impl Charset {
     pub const BIG_5: Charset = Charset { encoding: BIG5, repertoire: Repertoire::Full };
     /// JIS in seven bits, switched by escape sequences: JIS X 0201, 0208 and 0212.
     pub const ISO_2022_JP: Charset = Charset { encoding: ISO_2022_JP, repertoire: Repertoire::Full };
+    const EUC_KR: Charset = Charset { encoding: EUC_KR, repertoire: Repertoire::Full };
+    const GBK: Charset = Charset { encoding: GBK, repertoire: Repertoire::Full };
     pub(crate) const UTF_16_LE: Charset = Charset { encoding: UTF_16LE, repertoire: Repertoire::Full };
     pub(crate) const UTF_16_BE: Charset = Charset { encoding: UTF_16BE, repertoire: Repertoire::Full };
 
@@ -116,17 +119,14 @@ impl Charset {
     /// case. None: not known, or not supported.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Charset> {
-        let plain: String =
-            name.iter().filter(|b| b.is_ascii_alphanumeric()).map(|b| char::from(b.to_ascii_uppercase())).collect();
-        let part = plain.strip_prefix("ISO").unwrap_or(&plain).strip_prefix("8859");
-        let label = match (NAMES.iter().find(|(known, _)| *known == plain), part) {
-            (Some((_, label)), _) => (*label).to_owned(),
-            (None, Some(part)) => format!("iso-8859-{part}"),
-            (None, None) => String::from_utf8_lossy(name).into_owned(),
-        };
-        if label == "us-ascii" {
-            return Some(Charset::ASCII);
+        if let Some((_, charset)) = NAMES.iter().find(|(known, _)| plain(name).eq(known.bytes())) {
+            return Some(*charset);
         }
+        let plain: String = plain(name).map(char::from).collect();
+        let label = match plain.strip_prefix("ISO").unwrap_or(&plain).strip_prefix("8859") {
+            Some(part) => format!("iso-8859-{part}"),
+            None => String::from_utf8_lossy(name).into_owned(),
+        };
         let encoding = Encoding::for_label_no_replacement(label.as_bytes())?;
         if (!encoding.is_ascii_compatible() && encoding != ISO_2022_JP) || encoding == X_USER_DEFINED {
             return None; // UTF-16
@@ -158,11 +158,8 @@ impl Charset {
 
     /// The name in a value of MSH-18 that is known and cannot be read, in capitals and without punctuation.
     pub(crate) fn unsupported(field: &[u8], delimiters: Delimiters) -> Option<&'static str> {
-        let plain = |name: &[u8]| -> Vec<u8> {
-            name.iter().filter(|b| b.is_ascii_alphanumeric()).map(u8::to_ascii_uppercase).collect()
-        };
         parts(field, delimiters.repetition)
-            .find_map(|name| UNSUPPORTED.iter().find(|known| known.as_bytes() == plain(name)).copied())
+            .find_map(|name| UNSUPPORTED.iter().find(|known| plain(name).eq(known.bytes())).copied())
     }
 
     /// Whether a message in it can be split at its delimiters as bytes: a byte below 0x80 is always ASCII, or no
@@ -352,4 +349,9 @@ impl Charset {
             Repertoire::Ascii => bytes.is_ascii(),
         }
     }
+}
+
+/// A name in capitals, without blanks and punctuation.
+fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
+    name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_uppercase)
 }

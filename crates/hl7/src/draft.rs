@@ -4,7 +4,7 @@
 //! message   MSH.... CR  PID.... CR  OBX|1.. CR  OBX|2.. CR
 //! slots     Kept        Kept        Kept        Kept
 //!                       | set PID-5 | delete OBX            insert ZPD last
-//! slots     Kept        Edited                  Kept        Inserted
+//! slots     Kept        New         Deleted     Kept        New
 //! pieces    [Original.] [New] [CR]              [Original.] [New] [New CR]
 //! ```
 //!
@@ -35,7 +35,7 @@ use std::cell::OnceCell;
 pub use pieces::Piece;
 
 use crate::path::{Path, Place, SegmentSelector, Which};
-use crate::table::{Lines, name_of};
+use crate::table::Lines;
 use crate::{Delimiters, Message, Segment, SegmentName, Value};
 use long::Long;
 use order::Order;
@@ -73,31 +73,33 @@ impl SegmentId {
     }
 }
 
-/// One segment of the draft. `original` is its index in the message; none: it was inserted.
+/// One segment of the draft. The slots up to the length of the message are those of its segments, in order; what was
+/// inserted follows. The name stands here because every selector looks for it.
 #[derive(Clone)]
-enum Slot {
-    Kept(u32),
-    Edited { original: u32, bytes: Vec<u8> },
-    Inserted(Vec<u8>),
-    Long { original: Option<u32>, changed: bool, text: Box<Long> },
-    Deleted,
+struct Slot {
+    name: SegmentName,
+    text: Text,
 }
 
-impl Slot {
-    fn original(&self) -> Option<u32> {
-        match self {
-            Slot::Kept(original) | Slot::Edited { original, .. } => Some(*original),
-            Slot::Long { original, .. } => *original,
-            Slot::Inserted(_) | Slot::Deleted => None,
-        }
-    }
+/// What stands in a slot.
+#[derive(Clone)]
+enum Text {
+    /// The segment of the message with the slot's number.
+    Kept,
+    New(Vec<u8>),
+    /// In blocks; changed, unless it is as the message has it.
+    Long {
+        changed: bool,
+        blocks: Box<Long>,
+    },
+    Deleted,
 }
 
 impl<'m> Draft<'m> {
     /// A draft without edits.
     #[must_use]
     pub fn new(message: &'m Message<'m>) -> Draft<'m> {
-        let slots = (0..message.len() as u32).map(Slot::Kept).collect();
+        let slots = message.spans().iter().map(|span| Slot { name: span.name, text: Text::Kept }).collect();
         Draft { message, lines: message.lines(), slots, order: OnceCell::new(), deleted: 0 }
     }
 
@@ -132,7 +134,7 @@ impl<'m> Draft<'m> {
     /// Whether a segment of this draft has not been deleted.
     #[must_use]
     pub fn contains(&self, id: SegmentId) -> bool {
-        self.slots.get(id.0 as usize).is_some_and(|slot| !matches!(slot, Slot::Deleted))
+        self.slots.get(id.0 as usize).is_some_and(|slot| !matches!(slot.text, Text::Deleted))
     }
 
     /// A segment, as edited.
@@ -141,18 +143,20 @@ impl<'m> Draft<'m> {
     /// If the id is another draft's, or the segment was deleted.
     #[must_use]
     pub fn segment(&self, id: SegmentId) -> Segment<'_> {
-        match self.slot(id) {
-            Slot::Kept(original) => self.original(*original),
-            Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => Segment::new(bytes, self.delimiters()),
-            Slot::Long { text, .. } => Segment::new(text.joined(), self.delimiters()),
-            Slot::Deleted => panic!("the segment was deleted"),
+        match self.text(id) {
+            Text::Kept => self.original(id),
+            Text::New(bytes) => Segment::new(bytes, self.delimiters()),
+            Text::Long { blocks, .. } => Segment::new(blocks.joined(), self.delimiters()),
+            Text::Deleted => panic!("the segment was deleted"),
         }
     }
 
     /// The name of a segment. Panics as [`segment`](Self::segment) does.
     #[must_use]
     pub fn name(&self, id: SegmentId) -> SegmentName {
-        self.slot_name(self.slot(id))
+        let slot = &self.slots[id.0 as usize];
+        assert!(!matches!(slot.text, Text::Deleted), "the segment was deleted");
+        slot.name
     }
 
     /// The bytes of a segment, without its line end. Panics as [`segment`](Self::segment) does.
@@ -164,13 +168,24 @@ impl<'m> Draft<'m> {
     /// The segments a selector selects, in order.
     #[must_use]
     pub fn select(&self, selector: &SegmentSelector) -> Vec<SegmentId> {
-        self.selected(selector).collect()
+        match &selector.which {
+            Which::All => self.named(selector.name).collect(),
+            Which::Where(condition) => {
+                self.named(selector.name).filter(|id| self.segment(*id).meets(condition)).collect()
+            }
+            Which::Nth(_) | Which::Last => self.first(selector).into_iter().collect(),
+        }
     }
 
     /// The first of the segments a selector selects.
     #[must_use]
     pub fn first(&self, selector: &SegmentSelector) -> Option<SegmentId> {
-        self.selected(selector).next()
+        match &selector.which {
+            Which::All => self.named(selector.name).next(),
+            Which::Where(condition) => self.named(selector.name).find(|id| self.segment(*id).meets(condition)),
+            Which::Nth(n) => self.nth(selector.name, *n as usize),
+            Which::Last => self.last(selector.name),
+        }
     }
 
     /// How many segments a selector selects.
@@ -178,7 +193,11 @@ impl<'m> Draft<'m> {
     pub fn count(&self, selector: &SegmentSelector) -> usize {
         match (&selector.which, self.order()) {
             (Which::All, Some(order)) => order.count(selector.name),
-            _ => self.selected(selector).count(),
+            (Which::All, None) => self.named(selector.name).count(),
+            (Which::Where(condition), _) => {
+                self.named(selector.name).filter(|id| self.segment(*id).meets(condition)).count()
+            }
+            (Which::Nth(_) | Which::Last, _) => usize::from(self.first(selector).is_some()),
         }
     }
 
@@ -190,12 +209,11 @@ impl<'m> Draft<'m> {
         let few = if self.order().is_none() { outer.0 + 1..self.slots.len() as u32 } else { 0..0 };
         let many = self.order().map(|order| order.behind(outer.0));
         let behind = few.chain(many.into_iter().flatten()).map(SegmentId);
-        let group = behind.take_while(|id| self.name(*id) != name);
+        let group = behind.take_while(|id| !self.is_named(id.0, name));
+        let named = |id: &SegmentId| self.is_named(id.0, selector.name);
         match &selector.which {
-            Which::All => group.filter(|id| self.name(*id) == selector.name).collect(),
-            Which::Where(condition) => {
-                group.filter(|id| self.name(*id) == selector.name && self.segment(*id).meets(condition)).collect()
-            }
+            Which::All => group.filter(named).collect(),
+            Which::Where(condition) => group.filter(|id| named(id) && self.segment(*id).meets(condition)).collect(),
             Which::Nth(_) | Which::Last => {
                 let one = self.first(selector);
                 group.filter(|id| Some(*id) == one).collect()
@@ -206,22 +224,23 @@ impl<'m> Draft<'m> {
     /// The first place a path selects; see [`Message::get`].
     #[must_use]
     pub fn get(&self, path: &Path) -> Value<'_> {
-        let mut segments = self.selected(&path.segment);
-        let Some(place) = &path.place else {
-            return segments.next().map_or(Value::Absent, |id| Value::Present(self.segment_bytes(id)));
-        };
-        if one_repetition(place) {
-            return segments.next().map_or(Value::Absent, |id| self.get_at(id, place));
+        let first = || self.first(&path.segment);
+        match &path.place {
+            None => first().map_or(Value::Absent, |id| Value::Present(self.segment_bytes(id))),
+            Some(place) if one_repetition(place) => first().map_or(Value::Absent, |id| self.get_at(id, place)),
+            Some(place) => {
+                let segments = self.select(&path.segment).into_iter().map(|id| self.segment(id));
+                segments.flat_map(|segment| segment.all(place)).next().unwrap_or(Value::Absent)
+            }
         }
-        segments.map(|id| self.segment(id)).flat_map(|segment| segment.all(place)).next().unwrap_or(Value::Absent)
     }
 
     /// What stands at a place of a segment. Panics as [`segment`](Self::segment) does.
     #[must_use]
     pub fn get_at(&self, id: SegmentId, place: &Place) -> Value<'_> {
-        match self.slot(id) {
-            Slot::Long { text, .. } if one_repetition(place) && !self.is_atomic(id, place.field) => {
-                text.get(place, repetition_of(place))
+        match self.text(id) {
+            Text::Long { blocks, .. } if one_repetition(place) && !self.is_atomic(id, place.field) => {
+                blocks.get(place, repetition_of(place))
             }
             _ => self.segment(id).get(place),
         }
@@ -229,7 +248,7 @@ impl<'m> Draft<'m> {
 
     /// Says that the repetitions of a field of this segment will be gone through one by one. It changes nothing.
     pub fn expect_loop(&mut self, id: SegmentId) {
-        if self.contains(id) && !matches!(self.slot(id), Slot::Long { .. }) {
+        if self.contains(id) && !matches!(self.text(id), Text::Long { .. }) {
             self.lengthen(id);
         }
     }
@@ -237,9 +256,8 @@ impl<'m> Draft<'m> {
     /// How many segments were rewritten, inserted or deleted. Deleting an inserted one undoes it.
     #[must_use]
     pub fn touched(&self) -> usize {
-        let untouched = |slot: &&Slot| {
-            matches!(slot, Slot::Kept(_) | Slot::Deleted | Slot::Long { original: Some(_), changed: false, .. })
-        };
+        let untouched =
+            |slot: &&Slot| matches!(slot.text, Text::Kept | Text::Deleted | Text::Long { changed: false, .. });
         self.deleted + self.slots.len() - self.slots.iter().filter(untouched).count()
     }
 
@@ -258,17 +276,12 @@ impl<'m> Draft<'m> {
         }
     }
 
-    fn slot(&self, id: SegmentId) -> &Slot {
-        &self.slots[id.0 as usize]
+    fn text(&self, id: SegmentId) -> &Text {
+        &self.slots[id.0 as usize].text
     }
 
-    fn slot_name(&self, slot: &Slot) -> SegmentName {
-        match slot {
-            Slot::Kept(original) => self.message.spans()[*original as usize].name,
-            Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => name_of(bytes, self.delimiters().field),
-            Slot::Long { text, .. } => text.name(),
-            Slot::Deleted => panic!("the segment was deleted"),
-        }
+    fn is_named(&self, slot: u32, name: SegmentName) -> bool {
+        self.slots[slot as usize].name == name
     }
 
     /// Whether a field of a segment is MSH-1 or MSH-2.
@@ -285,61 +298,46 @@ impl<'m> Draft<'m> {
     }
 
     fn make_order(&self) -> Order {
-        Order::new(self.slots.iter().map(|slot| self.slot_name(slot)))
+        Order::new(self.slots.iter().map(|slot| slot.name))
     }
 
-    /// The segments a selector selects, without a list of them.
-    fn selected<'s>(&'s self, selector: &'s SegmentSelector) -> impl Iterator<Item = SegmentId> + 's {
-        let name = selector.name;
-        let named = move |slot: &u32| self.name(SegmentId(*slot)) == name;
-        let (candidates, skip) = match (self.order(), &selector.which) {
-            (None, which) => {
-                let all = 0..self.slots.len() as u32;
-                let skip = match which {
-                    Which::Nth(n) => (*n as usize).wrapping_sub(1),
-                    Which::Last => all.clone().filter(named).count().saturating_sub(1),
-                    Which::All | Which::Where(_) => 0,
-                };
-                (Candidates::All(all), skip)
-            }
-            (Some(order), Which::Nth(n)) => {
-                let (slots, nth) = order.nth(name, *n as usize).filter(|_| *n > 0).unwrap_or((&[], 1));
-                (Candidates::Of(slots.iter()), nth - 1)
-            }
-            (Some(order), Which::Last) => {
-                let slots = order.last(name).unwrap_or_default();
-                (Candidates::Of(slots.iter()), slots.iter().filter(|slot| named(slot)).count().saturating_sub(1))
-            }
-            (Some(order), Which::All | Which::Where(_)) => (Candidates::Near(order.near(name)), 0),
+    /// The segments of a name, in order.
+    fn named(&self, name: SegmentName) -> impl Iterator<Item = SegmentId> {
+        let (few, many) = match self.order() {
+            None => (0..self.slots.len() as u32, None),
+            Some(order) => (0..0, Some(order.near(name))),
         };
-        let take = if matches!(selector.which, Which::Nth(_)) { 1 } else { usize::MAX };
-        candidates.filter(named).skip(skip).take(take).map(SegmentId).filter(move |id| match &selector.which {
-            Which::Where(condition) => self.segment(*id).meets(condition),
-            _ => true,
-        })
+        few.chain(many.into_iter().flatten()).filter(move |slot| self.is_named(*slot, name)).map(SegmentId)
     }
 
-    fn original(&self, index: u32) -> Segment<'m> {
-        self.message.segment_at(index as usize).expect("slots hold indexes of the message's own segments")
+    /// The `nth` segment (from 1) of a name.
+    fn nth(&self, name: SegmentName, nth: usize) -> Option<SegmentId> {
+        let skip = nth.checked_sub(1)?;
+        let slot = match self.order() {
+            None => (0..self.slots.len() as u32).filter(|slot| self.is_named(*slot, name)).nth(skip),
+            Some(order) => {
+                let (slots, nth) = order.nth(name, nth)?;
+                slots.iter().copied().filter(|slot| self.is_named(*slot, name)).nth(nth - 1)
+            }
+        };
+        slot.map(SegmentId)
     }
-}
 
-/// Slots among which those of a name are looked for.
-enum Candidates<'s, I> {
-    All(std::ops::Range<u32>),
-    Of(std::slice::Iter<'s, u32>),
-    Near(I),
-}
+    /// The last segment of a name.
+    fn last(&self, name: SegmentName) -> Option<SegmentId> {
+        let slot = match self.order() {
+            None => (0..self.slots.len() as u32).rfind(|slot| self.is_named(*slot, name)),
+            Some(order) => order.last(name)?.iter().copied().rfind(|slot| self.is_named(*slot, name)),
+        };
+        slot.map(SegmentId)
+    }
 
-impl<I: Iterator<Item = u32>> Iterator for Candidates<'_, I> {
-    type Item = u32;
+    fn is_original(&self, id: SegmentId) -> bool {
+        (id.0 as usize) < self.message.len()
+    }
 
-    fn next(&mut self) -> Option<u32> {
-        match self {
-            Candidates::All(slots) => slots.next(),
-            Candidates::Of(slots) => slots.next().copied(),
-            Candidates::Near(slots) => slots.next(),
-        }
+    fn original(&self, id: SegmentId) -> Segment<'m> {
+        self.message.segment_at(id.0 as usize).expect("only segments of the message are kept")
     }
 }
 
@@ -360,12 +358,12 @@ fn repetition_of(place: &Place) -> Option<usize> {
 impl std::fmt::Debug for Slot {
     /// Names no content: it is a patient's, and must not reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Slot::Kept(original) => write!(f, "Kept({original})"),
-            Slot::Edited { original, bytes } => write!(f, "Edited({original}, {} bytes)", bytes.len()),
-            Slot::Inserted(bytes) => write!(f, "Inserted({} bytes)", bytes.len()),
-            Slot::Long { original, changed, .. } => write!(f, "Long({original:?}, changed: {changed})"),
-            Slot::Deleted => write!(f, "Deleted"),
+        write!(f, "{} ", self.name)?;
+        match &self.text {
+            Text::Kept => write!(f, "kept"),
+            Text::New(bytes) => write!(f, "new, {} bytes", bytes.len()),
+            Text::Long { changed, .. } => write!(f, "long, changed: {changed}"),
+            Text::Deleted => write!(f, "deleted"),
         }
     }
 }

@@ -112,6 +112,18 @@ impl<'a> Reading<'a> {
         Reading::of(raw, assumed).unwrap_or_else(|_| Reading::plain(raw, assumed))
     }
 
+    /// The same of the header alone, where no more is asked for: the segments behind it are not looked at.
+    #[must_use]
+    pub fn of_header(raw: &'a [u8], assumed: Option<Charset>) -> Reading<'a> {
+        if utf16(raw).is_some() {
+            return Reading::lenient(raw, assumed);
+        }
+        let start = header_start(raw);
+        let line_end = memchr(b'\r', &raw[start..]).or_else(|| memchr(b'\n', &raw[start..]));
+        // With its line end, which says how the lines of the message end.
+        Reading::lenient(line_end.map_or(raw, |at| &raw[..=start + at]), assumed)
+    }
+
     /// Of text, which is UTF-8 whatever MSH-18 says.
     #[must_use]
     pub fn of_text(text: &'a str) -> Reading<'a> {

@@ -331,3 +331,17 @@ fn segments_and_repetitions_of_a_long_message_are_edited_one_by_one() {
     let (obx, nte): (Vec<&str>, Vec<&str>) = left.partition(|name| *name == "OBX");
     assert_eq!((obx.len(), nte.len()), (MANY - MANY.div_ceil(3), MANY / 3));
 }
+
+#[test]
+fn a_line_that_an_edit_gives_a_name_is_found_by_it_and_can_be_deleted() {
+    let raw = format!("MSH|^~\\&|A|B\rAB\r{}", "OBX|1\r".repeat(100));
+    let out = edited(&raw, |draft| {
+        let line = at(draft, 1);
+        assert_eq!(draft.count(&path("OBX[*]").segment), 100);
+        draft.set_at(line, &Place::field(2), b"x").expect("a place of any line");
+        assert_eq!(draft.segment_bytes(line), b"AB||x");
+        assert_eq!(draft.name(line), draft.segment(line).name());
+        draft.delete_segment(line).expect("it is there");
+    });
+    assert_eq!(out, raw.replace("AB\r", ""));
+}

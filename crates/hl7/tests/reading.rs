@@ -201,3 +201,30 @@ fn what_is_not_in_its_declared_set_or_in_one_that_cannot_be_read_is_refused_by_n
     let lie = raw("UNICODE UTF-8", b"\x83\x7C\x81\x5B\x83\x8B");
     assert_eq!(Reading::of(&lie, None).err(), Some(ReadingError::Undeclared { charset: "Shift_JIS" }));
 }
+
+#[test]
+fn a_reading_of_the_header_finds_what_the_whole_message_has_in_it() {
+    let shift_jis = message(Charset::SHIFT_JIS, "SHIFT_JIS", &hiding(Charset::SHIFT_JIS), "ソ");
+    let wide: Vec<u8> = "\u{feff}MSH|^~\\&|A|B|||||ADT|W1\rPID|1\r".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let messages: [(&[u8], Option<Charset>, &[u8]); 9] = [
+        (b"MSH|^~\\&|A|B|||||ADT|1\rPID|1\r", None, b"1"),
+        (b"MSH|^~\\&|A|B|||||ADT|2\nPID|1\n", None, b"2"),
+        (b"\r\n \xEF\xBB\xBFMSH|^~\\&|A|B|||||ADT|3\r\nPID|1\r\n", None, b"3"),
+        (b"\r\n MSH|^~\\&|A|B|||||ADT|4\r\nPID|1\r\n", None, b"4"),
+        (b"MSH|^~\\&|A\nB|B|||||ADT|5\rPID|1\r", None, b"5"),
+        (b"MSH|^~\\&|A|B\nPID|1|||||ADT|6\rPID|1\r", None, b""),
+        (b"MSH|^~\\&|A|B|||||ADT|7", None, b"7"),
+        (&shift_jis, Some(Charset::GB_18030), b"C1"),
+        (&wide, None, b"W1"),
+    ];
+    for (raw, assumed, wanted) in messages {
+        let control = |reading: Reading<'_>| match reading.message() {
+            Ok(message) => message.get(&path("MSH-10")).bytes().to_vec(),
+            Err(_) => Vec::new(),
+        };
+        let shown = String::from_utf8_lossy(raw);
+        let whole = control(Reading::lenient(raw, assumed));
+        assert_eq!(whole.escape_ascii().to_string(), wanted.escape_ascii().to_string(), "{shown}");
+        assert_eq!(control(Reading::of_header(raw, assumed)), whole, "{shown}");
+    }
+}

@@ -7,10 +7,10 @@ use memchr::{memchr, memchr2};
 
 use super::long::{LONG_BYTES, Long};
 use super::splice::{Target, rewritten};
-use super::{Draft, SegmentId, Slot, one_repetition, repetition_of};
+use super::{Draft, SegmentId, Slot, Text, one_repetition, repetition_of};
 use crate::path::{Path, Place, Which};
 use crate::segment::count;
-use crate::table::{Lines, breaks_line};
+use crate::table::{Lines, breaks_line, name_of};
 use crate::{Delimiters, EditError, SegmentName};
 
 impl Draft<'_> {
@@ -23,14 +23,21 @@ impl Draft<'_> {
     /// # Errors
     /// [`EditError`]; of several places, those before the refused one have been written.
     pub fn set(&mut self, path: &Path, raw: &[u8]) -> Result<usize, EditError> {
+        if let Some(at) = self.one(path)? {
+            return self.set_in(at, path, raw);
+        }
         let mut places = 0;
-        for at in self.required(path)? {
-            places += match &path.place {
-                Some(place) => self.set_at(at, place, raw)?,
-                None => self.set_segment(at, raw).map(|()| 1)?,
-            };
+        for at in self.select(&path.segment) {
+            places += self.set_in(at, path, raw)?;
         }
         Ok(places)
+    }
+
+    fn set_in(&mut self, at: SegmentId, path: &Path, raw: &[u8]) -> Result<usize, EditError> {
+        match &path.place {
+            Some(place) => self.set_at(at, place, raw),
+            None => self.set_segment(at, raw).map(|()| 1),
+        }
     }
 
     /// Writes `raw` to a place of a segment; answers how many places, which is not 1 only where the place selects
@@ -52,8 +59,9 @@ impl Draft<'_> {
         if long && memchr2(b'\r', b'\n', raw).is_some() {
             self.shorten(at);
         }
-        if let Slot::Long { text, changed, .. } = self.slot_mut(at) {
-            *changed |= text.set(place, repetition, raw)?;
+        if let Text::Long { blocks, changed } = self.text_mut(at) {
+            *changed |= blocks.set(place, repetition, raw)?;
+            self.name_again(at);
             return Ok(1);
         }
         let target = Target::find(&self.segment(at), place, repetition)?;
@@ -65,9 +73,9 @@ impl Draft<'_> {
     /// there. So it is in a long segment that was edited before, unless the place holds null.
     #[must_use]
     pub fn can_extend(&self, at: SegmentId, place: &Place) -> bool {
-        match self.slots.get(at.0 as usize) {
-            Some(Slot::Long { text, .. }) if one_repetition(place) && !self.is_atomic(at, place.field) => {
-                !text.is_null(place, repetition_of(place))
+        match self.slots.get(at.0 as usize).map(|slot| &slot.text) {
+            Some(Text::Long { blocks, .. }) if one_repetition(place) && !self.is_atomic(at, place.field) => {
+                !blocks.is_null(place, repetition_of(place))
             }
             _ => false,
         }
@@ -81,9 +89,10 @@ impl Draft<'_> {
         self.check_place(at, place)?;
         check_value(raw, place, self.delimiters())?;
         if memchr2(b'\r', b'\n', raw).is_none()
-            && let Slot::Long { text, changed, .. } = self.slot_mut(at)
+            && let Text::Long { blocks, changed } = self.text_mut(at)
         {
-            *changed |= text.extend(place, repetition_of(place), raw)?;
+            *changed |= blocks.extend(place, repetition_of(place), raw)?;
+            self.name_again(at);
             return Ok(());
         }
         let whole = [self.get_at(at, place).bytes(), raw].concat();
@@ -99,7 +108,7 @@ impl Draft<'_> {
         let Some(Place { field, repetition: None, component: None, .. }) = path.place else {
             return Err(EditError::NotAField);
         };
-        let segments = self.required(path)?;
+        let segments = self.one(path)?.map_or_else(|| self.select(&path.segment), |at| vec![at]);
         for &at in &segments {
             self.append_at(at, field, raw)?;
         }
@@ -190,13 +199,13 @@ impl Draft<'_> {
         }
         self.make_ordered();
         let slot = self.slots.len() as u32;
-        self.slots.push(Slot::Inserted(name.bytes().to_vec()));
+        self.slots.push(Slot { name, text: Text::New(name.bytes().to_vec()) });
         let mut order = self.order.take().expect("it was made just now");
         match beside {
             Some((SegmentId(beside), after)) => order.insert(name, beside, after),
             None => order.push(name),
         }
-        order.cut(slot, |slot| self.name(SegmentId(slot)));
+        order.cut(slot, |slot| self.slots[slot as usize].name);
         let _ = self.order.set(order);
         Ok(SegmentId(slot))
     }
@@ -212,7 +221,7 @@ impl Draft<'_> {
             return Ok(());
         }
         let field = self.delimiters().field;
-        let name = crate::table::name_of(raw, field);
+        let name = name_of(raw, field);
         if SegmentName::from_bytes(name.bytes()).is_none() {
             return Err(EditError::NotASegment);
         }
@@ -221,12 +230,7 @@ impl Draft<'_> {
         if (header && !keeps_header) || (!header && name == SegmentName::MSH) {
             return Err(EditError::Header);
         }
-        let before = self.name(at);
-        self.store(at, raw.to_vec())?;
-        if let Some(order) = self.order.get_mut().filter(|_| before != name) {
-            order.rename(at.0, before, name);
-        }
-        Ok(())
+        self.store(at, raw.to_vec())
     }
 
     /// Takes segments out.
@@ -240,8 +244,8 @@ impl Draft<'_> {
         self.make_ordered();
         for &at in segments {
             let name = self.name(at);
-            let slot = std::mem::replace(self.slot_mut(at), Slot::Deleted);
-            self.deleted += usize::from(slot.original().is_some());
+            *self.text_mut(at) = Text::Deleted;
+            self.deleted += usize::from(self.is_original(at));
             self.order.get_mut().expect("it was made just now").remove(at.0, name);
         }
         Ok(segments.len())
@@ -270,12 +274,13 @@ impl Draft<'_> {
 
     /// Deletes a place with one repetition, or none, of a long segment; answers whether there was anything.
     fn delete_in_long(&mut self, at: SegmentId, place: &Place, repetition: Option<usize>) -> bool {
-        let Slot::Long { text, changed, .. } = self.slot_mut(at) else { unreachable!("the caller has looked") };
+        let Text::Long { blocks, changed } = self.text_mut(at) else { unreachable!("the caller has looked") };
         let deleted = match (repetition, place.component) {
-            (Some(repetition), None) => text.delete_repetition(place.field, repetition),
-            _ => text.empty(place, repetition),
+            (Some(repetition), None) => blocks.delete_repetition(place.field, repetition),
+            _ => blocks.empty(place, repetition),
         };
         *changed |= deleted;
+        self.name_again(at);
         deleted
     }
 
@@ -293,13 +298,14 @@ impl Draft<'_> {
         Ok(places)
     }
 
-    /// The segments an edit needs: none is an error where the path names one by number.
-    fn required(&self, path: &Path) -> Result<Vec<SegmentId>, EditError> {
-        let segments = self.select(&path.segment);
-        if segments.is_empty() && matches!(path.segment.which, Which::Nth(_) | Which::Last) {
-            return Err(EditError::NoSegment { name: path.segment.name });
+    /// The segment that a path names by number, which must be there; none where it selects any number of them.
+    fn one(&self, path: &Path) -> Result<Option<SegmentId>, EditError> {
+        match path.segment.which {
+            Which::All | Which::Where(_) => Ok(None),
+            Which::Nth(_) | Which::Last => {
+                self.first(&path.segment).map(Some).ok_or(EditError::NoSegment { name: path.segment.name })
+            }
         }
-        Ok(segments)
     }
 
     /// The repetition (1-based; none: the whole field) that a place selects, where it can only be one.
@@ -315,8 +321,8 @@ impl Draft<'_> {
 
     /// How many repetitions a field has; one at least.
     fn repetitions(&self, at: SegmentId, field: u16) -> usize {
-        match self.slot(at) {
-            Slot::Long { text, .. } => text.repetitions(field),
+        match self.text(at) {
+            Text::Long { blocks, .. } => blocks.repetitions(field),
             _ => count(self.segment(at).field(field).bytes(), self.delimiters().repetition),
         }
     }
@@ -329,8 +335,9 @@ impl Draft<'_> {
         }
         let line_ends =
             memchr2(b'\r', b'\n', value).is_some() || (self.lines == Lines::Cr && memchr(b'\n', raw).is_some());
-        if let (false, Slot::Edited { bytes, .. } | Slot::Inserted(bytes)) = (line_ends, self.slot_mut(at)) {
+        if let (false, Text::New(bytes)) = (line_ends, self.text_mut(at)) {
             bytes.splice(target.range.clone(), target.padding.bytes().chain(value.iter().copied()));
+            self.name_again(at);
             return Ok(());
         }
         let raw = self.segment_bytes(at);
@@ -343,23 +350,35 @@ impl Draft<'_> {
         if breaks_line(&new, self.delimiters().field, self.lines) {
             return Err(EditError::LineEnd);
         }
-        let slot = self.slot_mut(at);
-        *slot = match slot.original() {
-            Some(original) => Slot::Edited { original, bytes: new },
-            None => Slot::Inserted(new),
-        };
+        *self.text_mut(at) = Text::New(new);
+        self.name_again(at);
         Ok(())
+    }
+
+    /// Reads the name of a segment that was changed: a line that had none may have become one, and a segment another.
+    fn name_again(&mut self, at: SegmentId) {
+        let field = self.delimiters().field;
+        let slot = &mut self.slots[at.0 as usize];
+        let name = match &slot.text {
+            Text::New(bytes) => name_of(bytes, field),
+            Text::Long { blocks, .. } => blocks.name(),
+            Text::Kept | Text::Deleted => return,
+        };
+        let before = std::mem::replace(&mut slot.name, name);
+        if let Some(order) = self.order.get_mut().filter(|_| before != name) {
+            order.rename(at.0, before, name);
+        }
     }
 
     /// Keeps a segment in blocks from now on, if it is long and was edited before: of a single edit blocks would be the
     /// greater part of the cost. Answers whether it is in blocks.
     fn lengthen_edited(&mut self, at: SegmentId) -> bool {
-        match self.slot(at) {
-            Slot::Edited { bytes, .. } | Slot::Inserted(bytes) if bytes.len() >= LONG_BYTES => {
+        match self.text(at) {
+            Text::New(bytes) if bytes.len() >= LONG_BYTES => {
                 self.lengthen(at);
-                matches!(self.slot(at), Slot::Long { .. })
+                matches!(self.text(at), Text::Long { .. })
             }
-            Slot::Long { .. } => true,
+            Text::Long { .. } => true,
             _ => false,
         }
     }
@@ -369,22 +388,17 @@ impl Draft<'_> {
         if raw.len() < LONG_BYTES {
             return;
         }
-        let Some(text) = Long::new(raw, self.delimiters()) else { return };
-        let slot = self.slot_mut(at);
-        let (original, changed) = (slot.original(), !matches!(slot, Slot::Kept(_)));
-        *slot = Slot::Long { original, changed, text: Box::new(text) };
+        let Some(blocks) = Long::new(raw, self.delimiters()) else { return };
+        let text = self.text_mut(at);
+        *text = Text::Long { changed: !matches!(text, Text::Kept), blocks: Box::new(blocks) };
     }
 
     /// Keeps a segment in one piece again: what is to be written to it depends on, or brings in, line ends, or is most of it.
     fn shorten(&mut self, at: SegmentId) {
-        let slot = self.slot_mut(at);
-        if !matches!(slot, Slot::Long { .. }) {
-            return;
-        }
-        *slot = match std::mem::replace(slot, Slot::Deleted) {
-            Slot::Long { original: Some(original), changed: false, .. } => Slot::Kept(original),
-            Slot::Long { original: Some(original), text, .. } => Slot::Edited { original, bytes: text.into_joined() },
-            Slot::Long { original: None, text, .. } => Slot::Inserted(text.into_joined()),
+        let text = self.text_mut(at);
+        *text = match std::mem::replace(text, Text::Kept) {
+            Text::Long { changed: true, blocks } => Text::New(blocks.into_joined()),
+            Text::Long { changed: false, .. } => Text::Kept,
             other => other,
         };
     }
@@ -396,8 +410,8 @@ impl Draft<'_> {
         }
     }
 
-    fn slot_mut(&mut self, at: SegmentId) -> &mut Slot {
-        &mut self.slots[at.0 as usize]
+    fn text_mut(&mut self, at: SegmentId) -> &mut Text {
+        &mut self.slots[at.0 as usize].text
     }
 
     fn check(&self, at: SegmentId) -> Result<(), EditError> {

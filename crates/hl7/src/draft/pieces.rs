@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::{Draft, Slot};
+use super::{Draft, SegmentId, Text};
 use crate::table::Lines;
 
 /// A part of what a draft writes.
@@ -37,29 +37,42 @@ pub(super) fn pieces<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Piece<'d>
     let before = once(Piece::Original(0..draft.message.spans()[0].start as usize));
     let mut ids = draft.ids().peekable();
     let slots = std::iter::from_fn(move || {
-        let id = ids.next()?;
-        let next = ids.peek().map(|next| draft.slot(*next));
-        Some([content(draft, draft.slot(id)), line_end(draft, draft.slot(id), next)])
+        let first = ids.next()?;
+        let mut last = first;
+        // Kept neighbours of the message have between them what they had.
+        while is_kept(draft, last)
+            && let Some(next) = ids.next_if(|next| next.0 == last.0 + 1 && is_kept(draft, *next))
+        {
+            last = next;
+        }
+        Some([content(draft, first, last), line_end(draft, last, ids.peek().copied())])
     });
     Merged { parts: before.chain(slots.flatten()).filter(|piece| !piece.is_empty()).peekable() }
 }
 
-fn content<'d>(draft: &'d Draft<'_>, slot: &'d Slot) -> Piece<'d> {
-    match slot {
-        Slot::Kept(original) | Slot::Long { original: Some(original), changed: false, .. } => {
-            let span = draft.message.spans()[*original as usize];
-            Piece::Original(span.start as usize..span.end as usize)
+fn is_kept(draft: &Draft<'_>, id: SegmentId) -> bool {
+    matches!(draft.text(id), Text::Kept | Text::Long { changed: false, .. })
+}
+
+/// What stands in one slot, or in those of a run of kept neighbours.
+fn content<'d>(draft: &'d Draft<'_>, first: SegmentId, last: SegmentId) -> Piece<'d> {
+    match draft.text(first) {
+        Text::Kept | Text::Long { changed: false, .. } => {
+            let spans = draft.message.spans();
+            Piece::Original(spans[first.0 as usize].start as usize..spans[last.0 as usize].end as usize)
         }
-        Slot::Edited { bytes, .. } | Slot::Inserted(bytes) => Piece::New(bytes),
-        Slot::Long { text, .. } => Piece::New(text.joined()),
-        Slot::Deleted => unreachable!("what is deleted is not among the ids"),
+        Text::New(bytes) => Piece::New(bytes),
+        Text::Long { blocks, .. } => Piece::New(blocks.joined()),
+        Text::Deleted => unreachable!("what is deleted is not among the ids"),
     }
 }
 
 /// What stands between a slot and the next one.
-fn line_end<'d>(draft: &'d Draft<'_>, slot: &Slot, next: Option<&Slot>) -> Piece<'d> {
-    let Some(original) = slot.original() else { return Piece::New(made_line_end(draft)) };
-    let original = original as usize;
+fn line_end<'d>(draft: &'d Draft<'_>, id: SegmentId, next: Option<SegmentId>) -> Piece<'d> {
+    if !draft.is_original(id) {
+        return Piece::New(made_line_end(draft));
+    }
+    let original = id.0 as usize;
     let own = line_end_of(draft, original);
     let bytes = &draft.message.raw()[own.clone()];
     if bytes.is_empty() {
@@ -67,9 +80,11 @@ fn line_end<'d>(draft: &'d Draft<'_>, slot: &Slot, next: Option<&Slot>) -> Piece
     }
     let seam = match next {
         None => original + 1 != draft.message.len(),
-        // A name alone was followed by a separator before.
-        Some(Slot::Edited { bytes, .. }) if bytes.len() == 3 => true,
-        Some(next) => next.original().is_none_or(|next| next as usize != original + 1),
+        Some(next) => {
+            // A name alone was followed by a separator before.
+            let is_name = matches!(draft.text(next), Text::New(bytes) if bytes.len() == 3);
+            is_name || next.0 != id.0 + 1 || !draft.is_original(next)
+        }
     };
     if seam && draft.lines == Lines::Cr && memchr(b'\r', bytes).is_none() {
         return Piece::New(b"\r");

@@ -55,7 +55,7 @@ impl Link {
         if let Some(at) = mllp::uncarriable(body) {
             return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
         }
-        let reading = Reading::lenient(body, charset);
+        let reading = Reading::of_header(body, charset);
         let Ok(message) = reading.message() else {
             return Answer::Impossible { reason: "the transformed message has no MSH".to_owned() };
         };
