@@ -314,7 +314,7 @@ impl<'m> Draft<'m> {
     fn nth(&self, name: SegmentName, nth: usize) -> Option<SegmentId> {
         let skip = nth.checked_sub(1)?;
         let slot = match self.order() {
-            None => (0..self.slots.len() as u32).filter(|slot| self.is_named(*slot, name)).nth(skip),
+            None => self.slots.iter().zip(0..).filter(|(slot, _)| slot.name == name).nth(skip).map(|(_, at)| at),
             Some(order) => {
                 let (slots, nth) = order.nth(name, nth)?;
                 slots.iter().copied().filter(|slot| self.is_named(*slot, name)).nth(nth - 1)
@@ -326,7 +326,7 @@ impl<'m> Draft<'m> {
     /// The last segment of a name.
     fn last(&self, name: SegmentName) -> Option<SegmentId> {
         let slot = match self.order() {
-            None => (0..self.slots.len() as u32).rfind(|slot| self.is_named(*slot, name)),
+            None => self.slots.iter().rposition(|slot| slot.name == name).map(|at| at as u32),
             Some(order) => order.last(name)?.iter().copied().rfind(|slot| self.is_named(*slot, name)),
         };
         slot.map(SegmentId)

@@ -189,13 +189,53 @@ pub(crate) fn part(bytes: &[u8], separator: Option<u8>, number: usize) -> Option
 /// Where in `bytes` that part is.
 pub(crate) fn part_range(bytes: &[u8], separator: Option<u8>, number: usize) -> Option<Range<usize>> {
     let Some(separator) = separator else { return (number == 1).then_some(0..bytes.len()) };
-    let mut ends = memchr_iter(separator, bytes);
     let start = match number {
         0 => return None,
         1 => 0,
-        _ => ends.nth(number - 2)? + 1,
+        _ => nth(bytes, separator, number - 2)? + 1,
     };
-    Some(start..ends.next().unwrap_or(bytes.len()))
+    Some(start..nth(&bytes[start..], separator, 0).map_or(bytes.len(), |length| start + length))
+}
+
+/// Bytes that are looked at eight at a time: fields are a few bytes long, and to start a search for each of their ends
+/// costs more than their bytes. Behind them long values are likelier, for which `memchr` is faster.
+const NEAR: usize = 512;
+
+/// Where the `nth` (from 0) separator stands.
+fn nth(bytes: &[u8], separator: u8, mut nth: usize) -> Option<usize> {
+    let (near, far) = bytes.split_at(bytes.len().min(NEAR));
+    let (words, rest) = near.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let mut hits = hits(u64::from_le_bytes(*word), separator);
+        // Sums the bits up in the highest byte: there are eight at most.
+        let count = ((hits >> 7).wrapping_mul(EACH) >> 56) as usize;
+        if nth < count {
+            for _ in 0..nth {
+                hits &= hits - 1;
+            }
+            return Some(8 * at + hits.trailing_zeros() as usize / 8);
+        }
+        nth -= count;
+    }
+    let start = near.len() - rest.len();
+    for (at, _) in rest.iter().enumerate().filter(|(_, byte)| **byte == separator) {
+        if nth == 0 {
+            return Some(start + at);
+        }
+        nth -= 1;
+    }
+    memchr_iter(separator, far).nth(nth).map(|at| near.len() + at)
+}
+
+/// One in each byte of a word.
+const EACH: u64 = u64::MAX / 0xFF;
+
+/// The top bit of each byte of `word` that is `byte`.
+fn hits(word: u64, byte: u8) -> u64 {
+    let low = EACH * 0x7F;
+    let differs = word ^ (EACH * u64::from(byte));
+    // The sum has the top bit of a byte where one of its lower bits differs; none carries into the next byte.
+    !(((differs & low) + low) | differs | low)
 }
 
 /// All the parts that `separator` makes, at least one.
@@ -206,4 +246,30 @@ pub(crate) fn parts(bytes: &[u8], separator: Option<u8>) -> impl Iterator<Item =
 /// How many parts `separator` makes, at least one.
 pub(crate) fn count(bytes: &[u8], separator: Option<u8>) -> usize {
     separator.map_or(1, |separator| memchr_iter(separator, bytes).count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths around the eight bytes of a word and the near part, separators rare and dense, every number of a part.
+    #[test]
+    fn a_part_is_what_splitting_at_the_separator_gives() {
+        for seed in 0..400 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let length = if rng.bool() { rng.usize(..40) } else { rng.usize(NEAR - 20..NEAR + 40) };
+            // The separator's neighbours, its high half, and what a carry would make of it.
+            let choice = [b'|', b'|' - 1, b'|' + 1, b'|' | 0x80, 0, 0xFF, 0x80, b'A'];
+            let dense = rng.usize(1..choice.len());
+            let bytes: Vec<u8> = (0..length)
+                .map(|_| if rng.usize(..8) < dense { choice[rng.usize(..choice.len())] } else { b'A' })
+                .collect();
+            let wanted: Vec<&[u8]> = parts(&bytes, Some(b'|')).collect();
+            for number in 0..wanted.len() + 3 {
+                let part = part(&bytes, Some(b'|'), number);
+                assert_eq!(part, number.checked_sub(1).and_then(|at| wanted.get(at).copied()), "seed {seed}: {number}");
+            }
+            assert_eq!(count(&bytes, Some(b'|')), wanted.len(), "seed {seed}");
+        }
+    }
 }
