@@ -21,9 +21,6 @@ use crate::{cli, sql};
 /// The file that is read where none is named.
 const FILE: &str = "terrace.toml";
 
-/// Least that may wait to be written to the pages: a few messages of the largest size.
-const MIN_LIMIT: u64 = 16 << 20;
-
 /// Settings of a node. Unknown keys are errors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -43,7 +40,7 @@ pub struct Config {
     journal: JournalConfig,
     /// How long messages are kept.
     messages: MessagesConfig,
-    /// Memory of the page cache. Default 256 MiB, or `placement.cache_bytes`.
+    /// Memory of the page cache, 4 MiB or more. Default 256 MiB, or `placement.cache_bytes`.
     cache: Option<Bytes>,
     /// Memory that unfinished frames of all services may take, but for frames up to 64 KiB, which are not counted; each service
     /// may take as much as its `frame_memory` says of it, and one frame of each goes on beyond it. Default 256 MiB.
@@ -79,9 +76,9 @@ pub struct Config {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct JournalConfig {
-    /// Size of a segment file. Default 64 MiB.
+    /// Size of a segment file, 16 KiB to 1 TiB in steps of 4 KiB. Default 64 MiB.
     segment: Bytes,
-    /// How much of it may wait to be written to the pages; a quarter of that begins a write cycle. Default 1 GiB.
+    /// How much of it may wait to be written to the pages, 16 MiB or more; a quarter of that begins a write cycle. Default 1 GiB.
     limit: Bytes,
     /// How much of it is kept behind what recovery needs, so that a backup can be restored to any moment of that. Default
     /// nothing.
@@ -109,9 +106,9 @@ struct MessagesConfig {
 struct PagesConfig {
     /// Size of a page, a power of two, 4 to 64 KiB; counts when the store is made. Default 8 KiB.
     size: Bytes,
-    /// Size of a file of pages; counts when the store is made. Default 256 MiB.
+    /// Size of a file of pages, a power of two, 2 MiB (and 64 pages) to 1 TiB; counts when the store is made. Default 256 MiB.
     device: Bytes,
-    /// Size of a file of the write image journal; counts when it is made. Default 64 MiB.
+    /// Size of a file of the write image journal, 64 KiB to 1 TiB in steps of 4 KiB; counts when it is made. Default 64 MiB.
     images: Bytes,
 }
 
@@ -220,7 +217,6 @@ impl Config {
             options.store.cache_bytes = cache.0;
         }
         let limit = self.journal.limit.0;
-        anyhow::ensure!(limit >= MIN_LIMIT, "journal.limit is at least 16 MiB");
         options.store.cycles = Some(CycleOptions {
             journal_bytes: limit / 4,
             journal_bytes_max: limit,

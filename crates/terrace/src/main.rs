@@ -33,7 +33,7 @@ use device::CountedHeap;
 /// Counted, because SQL bounds what its statements take. A message makes and drops about twenty buffers of a few kilobytes, some on
 /// another thread than the one that made them.
 #[global_allocator]
-static ALLOCATOR: CountedHeap<mimalloc::MiMalloc> = CountedHeap::new(mimalloc::MiMalloc);
+static ALLOCATOR: CountedHeap = CountedHeap;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

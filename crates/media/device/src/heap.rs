@@ -10,23 +10,28 @@
 //!
 //! It refuses nothing: who counts asks, and stops what takes too much.
 //!
-//! Blocks of [`MAPPED_BYTES`] and more are mappings of their own, and go back to the system when they are freed. An allocator such as
+//! All blocks come from mimalloc, but for large ones: those are mappings of their own, and go back to the system when they are freed.
 //! mimalloc keeps them for a second or until the thread ends: what is bounded by what is allocated would take twice that (2026-11-22:
-//! a statement that may take 64 MiB took 160, and the next one began with 128 of them). Smaller ones it gives back within
-//! [`give_back_soon`]'s time.
+//! a statement that may take 64 MiB took 160, and the next one began with 128 of them). From which size on, see [`MAPPED_BYTES`] and
+//! [`give_back_soon`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use mimalloc::MiMalloc;
 
 /// Allocations below this are not counted: columns and texts that could fill a memory are larger, and a message's parts are not.
 pub const COUNTED_BYTES: usize = 1024;
 
-/// Blocks from here on are mappings. Each costs a fault for every page that is touched, some ten microseconds in all: little beside what
-/// is done with so many bytes; columns of a batch of rows are smaller, unless the rows are wide.
-pub const MAPPED_BYTES: usize = 256 << 10;
+/// Blocks from here on are mappings. Each costs a fault for every page that is touched: queries that keep making columns of some hundred
+/// kilobytes took a quarter longer when those were mappings (2026-11-23).
+pub const MAPPED_BYTES: usize = 4 << 20;
+
+/// The same after [`give_back_soon`].
+pub const MAPPED_SOON_BYTES: usize = 256 << 10;
 
 /// Mappings from here on are of huge pages where the system has them: caches that stay.
 const HUGE_BYTES: usize = 64 << 20;
@@ -88,24 +93,21 @@ pub fn count_here(count: &Arc<HeapCount>) {
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
-/// From now on mimalloc gives freed pages back to the system after 10 ms, and not after a second. At once would cost a third of the speed of
-/// short queries (2026-11-22). For a program whose bound of memory is small.
+/// Where blocks begin to be mappings.
+static MAPPED_FROM: AtomicUsize = AtomicUsize::new(MAPPED_BYTES);
+
+/// From now on blocks of [`MAPPED_SOON_BYTES`] and more are mappings, and mimalloc gives freed pages back to the system after 10 ms, not
+/// after a second. At once would cost a third of the speed of short queries (2026-11-22). For a program whose bound of memory is small.
 pub fn give_back_soon() {
+    MAPPED_FROM.store(MAPPED_SOON_BYTES, Ordering::Relaxed);
     // SAFETY: the option is one that this version knows, and has a number for its value; threads that free meanwhile read the old one or
     // the new one.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// Another allocator, counted. Make it the global one.
+/// mimalloc, counted. Make it the global allocator.
 #[derive(Debug)]
-pub struct CountedHeap<A>(A);
-
-impl<A> CountedHeap<A> {
-    /// Counts what this allocator gives.
-    pub const fn new(inner: A) -> CountedHeap<A> {
-        CountedHeap(inner)
-    }
-}
+pub struct CountedHeap;
 
 /// For a counted thread that is about to rest: what it has freed goes back to the system, if that is much. mimalloc keeps a thread's pages
 /// for that thread, however long it rests.
@@ -133,9 +135,21 @@ fn note(bytes: usize, sign: i64) {
     }
 }
 
-/// Whether a block is a mapping: told by its layout alone, which is the same when it is freed.
-fn is_mapped(layout: Layout) -> bool {
-    layout.size() >= MAPPED_BYTES && layout.align() <= PAGE_BYTES
+/// Whether a new block of this layout is to be a mapping.
+fn is_for_mapping(layout: Layout) -> bool {
+    layout.size() >= MAPPED_SOON_BYTES
+        && layout.size() >= MAPPED_FROM.load(Ordering::Relaxed)
+        && layout.align() <= PAGE_BYTES
+}
+
+/// Whether a block is a mapping. Its layout tells, which is the same when it is freed, unless it was made at a time when blocks of its
+/// size were none.
+fn is_mapping(pointer: *mut u8, layout: Layout) -> bool {
+    if layout.size() < MAPPED_SOON_BYTES || layout.align() > PAGE_BYTES {
+        return false;
+    }
+    // SAFETY: it looks up an address in mimalloc's own map of its pages, and follows it nowhere.
+    layout.size() >= MAPPED_BYTES || !unsafe { libmimalloc_sys::mi_is_in_heap_region(pointer.cast()) }
 }
 
 /// A mapping of so many zeros; null where the system gives none.
@@ -156,44 +170,44 @@ fn map(bytes: usize) -> *mut u8 {
     pointer.cast()
 }
 
-// SAFETY: a block that is a mapping is as large as its layout says and begins at a page, which no alignment that is_mapped takes
+// SAFETY: a block that is a mapping is as large as its layout says and begins at a page, which no alignment that is_for_mapping takes
 // exceeds; it is not used by others until it is unmapped. All other calls are handed on unchanged to an allocator that keeps the
-// contract. is_mapped tells the same of a layout each time, so that each block is freed where it came from. Counting neither allocates
+// contract. is_mapping tells by the block itself where it came from, so that each is freed there. Counting neither allocates
 // nor unwinds: COUNT has no destructor and needs no initialisation, so that it can be read at any time of a thread's life.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedHeap<A> {
+unsafe impl GlobalAlloc for CountedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 1);
-        if is_mapped(layout) {
+        if is_for_mapping(layout) {
             return map(layout.size());
         }
         // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { self.0.alloc(layout) }
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(layout.size(), -1);
-        if is_mapped(layout) {
+        if is_mapping(pointer, layout) {
             // SAFETY: the block is a mapping of this size, and the caller gives it up. Unmapping it whole does not fail.
             unsafe { libc::munmap(pointer.cast(), layout.size()) };
             return;
         }
         // SAFETY: the caller keeps the contract of `dealloc`, and the block came from the same allocator.
-        unsafe { self.0.dealloc(pointer, layout) }
+        unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 1);
-        if is_mapped(layout) {
+        if is_for_mapping(layout) {
             return map(layout.size());
         }
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { self.0.alloc_zeroed(layout) }
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller says that the size, rounded up to the alignment, is one that a layout may have.
         let after = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        match (is_mapped(layout), is_mapped(after)) {
+        match (is_mapping(pointer, layout), is_for_mapping(after)) {
             (true, true) => {
                 // SAFETY: the block is a mapping of this size, and the caller uses the old address no more if there is a new one.
                 let moved = unsafe { libc::mremap(pointer.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) };
@@ -208,7 +222,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedHeap<A> {
                 note(layout.size(), -1);
                 note(size, 1);
                 // SAFETY: the caller keeps the contract of `realloc`, and the block came from the same allocator.
-                unsafe { self.0.realloc(pointer, layout, size) }
+                unsafe { MiMalloc.realloc(pointer, layout, size) }
             }
             _ => {
                 // SAFETY: the caller keeps the contract of `realloc`: the size is not zero.
@@ -229,13 +243,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedHeap<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::alloc::System;
-
     use super::*;
 
     #[test]
     fn a_thread_is_counted_where_it_says_and_small_things_are_not() {
-        let heap = CountedHeap::new(System);
+        let heap = CountedHeap;
         let count = Arc::new(HeapCount::default());
         let others = Arc::new(HeapCount::default());
         let layout = |bytes| Layout::from_size_align(bytes, 8).expect("it is a layout");
@@ -263,17 +275,23 @@ mod tests {
 
     #[test]
     fn a_block_keeps_its_bytes_as_it_grows_and_shrinks_across_mappings() {
-        let heap = CountedHeap::new(System);
-        for align in [1, 8, 64, PAGE_BYTES, 2 * PAGE_BYTES] {
+        let heap = CountedHeap;
+        for (align, changes) in [1, 8, 64, PAGE_BYTES, 2 * PAGE_BYTES].into_iter().flat_map(|a| [(a, false), (a, true)])
+        {
+            let (soon, large) = (MAPPED_SOON_BYTES, MAPPED_BYTES);
             let sizes =
-                [100, MAPPED_BYTES - 1, MAPPED_BYTES, 3 * MAPPED_BYTES + 5, 2 * MAPPED_BYTES, 5000, 7 * MAPPED_BYTES];
+                [100, soon - 1, soon, 3 * soon + 5, 2 * soon, 5000, 7 * soon, large, 2 * large, soon, large + 1];
             let layout = |bytes| Layout::from_size_align(bytes, align).expect("it is a layout");
             // SAFETY: the layouts are not empty, only bytes of the block are touched, and it is given back once, with its layout.
             unsafe {
                 let mut block = heap.alloc_zeroed(layout(sizes[0]));
                 assert!((0..sizes[0]).all(|at| *block.add(at) == 0));
                 (0..sizes[0]).for_each(|at| *block.add(at) = at as u8);
-                for pair in sizes.windows(2) {
+                for (n, pair) in sizes.windows(2).enumerate() {
+                    // Blocks that were made before it was said stay what they are.
+                    if changes {
+                        MAPPED_FROM.store(if n % 2 == 0 { soon } else { large }, Ordering::Relaxed);
+                    }
                     block = heap.realloc(block, layout(pair[0]), pair[1]);
                     assert!(!block.is_null() && block.addr().is_multiple_of(align), "{align} {pair:?}");
                     assert!((0..sizes[0]).all(|at| *block.add(at) == at as u8), "{align} {pair:?}");
@@ -281,9 +299,12 @@ mod tests {
                     *block.add(last) = last as u8;
                 }
                 heap.dealloc(block, layout(sizes[sizes.len() - 1]));
-                let zeros = heap.alloc_zeroed(layout(2 * MAPPED_BYTES));
-                assert_eq!((*zeros, *zeros.add(2 * MAPPED_BYTES - 1)), (0, 0));
-                heap.dealloc(zeros, layout(2 * MAPPED_BYTES));
+                for bytes in [2 * soon, 2 * large] {
+                    let zeros = heap.alloc_zeroed(layout(bytes));
+                    assert_eq!((*zeros, *zeros.add(bytes - 1)), (0, 0));
+                    heap.dealloc(zeros, layout(bytes));
+                }
+                MAPPED_FROM.store(large, Ordering::Relaxed);
             }
         }
     }

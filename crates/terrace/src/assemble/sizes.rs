@@ -6,6 +6,9 @@ use std::ops::RangeInclusive;
 use interop::node::Options;
 use interop::production::units::Bytes;
 
+/// Least that may wait to be written to the pages: a few messages of the largest size.
+const MIN_LIMIT: u64 = 16 << 20;
+
 /// Least memory of the page cache, as the store has it.
 const MIN_CACHE: u64 = 4 << 20;
 
@@ -25,9 +28,11 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
     let (store, page) = (&options.store, u64::from(options.store.page_bytes));
     // 64 pages, and twice the longest extent.
     let least_device = (64 * page).max(MIN_DEVICE);
-    let sizes: [(&str, u64, RangeInclusive<u64>, Step); 5] = [
+    let limit = store.cycles.as_ref().map_or(u64::MAX, |cycles| cycles.journal_bytes_max);
+    let sizes: [(&str, u64, RangeInclusive<u64>, Step); 6] = [
         ("cache", store.cache_bytes, MIN_CACHE..=u64::MAX, Step::Any),
         ("journal.segment", options.journal.segment_bytes, 16 << 10..=1 << 40, Step::Blocks),
+        ("journal.limit", limit, MIN_LIMIT..=u64::MAX, Step::Any),
         ("pages.size", page, 4 << 10..=64 << 10, Step::Powers),
         ("pages.device", store.data_device_bytes, least_device..=1 << 40, Step::Powers),
         ("pages.images", store.images_device_bytes, 64 << 10..=1 << 40, Step::Blocks),
@@ -64,7 +69,7 @@ mod tests {
                 "journal.segment = \"8KiB\" cannot work: it is at least 16KiB and at most 1024GiB",
             ),
             ("[journal]\nsegment = '18KiB'", "a multiple of 4KiB"),
-            ("[journal]\nlimit = '1MiB'", "journal.limit is at least 16 MiB"),
+            ("[journal]\nlimit = '1MiB'", "journal.limit = \"1MiB\" cannot work: it is at least 16MiB"),
             ("[pages]\nsize = '2KiB'", "pages.size = \"2KiB\" cannot work: it is at least 4KiB and at most 64KiB"),
             ("[pages]\nsize = '128KiB'", "at most 64KiB, a power of two"),
             ("[pages]\ndevice = '512KiB'", "pages.device = \"512KiB\" cannot work: it is at least 2MiB"),

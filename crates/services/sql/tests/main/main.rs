@@ -2,7 +2,7 @@
 
 /// As in the binary, so that what statements take is counted.
 #[global_allocator]
-static ALLOCATOR: device::CountedHeap<mimalloc::MiMalloc> = device::CountedHeap::new(mimalloc::MiMalloc);
+static ALLOCATOR: device::CountedHeap = device::CountedHeap;
 
 mod cancelling;
 mod changes;
