@@ -67,6 +67,7 @@ mod untyped;
 mod upsert;
 mod views;
 mod watch;
+mod windows;
 
 use std::collections::HashMap;
 use std::ops::Bound;

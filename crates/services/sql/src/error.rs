@@ -183,6 +183,7 @@ impl From<ArrowError> for SqlError {
             ArrowError::NotYetImplemented(what) => return SqlError::unsupported(what),
             ArrowError::MemoryError(_) => "53200",
             ArrowError::ExternalError(inner) => return caused(inner.as_ref()),
+            ArrowError::IoError(_, error) => return spilled(error),
             ArrowError::InvalidArgumentError(_) | ArrowError::ComputeError(_) => "22000",
             _ => "XX000",
         };
@@ -231,6 +232,7 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::Plan(text) => plan(text),
             DataFusionError::Execution(text) => execution(text),
             DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text))),
+            DataFusionError::IoError(error) => spilled(&error),
             error => SqlError::Engine(Box::new(Report::new("XX000", error.to_string()))),
         }
     }
@@ -246,14 +248,31 @@ fn from_shared(error: &DataFusionError) -> SqlError {
             ArrowError::DivideByZero => SqlError::from(ArrowError::DivideByZero),
             ArrowError::ArithmeticOverflow(text) => SqlError::from(ArrowError::ArithmeticOverflow(text.clone())),
             ArrowError::CastError(text) | ArrowError::ParseError(text) => conversion(text),
+            ArrowError::IoError(_, error) => spilled(error),
             other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
         },
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => from_shared(inner),
         DataFusionError::Shared(inner) => from_shared(inner),
         DataFusionError::Execution(text) => execution(text.clone()),
         DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text.clone()))),
+        DataFusionError::IoError(error) => spilled(error),
         other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
     }
+}
+
+/// What does not fit into memory could not be put into files, or not be read from them.
+fn spilled(error: &std::io::Error) -> SqlError {
+    let text = error.to_string();
+    // DataFusion has no kind for its own limit; its wording is all that tells it.
+    let report = if text.contains("disk space during the spilling") {
+        let report = Report::new("53400", "the query needs more space for what does not fit into memory than there is");
+        Report { hint: Some("Ask for less at a time, or raise `spill_max` in [sql].".into()), ..report }
+    } else if error.kind() == std::io::ErrorKind::StorageFull {
+        Report::new("53100", format!("what does not fit into memory could not be kept: {text}"))
+    } else {
+        Report::new("58030", text)
+    };
+    SqlError::Engine(Box::new(report))
 }
 
 fn schema(error: &SchemaError) -> SqlError {

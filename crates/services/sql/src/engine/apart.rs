@@ -52,6 +52,11 @@ impl GoOn {
         self.account.afford(bytes as u128)
     }
 
+    /// The account of its session.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// Errors: what the statement was asked to end with.
     pub(crate) fn check(&self) -> Result<(), SqlError> {
         if self.left.load(Ordering::Acquire) {

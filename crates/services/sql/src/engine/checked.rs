@@ -32,6 +32,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use super::apart::GoOn;
+use super::windows;
 use crate::SqlError;
 
 /// A constant beyond this is large where a batch has a copy of it for each row.
@@ -42,11 +43,13 @@ pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> Result
     let asks = |plan: Arc<dyn ExecutionPlan>| {
         let plan = with_checked_values(plan, go_on)?;
         let plan = with_checked_filter(&plan, go_on)?.unwrap_or(plan);
+        let plan = windows::with_asking_functions(plan, go_on.account())?;
         let plan = with_bounded_inputs(plan, go_on)?;
         Ok(Transformed::yes(Arc::new(Checked {
             inner: plan,
             go_on: go_on.clone(),
             is_kept: false,
+            row_bytes: 0,
             repeats: Repeats::None,
         }) as Arc<dyn ExecutionPlan>))
     };
@@ -64,7 +67,8 @@ fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRes
     } else {
         Repeats::None
     };
-    let keeps_all = plan.downcast_ref::<WindowAggExec>().is_some();
+    let window = plan.downcast_ref::<WindowAggExec>();
+    let (keeps_all, row_bytes) = (window.is_some(), window.map_or(0, windows::row_bytes));
     let keeps_left = is_cross
         || plan.downcast_ref::<NestedLoopJoinExec>().is_some()
         || plan.downcast_ref::<HashJoinExec>().is_some();
@@ -73,7 +77,8 @@ fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRes
     }
     let bounded = |(at, input): (usize, &Arc<dyn ExecutionPlan>)| {
         let is_kept = keeps_all || keeps_left && at == 0;
-        Arc::new(Checked { inner: input.clone(), go_on: go_on.clone(), is_kept, repeats }) as Arc<dyn ExecutionPlan>
+        Arc::new(Checked { inner: input.clone(), go_on: go_on.clone(), is_kept, row_bytes, repeats })
+            as Arc<dyn ExecutionPlan>
     };
     let inputs = plan.children().into_iter().enumerate().map(bounded).collect();
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
@@ -176,6 +181,8 @@ struct Checked {
     go_on: Arc<GoOn>,
     /// Who reads it keeps all that it gives, and copies it.
     is_kept: bool,
+    /// What it takes beside for each row that it keeps.
+    row_bytes: usize,
     /// What it copies of a row for each time that it gives it.
     repeats: Repeats,
 }
@@ -209,7 +216,7 @@ impl ExecutionPlan for Checked {
         _: ReplaceChildrenOptions,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), is_kept: self.is_kept, repeats: self.repeats }))
+        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), ..*self }))
     }
 
     fn with_new_children(
@@ -217,7 +224,7 @@ impl ExecutionPlan for Checked {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), is_kept: self.is_kept, repeats: self.repeats }))
+        Ok(Arc::new(Checked { inner, go_on: self.go_on.clone(), ..*self }))
     }
 
     fn apply_expressions(
@@ -230,13 +237,14 @@ impl ExecutionPlan for Checked {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DfResult<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
         let stream = self.inner.execute(partition, context)?;
+        let stream = if windows::is_window(&self.inner) { windows::counted(stream) } else { stream };
         let (schema, go_on, is_kept, repeats) = (stream.schema(), self.go_on.clone(), self.is_kept, self.repeats);
-        let mut kept = 0;
+        let (mut kept, row_bytes) = (0, self.row_bytes);
         let batches = stream.map(move |batch| {
             go_on.check_room()?;
             let batch = batch?;
             if is_kept {
-                kept += batch.get_array_memory_size();
+                kept += batch.get_array_memory_size() + batch.num_rows() * row_bytes;
                 go_on.afford(kept)?;
             }
             // A row may be as wide as the whole batch.

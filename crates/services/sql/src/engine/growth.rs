@@ -39,6 +39,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::budget::Account;
 use super::meant::Meant;
 use super::rules;
+use super::windows::aggregates;
 use crate::SqlError;
 
 /// The function that gives its argument, and asks for room for its copies.
@@ -173,7 +174,8 @@ fn argument(value: &ColumnarValue) -> DfResult<Argument> {
     Ok(Argument { is_number, values })
 }
 
-fn lengths(array: &ArrayRef) -> DfResult<Vec<i64>> {
+/// Bytes of each text, numbers as they are.
+pub(super) fn lengths(array: &ArrayRef) -> DfResult<Vec<i64>> {
     fn of<'a, T: AsRef<[u8]> + ?Sized + 'a>(values: impl Iterator<Item = Option<&'a T>>) -> Vec<i64> {
         values.map(|value| value.map_or(0, |value| value.as_ref().len() as i64)).collect()
     }
@@ -269,6 +271,16 @@ fn asking(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Tra
                 Transformed::no(Expr::AggregateFunction(call))
             })
         }
+        Expr::WindowFunction(mut call) => {
+            let args = std::mem::take(&mut call.params.args);
+            let asks = args.into_iter().map_until_stop_and_collect(|arg| shared(arg, account))?;
+            call.params.args = asks.data;
+            Ok(match aggregates::over_window(&call, schema, account) {
+                Some(call) => Transformed::yes(Expr::from(call)),
+                None if asks.transformed => Transformed::yes(Expr::WindowFunction(call)),
+                None => Transformed::no(Expr::WindowFunction(call)),
+            })
+        }
         other => Ok(Transformed::no(other)),
     })
 }
@@ -288,7 +300,7 @@ fn is_bounded(call: &ScalarFunction, schema: &DFSchema) -> bool {
 }
 
 /// Whether values of a type may be long.
-fn is_long(kind: &DataType) -> bool {
+pub(super) fn is_long(kind: &DataType) -> bool {
     kind.is_nested() || kind.is_string() || kind.is_binary()
 }
 

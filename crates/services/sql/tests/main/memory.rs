@@ -57,6 +57,60 @@ const GREEDY: &[&str] = &[
     "select count(*) from (select string_to_array(repeat('ab,', 1000000 + g::int), ',') from generate_series(1, 100) t(g)) s",
 ];
 
+/// Windows whose values are long, or of which one is that of all rows of a partition.
+const LONG_OVER_WINDOWS: &[&str] = &[
+    "select length(array_to_string(array_agg(x) over (), ',')) from generate_series(1, 100000) t(x)",
+    "select array_agg(x) over () from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(x) over (order by 1)) from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(x) over (range between unbounded preceding and current row)) from generate_series(1, 20000) t(x)",
+    "select array_agg(x) over (order by x) from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(x) over (order by x rows between current row and unbounded following)) from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(x) over (order by x range between 10000 preceding and 10000 following)) from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(x) filter (where x % 2 = 0) over ()) from generate_series(1, 20000) t(x)",
+    "select length(array_to_string(array_agg(x) over (partition by x % 2), ',')) from generate_series(1, 20000) t(x)",
+    "select cardinality(array_agg(r) over (partition by x)) from (select x % 1000 x, repeat('x', 1000) r from generate_series(1, 20000) t(x)) s",
+    "select length(string_agg(x::text, ',') over (order by x)) from generate_series(1, 30000) t(x)",
+    "select length(string_agg(x::text, ',') filter (where x % 2 = 0) over w), cardinality(array_agg(x) over w) \
+     from generate_series(1, 20000) t(x) window w as (order by x)",
+    "select max(repeat('x', 1000000)) over () from generate_series(1, 10000) t(x)",
+    "select max((select repeat('x', 1000000))) over () from generate_series(1, 10000) t(x)",
+    "select length(max(r) filter (where x = 1) over ()) from (select x, case when x = 1 then repeat('x', 1000000) else 'y' end r \
+     from generate_series(1, 10000) t(x)) s",
+    "select length(first_value(r) over (order by x)) from (select x, case when x = 1 then repeat('x', 1000000) else 'y' end r \
+     from generate_series(1, 10000) t(x)) s",
+    "select length(last_value(r) over (order by x rows between unbounded preceding and unbounded following)) \
+     from (select x, case when x = 10000 then repeat('x', 1000000) else 'y' end r from generate_series(1, 10000) t(x)) s",
+    "select length(nth_value(r, 2) over (order by x)) from (select x, case when x = 2 then repeat('x', 1000000) else 'y' end r \
+     from generate_series(1, 10000) t(x)) s",
+    "select length(lag(r, 100000, repeat('z', 60000)) over (order by x)) from (select x, 'y' r from generate_series(1, 10000) t(x)) s",
+    "select length(lag(r, 100000, repeat('z', 60000)) over (order by x)), max(x) over (order by x rows between 1 preceding and \
+     unbounded following), max(x) over (order by x rows between unbounded preceding and 1 following) \
+     from (select x, 'y' r from generate_series(1, 10000) t(x)) s",
+    "select count(distinct r) over (order by x) from (select x, repeat('x', 1000) || x r from generate_series(1, 100000) t(x)) s",
+    "select count(distinct x) over () from generate_series(1, 1500000) t(x)",
+    "select sum(x) over (order by x rows between unbounded preceding and current row), sum(x) over (order by x rows between \
+     1 preceding and unbounded following) from generate_series(1, 500000) t(x)",
+    "select array_agg(x) over (partition by x % 100) from generate_series(1, 30000) t(x)",
+    "select max(r) over (partition by x % 5) from (select x, repeat('x', 500) || x r from generate_series(1, 30000) t(x)) s",
+    "select lag(r) over (order by x), max(r) over (order by x rows between 1 preceding and unbounded following), \
+     min(r) over (order by x rows between unbounded preceding and 1 following) \
+     from (select x, repeat('x', 100) || x r from generate_series(1, 100000) t(x)) s",
+];
+
+/// Windows that fit, and finish.
+const OVER_WINDOWS: &[&str] = &[
+    "select max(s) from (select sum(x) over (order by x) s from generate_series(1, 1000000) t(x)) s",
+    "select count(n) from (select row_number() over (order by x) n from generate_series(1, 1000000) t(x)) s",
+    "select count(l) from (select lag(x::text) over (order by x) l from generate_series(1, 1000000) t(x)) s",
+    "select count(l) from (select string_agg(x::text, ',') over (partition by x / 10) l from generate_series(1, 100000) t(x)) s",
+    "select count(l) from (select string_agg(x::text, ',') filter (where x % 3 = 0) over (partition by x / 10 order by x) l \
+     from generate_series(1, 100000) t(x)) s",
+    "select count(l) from (select max(x::text) over (order by x rows between 10 preceding and 10 following) l \
+     from generate_series(1, 300000) t(x)) s",
+    "select count(distinct x) over (order by x) from generate_series(1, 1000000) t(x)",
+    "select count(l) from (select first_value(x::text) over (partition by x / 10 order by x) l from generate_series(1, 300000) t(x)) s",
+];
+
 /// Statements that keep more than there is memory for, and finish: they spill.
 const LARGE: &[&str] = &[
     "select count(*) from (select distinct repeat('x', 1000) || g a from generate_series(1, 300000) t(g)) s",
@@ -125,9 +179,9 @@ fn statements() -> Vec<String> {
         })
         .collect();
     let constants = (0..20).map(|_| format!("select length({})", nested_constants(&mut random, 3)));
-    GREEDY
+    [GREEDY, LARGE, LONG_OVER_WINDOWS, OVER_WINDOWS]
+        .concat()
         .iter()
-        .chain(LARGE)
         .map(ToString::to_string)
         .chain(seeded)
         .chain(constants)
@@ -159,10 +213,10 @@ async fn run(session: &mut Session, sql: &str) -> Result<usize, SqlError> {
     Ok(rows)
 }
 
-fn engine() -> (std::sync::Arc<Engine>, tempfile::TempDir) {
+fn engine(spilled: u64) -> (std::sync::Arc<Engine>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("there is room");
     let store = Store::in_memory(Options::default()).expect("memory is enough");
-    let spill = Some(SpillOptions { folder: folder.path().join("spill"), bytes: 1 << 30 });
+    let spill = Some(SpillOptions { folder: folder.path().join("spill"), bytes: spilled });
     let options = EngineOptions { threads: 2, query_bytes: MEMORY, spill, ..EngineOptions::default() };
     (Engine::new(store, options).expect("it starts"), folder)
 }
@@ -173,7 +227,7 @@ async fn child_of_the_test_of_memory() {
         return;
     }
     device::heap::give_back_soon();
-    let (engine, _folder) = engine();
+    let (engine, _folder) = engine(1 << 30);
     let mut session = engine.session("a");
     session.count_here();
     run(&mut session, "select count(*), max(repeat('x', g::int % 9)) from generate_series(1, 99999) s(g)")
@@ -182,10 +236,20 @@ async fn child_of_the_test_of_memory() {
     for sql in statements() {
         forget();
         let before = most();
-        let outcome = run(&mut session, &sql).await;
+        let outcome = run(&mut session, &sql).await.inspect_err(|error| eprintln!("{error}: {sql}"));
         let outcome = outcome.map_or_else(|error| error.code().to_owned(), |rows| format!("{rows} rows"));
         println!("\n{CHILD}|{before}|{}|{outcome}|{sql}", most());
     }
+}
+
+#[tokio::test]
+async fn a_query_that_spills_more_than_it_may_is_told_the_setting() {
+    let (engine, _folder) = engine(1 << 20);
+    let mut session = engine.session("a");
+    let sorted = "select repeat('x', 60) || g a from generate_series(1, 1000000) t(g) order by a";
+    let Err(SqlError::Engine(report)) = run(&mut session, sorted).await else { panic!("it is refused") };
+    assert_eq!((report.code, report.hint.is_some_and(|hint| hint.contains("spill_max"))), ("53400", true));
+    assert_eq!(run(&mut session, "select 1").await.expect("the session goes on"), 1);
 }
 
 #[test]
@@ -205,7 +269,8 @@ fn no_statement_takes_more_memory_than_it_may() {
     for line in lines {
         let [before, most] = [1, 2].map(|at| line[at].parse::<usize>().expect("it is a number"));
         let taken = most.saturating_sub(*idle.get_or_insert(before));
-        let is_over = taken > MEMORY / 10 * 11 || LARGE.contains(&line[4]) && !line[3].ends_with("rows");
+        let finishes = LARGE.contains(&line[4]) || OVER_WINDOWS.contains(&line[4]);
+        let is_over = taken > MEMORY / 10 * 11 || finishes && !line[3].ends_with("rows");
         over += usize::from(is_over);
         let _ = writeln!(all, "{}{} MiB, {}: {}", if is_over { "OVER " } else { "" }, taken >> 20, line[3], line[4]);
     }

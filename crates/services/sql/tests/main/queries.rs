@@ -49,6 +49,42 @@ async fn a_row_by_its_key_is_the_same_the_short_way_and_the_long_way() {
 }
 
 #[tokio::test]
+async fn long_values_over_windows_are_those_of_each_frame() {
+    let mut s = session();
+    run(&mut s, "CREATE TABLE t (i int, p int, a text); INSERT INTO t VALUES (1, 1, 'd'), (2, 2, NULL), (3, 1, 'bb'), (4, 2, 'c'), (5, 1, 'a')")
+        .await;
+    let windows = [
+        ("string_agg(a, ',') OVER (ORDER BY i)", "d,d,d,bb,d,bb,c,d,bb,c,a"),
+        ("string_agg(a, ',') FILTER (WHERE i > 2) OVER (ORDER BY i)", "NULL,NULL,bb,bb,c,bb,c,a"),
+        ("string_agg(a, ',') FILTER (WHERE i > 2) OVER (PARTITION BY p)", "bb,a,c,bb,a,c,bb,a"),
+        ("string_agg(a, ',') FILTER (WHERE i > 9) OVER ()", "NULL,NULL,NULL,NULL,NULL"),
+        ("max(a) FILTER (WHERE i <> 1) OVER (ORDER BY i ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)", "NULL,NULL,bb,c,c"),
+        ("min(a) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)", "d,bb,bb,a,a"),
+        ("max(a) FILTER (WHERE i > NULL) OVER ()", "NULL,NULL,NULL,NULL,NULL"),
+        ("array_agg(a) FILTER (WHERE p = 1) OVER (ORDER BY i DESC)", "[a, bb, d],[a, bb],[a, bb],[a],[a]"),
+        (
+            "array_agg(i) OVER (PARTITION BY p ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+            "[1],[2],[1, 3],[2, 4],[3, 5]",
+        ),
+        ("first_value(a) OVER (PARTITION BY p ORDER BY i DESC)", "a,c,a,c,a"),
+        ("last_value(a) OVER (PARTITION BY p)", "a,c,a,c,a"),
+        ("nth_value(a, 2) OVER (ORDER BY i DESC)", "c,c,c,c,NULL"),
+        ("lag(a, 2, 'none') OVER (ORDER BY i)", "none,none,d,NULL,bb"),
+        ("lead(a) OVER (PARTITION BY p ORDER BY i)", "bb,c,a,NULL,NULL"),
+        ("count(DISTINCT a) OVER ()", "4,4,4,4,4"),
+    ];
+    for (window, expected) in windows {
+        // All at once where a frame ends with its partition, and some at a time.
+        for others in
+            ["", ", sum(i) OVER (), min(i) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)"]
+        {
+            let sql = format!("SELECT w FROM (SELECT i, {window} AS w{others} FROM t) s ORDER BY i");
+            assert_eq!(run(&mut s, &sql).await.replace('\n', ","), expected, "{window}{others}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn ranges_of_keys_are_those_of_a_table_without_a_key() {
     let seed = 4_u64;
     let mut rng = fastrand::Rng::with_seed(seed);
