@@ -272,12 +272,16 @@ fn asking(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Tra
             })
         }
         Expr::WindowFunction(mut call) => {
-            let args = std::mem::take(&mut call.params.args);
-            let asks = args.into_iter().map_until_stop_and_collect(|arg| shared(arg, account))?;
-            call.params.args = asks.data;
+            // The others are constants, which the function reads as such.
+            let mut changed = false;
+            if let Some(value) = call.params.args.first_mut() {
+                let asks = shared(std::mem::replace(value, lit(true)), account)?;
+                changed = asks.transformed;
+                *value = asks.data;
+            }
             Ok(match aggregates::over_window(&call, schema, account) {
                 Some(call) => Transformed::yes(Expr::from(call)),
-                None if asks.transformed => Transformed::yes(Expr::WindowFunction(call)),
+                None if changed => Transformed::yes(Expr::WindowFunction(call)),
                 None => Transformed::no(Expr::WindowFunction(call)),
             })
         }

@@ -4,7 +4,8 @@
 //! the query fails although every sort below it has spilled. Here a part is never theirs.
 //!
 //! What hands rows from thread to thread is never refused: DataFusion 55 would spill them, and two threads that do so at the same time
-//! wait for each other for ever (apache/datafusion issue 24883). What it holds takes room from the others, and the account bounds it.
+//! wait for each other for ever (apache/datafusion issue 24883). What it holds takes no room from the others, which would fail for what is
+//! only on its way to them: the account bounds it.
 
 use std::fmt;
 
@@ -49,6 +50,18 @@ struct Reserved {
     spilling: usize,
     spillable: usize,
     unspillable: usize,
+    /// On its way from thread to thread.
+    waiting: usize,
+}
+
+impl Reserved {
+    fn part(&mut self, consumer: &MemoryConsumer) -> &mut usize {
+        match without_room(consumer) {
+            WithoutRoom::Spills => &mut self.spillable,
+            WithoutRoom::Fails => &mut self.unspillable,
+            WithoutRoom::Waits => &mut self.waiting,
+        }
+    }
 }
 
 impl Pool {
@@ -79,25 +92,18 @@ impl MemoryPool for Pool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        let mut state = self.state.lock();
-        match without_room(reservation.consumer()) {
-            WithoutRoom::Spills => state.spillable += additional,
-            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable += additional,
-        }
+        *self.state.lock().part(reservation.consumer()) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let mut state = self.state.lock();
-        match without_room(reservation.consumer()) {
-            WithoutRoom::Spills => state.spillable = state.spillable.saturating_sub(shrink),
-            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable = state.unspillable.saturating_sub(shrink),
-        }
+        let part = state.part(reservation.consumer());
+        *part = part.saturating_sub(shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DfResult<()> {
         let mut state = self.state.lock();
-        let without_room = without_room(reservation.consumer());
-        let (taken, most) = match without_room {
+        let (taken, most) = match without_room(reservation.consumer()) {
             // Each that spills may have as much as the others.
             WithoutRoom::Spills => {
                 let all = (self.bytes / 5 * SPILLABLE_OF_FIVE).min(self.bytes.saturating_sub(state.unspillable));
@@ -111,16 +117,13 @@ impl MemoryPool for Pool {
             let text = format!("out of memory: {name} needs {additional} bytes more, and has {taken} of {most}");
             return Err(DataFusionError::ResourcesExhausted(text));
         }
-        match without_room {
-            WithoutRoom::Spills => state.spillable += additional,
-            WithoutRoom::Fails | WithoutRoom::Waits => state.unspillable += additional,
-        }
+        *state.part(reservation.consumer()) += additional;
         Ok(())
     }
 
     fn reserved(&self) -> usize {
         let state = self.state.lock();
-        state.spillable + state.unspillable
+        state.spillable + state.unspillable + state.waiting
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -148,9 +151,21 @@ mod tests {
         drop((first, second));
         merge.try_grow(600).expect("all is left");
         assert_eq!(pool.reserved(), 1000);
-        let hands_on = MemoryConsumer::new("RepartitionExec[0]").with_can_spill(true).register(&pool);
-        hands_on.try_grow(500).expect("it is not refused");
-        assert_eq!(pool.reserved(), 1500);
+        drop(merge);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_not_refused_and_takes_no_room() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(1000));
+        let consumer = |name, spills| MemoryConsumer::new(name).with_can_spill(spills).register(&pool);
+        let (hands_on, sort, merge) =
+            (consumer("RepartitionExec[0]", true), consumer("sort", true), consumer("merge", false));
+        hands_on.try_grow(1500).expect("it is not refused");
+        sort.try_grow(600).expect("three fifths are its");
+        merge.try_grow(400).expect("the rest is its");
+        assert!(sort.try_grow(1).is_err() && merge.try_grow(1).is_err());
+        assert_eq!(pool.reserved(), 2500);
         drop(hands_on);
         assert_eq!(pool.reserved(), 1000);
     }

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{Array, ArrayData, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::Result as DfResult;
@@ -79,8 +79,16 @@ fn held(array: &ArrayRef) -> usize {
     match array.data_type() {
         DataType::Utf8View => views + array.as_string_view().iter().flatten().map(str::len).sum::<usize>(),
         DataType::BinaryView => views + array.as_binary_view().iter().flatten().map(<[u8]>::len).sum::<usize>(),
-        _ => array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size()),
+        _ => {
+            let data = array.to_data();
+            pieces(&data) + data.get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+        }
     }
+}
+
+/// Bytes of what leads to the texts of views: an array that is made of many has the pieces of all.
+fn pieces(data: &ArrayData) -> usize {
+    size_of_val(data.buffers()) + data.child_data().iter().map(pieces).sum::<usize>()
 }
 
 /// Bytes of a value.
@@ -125,24 +133,31 @@ fn makes_singles(expr: &Arc<dyn WindowExpr>) -> bool {
 
 /// The batches of a window operator: what it makes is its own, and counted until it gives the next of them.
 pub(crate) fn counted(inner: SendableRecordBatchStream) -> SendableRecordBatchStream {
-    Box::pin(Counted { inner, made: Made::default() })
+    Box::pin(Counted { inner, made: Made::default(), is_over: false })
 }
 
 struct Counted {
     inner: SendableRecordBatchStream,
     made: Made,
+    /// An error was given: what the operator has kept is no use to it any more.
+    is_over: bool,
 }
 
 impl Stream for Counted {
     type Item = DfResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
         // Who polls may be a window operator too.
         let others = MADE.replace(self.made);
         let next = self.inner.as_mut().poll_next(context);
         self.made = MADE.replace(others);
-        if matches!(next, Poll::Ready(Some(_))) {
-            self.made = Made::default();
+        match &next {
+            Poll::Ready(Some(Ok(_))) => self.made = Made::default(),
+            Poll::Ready(Some(Err(_))) => self.is_over = true,
+            Poll::Ready(None) | Poll::Pending => {}
         }
         next
     }
