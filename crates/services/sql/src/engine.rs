@@ -48,6 +48,7 @@ mod moments;
 pub(crate) mod names;
 mod numbers;
 mod operators;
+mod owned;
 pub(crate) mod parse;
 mod patterns;
 mod pool;

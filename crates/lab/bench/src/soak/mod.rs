@@ -69,6 +69,8 @@ impl SoakOptions {
 #[derive(Debug, Default)]
 struct Beside {
     stop: AtomicBool,
+    /// It goes on no more, in good order or not.
+    ended: AtomicBool,
     transactions: AtomicU64,
     queries: AtomicU64,
 }
@@ -94,7 +96,11 @@ pub fn run(options: &SoakOptions) -> anyhow::Result<SoakReport> {
     let beside = Beside::default();
     let (sql, seed) = (rig.sql(), options.seed);
     let outcome = std::thread::scope(|scope| {
-        let worker = scope.spawn(|| transactions(sql, seed, &beside));
+        let worker = scope.spawn(|| {
+            let outcome = transactions(sql, seed, &beside);
+            beside.ended.store(true, Ordering::Relaxed);
+            outcome
+        });
         let sampled = sample_all(options, &mut rig, &beside, &mut samples);
         beside.stop.store(true, Ordering::Relaxed);
         let worked = worker.join().map_err(|_| anyhow::anyhow!("the thread of SQL has panicked"));
@@ -121,7 +127,8 @@ fn sample_all(
     let begun = Instant::now();
     let mut cpu = rig.node().usage()?.cpu_us;
     let mut acknowledged = 0;
-    while begun.elapsed() < options.time {
+    // Without SQL beside the messages the rest would show nothing: why it ended is told at once.
+    while begun.elapsed() < options.time && !beside.ended.load(Ordering::Relaxed) {
         interrupt::check()?;
         let since = Instant::now();
         let ((), latency) = rig.beside(|| std::thread::sleep(options.every))?;
@@ -172,7 +179,7 @@ fn transactions(sql: std::net::SocketAddr, seed: u64, beside: &Beside) -> anyhow
         if asked.elapsed() > Duration::from_secs(1) {
             asked = Instant::now();
             client.query(
-                "SELECT type, count(*), max(received) FROM hl7.messages WHERE received > now() - interval '2 seconds' GROUP BY type",
+                "SELECT type, count(*), max(received_at) FROM hl7.messages WHERE received_at > now() - interval '2 seconds' GROUP BY type",
             )?;
             beside.queries.fetch_add(1, Ordering::Relaxed);
         }

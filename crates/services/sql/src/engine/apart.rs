@@ -11,11 +11,13 @@ use std::task::{Context, Poll};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState as Planning, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
@@ -25,6 +27,7 @@ use tokio::task::JoinHandle;
 use super::budget::{Account, OUT_OF_MEMORY};
 use super::cancel::Running;
 use super::checked;
+use super::context::SORT_TOGETHER_BYTES;
 use super::team::Team;
 use crate::{Report, SqlError};
 
@@ -87,8 +90,8 @@ pub(crate) struct Query {
 }
 
 /// The same query, to be planned for little memory: few rows at a time, one part after the other instead of side by side, so that what
-/// sorts and groups has all of the room, and joins of sorted rows, which spill, for those that keep one side in memory. All that is
-/// slower.
+/// sorts and groups has all of the room, joins of sorted rows, which spill, for those that keep one side in memory, and all rows sorted
+/// where the first ones would be kept. All that is slower.
 pub(crate) fn with_little_memory(
     mut state: Planning,
     plan: LogicalPlan,
@@ -99,13 +102,21 @@ pub(crate) fn with_little_memory(
     *config = config.clone().with_batch_size(config.batch_size().min(FEW_ROWS));
     let options = config.options_mut();
     options.optimizer.prefer_hash_join = false;
+    options.execution.sort_in_place_threshold_bytes = SORT_TOGETHER_BYTES;
     // With one part DataFusion does not ask what is preferred. The question does not fail.
     options.execution.target_partitions = if has_hash_join.unwrap_or(false) { 2 } else { 1 };
     async move {
         let context = state.task_ctx();
-        Ok((state.create_physical_plan(&plan).await?, context))
+        Ok((state.create_physical_plan(&plan).await?.transform_up(sorted_whole)?.data, context))
     }
     .boxed()
+}
+
+/// Sorts all rows where the first ones would be kept in memory, from where they do not spill, and takes those of the sorted.
+fn sorted_whole(plan: Arc<dyn ExecutionPlan>) -> DfResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    let first = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?)));
+    let Some((sort, fetch)) = first else { return Ok(Transformed::no(plan)) };
+    Ok(Transformed::yes(Arc::new(LocalLimitExec::new(Arc::new(sort.with_fetch(None)), fetch))))
 }
 
 /// Runs a plan for a statement on a team.

@@ -21,18 +21,22 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
-    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, PiecewiseMergeJoinExec,
+    SortMergeJoinExec,
 };
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
 };
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 
 use super::apart::GoOn;
-use super::windows;
+use super::{owned, windows};
 use crate::SqlError;
 
 /// A constant beyond this is large where a batch has a copy of it for each row.
@@ -49,6 +53,7 @@ pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> Result
             inner: plan,
             go_on: go_on.clone(),
             is_kept: false,
+            is_held: false,
             row_bytes: 0,
             repeats: Repeats::None,
         }) as Arc<dyn ExecutionPlan>))
@@ -56,8 +61,8 @@ pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> Result
     Ok(plan.transform_up(asks)?.data)
 }
 
-/// A plan whose inputs ask for room for what it makes of them without a word to the pool: it keeps all rows and copies them into one batch,
-/// or gives one row many times.
+/// A plan whose inputs give it what it holds without what lies beside it, and ask for room for what it makes of them without a word to the
+/// pool: it keeps all rows and copies them into one batch, or gives one row many times.
 fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfResult<Arc<dyn ExecutionPlan>> {
     let is_cross = plan.downcast_ref::<CrossJoinExec>().is_some();
     let repeats = if is_cross {
@@ -72,16 +77,28 @@ fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRes
     let keeps_left = is_cross
         || plan.downcast_ref::<NestedLoopJoinExec>().is_some()
         || plan.downcast_ref::<HashJoinExec>().is_some();
-    if !keeps_all && repeats == Repeats::None {
+    let holds_all = keeps_all
+        || plan.downcast_ref::<SortExec>().is_some()
+        || plan.downcast_ref::<SortMergeJoinExec>().is_some()
+        || plan.downcast_ref::<PiecewiseMergeJoinExec>().is_some()
+        || hands_on(&plan);
+    if !holds_all && repeats == Repeats::None {
         return Ok(plan);
     }
     let bounded = |(at, input): (usize, &Arc<dyn ExecutionPlan>)| {
         let is_kept = keeps_all || keeps_left && at == 0;
-        Arc::new(Checked { inner: input.clone(), go_on: go_on.clone(), is_kept, row_bytes, repeats })
+        let is_held = holds_all || is_kept;
+        Arc::new(Checked { inner: input.clone(), go_on: go_on.clone(), is_kept, is_held, row_bytes, repeats })
             as Arc<dyn ExecutionPlan>
     };
     let inputs = plan.children().into_iter().enumerate().map(bounded).collect();
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+}
+
+/// Whether a plan hands batches from thread to thread as they are, and counts those that wait.
+fn hands_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let repartition = plan.downcast_ref::<RepartitionExec>();
+    repartition.is_some_and(|plan| matches!(plan.partitioning(), Partitioning::RoundRobinBatch(_)))
 }
 
 fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -181,6 +198,8 @@ struct Checked {
     go_on: Arc<GoOn>,
     /// Who reads it keeps all that it gives, and copies it.
     is_kept: bool,
+    /// Who reads it holds some of its batches, and counts their memory.
+    is_held: bool,
     /// What it takes beside for each row that it keeps.
     row_bytes: usize,
     /// What it copies of a row for each time that it gives it.
@@ -240,7 +259,11 @@ impl ExecutionPlan for Checked {
         let stream = if windows::is_window(&self.inner) { windows::counted(stream) } else { stream };
         let (schema, go_on, is_kept, repeats) = (stream.schema(), self.go_on.clone(), self.is_kept, self.repeats);
         let (mut kept, row_bytes) = (0, self.row_bytes);
-        let batches = stream.map(move |batch| {
+        let batches = match self.is_held {
+            true => stream.flat_map(move |batch| stream::iter(owned::parts(batch, rows))).boxed(),
+            false => stream.boxed(),
+        };
+        let batches = batches.map(move |batch| {
             go_on.check_room()?;
             let batch = batch?;
             if is_kept {

@@ -25,6 +25,10 @@ const BATCH_OF: usize = 64 << 10;
 const BATCH_ROWS_MAX: usize = 8192;
 const BATCH_ROWS_MIN: usize = 128;
 
+/// Of little memory a sort merges its batches as they are: where it makes one of several, DataFusion 55.2 counts the texts of that for each
+/// batch it then cuts it into.
+pub(super) const SORT_TOGETHER_BYTES: usize = 0;
+
 /// A sort sets aside this part of the memory for its merge, up to DataFusion's 10 MiB.
 const MERGE_OF: usize = 64;
 
@@ -43,6 +47,9 @@ pub(crate) fn make(
     config = config.with_batch_size((bytes / BATCH_OF).clamp(BATCH_ROWS_MIN, BATCH_ROWS_MAX).next_power_of_two());
     let options = config.options_mut();
     options.execution.sort_spill_reservation_bytes = (bytes / MERGE_OF).clamp(1 << 16, 10 << 20);
+    if options.execution.batch_size.get() < BATCH_ROWS_MAX {
+        options.execution.sort_in_place_threshold_bytes = SORT_TOGETHER_BYTES;
+    }
     // As in PostgreSQL, 0.1 is a numeric and not a float.
     options.sql_parser.parse_float_as_decimal = true;
     options.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;

@@ -14,6 +14,7 @@ mod memory;
 mod numbers;
 mod queries;
 mod sessions;
+mod stored;
 mod support;
 mod texts;
 mod upserts;
