@@ -152,7 +152,8 @@ async fn work(query: Query, go_on: &Arc<GoOn>, sender: &mpsc::Sender<DfResult<Re
         next = stream.next().await;
     }
     while let Some(batch) = next {
-        if sender.send(batch).await.is_err() {
+        // An operator that has failed is not to be asked again: it may be half way.
+        if sender.send(Ok(batch?)).await.is_err() {
             return Ok(());
         }
         next = stream.next().await;

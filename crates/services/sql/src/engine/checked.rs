@@ -19,6 +19,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, PiecewiseMergeJoinExec,
@@ -27,8 +28,9 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions,
@@ -62,7 +64,7 @@ pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> Result
 }
 
 /// A plan whose inputs give it what it holds without what lies beside it, and ask for room for what it makes of them without a word to the
-/// pool: it keeps all rows and copies them into one batch, or gives one row many times.
+/// pool: it keeps all rows and copies them into one batch, gives one row many times, or copies a constant for each.
 fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfResult<Arc<dyn ExecutionPlan>> {
     let is_cross = plan.downcast_ref::<CrossJoinExec>().is_some();
     let repeats = if is_cross {
@@ -73,16 +75,19 @@ fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRes
         Repeats::None
     };
     let window = plan.downcast_ref::<WindowAggExec>();
-    let (keeps_all, row_bytes) = (window.is_some(), window.map_or(0, windows::row_bytes));
+    let keeps_all = window.is_some();
+    let row_bytes = constant_bytes(&plan) + window.map_or(0, windows::row_bytes);
     let keeps_left = is_cross
         || plan.downcast_ref::<NestedLoopJoinExec>().is_some()
         || plan.downcast_ref::<HashJoinExec>().is_some();
     let holds_all = keeps_all
         || plan.downcast_ref::<SortExec>().is_some()
+        || plan.downcast_ref::<SortPreservingMergeExec>().is_some()
+        || plan.downcast_ref::<BoundedWindowAggExec>().is_some()
         || plan.downcast_ref::<SortMergeJoinExec>().is_some()
         || plan.downcast_ref::<PiecewiseMergeJoinExec>().is_some()
         || hands_on(&plan);
-    if !holds_all && repeats == Repeats::None {
+    if !holds_all && repeats == Repeats::None && row_bytes == 0 {
         return Ok(plan);
     }
     let bounded = |(at, input): (usize, &Arc<dyn ExecutionPlan>)| {
@@ -99,6 +104,21 @@ fn with_bounded_inputs(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<GoOn>) -> DfRes
 fn hands_on(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let repartition = plan.downcast_ref::<RepartitionExec>();
     repartition.is_some_and(|plan| matches!(plan.partitioning(), Partitioning::RoundRobinBatch(_)))
+}
+
+/// Bytes of the large constants among the arguments of aggregates and window functions: each row has a copy.
+fn constant_bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let args: Vec<Arc<dyn PhysicalExpr>> = if let Some(groups) = plan.downcast_ref::<AggregateExec>() {
+        groups.aggr_expr().iter().flat_map(|aggregate| aggregate.expressions()).collect()
+    } else if let Some(window) = plan.downcast_ref::<WindowAggExec>() {
+        window.window_expr().iter().flat_map(|function| function.expressions()).collect()
+    } else if let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() {
+        window.window_expr().iter().flat_map(|function| function.expressions()).collect()
+    } else {
+        return 0;
+    };
+    let sizes = args.iter().filter_map(|arg| arg.downcast_ref::<Literal>()).map(|literal| literal.value().size());
+    sizes.filter(|bytes| *bytes > LARGE_BYTES).sum()
 }
 
 fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -200,7 +220,7 @@ struct Checked {
     is_kept: bool,
     /// Who reads it holds some of its batches, and counts their memory.
     is_held: bool,
-    /// What it takes beside for each row that it keeps.
+    /// What it takes beside for each row.
     row_bytes: usize,
     /// What it copies of a row for each time that it gives it.
     repeats: Repeats,
@@ -269,6 +289,8 @@ impl ExecutionPlan for Checked {
             if is_kept {
                 kept += batch.get_array_memory_size() + batch.num_rows() * row_bytes;
                 go_on.afford(kept)?;
+            } else if row_bytes > 0 {
+                go_on.afford(batch.num_rows().saturating_mul(row_bytes))?;
             }
             // A row may be as wide as the whole batch.
             if repeats != Repeats::None && batch.get_array_memory_size() > LARGE_BYTES {

@@ -90,6 +90,7 @@ const LONG_OVER_WINDOWS: &[&str] = &[
     "select count(distinct x) over () from generate_series(1, 1500000) t(x)",
     "select sum(x) over (order by x rows between unbounded preceding and current row), sum(x) over (order by x rows between \
      1 preceding and unbounded following) from generate_series(1, 500000) t(x)",
+    "select length(string_agg(case when x = 1 then 'x' end, repeat('-', 60000)) over ()) from generate_series(1, 10000) t(x)",
     "select array_agg(x) over (partition by x % 100) from generate_series(1, 30000) t(x)",
     "select max(r) over (partition by x % 5) from (select x, repeat('x', 500) || x r from generate_series(1, 30000) t(x)) s",
     "select lag(r) over (order by x), max(r) over (order by x rows between 1 preceding and unbounded following), \

@@ -187,7 +187,8 @@ impl Partition {
         let Some(current) = self.current.take() else { return };
         // The segment after the next one: the next is in hand already or small enough to begin with.
         let Some(&Part { segment, .. }) = self.work.parts.get(self.next) else { return };
-        if Handle::try_current().is_err() {
+        // Batches of few rows are those of little memory, which two segments may be a great part of.
+        if Handle::try_current().is_err() || self.work.batch_rows < VECTOR_ROWS {
             return;
         }
         let touched = current.reader.touched();
