@@ -78,15 +78,19 @@ mod tests {
     #[test]
     fn a_slice_of_any_kind_keeps_its_rows_and_lets_go_of_the_others() {
         let rows = 200_000_u64;
-        let text = |row: u64| (row % 7 != 0).then(|| format!("a text that is not short, {row}"));
+        let text = |row: u64| (!row.is_multiple_of(7)).then(|| format!("a text that is not short, {row}"));
         let columns: [ArrayRef; 6] = [
             Arc::new((0..rows).map(text).collect::<StringArray>()),
             Arc::new((0..rows).map(text).collect::<StringViewArray>()),
             Arc::new((0..rows).map(text).map(|text| text.map(String::into_bytes)).collect::<BinaryArray>()),
-            Arc::new((0..rows).map(|row| (row % 5 != 0).then_some(row as i64)).collect::<Int64Array>()),
-            Arc::new((0..rows * 8).map(|row| (row % 3 != 0).then_some(row % 2 == 0)).collect::<BooleanArray>()),
+            Arc::new((0..rows).map(|row| (!row.is_multiple_of(5)).then_some(row as i64)).collect::<Int64Array>()),
+            Arc::new(
+                (0..rows * 8)
+                    .map(|row| (!row.is_multiple_of(3)).then_some(row.is_multiple_of(2)))
+                    .collect::<BooleanArray>(),
+            ),
             Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(
-                (0..rows).map(|row| (row % 4 != 0).then(|| vec![Some(row as i64), None])),
+                (0..rows).map(|row| (!row.is_multiple_of(4)).then(|| vec![Some(row as i64), None])),
             )),
         ];
         for whole in columns {
