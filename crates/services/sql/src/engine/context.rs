@@ -27,7 +27,7 @@ const BATCH_ROWS_MIN: usize = 128;
 
 /// Of little memory a sort merges its batches as they are: where it makes one of several, DataFusion 55.2 counts the texts of that for each
 /// batch it then cuts it into.
-pub(super) const SORT_TOGETHER_BYTES: usize = 0;
+const SORT_TOGETHER_BYTES: usize = 0;
 
 /// A sort sets aside this part of the memory for its merge, up to DataFusion's 10 MiB.
 const MERGE_OF: usize = 64;

@@ -12,10 +12,8 @@
 //! They are given as many rows at a time as the session has in a batch, too: a sort cuts what it sorted to that, and counts the texts of all
 //! of it for each piece (DataFusion 55.2).
 
-use std::sync::Arc;
-
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array,
+    Array, ArrayData, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array, new_empty_array,
 };
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result as DfResult;
@@ -47,29 +45,37 @@ fn own(column: &ArrayRef) -> DfResult<ArrayRef> {
     if holds <= SMALL_BYTES {
         return Ok(column.clone());
     }
+    if column.is_empty() {
+        return Ok(new_empty_array(column.data_type()));
+    }
     let data = column.to_data();
     let views = data.get_slice_memory_size()?;
     let is_sparse = |texts: usize| holds > 2 * (views + texts) + SMALL_BYTES;
     match column.data_type() {
         DataType::Utf8View => {
             let view = column.as_string_view();
-            Ok(if is_sparse(view.total_buffer_bytes_used()) { Arc::new(view.gc()) } else { column.clone() })
+            if is_sparse(view.total_buffer_bytes_used()) { copied(&view.gc().to_data()) } else { Ok(column.clone()) }
         }
         DataType::BinaryView => {
             let view = column.as_binary_view();
-            Ok(if is_sparse(view.total_buffer_bytes_used()) { Arc::new(view.gc()) } else { column.clone() })
+            if is_sparse(view.total_buffer_bytes_used()) { copied(&view.gc().to_data()) } else { Ok(column.clone()) }
         }
         _ if !is_sparse(0) => Ok(column.clone()),
-        _ => {
-            let mut copy = MutableArrayData::new(vec![&data], false, column.len());
-            copy.try_extend(0, 0, column.len())?;
-            Ok(make_array(copy.freeze()))
-        }
+        _ => copied(&data),
     }
+}
+
+/// A copy of these rows; views have the texts that they had.
+fn copied(data: &ArrayData) -> DfResult<ArrayRef> {
+    let mut copy = MutableArrayData::new(vec![data], false, data.len());
+    copy.try_extend(0, 0, data.len())?;
+    Ok(make_array(copy.freeze()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use datafusion::arrow::array::{BinaryArray, BooleanArray, Int64Array, ListArray, StringArray, StringViewArray};
     use datafusion::arrow::datatypes::Int64Type;
 
