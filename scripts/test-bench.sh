@@ -62,12 +62,13 @@ case_is "its JSON says what each journal lies on" $?
 case_is "it leaves nothing behind" $?
 
 # Whether a node of ten seconds is flat is not judged; that both sides of it worked, and nothing was lost, is.
-"$terrace" bench soak --minutes 0.2 --rate 100 --data "$place/disk" --json "$place/soak.json" >"$place/soak.txt" 2>&1
+mkdir "$place/soak"
+(cd "$place/soak" && exec "$terrace" bench soak --minutes 0.2 --rate 100 --json "$place/soak.json" >"$place/soak.txt" 2>&1)
 holds "$place/soak.json" '"bench": "soak"' '"lost": 0' '"drained": true' '"stopped_well": true'
 case_is "soak runs, and loses nothing" $?
 ! grep -qE '"transactions": 0\b' "$place/soak.json" && grep -q '"queries": [1-9]' "$place/soak.json"
 case_is "SQL works beside the messages from its first sample to its last" $?
-[ -z "$(find "$place/disk" -mindepth 1)" ]
+[ -z "$(find "$place/soak" -mindepth 1)" ]
 case_is "it leaves nothing behind" $?
 
 # A run that is ended by a signal: the node runs when its folder has a node.json.
