@@ -312,7 +312,8 @@ impl Cache {
         gone
     }
 
-    /// Writes a fresh page home, so that it is clean, unless a cut came in between.
+    /// Writes a fresh page home, so that it is clean, unless a cut came in between: then the cut writes it again, after this,
+    /// since it waits for the latch that the caller holds. So it is home here before anything durable refers to it.
     fn steal(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
         let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
         if !state.has(Flag::Extent) {

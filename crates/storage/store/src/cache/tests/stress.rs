@@ -225,13 +225,18 @@ impl Scene {
                 .filter_map(|object| self.entry(object).map(|entry| (entry.page.0, (object, entry.version))))
                 .collect();
             let extents = self.extents.iter().filter_map(|extent| Some(extent.read().as_ref()?.0.first.0));
-            *self.medium.durable.lock() = then.keys().copied().chain(extents).collect();
+            let after: BTreeSet<u32> = then.keys().copied().chain(extents).collect();
+            // A fresh page of the cut may be on its way home already (stolen): it is durable once the cut has its image, for
+            // which it waits for the thief's latch.
+            let fresh: BTreeSet<u32> = cut.fresh().iter().map(|run| run.first.0).collect();
+            self.medium.durable.lock().extend(after.difference(&fresh));
             drop(standing);
             for run in cut.fresh().iter().chain(cut.changed()) {
                 // As a device would: the writer goes on meanwhile, and changes what is not home.
                 thread::yield_now();
                 let mut bytes = vec![0; run.pages as usize * PAGE];
                 cut.image(*run, &mut bytes);
+                self.medium.durable.lock().insert(run.first.0);
                 match then.get(&run.first.0) {
                     Some(object) => assert_eq!(certified(&bytes), *object, "{run:?}"),
                     None => assert!(run.is_extent, "{run:?} was nothing at the cut"),
@@ -240,6 +245,7 @@ impl Scene {
                 cut.homed(*run);
             }
             cut.finish();
+            *self.medium.durable.lock() = after;
             self.medium.settle();
         }
     }
