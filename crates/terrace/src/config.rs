@@ -249,7 +249,7 @@ mod tests {
         let document = include_str!("../../../docs/tiers.md");
         let args = || cli::ServeArgs { config: None, data: None, production: None, bodies: None };
         let examples = examples(document);
-        assert_eq!(examples.len(), 6, "one for each mode, far memory by key, and one without the hardware");
+        assert_eq!(examples.len(), 7, "one for each mode, far memory by key, and two without the hardware");
         for example in examples {
             let config: Config = toml::from_str(&example).unwrap_or_else(|error| panic!("{error}\n{example}"));
             config.plan(&args()).unwrap_or_else(|error| panic!("{error:#}\n{example}"));
