@@ -6,7 +6,7 @@
 //!   4 receivers       <--MLLP--  operations                                     \-> rows, pages, write cycles
 //! ```
 //!
-//! The production is that of the T4 bench (`crates/lab/bench/t4`), outputs are stored whole, and the sizes are like its own: half
+//! The production is that of the T4 bench (`crates/lab/workload/t4`), outputs are stored whole, and the sizes are like its own: half
 //! of the messages are results with a log-normal number of observations. It is no bench: it checks nothing, and load and node share
 //! a process. It needs neither the binary nor the bench, so that it is built in two minutes.
 //!
@@ -96,7 +96,7 @@ fn mean(bodies: &[Vec<u8>]) -> usize {
 
 /// The bench's rules, transforms and tables, with services and operations of one's own.
 fn write_production(folder: &Path, services: usize, receivers: &[SocketAddr]) -> Result<(), Box<dyn Error>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/bench/t4");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/workload/t4");
     for part in ["rules", "transforms", "tables", "services", "operations"] {
         fs::create_dir_all(folder.join(part))?;
         let Ok(files) = fs::read_dir(source.join(part)) else { continue };

@@ -41,7 +41,7 @@ use crate::error::InteropError;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
 use cut::{Cut, Part, pieces};
-pub(crate) use cut::{Sections, decode_fate, each_delivery, sections};
+pub(crate) use cut::{Sections, decode_fate, each_delivery, is_failed, sections};
 
 /// Journal record kind of a message.
 pub const KIND_MESSAGE: u8 = 1;
@@ -476,7 +476,8 @@ fn switch(r: &mut Reader<'_>) -> Option<Switch> {
     Some(switch)
 }
 
-fn status_code(status: Status) -> u8 {
+/// The status byte of a record.
+pub(crate) fn status_code(status: Status) -> u8 {
     match status {
         Status::Routed => 0,
         Status::Dropped => 1,

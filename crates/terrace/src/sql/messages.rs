@@ -14,11 +14,16 @@ use bytes::Bytes;
 use hl7::Reading;
 use hl7::charset::Charset;
 use interop::InteropError;
+use interop::rows::Brief;
 use sql::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
 
 use super::walk::{Keys, Scan, Table, numbers, search_keys, text_field};
 
+const ID: usize = 0;
+const OBJECT: usize = 1;
+const DIRECTION: usize = 2;
+const STATUS: usize = 5;
 const CONTROL: usize = 7;
 const MRN: usize = 8;
 const TYPE: usize = 9;
@@ -49,7 +54,9 @@ pub(super) struct Row {
 
 impl Table for Messages {
     type Row = Row;
-    const KEYS: Keys = Keys { id: 0, interface: 3, control: CONTROL, mrn: MRN, kind: TYPE, received: RECEIVED };
+    const KEYS: Keys =
+        Keys { id: ID, interface: 3, control: CONTROL, mrn: MRN, kind: TYPE, received: RECEIVED, status: Some(STATUS) };
+    const BRIEF: &'static [usize] = &[ID, OBJECT, DIRECTION, RECEIVED];
 
     fn fields() -> Vec<Field> {
         vec![
@@ -67,6 +74,25 @@ impl Table for Messages {
             text_field("body"),
             Field::new("raw", DataType::Binary, true),
         ]
+    }
+
+    fn brief_rows(scan: &Scan, id: u64, brief: Brief, rows: &mut Vec<Row>) {
+        let kind = if scan.wants(TYPE) { scan.text(TYPE) } else { None };
+        rows.extend((0..=i32::from(brief.outputs)).map(|object| Row {
+            id,
+            object,
+            direction: if object == 0 { "in" } else { "out" },
+            interface: String::new(),
+            transform: None,
+            status: String::new(),
+            reason: None,
+            control_id: None,
+            mrn: None,
+            kind: kind.map(str::to_owned),
+            received_us: brief.received_us,
+            body: None,
+            raw: None,
+        }));
     }
 
     /// Adds a message with its outputs.
@@ -122,12 +148,12 @@ impl Table for Messages {
         let text =
             |of: &dyn Fn(&Row) -> Option<String>| Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef;
         match position {
-            0 => numbers(rows.iter().map(|row| row.id)),
-            1 => Arc::new(rows.iter().map(|row| row.object).collect::<Int32Array>()),
-            2 => text(&|row| Some(row.direction.to_owned())),
+            ID => numbers(rows.iter().map(|row| row.id)),
+            OBJECT => Arc::new(rows.iter().map(|row| row.object).collect::<Int32Array>()),
+            DIRECTION => text(&|row| Some(row.direction.to_owned())),
             3 => text(&|row| Some(row.interface.clone())),
             4 => text(&|row| row.transform.clone()),
-            5 => text(&|row| Some(row.status.clone())),
+            STATUS => text(&|row| Some(row.status.clone())),
             6 => text(&|row| row.reason.clone()),
             CONTROL => text(&|row| row.control_id.clone()),
             MRN => text(&|row| row.mrn.clone()),

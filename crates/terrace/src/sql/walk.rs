@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!   bounds  id =                              that one
-//!           control_id, mrn, type, interface =  the engine's index of it
+//!           control_id, mrn, status, type, interface =  the engine's index of it
 //!           received_at <, =, >               the index by time, from there to there
 //!           anything else                     all of it, in the order in which messages came
 //! ```
+//!
+//! Rows of which only the time, the type that was asked for, and how many they are is wanted are made of the index alone: to count
+//! messages none is read.
 //!
 //! Rows are made of one message after the other, at the query's one snapshot, a batch at a time. A bound is only used to read less;
 //! the rows that come are checked again by the query.
@@ -19,14 +22,15 @@ use std::sync::Arc;
 use hl7::Reading;
 use hl7::charset::Charset;
 use interop::InteropError;
-use interop::rows::read::{ByText, ByTime};
-use interop::rows::{Reader, search};
+use interop::record::Status;
+use interop::rows::read::{ById, ByText, ByTime};
+use interop::rows::{Brief, Reader, TEXT_BYTES_MAX, search};
 use sql::arrow::array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
 use sql::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use sql::{ColumnBound, Relation, ScalarValue, ScanRequest, SqlError};
-use store::{Direction, Snapshot};
+use store::{Direction, Snapshot, TreeId};
 
 /// Columns by which messages are found, as positions.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ pub(super) struct Keys {
     pub(super) mrn: usize,
     pub(super) kind: usize,
     pub(super) received: usize,
+    /// Where the table has it: what was decided of a message, or what became of an output.
+    pub(super) status: Option<usize>,
 }
 
 /// One table: what rows a message becomes, and what columns the rows have.
@@ -45,9 +51,17 @@ pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     type Row: Send;
     /// Where the keys are.
     const KEYS: Keys;
+    /// Columns that [`brief_rows`](Table::brief_rows) makes, beside that of types where one is asked for. Empty: none, and each
+    /// message is read.
+    const BRIEF: &'static [usize] = &[];
 
     /// The columns.
     fn fields() -> Vec<Field>;
+
+    /// Adds the rows of a message of which only such columns are wanted, from what an index says of it.
+    fn brief_rows(_: &Scan, id: u64, _: Brief, _: &mut Vec<Self::Row>) {
+        unreachable!("message {id}: this table makes no rows of an index");
+    }
 
     /// Adds the rows of a message.
     fn rows(scan: &Scan, id: u64, rows: &mut Vec<Self::Row>) -> Result<(), InteropError>;
@@ -98,10 +112,11 @@ fn equal(bounds: &[ColumnBound], column: usize) -> Option<&ScalarValue> {
     })
 }
 
-/// Ids of messages.
+/// Ids of messages, some with what the index says of them.
 enum Ids {
     One(Option<u64>),
     Text(ByText),
+    State(ById),
     Time(ByTime),
 }
 
@@ -111,16 +126,15 @@ impl Ids {
             return Ids::One(u64::try_from(*id).ok());
         }
         let (reader, trees) = (&scan.reader, scan.reader.trees());
-        let indexes = [
-            (keys.control, trees.by_control),
-            (keys.mrn, trees.by_mrn),
-            (keys.kind, trees.by_type),
-            (keys.interface, trees.by_interface),
-        ];
-        for (column, tree) in indexes {
-            if let Some(text) = scan.text(column) {
-                return Ids::Text(reader.by_text(tree, text, Direction::Forward));
-            }
+        let by_text = |indexes: [(usize, TreeId); 2]| {
+            let found = indexes.into_iter().find_map(|(column, tree)| Some((tree, scan.text(column)?)));
+            found.map(|(tree, text)| Ids::Text(reader.by_text(tree, text, Direction::Forward)))
+        };
+        let few = by_text([(keys.control, trees.by_control), (keys.mrn, trees.by_mrn)]);
+        let few = few.or_else(|| by_state(reader, scan.text(keys.status?)?).map(Ids::State));
+        let many = || by_text([(keys.kind, trees.by_type), (keys.interface, trees.by_interface)]);
+        if let Some(ids) = few.or_else(many) {
+            return ids;
         }
         let received = scan.bounds.iter().filter(|bound| bound.column == keys.received);
         let since = received.clone().filter_map(|bound| micros(&bound.from)).max();
@@ -129,12 +143,31 @@ impl Ids {
         Ids::Time(reader.by_time(since, until, Direction::Forward))
     }
 
-    fn next(&mut self) -> Result<Option<u64>, InteropError> {
-        match self {
-            Ids::One(id) => Ok(id.take()),
-            Ids::Text(ids) => ids.next(),
-            Ids::Time(ids) => Ok(ids.next()?.map(|(_, id, _)| id)),
-        }
+    /// The next id, and what the index says of it, where it says that.
+    fn next(&mut self) -> Result<Option<(u64, Option<Brief>)>, InteropError> {
+        Ok(match self {
+            Ids::One(id) => id.take().map(|id| (id, None)),
+            Ids::Text(ids) => ids.next_entry()?.map(|(id, value)| (id, Brief::decode(&value))),
+            Ids::State(ids) => ids.next()?.map(|id| (id, None)),
+            Ids::Time(ids) => ids
+                .next()?
+                .map(|(received_us, id, summary)| (id, Some(Brief { received_us, outputs: summary.outputs }))),
+        })
+    }
+}
+
+/// Messages of which one row has this status, where few have it.
+fn by_state(reader: &Reader, status: &str) -> Option<ById> {
+    let few = [
+        ("dropped", Status::Dropped),
+        ("unmatched", Status::Unmatched),
+        ("rejected", Status::Rejected),
+        ("errored", Status::Errored),
+    ];
+    match status {
+        "failed" => Some(reader.with_failed_output(Direction::Forward)),
+        "waiting" => Some(reader.with_waiting_output(Direction::Forward)),
+        _ => few.iter().find(|(name, _)| *name == status).and_then(|(_, of)| reader.by_status(*of, Direction::Forward)),
     }
 }
 
@@ -158,8 +191,14 @@ impl<T: Table> Relation for History<T> {
     ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, SqlError>> + Send>, SqlError> {
         let (projection, bounds) = (request.projection.clone(), request.bounds.clone());
         let scan = Scan { reader: Reader::at(snapshot.clone()), projection, bounds };
+        // A text that the index may have cut is not known from it.
+        let one_type = scan.text(T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
+        let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
+        let is_brief = !T::BRIEF.is_empty() && scan.projection.iter().all(is_brief);
+        let ids = Ids::of(&scan, T::KEYS);
         Ok(Box::new(Walk::<T> {
-            ids: Ids::of(&scan, T::KEYS),
+            is_brief,
+            ids,
             schema: Arc::new(self.schema.project(&request.projection)?),
             batch: request.batch_rows.max(1),
             // Rows that do not fit the bounds are not counted, and not known here.
@@ -174,6 +213,8 @@ impl<T: Table> Relation for History<T> {
 struct Walk<T: Table> {
     scan: Scan,
     ids: Ids,
+    /// Whether an index says all that is wanted.
+    is_brief: bool,
     schema: SchemaRef,
     batch: usize,
     /// Rows that are still wanted.
@@ -188,8 +229,12 @@ impl<T: Table> Iterator for Walk<T> {
         self.rows.clear();
         while self.rows.len() < self.batch.min(self.left) {
             let next = self.ids.next();
-            let read = |id: Option<u64>| match id {
-                Some(id) => T::rows(&self.scan, id, &mut self.rows).map(|()| true),
+            let read = |entry: Option<(u64, Option<Brief>)>| match entry {
+                Some((id, Some(brief))) if self.is_brief => {
+                    T::brief_rows(&self.scan, id, brief, &mut self.rows);
+                    Ok(true)
+                }
+                Some((id, _)) => T::rows(&self.scan, id, &mut self.rows).map(|()| true),
                 None => Ok(false),
             };
             match next.and_then(read) {
@@ -249,7 +294,8 @@ pub(super) type Found = (Arc<About>, bytes::Bytes, Option<Charset>);
 pub(super) const ABOUT: usize = 6;
 
 /// Where the keys are among them.
-pub(super) const ABOUT_KEYS: Keys = Keys { id: 0, interface: 1, control: 2, mrn: 3, kind: 4, received: 5 };
+pub(super) const ABOUT_KEYS: Keys =
+    Keys { id: 0, interface: 1, control: 2, mrn: 3, kind: 4, received: 5, status: None };
 
 impl About {
     /// The columns.

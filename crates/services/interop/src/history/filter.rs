@@ -7,7 +7,7 @@ use super::{Counts, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
 use crate::record::{Fate, Stored};
-use crate::rows::read::{ByText, ByTime};
+use crate::rows::read::{ById, ByText, ByTime};
 use crate::rows::search::{self, Index};
 use crate::rows::{Reader, TEXT_BYTES_MAX};
 
@@ -67,6 +67,7 @@ pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
 /// Ids in the order of the index that narrows most.
 enum Candidates {
     Text(ByText),
+    State(ById),
     Time(ByTime),
 }
 
@@ -75,21 +76,28 @@ impl Candidates {
         let trees = reader.trees();
         let kind = filter.kind.as_ref().filter(|kind| kind.contains('^'));
         let interface = filter.interface.as_ref().or(filter.service.as_ref());
-        let text = [
-            (trees.by_control, filter.control_id.as_ref()),
-            (trees.by_mrn, filter.mrn.as_ref()),
-            (trees.by_interface, interface),
-            (trees.by_type, kind),
-        ];
-        match text.into_iter().find_map(|(tree, text)| Some((tree, text?))) {
-            Some((tree, text)) => Candidates::Text(reader.by_text(tree, text, direction)),
-            None => Candidates::Time(reader.by_time(filter.since_us, filter.until_us, direction)),
-        }
+        let text = [(trees.by_control, filter.control_id.as_ref()), (trees.by_mrn, filter.mrn.as_ref())];
+        let by_text =
+            |(tree, text): (_, Option<&String>)| Some(Candidates::Text(reader.by_text(tree, text?, direction)));
+        let by_output = |wanted| match wanted {
+            OutputState::Failed => Some(reader.with_failed_output(direction)),
+            OutputState::Waiting => Some(reader.with_waiting_output(direction)),
+            OutputState::Delivered => None,
+        };
+        let by_state = || {
+            let status = filter.status.and_then(|status| reader.by_status(status, direction));
+            status.or_else(|| filter.output.and_then(by_output)).map(Candidates::State)
+        };
+        let often = [(trees.by_interface, interface), (trees.by_type, kind)];
+        let found =
+            text.into_iter().find_map(by_text).or_else(by_state).or_else(|| often.into_iter().find_map(by_text));
+        found.unwrap_or_else(|| Candidates::Time(reader.by_time(filter.since_us, filter.until_us, direction)))
     }
 
     fn next(&mut self) -> Result<Option<u64>, InteropError> {
         match self {
             Candidates::Text(cursor) => cursor.next(),
+            Candidates::State(cursor) => cursor.next(),
             Candidates::Time(cursor) => Ok(cursor.next()?.map(|(_, id, _)| id)),
         }
     }

@@ -6,8 +6,8 @@
 //!                                        overlay, the directory is held    medium changes
 //! ```
 //!
-//! A list uses the index that narrows most: MSH-10, then PID-3.1, then service or operation, then the type with its event,
-//! else the time; the newest so many are found by walking backwards. All other conditions are looked at in the messages.
+//! A list uses the index that narrows most: MSH-10, then PID-3.1, then a status other than routed or an output that waits or
+//! failed, then service or operation, then the type with its event, else the time; the newest so many are found by walking backwards. All other conditions are looked at in the messages.
 
 mod answer;
 mod filter;

@@ -79,6 +79,11 @@ pub(crate) fn each_delivery(payload: &[u8], mut each: impl FnMut(u64, u16, &[u8]
     (r.at == payload.len()).then_some(())
 }
 
+/// Whether a fate, as a row holds it, is that an output failed.
+pub(crate) fn is_failed(row: &[u8]) -> bool {
+    row.first() == Some(&1)
+}
+
 /// What became of an output, as a row holds it: from the fate on.
 pub(crate) fn decode_fate(id: u64, output: u16, row: &[u8]) -> Option<Delivery> {
     let mut r = Cut { payload: row, at: 0 };

@@ -17,7 +17,7 @@ use store::{Changes, Cursor, Direction, Foreign, Interpreter, Loss, Lsn, Part, S
 use super::{GivenUp, is_lost, is_ours};
 use crate::error::InteropError;
 use crate::record::{self, Delivery, Fate};
-use crate::rows::{Rows, TREES, Trees, object_key, object_of, time_of};
+use crate::rows::{FAILED_OUTPUT, Reader, Rows, TREES, Trees, object_key, object_of, state_key, time_of};
 
 /// Changes that one transaction takes. A choice: a record of some hundred KB at most.
 const BATCH: usize = 2_000;
@@ -69,7 +69,14 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
     let mut writing = Writing::new(store);
     let mut fates = Vec::new();
     let snapshot = store.snapshot();
+    let reader = Reader::at(snapshot.clone());
     each_message(&snapshot, &trees, &mut |id, payload| {
+        let failed = state_key(FAILED_OUTPUT, id);
+        if is_lost(store, &lost, trees.by_state, &failed)?
+            && reader.fates(id)?.iter().any(|delivery| delivery.fate == Fate::Failed)
+        {
+            writing.set(trees.by_state, &failed, Some(&[]))?;
+        }
         let mut changes = Changes::default();
         let found = Foreign { lsn: Lsn(id), kind: record::KIND_MESSAGE, payload: &payload };
         if Rows.apply(&found, store.interpreted(), &mut changes).is_err() {
@@ -225,6 +232,7 @@ fn referring(trees: &Trees) -> Vec<(TreeId, IdOf)> {
         (trees.by_mrn, last),
         (trees.by_type, last),
         (trees.by_interface, last),
+        (trees.by_state, last),
         (trees.pending, object),
         (trees.fates, object),
     ]

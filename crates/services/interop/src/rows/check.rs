@@ -6,11 +6,11 @@ use hl7::Reading;
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
-use super::read::{Reader, Summary};
+use super::read::{Brief, Reader, Summary};
 use super::search::{self, Index};
-use super::{TREES, object_key, object_of, text_prefix, time_key};
+use super::{FAILED_OUTPUT, TREES, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
-use crate::record::{self, Stored};
+use crate::record::{self, Fate, Status, Stored};
 
 /// Problems told; more are counted.
 const TOLD_MAX: usize = 20;
@@ -123,6 +123,9 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
         report.problem(|| format!("message {id} is not what hl7.by_time says"));
     }
     expect(reader, report, trees.by_interface, &entry(&stored.service, id), id)?;
+    if stored.status != Status::Routed {
+        expect(reader, report, trees.by_state, &state_key(record::status_code(stored.status), id), id)?;
+    }
     let mut keys = Vec::new();
     if let Some(message) = &parsed {
         search::texts(message, |index, text| {
@@ -134,7 +137,15 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
             keys.push((tree, entry(text, id)));
         });
     }
-    keys.iter().try_for_each(|(tree, key)| expect(reader, report, *tree, key, id))
+    keys.iter().try_for_each(|(tree, key)| expect(reader, report, *tree, key, id))?;
+    let brief = Brief { received_us: stored.received_us, outputs };
+    for (tree, key) in keys.iter().filter(|(tree, _)| *tree == trees.by_type) {
+        let row = reader.snapshot().get(*tree, key)?;
+        if row.is_some_and(|row| Brief::decode(&row) != Some(brief)) {
+            report.problem(|| format!("message {id} is not what hl7.by_type says"));
+        }
+    }
+    Ok(())
 }
 
 fn expect(reader: &Reader, report: &mut Report, tree: TreeId, key: &[u8], id: u64) -> Result<(), InteropError> {
@@ -156,7 +167,11 @@ fn fate(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<()
     report.waiting += u64::from(waits);
     match (waits, &fate) {
         (true, None) => {}
-        (false, Some(row)) if record::decode_fate(id, object - 1, row).is_some() => {}
+        (false, Some(row)) => match record::decode_fate(id, object - 1, row) {
+            Some(delivery) if delivery.fate == Fate::Delivered => {}
+            Some(_) => expect(reader, report, reader.trees().by_state, &state_key(FAILED_OUTPUT, id), id)?,
+            None => report.problem(|| format!("what became of output {object} of message {id} cannot be read")),
+        },
         _ => report.problem(|| format!("whether output {object} of message {id} waits cannot be told")),
     }
     Ok(())
@@ -165,7 +180,7 @@ fn fate(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<()
 /// Entries whose message is not there.
 fn strays(reader: &Reader, report: &mut Report, there: &There) -> Result<(), InteropError> {
     let trees = reader.trees();
-    for tree in [trees.by_time, trees.by_control, trees.by_mrn, trees.by_type, trees.by_interface] {
+    for tree in [trees.by_time, trees.by_control, trees.by_mrn, trees.by_type, trees.by_interface, trees.by_state] {
         let mut cursor = reader.all(tree, Direction::Forward);
         while let Some((key, _)) = cursor.next()? {
             report.entries += 1;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use hl7::Reading;
 use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId};
 
-use super::read::Summary;
+use super::read::{Brief, Summary};
 use super::search::{self, Index};
-use super::{OPERATIONS, PENDING, TREES, Trees, object_key, time_key};
-use crate::record::{self, Sections};
+use super::{FAILED_OUTPUT, OPERATIONS, PENDING, TREES, Trees, object_key, state_key, time_key};
+use crate::record::{self, Sections, Status};
 
 /// The interpreter of the engine's records. See the module's text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,6 +96,9 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         content: search::content(sections.raw),
     };
     batch.put(trees.by_time, &[&time_key(sections.received_us, id)], &[&summary.encode()]);
+    if summary.decided().0 != Status::Routed {
+        batch.put(trees.by_state, &[&state_key(sections.status, id)], &[]);
+    }
     let mut interface = |name: &str| {
         let name = &name[..name.floor_char_boundary(super::TEXT_BYTES_MAX)];
         batch.put(trees.by_interface, &[name.as_bytes(), &[0], &tail], &[]);
@@ -107,13 +110,14 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         }
     }
     if let Some(message) = &parsed {
+        let brief = Brief { received_us: sections.received_us, outputs: summary.outputs }.encode();
         search::texts(message, |index, text| {
-            let tree = match index {
-                Index::Control => trees.by_control,
-                Index::Mrn => trees.by_mrn,
-                Index::Type => trees.by_type,
+            let (tree, value) = match index {
+                Index::Control => (trees.by_control, &[][..]),
+                Index::Mrn => (trees.by_mrn, &[][..]),
+                Index::Type => (trees.by_type, &brief[..]),
             };
-            batch.put(tree, &[text.as_bytes(), &[0], &tail], &[]);
+            batch.put(tree, &[text.as_bytes(), &[0], &tail], &[value]);
         });
     }
 }
@@ -123,6 +127,9 @@ fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
         let key = object_key(id, object(usize::from(output)));
         batch.put(trees.fates, &[&key], &[bytes]);
         batch.delete(trees.pending, &key);
+        if record::is_failed(bytes) {
+            batch.put(trees.by_state, &[&state_key(FAILED_OUTPUT, id)], &[]);
+        }
     })
 }
 

@@ -8,10 +8,12 @@
 //!                                             hl7.by_time       time, id         Summary
 //!                                             hl7.by_control    MSH-10, 0, id    -
 //!                                             hl7.by_mrn        PID-3.1, 0, id   -                  one a repetition
-//!                                             hl7.by_type       ADT^A01, 0, id   -
+//!                                             hl7.by_type       ADT^A01, 0, id   Brief
 //!                                             hl7.by_interface  name, 0, id      -                  service, operations
+//!                                             hl7.by_state      status, id       -                  unless routed
 //!  DELIVERIES                                 hl7.fates         id, n            fate, time, note
 //!                                             hl7.pending       id, n            removed
+//!                                             hl7.by_state      255, id          -                  of a failed output
 //!  OPERATION                                  hl7.operations    name             the record
 //!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
 //! ```
@@ -28,6 +30,7 @@
 //! hl7.messages id, n    the record's bytes of output n - 1: operation, transform, length, pieces; of the version in row id, 0
 //! hl7.fates             u8 fate, u64 time, u16 length + note
 //! hl7.by_time           u8 status, u8 flags, u16 outputs, u64 identity, u64 content      (Summary)
+//! hl7.by_type           i64 time, u16 outputs                                            (Brief)
 //! hl7.marks             u64 bytes
 //! ```
 //!
@@ -47,7 +50,7 @@ pub mod search;
 use store::{Snapshot, StoreError, TreeId};
 
 pub use interpret::Rows;
-pub use read::{Reader, Summary};
+pub use read::{Brief, Reader, Summary};
 
 /// Longest text in a key, in bytes; more is cut on a character boundary. Names and numbers of HL7 are far shorter.
 pub const TEXT_BYTES_MAX: usize = 200;
@@ -59,7 +62,7 @@ pub(crate) const PENDING: &str = "hl7.pending";
 pub(crate) const OPERATIONS: &str = "hl7.operations";
 
 /// Names of the trees, in the order in which the store numbers them.
-pub const TREES: [&str; 10] = [
+pub const TREES: [&str; 11] = [
     "hl7.messages",
     PENDING,
     "hl7.fates",
@@ -70,7 +73,11 @@ pub const TREES: [&str; 10] = [
     "hl7.by_type",
     "hl7.by_interface",
     "hl7.marks",
+    "hl7.by_state",
 ];
+
+/// In the index by state: a message with an output that failed. Other states are status bytes of records.
+pub(crate) const FAILED_OUTPUT: u8 = u8::MAX;
 
 /// The trees of the engine in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +102,8 @@ pub struct Trees {
     pub by_interface: TreeId,
     /// How many bytes of messages there were up to an id.
     pub marks: TreeId,
+    /// By what few messages have: a status other than routed, an output that failed.
+    pub by_state: TreeId,
 }
 
 impl Trees {
@@ -103,11 +112,24 @@ impl Trees {
     /// # Panics
     /// They are not those of [`TREES`]: a programmer's error.
     pub fn of(ids: &[TreeId]) -> Trees {
-        let [messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks] = *ids
+        let [messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks, by_state] =
+            *ids
         else {
             panic!("the store gives each tree of the interpreter a number")
         };
-        Trees { messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks }
+        Trees {
+            messages,
+            pending,
+            fates,
+            operations,
+            by_time,
+            by_control,
+            by_mrn,
+            by_type,
+            by_interface,
+            marks,
+            by_state,
+        }
     }
 
     /// The same by name, for readers that are not the engine. None where the store holds no messages.
@@ -157,6 +179,13 @@ const SIGN: u64 = 1 << 63;
 
 fn sortable(at_us: i64) -> u64 {
     (at_us as u64) ^ SIGN
+}
+
+/// Key of a message in the index by state.
+pub(crate) fn state_key(state: u8, id: u64) -> [u8; 9] {
+    let mut key = [state; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
 }
 
 /// What an index entry of a text begins with: the text, cut, and the zero behind it.

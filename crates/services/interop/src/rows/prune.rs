@@ -29,9 +29,9 @@ use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
 use super::search::{self, Index};
-use super::{Trees, object_key, object_of, text_prefix, time_key};
+use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
-use crate::record::Stored;
+use crate::record::{self, Status, Stored};
 
 /// Keys that one transaction removes before it commits; one message may go beyond. 4,096 keys of some 30 bytes make a record
 /// of about 120 KB, far below what the smallest journal takes.
@@ -288,6 +288,13 @@ fn remove(
         keys.push((trees.fates, object_key(id, n).to_vec()));
     }
     keys.push((trees.by_time, time_key(stored.received_us, id).to_vec()));
+    if stored.status != Status::Routed {
+        keys.push((trees.by_state, state_key(record::status_code(stored.status), id).to_vec()));
+    }
+    let failed = state_key(FAILED_OUTPUT, id);
+    if reader.snapshot().get(trees.by_state, &failed)?.is_some() {
+        keys.push((trees.by_state, failed.to_vec()));
+    }
     let entry = |text: &str| {
         let mut key = text_prefix(text);
         key.extend_from_slice(&id.to_be_bytes());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use store::{Cursor, Direction, Skipped, Snapshot, Store, TreeId};
 
 use super::interpret::object;
-use super::{Trees, object_key, object_of, text_entry, text_prefix, time_key, time_of};
+use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_entry, text_prefix, time_key, time_of};
 use crate::error::InteropError;
 use crate::record::{self, Delivery, Output, Status, Stored, Switch};
 
@@ -57,6 +57,32 @@ impl Summary {
     /// Status, whether it was seen before, whether it is a resend.
     pub fn decided(&self) -> (Status, bool, bool) {
         record::decode_flags(self.status, self.flags).expect("checked when it was read or made")
+    }
+}
+
+/// What the index by type says of a message, as stored: enough to count its rows without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brief {
+    /// When it came in, microseconds since 1970.
+    pub received_us: i64,
+    /// How many outputs it has.
+    pub outputs: u16,
+}
+
+impl Brief {
+    /// Its bytes.
+    pub(super) fn encode(self) -> [u8; 10] {
+        let mut out = [0; 10];
+        out[..8].copy_from_slice(&self.received_us.to_le_bytes());
+        out[8..].copy_from_slice(&self.outputs.to_le_bytes());
+        out
+    }
+
+    /// Reads it; none where the bytes are not one.
+    pub fn decode(bytes: &[u8]) -> Option<Brief> {
+        let (at, outputs) = bytes.split_first_chunk::<8>()?;
+        let (received_us, outputs) = (i64::from_le_bytes(*at), u16::from_le_bytes(outputs.try_into().ok()?));
+        Some(Brief { received_us, outputs })
     }
 }
 
@@ -208,6 +234,27 @@ impl Reader {
         Summary::decode(&row).map(Some).ok_or_else(|| damaged("the summary", id))
     }
 
+    /// Ids of messages with a status. Of those that are routed, which nearly all are, there is no index: none.
+    pub fn by_status(&self, status: Status, direction: Direction) -> Option<ById> {
+        (status != Status::Routed).then(|| self.by_state(record::status_code(status), direction))
+    }
+
+    /// Ids of messages with an output that failed.
+    pub fn with_failed_output(&self, direction: Direction) -> ById {
+        self.by_state(FAILED_OUTPUT, direction)
+    }
+
+    fn by_state(&self, state: u8, direction: Direction) -> ById {
+        let (from, to) = (state_key(state, 0), state_key(state, u64::MAX));
+        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        ById { cursor: self.snapshot.scan(self.trees.by_state, from, to, direction), at: 1, last: None }
+    }
+
+    /// Ids of messages with an output that waits.
+    pub fn with_waiting_output(&self, direction: Direction) -> ById {
+        ById { cursor: self.all(self.trees.pending, direction), at: 0, last: None }
+    }
+
     /// Ids that an index has for a text.
     pub fn by_text(&self, tree: TreeId, text: &str, direction: Direction) -> ByText {
         let prefix = text_prefix(text);
@@ -245,6 +292,33 @@ impl ByTime {
     }
 }
 
+/// A walk over ids of messages in the order of a tree's keys, each once.
+#[derive(Debug)]
+pub struct ById {
+    cursor: Cursor,
+    /// Where in a key the id begins.
+    at: usize,
+    last: Option<u64>,
+}
+
+impl ById {
+    /// The next id.
+    ///
+    /// # Errors
+    /// As [`Reader::inbound`].
+    #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
+    pub fn next(&mut self) -> Result<Option<u64>, InteropError> {
+        while let Some((key, _)) = self.cursor.next()? {
+            let id = key.get(self.at..).and_then(|rest| rest.first_chunk()).map(|id| u64::from_be_bytes(*id));
+            let id = id.ok_or_else(|| damaged("an entry by state", 0))?;
+            if self.last.replace(id) != Some(id) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// See [`Reader::by_text`].
 #[derive(Debug)]
 pub struct ByText {
@@ -259,10 +333,18 @@ impl ByText {
     /// As [`Reader::inbound`].
     #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
     pub fn next(&mut self) -> Result<Option<u64>, InteropError> {
-        while let Some((key, _)) = self.cursor.next()? {
+        Ok(self.next_entry()?.map(|(id, _)| id))
+    }
+
+    /// The next id, and what the index says of it.
+    ///
+    /// # Errors
+    /// As [`Reader::inbound`].
+    pub fn next_entry(&mut self) -> Result<Option<(u64, Bytes)>, InteropError> {
+        while let Some((key, value)) = self.cursor.next()? {
             // Others in between are of a longer text that begins like this one and holds a zero.
             if let Some(id) = text_entry(&key, &self.prefix) {
-                return Ok(Some(id));
+                return Ok(Some((id, value)));
             }
         }
         Ok(None)

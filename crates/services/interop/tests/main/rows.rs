@@ -160,7 +160,7 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
     for (tree, name) in TREES.iter().enumerate().filter(|(_, name)| !["hl7.operations", "hl7.marks"].contains(name)) {
         let store = store();
         let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 5)).0;
-        append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&[delivery(id, 0, Fate::Delivered)]));
+        append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&[delivery(id, 0, Fate::Failed)]));
         assert_eq!(check::check(&Reader::new(&store)).expect("it reads").wrong, 0);
         let tree = store.interpreted()[tree];
         let mut transaction = store.begin();
@@ -171,7 +171,7 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
         let gone = check::check(&Reader::new(&store)).expect("it reads").wrong;
         assert!(gone > 0, "an entry of {name} is gone");
         let mut transaction = store.begin();
-        transaction.put(tree, &[&key[..key.len() - 10], &[0xee; 10]].concat(), b"").expect("a change");
+        transaction.put(tree, &[&key[..key.len() - 9], &[0xee; 9]].concat(), b"").expect("a change");
         transaction.commit().expect("it works");
         assert!(check::check(&Reader::new(&store)).expect("it reads").wrong > gone, "{name} has one too many");
     }

@@ -106,6 +106,33 @@ async fn segments_are_rows_and_what_cannot_be_read_says_so() {
 }
 
 #[tokio::test]
+async fn what_an_index_counts_is_what_a_walk_over_the_messages_counts() {
+    let (mut session, ids) = session();
+    for (condition, rows) in [
+        ("true", "4"),
+        ("object = 0", "4"),
+        ("object = 1", "0"),
+        ("direction = 'in'", "4"),
+        ("type = 'ORU^R01'", "2"),
+        ("type = 'ORU'", "0"),
+        ("type = 'ORU^R01' AND received_at > '2026-01-01 00:00:01'", "1"),
+        ("type = 'ORU^R01' AND id = #1", "1"),
+        ("type = 'ORU^R01' AND interface = 'ward'", "0"),
+        ("received_at >= '2026-01-01 00:00:01' AND received_at < '2026-01-01 00:00:03'", "2"),
+        ("status = 'unmatched'", "4"),
+        ("status = 'errored'", "0"),
+        ("status = 'waiting'", "0"),
+    ] {
+        let counted = ask(&mut session, &ids, &format!("SELECT count(*) FROM hl7.messages WHERE {condition}")).await;
+        // The bytes of a message are in no index.
+        let walk = format!("SELECT count(raw) FROM hl7.messages WHERE {condition}");
+        assert_eq!((counted.trim(), ask(&mut session, &ids, &walk).await.trim()), (rows, rows), "{condition}");
+    }
+    let known = "SELECT id, object, direction, type, received_at FROM hl7.messages WHERE type = 'ADT^A01'";
+    assert_eq!(ask(&mut session, &ids, known).await, "#2|0|in|ADT^A01|2026-01-01T00:00:01\n");
+}
+
+#[tokio::test]
 async fn fields_are_rows_that_join_and_count() {
     let (mut session, ids) = session();
     let patient = "SELECT path, repetition, value FROM hl7.fields WHERE message_id = #1 AND segment = 'PID' \
