@@ -1,17 +1,12 @@
 //! The command line: names and keys here are a contract that scripts rely on.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::tiers::TierCommand;
-
-mod benches;
-
-pub use benches::{
-    AdversaryArgs, AnalyticsArgs, BenchCommand, KillArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
-};
 
 /// A data platform for machines with more than one kind of memory.
 ///
@@ -58,9 +53,18 @@ pub enum Command {
     /// See what memory and disks this machine has, and divide its persistent memory
     #[command(subcommand)]
     Tier(TierCommand),
-    /// Measure: workloads whose results are printed beside published figures
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
+    ///
+    /// The measurements are a program of their own, terrace-lab, beside this one or on the PATH. It is built by
+    /// `cargo build --release --package bench`.
+    #[command(disable_help_flag = true)]
+    Bench(BenchArgs),
+    /// The load of t4, started by it as a process of its own
+    #[command(name = "t4-load", hide = true)]
+    T4Load {
+        /// Its settings as JSON
+        settings: String,
+    },
     /// Print what is on a medium
     #[command(subcommand)]
     Inspect(InspectCommand),
@@ -202,6 +206,14 @@ pub struct Place {
     /// The node's data directory
     #[arg(long, default_value = "terrace-data", value_name = "DIR")]
     pub data: PathBuf,
+}
+
+/// `terrace bench`
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure and how, handed to terrace-lab as it is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub arguments: Vec<OsString>,
 }
 
 /// `terrace demo`

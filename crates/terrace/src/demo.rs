@@ -7,9 +7,9 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use bench::t4::{Session, T4Options, demo_table, service_name};
+use workload::interrupt;
+use workload::t4::{Session, T4Options, demo_table, service_name};
 
-use crate::benches;
 use crate::cli::DemoArgs;
 
 /// A message to send by hand; invented.
@@ -18,8 +18,8 @@ PID|1||4711^^^DEMO^MR||Testperson^Toni||19800229|F\nPV1|1|I|7^12^1\n";
 
 /// Runs it.
 pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    benches::heed_interrupts()?;
-    benches::in_order(show(args))
+    interrupt::heed()?;
+    interrupt::in_order(show(args))
 }
 
 fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
@@ -36,6 +36,12 @@ fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         stay(&session)?;
     }
     session.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The load of a demo or of t4: the whole of the hidden command that they start.
+pub fn load(settings: &str) -> anyhow::Result<ExitCode> {
+    workload::t4::load(serde_json::from_str(settings).context("the settings of the load cannot be read")?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,6 +19,10 @@ mod messages;
 mod productions;
 mod serve;
 mod show;
+#[cfg(feature = "sql")]
+mod sql;
+#[cfg(not(feature = "sql"))]
+#[path = "without_sql.rs"]
 mod sql;
 mod tiers;
 mod upkeep;
@@ -66,7 +70,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Message(command) => messages::run(command),
         Command::Sql(SqlCommand::Verifier) => sql::verifier(),
         Command::Tier(command) => tiers::run(command),
-        Command::Bench(command) => benches::run(command),
+        Command::Bench(args) => benches::run(&args.arguments),
+        Command::T4Load { settings } => demo::load(&settings),
         Command::Inspect(command) => journals::inspect(command),
         Command::Verify(args) => upkeep::verify(&args),
         Command::Backup(args) => upkeep::backup(&args),

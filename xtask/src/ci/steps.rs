@@ -28,6 +28,11 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     sum += step(&place, "clippy", |place| {
         cargo(place, "clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
+    // An interface engine alone is a program that users build.
+    sum += step(&place, "without-sql", |place| {
+        let arguments = ["clippy", "--package", "terrace", "--no-default-features", "--locked", "--", "-D", "warnings"];
+        cargo(place, "without-sql", &arguments)
+    });
     // The dev profile: optimised enough for the crash simulations, with overflow and debug assertions on.
     sum += step(&place, "test", |place| cargo(place, "test", &["test", "--workspace", "--locked", "--no-fail-fast"]));
     sum += step(&place, "crash", crash);
@@ -38,7 +43,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     sum += step(&place, "deny", deny::run);
     // The scripts take the binary as it was tested, with its assertions: building DataFusion a second time, optimised, would
     // double the time on a new machine and check nothing more.
-    sum += step(&place, "build", |place| cargo(place, "build", &["build", "--locked", "--package", "terrace"]));
+    sum += step(&place, "build", |place| {
+        cargo(place, "build", &["build", "--locked", "--package", "terrace", "--package", "bench"])
+    });
     let binary = target.join("debug/terrace");
     for script in scripts(root)? {
         let name = script.trim_end_matches(".sh").to_owned();

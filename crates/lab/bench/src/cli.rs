@@ -1,11 +1,32 @@
-//! The command line of `terrace bench`: names and keys here are a contract that scripts rely on.
+//! The command line of `terrace-lab`, which `terrace bench` starts: names and keys here are a contract that scripts rely on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::Bodies;
+/// Measure: workloads whose results are printed beside published figures.
+///
+/// `terrace bench COMMAND` is `terrace-lab COMMAND` for that terrace.
+#[derive(Debug, Parser)]
+#[command(name = "terrace bench", version, max_term_width = 100)]
+pub struct LabArgs {
+    /// The program under test; default: `terrace` beside this one
+    #[arg(long, value_name = "FILE", global = true)]
+    pub terrace: Option<PathBuf>,
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// How outputs are stored.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BodiesArg {
+    /// Only what changed
+    Delta,
+    /// Whole
+    Full,
+}
 
 /// `terrace bench ...`
 #[derive(Debug, Subcommand)]
@@ -30,12 +51,6 @@ pub enum BenchCommand {
     ///
     /// scripts/test-sqllogic.sh fetches the scripts, starts a node and calls this.
     Sqllogic(SqllogicArgs),
-    /// The load of t4, started by it as a process of its own
-    #[command(name = "t4-load", hide = true)]
-    T4Load {
-        /// Its settings as JSON
-        settings: String,
-    },
 }
 
 /// `terrace bench t4`
@@ -52,7 +67,7 @@ pub struct T4Args {
     pub messages: Option<usize>,
     /// How outputs are stored
     #[arg(long, value_enum, default_value = "full")]
-    pub bodies: Bodies,
+    pub bodies: BodiesArg,
     /// Write the result to a file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -1,22 +1,17 @@
-//! Workloads and load generators: what Terrace does, measured from outside, with the published figure beside it.
+//! Measurements: what Terrace does, measured from outside, with the published figure beside it. Its program is `terrace-lab`.
 //!
 //! ```text
-//! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! matrix    the published HL7 messaging workload (`workload::t4`) once for each medium of the journal
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
 //! analytics TPC-H over column segments: cold, warm, caches smaller and larger than the data, beside plain DataFusion
-//! interrupt Ctrl-C during any of them
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
 //! sqllogic  SQLite's sqllogictest scripts over the SQL wire, and why what fails does
 //! soak      messages and SQL for a long time: memory, descriptors and disk stay flat
 //! put       durable puts into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
-//! load      senders and receivers over real sockets, and the account of who got what
-//! messages  HL7 messages of realistic size from a seed
-//! node      the node under test, a process of its own
 //! under_load a node with a paced load, and something else done to it meanwhile
 //! postgres  a small client of PostgreSQL's protocol
-//! machine, process, histogram        what it ran on, what it used, how long it took
-//! table, plot, target                how figures look, and whether they are what was wanted
+//! plot, target                       how figures look, and whether they are what was wanted
 //! ```
 //!
 //! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
@@ -28,21 +23,13 @@
 
 pub mod adversary;
 pub mod analytics;
-pub mod histogram;
-pub mod interrupt;
 pub mod kill;
-pub mod load;
-pub mod machine;
-pub mod messages;
-pub mod node;
+pub mod matrix;
 pub mod persist;
 pub mod plot;
 pub mod postgres;
-pub mod process;
 pub mod put;
 pub mod soak;
 pub mod sqllogic;
-pub mod t4;
-pub mod table;
 pub mod target;
 mod under_load;

@@ -1,7 +1,12 @@
-//! `terrace bench`: the workloads of the lab, with their results as text on standard output and as JSON in a file.
+//! `terrace-lab`: the measurements, with their results as text on standard output and as JSON in a file. `terrace bench` starts it.
 //!
-//! Ctrl-C and SIGTERM end a measurement in order: the node and the load are stopped, and folders that nobody asked to keep
-//! are removed; the exit code is then 130, as a shell's. A second signal ends the process at once.
+//! A program of its own, so that who runs a node does not build TPC-H and the like. Exit codes: 0 done, 1 a promise was broken or a
+//! target missed, 2 it could not run, 130 a signal ended it.
+
+#![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]
+
+mod cli;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,65 +14,51 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::adversary::AdversaryOptions;
 use bench::analytics::AnalyticsOptions;
-use bench::interrupt::{self, Interrupted};
 use bench::kill::KillOptions;
+use bench::matrix::{self, MatrixOptions};
 use bench::persist::PersistOptions;
 use bench::put::PutOptions;
 use bench::soak::SoakOptions;
 use bench::sqllogic::SqllogicOptions;
-use bench::t4::T4Options;
-use bench::t4::matrix::{self, MatrixOptions};
-use interop::engine;
-
-use crate::cli::{
-    AdversaryArgs, AnalyticsArgs, BenchCommand, Bodies, KillArgs, PersistArgs, PutArgs, SoakArgs, SqllogicArgs, T4Args,
+use clap::Parser;
+use cli::{
+    AdversaryArgs, AnalyticsArgs, BenchCommand, BodiesArg, KillArgs, LabArgs, PersistArgs, PutArgs, SoakArgs,
+    SqllogicArgs, T4Args,
 };
+use device::CountedHeap;
+use interop::engine::Bodies;
+use workload::t4::T4Options;
+use workload::{interrupt, node};
 
-/// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
+/// As the node's: the measurements that are made in this process count the same.
+#[global_allocator]
+static ALLOCATOR: CountedHeap = CountedHeap;
 
-/// Runs one of the commands.
-pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
-    if !matches!(command, BenchCommand::T4Load { .. }) {
-        heed_interrupts()?;
-    }
-    in_order(measure(command))
+fn main() -> ExitCode {
+    let args = LabArgs::parse();
+    interrupt::in_order(run(args)).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
 }
 
-/// What came of a measurement; that somebody ended it is no failure.
-pub fn in_order(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
-    match result {
-        Err(error) if error.is::<Interrupted>() => {
-            eprintln!("{error:#}");
-            Ok(ExitCode::from(INTERRUPTED))
-        }
-        result => result,
-    }
+fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
+    ::node::Descriptors::raise()?;
+    device::os::make_all_private();
+    node::set_program(program(args.terrace)?);
+    interrupt::heed()?;
+    measure(args.command)
 }
 
-/// From now on a signal to end asks the measurement to.
-pub fn heed_interrupts() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+/// The program under test: the one named, or `terrace` beside this one.
+fn program(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let path = match named {
+        Some(path) => path,
+        None => std::env::current_exe().context("finding this program")?.with_file_name("terrace"),
     };
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if interrupt::is_asked() {
-                    std::process::exit(i32::from(INTERRUPTED));
-                }
-                interrupt::ask();
-            }
-        });
-    });
-    Ok(())
+    let built = "build it with `cargo build --release`, or name another one with --terrace";
+    anyhow::ensure!(path.is_file(), "there is no program to measure at {}: {built}", path.display());
+    std::path::absolute(&path).with_context(|| format!("finding {}", path.display()))
 }
 
 fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
@@ -80,10 +71,6 @@ fn measure(command: BenchCommand) -> anyhow::Result<ExitCode> {
         BenchCommand::Sqllogic(args) => sqllogic(&args),
         BenchCommand::Adversary(args) => adversary(&args),
         BenchCommand::Soak(args) => soak(&args),
-        BenchCommand::T4Load { settings } => {
-            bench::t4::load(serde_json::from_str(&settings).context("the settings of the load cannot be read")?)?;
-            Ok(ExitCode::SUCCESS)
-        }
     }
 }
 
@@ -94,8 +81,8 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         quick: args.quick,
         seed: args.seed,
         bodies: match args.bodies {
-            Bodies::Delta => engine::Bodies::Delta,
-            Bodies::Full => engine::Bodies::Full,
+            BodiesArg::Delta => Bodies::Delta,
+            BodiesArg::Full => Bodies::Full,
         },
         data: args.data.clone(),
         keep: args.keep,
@@ -107,7 +94,7 @@ fn t4(args: &T4Args) -> anyhow::Result<ExitCode> {
         write(args.json.as_ref(), || report.to_json())?;
         return Ok(exit(report.is_clean()));
     }
-    let report = bench::t4::run(&options)?;
+    let report = workload::t4::run(&options)?;
     println!("{}", report.to_text());
     write(args.json.as_ref(), || report.to_json())?;
     Ok(exit(report.is_clean()))

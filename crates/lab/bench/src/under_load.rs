@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use interop::engine::Bodies;
 
-use crate::histogram::Histogram;
-use crate::interrupt;
-use crate::load::{Load, Plan};
-use crate::node::Node;
-use crate::t4::{self, expect};
+use workload::histogram::Histogram;
+use workload::interrupt;
+use workload::load::{Load, Plan};
+use workload::node::Node;
+use workload::t4::{self, expect};
 
 /// How long one wait of the load for its sockets is.
 const STEP: Duration = Duration::from_millis(1);
@@ -75,7 +75,7 @@ impl UnderLoad {
     pub(crate) fn start(setup: &Setup<'_>) -> anyhow::Result<UnderLoad> {
         let plan = Plan {
             services: setup.services,
-            messages: crate::messages::control_id::MAX_SEQUENCE,
+            messages: workload::messages::control_id::MAX_SEQUENCE,
             interfaces: expect::INTERFACES.len(),
             bodies: BODIES,
             seed: setup.seed,
@@ -94,7 +94,7 @@ impl UnderLoad {
         }
         let settings = folder.path().join("terrace.toml");
         std::fs::write(&settings, setup.settings).context("writing settings")?;
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = workload::node::program()?;
         let mut node = match setup.descriptors {
             None => Node::spawn(&program, folder.path(), Bodies::Full, Some(&settings))?,
             Some(most) => Node::spawn_with_descriptors(&program, most, folder.path(), Some(&settings))?,

@@ -1,7 +1,7 @@
 //! Ctrl-C during a measurement: everything is put away, then the program ends.
 //!
 //! ```text
-//! signal -> ask()          (the binary, which alone knows signals)
+//! signal -> ask()          heed(), once in a program; a second signal ends it at once
 //!             |
 //!           check()        in every loop that waits: an error, so that nodes, loads and folders are dropped on the way out
 //! ```
@@ -9,9 +9,15 @@
 //! Invariants: a loop of this crate that may last longer than a second checks; asking is for the whole process and is not
 //! taken back. A load in the terminal's group gets the signal too and ends by itself, which ends the wait for it.
 //!
-//! Not here: signals, and what a second one does (the binary).
+//! The exit code is then 130, as a shell's.
 
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// Says only that somebody asked; nothing else is published with it.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -44,4 +50,45 @@ pub fn is_asked() -> bool {
 /// `Interrupted`.
 pub fn check() -> Result<(), Interrupted> {
     if is_asked() { Err(Interrupted) } else { Ok(()) }
+}
+
+/// From now on SIGINT and SIGTERM ask, and a second one ends the process at once.
+///
+/// # Errors
+/// If the process cannot handle signals.
+pub fn heed() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if is_asked() {
+                    std::process::exit(i32::from(INTERRUPTED));
+                }
+                ask();
+            }
+        });
+    });
+    Ok(())
+}
+
+/// What came of a measurement, as an exit code; that a signal ended it is no failure.
+///
+/// # Errors
+/// All but [`Interrupted`].
+pub fn in_order(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("{error:#}");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        result => result,
+    }
 }

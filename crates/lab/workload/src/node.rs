@@ -16,6 +16,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,26 @@ use crate::process::Usage;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a node that is starting or stopping is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// The program whose nodes are started, where it is not this one.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the program whose nodes are started: `terrace`, where this process is another one. The first name counts.
+pub fn set_program(path: PathBuf) {
+    // Set already: that name counts.
+    let _ = PROGRAM.set(path);
+}
+
+/// The program whose nodes are started: the one named, else this process's own.
+///
+/// # Errors
+/// If the system does not know the file of this process.
+pub fn program() -> anyhow::Result<PathBuf> {
+    match PROGRAM.get() {
+        Some(path) => Ok(path.clone()),
+        None => std::env::current_exe().context("finding this program"),
+    }
+}
 
 /// A running node.
 pub struct Node {

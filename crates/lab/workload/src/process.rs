@@ -75,7 +75,7 @@ impl ProcessSize {
 }
 
 /// Processor time of this process so far, all its threads, in nanoseconds.
-pub(crate) fn cpu_ns() -> f64 {
+pub fn cpu_ns() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

@@ -30,6 +30,7 @@ use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
+pub use sql::repair::give_up;
 use sql::wire::{Renewal, Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
 use store::{RoomBound, RoomBounds};
@@ -268,13 +269,13 @@ impl Running {
     }
 }
 
-/// Reads every row of every table of a store that nobody else uses.
-pub fn read_tables(store: store::Store) -> anyhow::Result<Vec<TableReport>> {
+/// Reads every row of every table of a store that nobody else uses; none is what a program without SQL reads.
+pub fn read_tables(store: store::Store) -> anyhow::Result<Option<Vec<TableReport>>> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().thread_stack_size(sql::STACK_BYTES).enable_all().build()?;
     // It only reads.
     let options = EngineOptions { conversion: None, ..EngineOptions::default() };
-    Ok(runtime.block_on(sql::engine::read_tables(store, options))?)
+    Ok(Some(runtime.block_on(sql::engine::read_tables(store, options))?))
 }
 
 /// `terrace sql verifier`: reads a password and prints its verifier.

@@ -9,13 +9,14 @@ use store::StoreError;
 use super::Bar;
 use crate::cli::RepairArgs;
 use crate::show::count;
+use crate::sql;
 
 /// Repairs a stopped node's data, or shows what that would do. Exit code 1 where something is wrong still, or something would be
 /// given up and nobody has agreed yet.
 pub fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     let bar = Bar::new()?;
     let mut tell = |rows| bar.show("reading rows", rows, 0);
-    let done = repair::repair(&args.data, args.backup.as_deref(), args.apply, &sql::repair::give_up, &mut tell);
+    let done = repair::repair(&args.data, args.backup.as_deref(), args.apply, &sql::give_up, &mut tell);
     drop(bar);
     let report = match done {
         Err(InteropError::Store(StoreError::Corrupt(why))) => {

@@ -123,7 +123,7 @@ fn rows(kept: &Kept, found: &mut Findings) -> anyhow::Result<()> {
             return Ok((kept.rows()?, None));
         }
         let (store, _hold) = kept.open()?;
-        Ok((upkeep::rows(&store)?, Some(sql::read_tables(store)?)))
+        Ok((upkeep::rows(&store)?, sql::read_tables(store)?))
     };
     match read() {
         Ok((rows, tables)) => {
@@ -176,6 +176,8 @@ fn print(found: &Findings) {
     if let Some(tables) = &found.tables {
         let rows = tables.iter().map(|table| table.rows).sum();
         println!("{} SQL tables with {} rows", count(tables.len() as u64), count(rows));
+    } else if cfg!(not(feature = "sql")) {
+        println!("SQL tables are not read: this program was built without SQL");
     }
     found.problems.iter().for_each(|problem| println!("damaged: {problem}"));
     if let Some(rows) = found.rows.as_ref().filter(|rows| rows.wrong > 0) {

@@ -27,6 +27,18 @@ const LAYERS: &[Layer] = &[
         shuns: &[],
     },
     Layer {
+        folder: "crates/lab/bench",
+        imports: &[
+            "crates/lab/workload",
+            "crates/services",
+            "crates/node",
+            "crates/storage",
+            "crates/media",
+            "crates/hl7",
+        ],
+        shuns: &[],
+    },
+    Layer {
         folder: "crates/lab",
         imports: &["crates/services", "crates/node", "crates/storage", "crates/media", "crates/hl7"],
         shuns: &[],

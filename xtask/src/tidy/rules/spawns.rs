@@ -10,10 +10,8 @@ const FOLDERS: &[&str] = &["crates/storage/", "crates/services/", "crates/terrac
 const ALLOWED: &[&str] = &[
     "crates/services/interop/src/supervise.rs",
     "crates/services/sql/src/wire/apart.rs",
-    "crates/services/sql/src/wire/apart.rs",
     "crates/services/sql/src/wire/server.rs",
     "crates/storage/store/src/cycle/write.rs",
-    "crates/terrace/src/benches.rs",
 ];
 
 /// How threads and tasks are started without it.

@@ -30,12 +30,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub use report::{AdversaryReport, Config, Run, Totals};
+pub use report::{AdversaryConfig, AdversaryReport, AdversaryRun, Totals};
 
-use crate::interrupt;
-use crate::node::Node;
-use crate::process::ProcessSize;
 use crate::under_load::{Setup, UnderLoad};
+use workload::interrupt;
+use workload::node::Node;
+use workload::process::ProcessSize;
 
 /// Inbound services of the load.
 const SERVICES: usize = 16;
@@ -169,7 +169,7 @@ pub fn run(options: &AdversaryOptions) -> anyhow::Result<AdversaryReport> {
         }
         Err(error) => {
             rig.keep();
-            let (log, folder) = (crate::node::log_tail(rig.folder()), rig.folder().display());
+            let (log, folder) = (workload::node::log_tail(rig.folder()), rig.folder().display());
             Err(error.context(format!("seed {}; data in {folder}; its log ends with:\n{log}", options.seed)))
         }
     }
@@ -195,7 +195,7 @@ fn raise_descriptors() -> (u64, u64) {
     (soft, limit.maximum.unwrap_or(u64::MAX))
 }
 
-fn attacks(options: &AdversaryOptions, rig: &mut UnderLoad) -> anyhow::Result<Vec<Run>> {
+fn attacks(options: &AdversaryOptions, rig: &mut UnderLoad) -> anyhow::Result<Vec<AdversaryRun>> {
     let mut target = target(options, rig)?;
     let chosen = |attack: &&Attack| options.only.as_ref().is_none_or(|only| attack.name.contains(only.as_str()));
     let chosen: Vec<&Attack> = ATTACKS.iter().filter(chosen).collect();
@@ -206,7 +206,8 @@ fn attacks(options: &AdversaryOptions, rig: &mut UnderLoad) -> anyhow::Result<Ve
     let rest = Duration::from_secs(if options.quick { 3 } else { 10 });
     let ((), latency) = rig.beside(|| std::thread::sleep(rest))?;
     target.rest_bytes = ProcessSize::of(target.pid)?.resident_bytes;
-    let mut runs = vec![Run::new("the load alone", &latency, ProcessSize::of(target.pid)?, &target, rest, Vec::new())];
+    let mut runs =
+        vec![AdversaryRun::new("the load alone", &latency, ProcessSize::of(target.pid)?, &target, rest, Vec::new())];
     for attack in chosen {
         interrupt::check()?;
         bar.set_message(attack.name);
@@ -218,7 +219,7 @@ fn attacks(options: &AdversaryOptions, rig: &mut UnderLoad) -> anyhow::Result<Ve
 }
 
 /// One attack, with everything that is watched meanwhile.
-fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<Run> {
+fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<AdversaryRun> {
     ProcessSize::forget_peak(target.pid).context("the node has ended")?;
     let before = ProcessSize::of(target.pid)?;
     let begun = Instant::now();
@@ -241,7 +242,7 @@ fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<
     if let Err(error) = rig.node().status() {
         broken.push(format!("status does not answer: {error:#}"));
     }
-    Ok(Run::new(attack.name, &latency, size, target, took, broken))
+    Ok(AdversaryRun::new(attack.name, &latency, size, target, took, broken))
 }
 
 fn target(options: &AdversaryOptions, rig: &UnderLoad) -> anyhow::Result<Target> {

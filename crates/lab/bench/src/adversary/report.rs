@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{ACK_MAX, AdversaryOptions, DESCRIPTORS, Target};
-use crate::histogram::Histogram;
-use crate::load::{Account, Counts};
-use crate::machine::Machine;
-use crate::process::ProcessSize;
-use crate::table::{Table, grouped};
 use crate::under_load::Ended;
+use workload::histogram::Histogram;
+use workload::load::{Account, Counts};
+use workload::machine::Machine;
+use workload::process::ProcessSize;
+use workload::table::{Table, grouped};
 
 /// How long a node may take to end, whatever runs.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -27,16 +27,16 @@ pub struct AdversaryReport {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: AdversaryConfig,
     /// The load alone, then one for each attack.
-    pub runs: Vec<Run>,
+    pub runs: Vec<AdversaryRun>,
     /// The account in the end.
     pub totals: Totals,
 }
 
 /// What was run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Config {
+pub struct AdversaryConfig {
     /// Smaller attacks.
     pub quick: bool,
     /// Seed of the run.
@@ -49,7 +49,7 @@ pub struct Config {
 
 /// One attack.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct AdversaryRun {
     /// Names the attack.
     pub name: &'static str,
     /// How long it took.
@@ -128,7 +128,7 @@ impl Totals {
     }
 }
 
-impl Run {
+impl AdversaryRun {
     pub(super) fn new(
         name: &'static str,
         latency: &Histogram,
@@ -136,9 +136,9 @@ impl Run {
         target: &Target,
         took: Duration,
         broken: Vec<String>,
-    ) -> Run {
+    ) -> AdversaryRun {
         let ms = |quantile| latency.quantile(quantile) as f64 / 1e6;
-        Run {
+        AdversaryRun {
             name,
             seconds: took.as_secs_f64(),
             acknowledged: latency.count(),
@@ -154,12 +154,17 @@ impl Run {
 }
 
 impl AdversaryReport {
-    pub(super) fn new(options: &AdversaryOptions, runs: Vec<Run>, totals: Totals, data: &Path) -> AdversaryReport {
+    pub(super) fn new(
+        options: &AdversaryOptions,
+        runs: Vec<AdversaryRun>,
+        totals: Totals,
+        data: &Path,
+    ) -> AdversaryReport {
         AdversaryReport {
             bench: "adversary",
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
-            config: Config {
+            config: AdversaryConfig {
                 quick: options.quick,
                 seed: options.seed,
                 descriptors: DESCRIPTORS,

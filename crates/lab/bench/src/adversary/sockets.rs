@@ -105,7 +105,7 @@ pub(super) fn large_frames(target: &Target) -> anyhow::Result<Broken> {
     let given_back = |bytes: u64| bytes <= (target.rest_bytes + super::CACHE_BYTES + (48 << 20)) / 10 * 11;
     let begun = Instant::now();
     loop {
-        let holds = crate::process::ProcessSize::of(target.pid).context("the node has ended")?.resident_bytes;
+        let holds = workload::process::ProcessSize::of(target.pid).context("the node has ended")?.resident_bytes;
         if given_back(holds) {
             return Ok(broken);
         }

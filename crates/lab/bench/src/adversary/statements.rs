@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::{Broken, PATIENCE, Target, USER};
 use crate::postgres::{Client, Error};
-use crate::process::Usage;
+use workload::process::Usage;
 
 /// How long one statement may take: the time-out that it is given, and what a loaded machine adds.
 const STATEMENT: Duration = Duration::from_secs(60);

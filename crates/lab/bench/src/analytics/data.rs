@@ -20,7 +20,7 @@ use store::Store;
 use tpchgen::generators as rows;
 use tpchgen_arrow as arrow;
 
-use crate::interrupt;
+use workload::interrupt;
 
 /// Rows of a generated batch.
 const BATCH_ROWS: usize = 8192;

@@ -44,11 +44,11 @@ use store::{Options, Places, Store};
 
 pub use published::{CACHES, PUBLISHED, Published};
 pub use queries::QUERIES;
-pub use report::{Compared, Config, ModelUse, Report, Run};
+pub use report::{AnalyticsConfig, AnalyticsReport, AnalyticsRun, ModelUse, QueryCompared};
 
-use crate::interrupt;
-use crate::machine::{Machine, load_average};
-use crate::t4::Folder;
+use workload::interrupt;
+use workload::machine::{Machine, load_average};
+use workload::t4::Folder;
 
 /// Processors of the published server: 4 x E7-8890 v4 with 24 cores each.
 const PUBLISHED_CORES: f64 = 96.0;
@@ -160,7 +160,7 @@ pub struct AnalyticsOptions {
 /// # Errors
 /// If there is no room, a store fails, or a query does; `Interrupted` where somebody asked to end. A wrong result is no error
 /// but a run with `correct: false`.
-pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
+pub fn run(options: &AnalyticsOptions) -> anyhow::Result<AnalyticsReport> {
     let machine = Machine::here();
     let load = load_average();
     let scale = options.scale.unwrap_or(if options.quick { 0.05 } else { 0.1 });
@@ -194,7 +194,7 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
         runs.extend(bench.cold_and_warm(case, &expected)?);
     }
     bench.bar.finish_and_clear();
-    let config = Config {
+    let config = AnalyticsConfig {
         scale_factor: scale,
         rounds,
         parquet_bytes,
@@ -203,7 +203,7 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<Report> {
         published: PUBLISHED,
         differs: report::differences(scale, data_bytes, bench.touched_bytes, machine.cores),
     };
-    Ok(Report::new(machine, config, runs, compared))
+    Ok(AnalyticsReport::new(machine, config, runs, compared))
 }
 
 /// Where a store lies between two openings.
@@ -287,7 +287,7 @@ impl Bench {
     }
 
     /// Plain DataFusion on Parquet and ours in turns, everything in memory, the first turn uncounted.
-    fn compare(&self, plain: &SessionContext, rounds: usize) -> anyhow::Result<(Compared, Expected)> {
+    fn compare(&self, plain: &SessionContext, rounds: usize) -> anyhow::Result<(QueryCompared, Expected)> {
         let cache_bytes = self.large();
         let store = self.shelves.open(None, Mode::Dram.options(cache_bytes)?)?;
         let columns = Arc::new(Columns::new());
@@ -318,7 +318,7 @@ impl Bench {
             run
         };
         let runs = vec![make("plain DataFusion on Parquet", &plain_s, true), make("column segments", &ours_s, true)];
-        Ok((Compared::new(runs, &plain_s, &ours_s, differs), expected))
+        Ok((QueryCompared::new(runs, &plain_s, &ours_s, differs), expected))
     }
 
     /// The published network, and unless told to be quick one scaled to this machine.
@@ -341,7 +341,7 @@ impl Bench {
     }
 
     /// The queries from an empty cache, then again.
-    fn cold_and_warm(&self, case: &Case<'_>, expected: &Expected) -> anyhow::Result<Vec<Run>> {
+    fn cold_and_warm(&self, case: &Case<'_>, expected: &Expected) -> anyhow::Result<Vec<AnalyticsRun>> {
         let (cache, ratio) = case.cache;
         let base = match case.sizing {
             Sizing::Data => self.data_bytes,
@@ -394,8 +394,8 @@ impl Bench {
         Ok(runs)
     }
 
-    fn run(&self, name: &str, temperature: &'static str, per_query_s: BTreeMap<String, f64>) -> Run {
-        Run {
+    fn run(&self, name: &str, temperature: &'static str, per_query_s: BTreeMap<String, f64>) -> AnalyticsRun {
+        AnalyticsRun {
             name: name.to_owned(),
             durability: "none",
             real: false,

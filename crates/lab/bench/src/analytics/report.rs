@@ -12,10 +12,10 @@ use catalogue::Model;
 use catalogue::budget::Traffic;
 
 use super::published::Published;
-use crate::machine::Machine;
 use crate::plot;
-use crate::table::{Table, grouped};
 use crate::target::{self, Target};
+use workload::machine::Machine;
+use workload::table::{Table, grouped};
 
 /// The total of ours may be so many times that of plain DataFusion on Parquet.
 const TARGET_RATIO: f64 = 0.7;
@@ -30,7 +30,7 @@ pub(super) const FAR_MEMORY: &str = "far memory";
 
 /// Everything about one run of the bench.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct AnalyticsReport {
     /// Always `analytics`.
     pub bench: &'static str,
     /// Version of Terrace.
@@ -38,18 +38,18 @@ pub struct Report {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: AnalyticsConfig,
     /// The figures.
-    pub runs: Vec<Run>,
+    pub runs: Vec<AnalyticsRun>,
     /// Ours beside plain DataFusion.
-    pub compared: Compared,
+    pub compared: QueryCompared,
     /// What was to be reached.
     pub targets: Vec<Target>,
 }
 
 /// What was run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Config {
+pub struct AnalyticsConfig {
     /// TPC-H's scale factor.
     pub scale_factor: f64,
     /// How often each query ran in the comparison.
@@ -68,7 +68,7 @@ pub struct Config {
 
 /// The figures of one run of the 22 queries.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct AnalyticsRun {
     /// Names the run among several.
     pub name: String,
     /// What a flush is worth on its medium; nothing here is written to be kept.
@@ -138,7 +138,7 @@ impl ModelUse {
     }
 }
 
-impl Run {
+impl AnalyticsRun {
     /// What the cache lies in, and whether that is real.
     fn mode_in_words(&self) -> String {
         let modelled = self.models.iter().any(|model| model.structure == FAR_MEMORY);
@@ -148,7 +148,7 @@ impl Run {
 
 /// Ours beside plain DataFusion on Parquet, in turns.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct QueryCompared {
     /// Ours over plain, all queries, by round.
     pub ratio_by_round: Vec<f64>,
     /// Ours over plain, from each query's shortest times.
@@ -156,20 +156,20 @@ pub struct Compared {
     /// Results that are others.
     pub differs: Vec<String>,
     #[serde(skip)]
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<AnalyticsRun>,
 }
 
-impl Compared {
+impl QueryCompared {
     pub(super) fn new(
-        runs: Vec<Run>,
+        runs: Vec<AnalyticsRun>,
         plain: &[BTreeMap<String, f64>],
         ours: &[BTreeMap<String, f64>],
         differs: Vec<String>,
-    ) -> Compared {
+    ) -> QueryCompared {
         let sum = |round: &BTreeMap<String, f64>| round.values().sum::<f64>();
         let ratio_by_round = plain.iter().zip(ours).map(|(plain, ours)| sum(ours) / sum(plain)).collect();
         let ratio = runs[1].seconds / runs[0].seconds;
-        Compared { ratio_by_round, ratio, differs, runs }
+        QueryCompared { ratio_by_round, ratio, differs, runs }
     }
 }
 
@@ -194,10 +194,15 @@ pub(super) fn differences(scale: f64, data_bytes: u64, touched_bytes: u64, cores
     ]
 }
 
-impl Report {
+impl AnalyticsReport {
     /// Puts the figures together.
-    pub(super) fn new(machine: Machine, config: Config, runs: Vec<Run>, compared: Compared) -> Report {
-        let mut report = Report {
+    pub(super) fn new(
+        machine: Machine,
+        config: AnalyticsConfig,
+        runs: Vec<AnalyticsRun>,
+        compared: QueryCompared,
+    ) -> AnalyticsReport {
+        let mut report = AnalyticsReport {
             bench: "analytics",
             version: env!("CARGO_PKG_VERSION"),
             machine,
@@ -280,8 +285,8 @@ impl Report {
         groups
     }
 
-    fn runs_of(&self, network: &str, sizing: &str) -> Vec<&Run> {
-        let is_here = |run: &&Run| run.network.as_deref() == Some(network) && run.sized_by == Some(sizing);
+    fn runs_of(&self, network: &str, sizing: &str) -> Vec<&AnalyticsRun> {
+        let is_here = |run: &&AnalyticsRun| run.network.as_deref() == Some(network) && run.sized_by == Some(sizing);
         self.runs.iter().filter(is_here).collect()
     }
 
@@ -318,7 +323,7 @@ impl Report {
 }
 
 /// The models behind runs, and how much of what passed through them was the host's time instead.
-fn modelled(runs: &[&Run]) -> String {
+fn modelled(runs: &[&AnalyticsRun]) -> String {
     let mut sums: Vec<ModelUse> = Vec::new();
     for model in runs.iter().flat_map(|run| &run.models) {
         let same = |sum: &&mut ModelUse| sum.structure == model.structure && sum.medium == model.medium;
@@ -338,15 +343,15 @@ fn modelled(runs: &[&Run]) -> String {
 }
 
 /// Seconds of the warm run of a published cache in a mode.
-fn warm(runs: &[&Run], cache: &str, mode: &str) -> Option<f64> {
-    let fits = |run: &&&Run| {
+fn warm(runs: &[&AnalyticsRun], cache: &str, mode: &str) -> Option<f64> {
+    let fits = |run: &&&AnalyticsRun| {
         run.published_cache.as_deref() == Some(cache) && run.cache_mode == mode && run.temperature == "warm"
     };
     runs.iter().find(fits).map(|run| run.seconds)
 }
 
 /// What one network and sizing are to reach.
-fn group_targets(network: &str, sizing: &str, runs: &[&Run]) -> Vec<Target> {
+fn group_targets(network: &str, sizing: &str, runs: &[&AnalyticsRun]) -> Vec<Target> {
     let Some(large) = warm(runs, "2 TiB", "dram") else { return Vec::new() };
     let place = format!("{network}, caches sized by {sizing}, warm");
     let small = warm(runs, "512 GiB", "dram").map(|small| {
@@ -364,7 +369,7 @@ fn group_targets(network: &str, sizing: &str, runs: &[&Run]) -> Vec<Target> {
 }
 
 /// What one network and sizing say: the caches against each other, and the modes.
-fn findings(network: &str, sizing: &str, runs: &[&Run]) -> String {
+fn findings(network: &str, sizing: &str, runs: &[&AnalyticsRun]) -> String {
     let mut text = String::new();
     for target in group_targets(network, sizing, runs) {
         let _ = writeln!(text, "{target}.");
@@ -380,7 +385,7 @@ fn findings(network: &str, sizing: &str, runs: &[&Run]) -> String {
 mod tests {
     use super::*;
 
-    fn run(mode: &'static str, cache: &str, seconds: f64) -> Run {
+    fn run(mode: &'static str, cache: &str, seconds: f64) -> AnalyticsRun {
         let model = |structure, late| ModelUse {
             structure,
             medium: "dcpmm100-128g".to_owned(),
@@ -389,7 +394,7 @@ mod tests {
             late,
         };
         let far = (mode != "dram").then(|| model(FAR_MEMORY, 7));
-        Run {
+        AnalyticsRun {
             name: mode.to_owned(),
             durability: "none",
             real: false,
@@ -415,16 +420,16 @@ mod tests {
         }
     }
 
-    fn report(plain: f64, small: f64, memory_mode: f64) -> Report {
+    fn report(plain: f64, small: f64, memory_mode: f64) -> AnalyticsReport {
         let pair = vec![run("dram", "", plain), run("dram", "", 1.0)];
-        let compared = Compared::new(pair, &[BTreeMap::new()], &[BTreeMap::new()], Vec::new());
+        let compared = QueryCompared::new(pair, &[BTreeMap::new()], &[BTreeMap::new()], Vec::new());
         let runs = vec![
             run("dram", "512 GiB", small),
             run("dram", "2 TiB", 1.0),
             run("memory-mode", "2 TiB", memory_mode),
             run("dual", "2 TiB", 1.1),
         ];
-        let config = Config {
+        let config = AnalyticsConfig {
             scale_factor: 0.05,
             rounds: 1,
             parquet_bytes: 0,
@@ -433,7 +438,7 @@ mod tests {
             published: super::super::PUBLISHED,
             differs: Vec::new(),
         };
-        Report::new(Machine::here(), config, runs, compared)
+        AnalyticsReport::new(Machine::here(), config, runs, compared)
     }
 
     #[test]

@@ -37,18 +37,18 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use bank::Bank;
-pub use bank::{BankReport, Compared};
-pub use report::{Config, KillReport, Run};
+pub use bank::{BankCompared, BankReport};
+pub use report::{KillConfig, KillReport, KillRun};
 pub use stored::Stored;
 pub use verify::Verifies;
 
 use interop::engine::Bodies;
 
-use crate::histogram::Histogram;
-use crate::interrupt::{self, Interrupted};
-use crate::load::{Load, Plan};
-use crate::node::Node;
-use crate::t4::{self, expect};
+use workload::histogram::Histogram;
+use workload::interrupt::{self, Interrupted};
+use workload::load::{Load, Plan};
+use workload::node::Node;
+use workload::t4::{self, expect};
 
 /// A delivery that the receiver acknowledged this long before a kill may be repeated after it: the node writes fates
 /// down in groups, with the next commit or 5 ms later, and a commit takes as long as the medium stalls.
@@ -155,7 +155,7 @@ impl Harness {
         let KillOptions { services, connections, seed, .. } = *options;
         let plan = Plan {
             services,
-            messages: crate::messages::control_id::MAX_SEQUENCE,
+            messages: workload::messages::control_id::MAX_SEQUENCE,
             interfaces: expect::INTERFACES.len(),
             bodies: BODIES,
             seed,
@@ -173,7 +173,7 @@ impl Harness {
             load,
             bank: Bank::new(connections, seed)?,
             folder,
-            program: std::env::current_exe().context("finding this program")?,
+            program: workload::node::program()?,
             services,
             figures: Figures::default(),
             first: true,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{BankReport, CRASH_WINDOW, Figures, KillOptions, Stored, Verifies};
-use crate::load::{Account, Counts};
-use crate::machine::Machine;
+use workload::load::{Account, Counts};
+use workload::machine::Machine;
 
 /// The result of the harness. The keys down to `runs` are the contract of all benches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,14 +19,14 @@ pub struct KillReport {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: KillConfig,
     /// One run.
-    pub runs: [Run; 1],
+    pub runs: [KillRun; 1],
 }
 
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
+pub struct KillConfig {
     /// Kills.
     pub rounds: usize,
     /// Inbound services.
@@ -41,7 +41,7 @@ pub struct Config {
 
 /// What the kills left.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
+pub struct KillRun {
     /// Names the run.
     pub name: &'static str,
     /// What a flush of the journal is worth: `power-fail-safe`, `emulated` or `none`, as the node says. A kill does not ask
@@ -89,7 +89,7 @@ impl KillReport {
     ) -> KillReport {
         let millis = |quantile| figures.recovery_us.quantile(quantile) as f64 / 1000.0;
         let KillOptions { rounds, services, connections, seed, .. } = *options;
-        let run = Run {
+        let run = KillRun {
             name: "kill -9 under messages and SQL",
             durability: figures.durability.clone(),
             real: figures.real,
@@ -112,7 +112,7 @@ impl KillReport {
             bench: "kill",
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
-            config: Config { rounds, services, connections, seed, data: data.to_owned() },
+            config: KillConfig { rounds, services, connections, seed, data: data.to_owned() },
             runs: [run],
         }
     }
@@ -149,7 +149,7 @@ impl KillReport {
 
     /// The report as a table; with violations and the command to repeat the run if there are any.
     pub fn to_text(&self) -> String {
-        let ([run], Config { services, connections, seed, .. }) = (&self.runs, &self.config);
+        let ([run], KillConfig { services, connections, seed, .. }) = (&self.runs, &self.config);
         let mut out = String::new();
         let _ = writeln!(
             out,
@@ -178,7 +178,7 @@ impl KillReport {
     }
 
     fn tell_faults(&self, out: &mut String) {
-        let ([run], Config { rounds, seed, data, .. }) = (&self.runs, &self.config);
+        let ([run], KillConfig { rounds, seed, data, .. }) = (&self.runs, &self.config);
         for example in &run.examples {
             let _ = writeln!(out, "  fault: {example}");
         }
@@ -193,7 +193,7 @@ impl KillReport {
     }
 }
 
-impl Run {
+impl KillRun {
     fn figures(&self) -> Vec<(&'static str, u64)> {
         let (counts, sql) = (&self.counts, &self.sql);
         vec![
@@ -234,7 +234,7 @@ impl Run {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Compared;
+    use super::super::BankCompared;
     use super::*;
 
     fn report(account: &Account, drained: bool) -> KillReport {
@@ -302,9 +302,9 @@ mod tests {
         let damaged = Verifies { damaged: 1, ..Verifies::default() };
         for (sql, verifies) in [
             (BankReport::default(), Verifies::default()),
-            (compared(Compared { lost: 1, ..Compared::default() }), Verifies::default()),
-            (compared(Compared { half: 1, ..Compared::default() }), Verifies::default()),
-            (compared(Compared { foreign: 1, ..Compared::default() }), Verifies::default()),
+            (compared(BankCompared { lost: 1, ..BankCompared::default() }), Verifies::default()),
+            (compared(BankCompared { half: 1, ..BankCompared::default() }), Verifies::default()),
+            (compared(BankCompared { foreign: 1, ..BankCompared::default() }), Verifies::default()),
             (BankReport { wrong_sums: 1, ..sound }, Verifies::default()),
             (sound, damaged),
         ] {
@@ -312,7 +312,7 @@ mod tests {
             assert!(!report.is_clean(), "{sql:?}");
             assert!(report.to_text().contains("THE PROMISE IS BROKEN"), "{sql:?}");
         }
-        let in_doubt = compared(Compared { found: 1, absent: 1, ..Compared::default() });
+        let in_doubt = compared(BankCompared { found: 1, absent: 1, ..BankCompared::default() });
         assert!(with_sql(&account, in_doubt, Verifies::default(), true).is_clean());
     }
 

@@ -7,8 +7,8 @@ use anyhow::Context;
 use interop::history::{Filter, History};
 use serde::Serialize;
 
-use crate::load::Account;
-use crate::messages::control_id;
+use workload::load::Account;
+use workload::messages::control_id;
 
 /// What the journal holds of the messages sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -22,11 +22,11 @@ use anyhow::Context;
 
 pub use report::{MatrixConfig, MatrixReport, MatrixRow};
 
-use super::{Folder, Session, T4Options};
-use crate::interrupt;
-use crate::machine::{FileSystem, Machine};
 use report::Measured;
-use rows::{ROWS, Row, What};
+use rows::{MatrixMedium, ROWS, What};
+use workload::interrupt;
+use workload::machine::{FileSystem, Machine};
+use workload::t4::{Folder, Report, Session, T4Options};
 
 /// Where memory is a file system, on most Linux machines.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -50,7 +50,7 @@ pub struct MatrixOptions {
 /// Runs all rows.
 ///
 /// # Errors
-/// As [`super::run`]; a row that is refused is none.
+/// As [`workload::t4::run`]; a row that is refused is none.
 pub fn run(options: &MatrixOptions) -> anyhow::Result<MatrixReport> {
     anyhow::ensure!((1..=100).contains(&options.rounds), "--rounds takes 1 to 100");
     let shared = Path::new(SHARED_MEMORY);
@@ -66,7 +66,7 @@ pub fn run(options: &MatrixOptions) -> anyhow::Result<MatrixReport> {
     }
     let places = Places { modelled: modelled.path(), disk: disk.path() };
     let mut measured: Vec<Measured> = ROWS.iter().map(|row| Measured::new(*row)).collect();
-    let load_average = crate::machine::load_average();
+    let load_average = workload::machine::load_average();
     for round in 0..options.rounds {
         let mut order: Vec<usize> = (0..ROWS.len()).collect();
         if round % 2 == 1 {
@@ -84,7 +84,7 @@ pub fn run(options: &MatrixOptions) -> anyhow::Result<MatrixReport> {
         messages_per_service: options.t4.messages(),
         quick: options.t4.quick,
         seed: options.t4.seed,
-        bodies: crate::node::bodies_name(options.t4.bodies),
+        bodies: workload::node::bodies_name(options.t4.bodies),
         rounds: options.rounds,
         modelled_on: FileSystem::of(modelled.path()),
         disk: FileSystem::of(disk.path()),
@@ -104,13 +104,13 @@ struct Places<'a> {
 /// What came of a row in a round.
 enum Outcome {
     /// The run, and what its node said of its calibration.
-    Ran(Box<super::Report>, Vec<String>),
+    Ran(Box<Report>, Vec<String>),
     /// Why it did not run.
     Refused(String),
 }
 
 /// Runs one row once, in a folder of its own that is gone afterwards.
-fn one(row: &Row, t4: &T4Options, places: Places<'_>) -> anyhow::Result<Outcome> {
+fn one(row: &MatrixMedium, t4: &T4Options, places: Places<'_>) -> anyhow::Result<Outcome> {
     let folder = match row.what {
         What::Here => places.disk.join("node"),
         _ => places.modelled.join("row"),

@@ -9,12 +9,11 @@ use interop::node::ModelStatus;
 use serde::Serialize;
 
 use super::Outcome;
-use super::rows::{BASE, Row};
-use crate::machine::{FileSystem, Machine};
-use crate::t4::published::{Published, TESTS};
-use crate::t4::report::model_in_words;
-use crate::t4::{Quantiles, Report, Run};
-use crate::table::{Table, grouped};
+use super::rows::{BASE, MatrixMedium};
+use workload::machine::{FileSystem, Machine};
+use workload::t4::published::{Published, TESTS};
+use workload::t4::{Quantiles, Report, Run, model_in_words};
+use workload::table::{Table, grouped};
 
 /// Everything about one matrix.
 #[derive(Clone, Debug, Serialize)]
@@ -103,14 +102,14 @@ pub struct MatrixRow {
 
 /// A row while it is measured.
 pub(super) struct Measured {
-    row: Row,
+    row: MatrixMedium,
     reports: Vec<(usize, Report)>,
     calibration: Vec<String>,
     refused: Option<String>,
 }
 
 impl Measured {
-    pub(super) fn new(row: Row) -> Measured {
+    pub(super) fn new(row: MatrixMedium) -> Measured {
         Measured { row, reports: Vec::new(), calibration: Vec::new(), refused: None }
     }
 

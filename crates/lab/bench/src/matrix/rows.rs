@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::t4::published::{Published, TESTS};
+use workload::t4::published::{Published, TESTS};
 
 /// A medium that is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) enum What {
 
 /// One row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct MatrixMedium {
     /// Its name.
     pub(super) name: &'static str,
     /// What it runs on.
@@ -50,15 +50,15 @@ pub(super) const BASE: &str = "journal on Optane SSD";
 
 /// All rows. What they do not place, pages and mostly the write image journal, lies in the node's data folder. The SATA and NVMe drives have figures in the catalogue; the publication has neither. Persistent memory as
 /// published: 12 modules of 128 GB, 1.5 TiB.
-pub(super) const ROWS: [Row; 8] = [
-    Row { name: "journal on this disk", what: What::Here, tests: &[] },
-    Row { name: "journal on SATA", what: model("sata", "file", "sata-s4500", 1), tests: &[] },
-    Row { name: "journal on NVMe", what: model("nvme", "file", "nvme-p4510", 1), tests: &[] },
-    Row { name: BASE, what: model("optane", "file", "optane-p4800x", 1), tests: &[1, 3] },
-    Row { name: "journal on App Direct", what: model("pmem", "pmem", "dcpmm100-128g", 12), tests: &[4] },
-    Row { name: "journal + WIJ on App Direct", what: What::JournalAndImages, tests: &[] },
-    Row { name: "Memory Mode", what: What::MemoryMode, tests: &[2] },
-    Row { name: "Dual", what: What::Dual, tests: &[] },
+pub(super) const ROWS: [MatrixMedium; 8] = [
+    MatrixMedium { name: "journal on this disk", what: What::Here, tests: &[] },
+    MatrixMedium { name: "journal on SATA", what: model("sata", "file", "sata-s4500", 1), tests: &[] },
+    MatrixMedium { name: "journal on NVMe", what: model("nvme", "file", "nvme-p4510", 1), tests: &[] },
+    MatrixMedium { name: BASE, what: model("optane", "file", "optane-p4800x", 1), tests: &[1, 3] },
+    MatrixMedium { name: "journal on App Direct", what: model("pmem", "pmem", "dcpmm100-128g", 12), tests: &[4] },
+    MatrixMedium { name: "journal + WIJ on App Direct", what: What::JournalAndImages, tests: &[] },
+    MatrixMedium { name: "Memory Mode", what: What::MemoryMode, tests: &[2] },
+    MatrixMedium { name: "Dual", what: What::Dual, tests: &[] },
 ];
 
 /// A row whose journal alone is modelled.
@@ -66,7 +66,7 @@ const fn model(tier: &'static str, kind: &'static str, medium: &'static str, mod
     What::Model(Modelled { tier, kind, medium, modules })
 }
 
-impl Row {
+impl MatrixMedium {
     /// The published tests of the same.
     pub(super) fn published(&self) -> impl Iterator<Item = &'static Published> + Clone {
         self.tests.iter().filter_map(|number| TESTS.iter().find(|test| test.test == *number))

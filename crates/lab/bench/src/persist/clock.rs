@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::histogram::Histogram;
+use workload::histogram::Histogram;
 
 /// Latency of one operation as measured, the clock's own cost in it; nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

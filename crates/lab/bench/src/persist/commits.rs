@@ -23,9 +23,9 @@ use device::{AlignedBuffer, FileOptions, FileShelf, Shelf};
 use journal::{Committer, Journal, Options};
 
 use super::clock::{Latency, less};
-use crate::histogram::Histogram;
-use crate::interrupt;
-use crate::process::cpu_ns;
+use workload::histogram::Histogram;
+use workload::interrupt;
+use workload::process::cpu_ns;
 
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 1024;
@@ -35,7 +35,7 @@ const STRIDE: u64 = 16;
 const TRUNCATE_EVERY: u64 = 4;
 
 /// What to measure.
-pub(super) struct Plan<'a> {
+pub(super) struct CommitsPlan<'a> {
     /// Folder of the bare mapping and of the journal on persistent memory.
     pub(super) memory: &'a Path,
     /// Folder of the journal on the disk.
@@ -50,7 +50,7 @@ pub(super) struct Plan<'a> {
 
 /// What came of one engine.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct CommitsRow {
     /// What it is.
     pub(super) name: String,
     /// What it lies on, in the device's words.
@@ -80,7 +80,7 @@ pub(crate) struct Ratio {
 /// The four engines and what they show.
 #[derive(Clone, Debug)]
 pub(super) struct Commits {
-    pub(super) rows: [Row; 4],
+    pub(super) rows: [CommitsRow; 4],
     /// Journal on persistent memory over the bare stores of a record's bytes; the clock in both.
     pub(super) over_bare: Ratio,
     /// The same, the clock's cost taken off both.
@@ -92,7 +92,7 @@ pub(super) struct Commits {
 }
 
 /// Measures all of it; `clock_ns` is what a look at the clock before and after costs.
-pub(super) fn measure(plan: &Plan<'_>, clock_ns: f64) -> anyhow::Result<Commits> {
+pub(super) fn measure(plan: &CommitsPlan<'_>, clock_ns: f64) -> anyhow::Result<Commits> {
     let memory = PmemShelf::open(&plan.memory.join("journal"), PmemOptions { absent: Absent::Emulate })?;
     let mapping = memory.mapping();
     let (shelf_text, shelf_durability) = (mapping.to_string(), mapping.durability.as_str());
@@ -121,7 +121,7 @@ pub(super) fn measure(plan: &Plan<'_>, clock_ns: f64) -> anyhow::Result<Commits>
     }
     let bare_text = format!("a shared mapping on {}, processor instructions alone", mapping.file_system);
     let row = |at: usize, name: &str, medium: &str, durability, store, written: usize| {
-        Row::of(&turns[at], Row::named(name, medium, durability, store, written as f64))
+        CommitsRow::of(&turns[at], CommitsRow::named(name, medium, durability, store, written as f64))
     };
     let rows = [
         row(0, "bare ntstore + fence, 1,024 B", &bare_text, "none", "ntstore", RECORD_BYTES),
@@ -245,21 +245,21 @@ fn warm(engine: &mut OnJournal<'_>, bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Row {
+impl CommitsRow {
     /// A row whose figures are to come.
-    fn named(name: &str, medium: &str, durability: &'static str, store: &'static str, written: f64) -> Row {
+    fn named(name: &str, medium: &str, durability: &'static str, store: &'static str, written: f64) -> CommitsRow {
         let (name, medium) = (name.to_owned(), medium.to_owned());
-        Row { name, medium, durability, store, written, per_s: 0.0, latency: Latency::default(), cpu_ns: 0.0 }
+        CommitsRow { name, medium, durability, store, written, per_s: 0.0, latency: Latency::default(), cpu_ns: 0.0 }
     }
 
     /// `row` with the figures of its turns.
-    fn of(turns: &[Turn], row: Row) -> Row {
+    fn of(turns: &[Turn], row: CommitsRow) -> CommitsRow {
         let mut all = Histogram::default();
         turns.iter().for_each(|turn| all.add(&turn.histogram));
         let sum = |of: fn(&Turn) -> f64| turns.iter().map(of).sum::<f64>();
         let commits = sum(|turn| turn.commits as f64);
         let (seconds, cpu) = (sum(|turn| turn.seconds), sum(|turn| turn.cpu_ns));
-        Row { per_s: commits / seconds, latency: Latency::of(&all), cpu_ns: cpu / commits, ..row }
+        CommitsRow { per_s: commits / seconds, latency: Latency::of(&all), cpu_ns: cpu / commits, ..row }
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
         }
         let (memory, disk) = (folder.path().join("memory"), folder.path().join("disk"));
         let turn = Duration::from_millis(2);
-        let plan = Plan { memory: &memory, disk: &disk, rounds: 3, turn, segment: 1 << 20 };
+        let plan = CommitsPlan { memory: &memory, disk: &disk, rounds: 3, turn, segment: 1 << 20 };
         let commits = measure(&plan, 20.0).expect("measured");
         for row in &commits.rows {
             assert!(row.latency.p50 > 0.0 && row.per_s > 0.0 && row.cpu_ns > 0.0, "{row:?}");

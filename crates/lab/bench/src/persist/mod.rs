@@ -33,10 +33,10 @@ use anyhow::{Context, bail};
 pub use clock::Latency;
 pub(crate) use commits::Ratio;
 pub use published::Comparison;
-pub use report::{Config, JournalRatios, Report, Run, Spread};
+pub use report::{JournalRatios, PersistConfig, PersistReport, PersistRun, Spread};
 
-use crate::machine::{FileSystem, Machine};
-use crate::t4::Folder;
+use workload::machine::{FileSystem, Machine};
+use workload::t4::Folder;
 
 /// Least bytes of a thread's region.
 const REGION_BYTES: u64 = 128 << 20;
@@ -64,7 +64,7 @@ pub struct PersistOptions {
 ///
 /// # Errors
 /// If a folder cannot be written, has no room, or a journal fails; `Interrupted` where somebody asked to end.
-pub fn run(options: &PersistOptions) -> anyhow::Result<Report> {
+pub fn run(options: &PersistOptions) -> anyhow::Result<PersistReport> {
     let sizes = if options.quick { Sizes::quick() } else { Sizes::full() };
     run_with(options, &sizes)
 }
@@ -105,9 +105,9 @@ impl Sizes {
     }
 }
 
-fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
+fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<PersistReport> {
     let machine = Machine::here();
-    let load_average = crate::machine::load_average();
+    let load_average = workload::machine::load_average();
     let threads = options.threads.unwrap_or(machine.cores);
     if !(1..=MOST_THREADS).contains(&threads) {
         bail!("--threads takes 1 to {MOST_THREADS}");
@@ -119,7 +119,7 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     require_room(memory.path(), region * threads as u64 + 8 * sizes.segment + threads as u64 * (4 << 20))?;
 
     let clock_ns = clock::cost_ns();
-    let plan = stores::Plan {
+    let plan = stores::StoresPlan {
         threads: thread_counts(threads),
         region: usize::try_from(region).context("a region larger than memory")?,
         rounds: sizes.store_rounds,
@@ -128,7 +128,7 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     let file = memory.path().join("stores");
     let stores = stores::measure(&file, &plan)?;
     let commits = commits::measure(
-        &commits::Plan {
+        &commits::CommitsPlan {
             memory: memory.path(),
             disk: disk.path(),
             rounds: sizes.commit_rounds,
@@ -139,7 +139,7 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
     )?;
     let compared = models::compare()?;
     let timed = models::in_real_time(&memory.path().join("timed"), &plan.threads, sizes.store_turn, clock_ns)?;
-    let config = Config {
+    let config = PersistConfig {
         quick: options.quick,
         threads,
         file_system: FileSystem::of(memory.path()),
@@ -150,14 +150,14 @@ fn run_with(options: &PersistOptions, sizes: &Sizes) -> anyhow::Result<Report> {
         load_average,
         differs: Vec::new(),
     };
-    Ok(Report::new(machine, config, &Measured { stores, commits, compared, timed }))
+    Ok(PersistReport::new(machine, config, &Measured { stores, commits, compared, timed }))
 }
 
 /// Everything that was measured.
 struct Measured {
-    stores: Vec<stores::Row>,
+    stores: Vec<stores::StoresRow>,
     commits: commits::Commits,
-    compared: Vec<models::Compared>,
+    compared: Vec<models::ModelCompared>,
     timed: Vec<models::Timed>,
 }
 

@@ -24,8 +24,8 @@ use device::pmem::{Absent, PmemOptions, PmemShelf};
 use device::{AlignedBuffer, Device, Shelf};
 
 use super::clock::{Latency, less};
-use crate::histogram::Histogram;
-use crate::interrupt;
+use workload::histogram::Histogram;
+use workload::interrupt;
 
 /// The platforms: medium, modules, in words.
 pub(super) const SERIES_100: Series = Series { medium: "dcpmm100-128g", modules: 12, name: "100 series 12 x 128 GB" };
@@ -53,7 +53,7 @@ impl Series {
 
 /// One reading of the publication, accounted.
 #[derive(Clone, Debug)]
-pub(super) struct Compared {
+pub(super) struct ModelCompared {
     pub(super) reading: Reading,
     /// With 1 to 56 threads.
     pub(super) points: Vec<Point>,
@@ -89,7 +89,7 @@ pub(super) struct Achieved {
 }
 
 /// Computes all readings.
-pub(super) fn compare() -> anyhow::Result<Vec<Compared>> {
+pub(super) fn compare() -> anyhow::Result<Vec<ModelCompared>> {
     let (first, second) = (SERIES_100.model()?, SERIES_200.model()?);
     let mut compared = Vec::new();
     for reading in Reading::ALL {
@@ -118,7 +118,7 @@ pub(super) fn compare() -> anyhow::Result<Vec<Compared>> {
             best / points[persistence::THREADS_MANY as usize - 1].series_200
         });
         let shape = persistence::shape(&points);
-        compared.push(Compared { reading, points, shape, gap_percent, implied_amplification });
+        compared.push(ModelCompared { reading, points, shape, gap_percent, implied_amplification });
     }
     Ok(compared)
 }

@@ -8,7 +8,7 @@ use catalogue::medium::Store;
 use catalogue::model::persistence::{PUBLISHED, Reading};
 use serde::Serialize;
 
-use super::models::{Compared, SERIES_100, SERIES_200};
+use super::models::{ModelCompared, SERIES_100, SERIES_200};
 
 /// Threads whose rows are given; the curves have all.
 pub(super) const SHOWN: [u32; 11] = [1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 56];
@@ -51,8 +51,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    pub(super) fn of(compared: &Compared) -> Comparison {
-        let Compared { reading, shape, .. } = compared;
+    pub(super) fn of(compared: &ModelCompared) -> Comparison {
+        let ModelCompared { reading, shape, .. } = compared;
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         Comparison {
             flushed: store_key(reading.flushed),

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::clock::{Latency, less};
 use super::commits::{self, Commits, RECORD_BYTES, Ratio};
-use super::models::{Achieved, Compared, SERIES_100, SERIES_200, Series, Timed};
+use super::models::{Achieved, ModelCompared, SERIES_100, SERIES_200, Series, Timed};
 use super::published::{self, Comparison, SHOWN, store_key};
 use super::{Measured, stores};
-use crate::machine::{FileSystem, Machine};
 use crate::target::{self, Target};
+use workload::machine::{FileSystem, Machine};
 
 /// The journal's commit may take so many times what the bare instructions take.
 pub(super) const OVER_BARE_MOST: f64 = 2.0;
@@ -21,7 +21,7 @@ pub(super) const DISK_OVER_LEAST: f64 = 100.0;
 
 /// Everything about one run of the bench.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct PersistReport {
     /// Always `persist`.
     pub bench: &'static str,
     /// Version of Terrace.
@@ -29,9 +29,9 @@ pub struct Report {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: PersistConfig,
     /// The figures.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PersistRun>,
     /// How the journal compares.
     pub journal: JournalRatios,
     /// What the journal was to reach.
@@ -44,7 +44,7 @@ pub struct Report {
 
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
+pub struct PersistConfig {
     /// Shorter turns.
     pub quick: bool,
     /// Most threads.
@@ -67,7 +67,7 @@ pub struct Config {
 
 /// One figure; the keys down to `published` are the contract's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
+pub struct PersistRun {
     /// Names the run among several.
     pub name: String,
     /// What a flush is worth on its medium: `power-fail-safe`, `emulated` or `none`.
@@ -106,10 +106,10 @@ pub struct Run {
     pub target_ns: Option<f64>,
 }
 
-impl Run {
+impl PersistRun {
     /// What the rows of a model have in common.
-    fn modelled(series: Series, store: &'static str, block: usize, threads: usize, bytes_per_s: f64) -> Run {
-        Run {
+    fn modelled(series: Series, store: &'static str, block: usize, threads: usize, bytes_per_s: f64) -> PersistRun {
+        PersistRun {
             name: format!("{}, {store}, {block} B, {}", series.name, counted(threads)),
             durability: "emulated",
             real: false,
@@ -203,17 +203,17 @@ impl JournalRatios {
     }
 }
 
-impl Report {
+impl PersistReport {
     /// A line for each target that is missed.
     pub fn missed(&self) -> Vec<String> {
         target::missed(&self.targets).collect()
     }
 
     /// Puts the figures together.
-    pub(super) fn new(machine: Machine, config: Config, measured: &Measured) -> Report {
+    pub(super) fn new(machine: Machine, config: PersistConfig, measured: &Measured) -> PersistReport {
         let Measured { stores, commits, compared, timed } = measured;
         let mut refused = Vec::new();
-        let mut runs: Vec<Run> = stores.iter().map(|row| store_run(row, &config)).collect();
+        let mut runs: Vec<PersistRun> = stores.iter().map(|row| store_run(row, &config)).collect();
         runs.extend(commits.rows.iter().map(|row| commit_run(row, config.clock_ns)));
         runs.extend(compared.iter().flat_map(accounted_runs));
         for row in timed {
@@ -229,7 +229,7 @@ impl Report {
         let version = env!("CARGO_PKG_VERSION");
         let targets = journal.targets();
         let mut report =
-            Report { bench: "persist", version, machine, config, runs, journal, targets, comparisons, refused };
+            PersistReport { bench: "persist", version, machine, config, runs, journal, targets, comparisons, refused };
         report.config.differs = report.differences();
         report
     }
@@ -271,10 +271,10 @@ fn counted(threads: usize) -> String {
     if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
-fn store_run(row: &stores::Row, config: &Config) -> Run {
+fn store_run(row: &stores::StoresRow, config: &PersistConfig) -> PersistRun {
     let flushed = row.how != Stores::Plain;
     let store = store_name(row.how);
-    Run {
+    PersistRun {
         name: format!("mapping, {store}, {} B, {}", row.block, counted(row.threads)),
         durability: "none",
         real: true,
@@ -296,8 +296,8 @@ fn store_run(row: &stores::Row, config: &Config) -> Run {
     }
 }
 
-fn commit_run(row: &commits::Row, clock_ns: f64) -> Run {
-    Run {
+fn commit_run(row: &commits::CommitsRow, clock_ns: f64) -> PersistRun {
+    PersistRun {
         name: row.name.clone(),
         durability: row.durability,
         real: true,
@@ -320,7 +320,7 @@ fn commit_run(row: &commits::Row, clock_ns: f64) -> Run {
 }
 
 /// Both platforms of one reading, at the numbers of threads that are shown.
-fn accounted_runs(compared: &Compared) -> Vec<Run> {
+fn accounted_runs(compared: &ModelCompared) -> Vec<PersistRun> {
     let reading = compared.reading;
     let block = usize::try_from(reading.bytes).expect("a block fits in memory");
     let mut runs = Vec::new();
@@ -330,7 +330,7 @@ fn accounted_runs(compared: &Compared) -> Vec<Run> {
             [(SERIES_100, reading.flushed, point.series_100), (SERIES_200, reading.unflushed, point.series_200)]
         {
             let threads = threads as usize;
-            let mut run = Run::modelled(series, store_key(store), block, threads, gb_per_s * 1e9);
+            let mut run = PersistRun::modelled(series, store_key(store), block, threads, gb_per_s * 1e9);
             run.name += ", accounted";
             // Stores past the cache and lines written back in order fill whole units; what leaves the cache does not.
             run.amplification = (run.store != "none").then_some(1.0);
@@ -347,8 +347,8 @@ fn accounted_runs(compared: &Compared) -> Vec<Run> {
     runs
 }
 
-fn timed_run(row: &Timed, achieved: &Achieved, clock_ns: f64) -> Run {
-    let mut run = Run::modelled(row.series, "ntstore", row.block, row.threads, achieved.gb_per_s * 1e9);
+fn timed_run(row: &Timed, achieved: &Achieved, clock_ns: f64) -> PersistRun {
+    let mut run = PersistRun::modelled(row.series, "ntstore", row.block, row.threads, achieved.gb_per_s * 1e9);
     run.name += ", timed";
     run.amplification = Some(achieved.amplification);
     run.latency_ns = Some(achieved.latency);

@@ -22,8 +22,8 @@ use device::AlignedBuffer;
 use device::pmem::bare::{Bare, Stores};
 
 use super::clock::Latency;
-use crate::histogram::Histogram;
-use crate::interrupt;
+use workload::histogram::Histogram;
+use workload::interrupt;
 
 /// Blocks, bytes.
 pub(super) const BLOCKS: [usize; 3] = [256, 512, 4096];
@@ -33,7 +33,7 @@ pub(super) const WAYS: [Stores; 3] = [Stores::PastCache, Stores::WrittenBack, St
 const STRIDE: usize = 256;
 
 /// What to measure.
-pub(super) struct Plan {
+pub(super) struct StoresPlan {
     /// Numbers of threads, rising.
     pub(super) threads: Vec<usize>,
     /// Bytes of each thread's region, a multiple of 4096.
@@ -46,7 +46,7 @@ pub(super) struct Plan {
 
 /// What came of one way, block and number of threads.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct StoresRow {
     pub(super) how: Stores,
     pub(super) block: usize,
     pub(super) threads: usize,
@@ -59,7 +59,7 @@ pub(super) struct Row {
 }
 
 /// Measures all of it, in a file for each thread, made beside `file` and removed at once.
-pub(super) fn measure(file: &Path, plan: &Plan) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(file: &Path, plan: &StoresPlan) -> anyhow::Result<Vec<StoresRow>> {
     let most = plan.threads.iter().copied().max().unwrap_or(1);
     let own = |thread: usize| {
         let file = file.with_extension(thread.to_string());
@@ -92,7 +92,7 @@ pub(super) fn measure(file: &Path, plan: &Plan) -> anyhow::Result<Vec<Row>> {
     let row = |(at, (how, block, threads)): (usize, (Stores, usize, usize))| {
         let mut rates = std::mem::take(&mut rates[at]);
         rates.sort_by(f64::total_cmp);
-        Row {
+        StoresRow {
             how,
             block,
             threads,
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn every_way_block_and_number_of_threads_gives_a_row_and_one_thread_its_latency() {
         let folder = tempfile::tempdir().expect("a folder");
-        let plan = Plan { threads: vec![1, 2], region: 1 << 16, rounds: 2, turn: Duration::from_micros(200) };
+        let plan = StoresPlan { threads: vec![1, 2], region: 1 << 16, rounds: 2, turn: Duration::from_micros(200) };
         let rows = measure(&folder.path().join("stores"), &plan).expect("measured");
         assert_eq!(rows.len(), WAYS.len() * BLOCKS.len() * 2);
         for row in rows {

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::published::{Comparison, SHOWN};
-use super::report::{Report, Run, Spread};
+use super::report::{PersistReport, PersistRun, Spread};
 use crate::plot::{self, Curve};
-use crate::table::{Table, grouped};
 use crate::target::{Bound, Target};
+use workload::table::{Table, grouped};
 
-impl Report {
+impl PersistReport {
     /// The report as text.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
@@ -35,7 +35,7 @@ impl Report {
         out
     }
 
-    fn real_stores(&self) -> impl Iterator<Item = &Run> {
+    fn real_stores(&self) -> impl Iterator<Item = &PersistRun> {
         self.runs.iter().filter(|run| run.real && run.pattern == "sequential write")
     }
 
@@ -49,7 +49,7 @@ impl Report {
         headings.extend(["p50 ns", "p99 ns", "p999 ns", "p50 less"]);
         let mut table = Table::new(&headings);
         for first in self.real_stores().filter(|run| run.threads == 1) {
-            let same = |run: &&Run| run.store == first.store && run.block_bytes == first.block_bytes;
+            let same = |run: &&PersistRun| run.store == first.store && run.block_bytes == first.block_bytes;
             let mut cells = vec![in_words(first.store).to_owned(), first.block_bytes.to_string()];
             cells.extend(self.real_stores().filter(same).map(|run| format!("{:.2}", run.bytes_per_s / 1e9)));
             cells.extend(latency(first));
@@ -246,7 +246,7 @@ fn verdict(target: &Target) -> String {
 }
 
 /// Four cells.
-fn latency(run: &Run) -> Vec<String> {
+fn latency(run: &PersistRun) -> Vec<String> {
     let Some(latency) = run.latency_ns else { return vec!["-".to_owned(); 4] };
     let less = run.p50_less_clock_ns.map_or("-".to_owned(), grouped);
     vec![grouped(latency.p50), grouped(latency.p99), grouped(latency.p999), less]

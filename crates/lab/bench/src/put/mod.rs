@@ -27,14 +27,14 @@ use anyhow::{Context, ensure};
 use device::{FileOptions, FileShelf, PmemOptions, PmemShelf, Shelf, pmem::Absent};
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub use report::{Against, Config, Report, Run};
+pub use report::{Against, PutConfig, PutReport, PutRun};
 
-use crate::histogram::Histogram;
-use crate::interrupt;
-use crate::machine::{Machine, load_average};
-use crate::process::cpu_ns;
-use crate::t4::Folder;
 use engines::Engine;
+use workload::histogram::Histogram;
+use workload::interrupt;
+use workload::machine::{Machine, load_average};
+use workload::process::cpu_ns;
+use workload::t4::Folder;
 
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 1024;
@@ -66,7 +66,7 @@ pub struct PutOptions {
 ///
 /// # Errors
 /// If a folder cannot be written, has no room, or a store fails; `Interrupted` where somebody asked to end.
-pub fn run(options: &PutOptions) -> anyhow::Result<Report> {
+pub fn run(options: &PutOptions) -> anyhow::Result<PutReport> {
     let (machine, load_average) = (Machine::here(), load_average());
     let committers = if options.committers.is_empty() { vec![1, 16, 128] } else { options.committers.clone() };
     let fits = committers.iter().all(|count| (1..=COMMITTERS_MOST).contains(count));
@@ -97,7 +97,7 @@ pub fn run(options: &PutOptions) -> anyhow::Result<Report> {
         }
     }
     bar.finish_and_clear();
-    let config = Config {
+    let config = PutConfig {
         seconds_per_turn: seconds,
         rounds,
         value_bytes: VALUE_BYTES,
@@ -105,7 +105,7 @@ pub fn run(options: &PutOptions) -> anyhow::Result<Report> {
         journal: journal.medium,
         load_average,
     };
-    Ok(Report::new(machine, config, journal.durability, &measured))
+    Ok(PutReport::new(machine, config, journal.durability, &measured))
 }
 
 /// Where the journal lies.

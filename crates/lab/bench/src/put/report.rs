@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::Turn;
-use crate::histogram::Histogram;
-use crate::machine::Machine;
 use crate::persist::Ratio;
-use crate::table::{Table, grouped};
+use workload::histogram::Histogram;
+use workload::machine::Machine;
+use workload::table::{Table, grouped};
 
 /// Everything about one run of the bench.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct PutReport {
     /// Always `put`.
     pub bench: &'static str,
     /// Version of Terrace.
@@ -22,16 +22,16 @@ pub struct Report {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: PutConfig,
     /// The figures.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PutRun>,
     /// The store against the two others.
     pub against: Vec<Against>,
 }
 
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
+pub struct PutConfig {
     /// Length of a turn.
     pub seconds_per_turn: f64,
     /// Turns of each engine.
@@ -48,7 +48,7 @@ pub struct Config {
 
 /// One engine by so many committers, all its turns together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
+pub struct PutRun {
     /// `raw`, `journal` or `store`.
     pub name: &'static str,
     /// What a flush is worth on the journal's place.
@@ -87,9 +87,14 @@ pub struct Against {
 /// Engines' turns: committers, name, one for each round.
 type Measured = (usize, &'static str, Vec<Turn>);
 
-impl Report {
-    pub(super) fn new(machine: Machine, config: Config, durability: &'static str, measured: &[Measured]) -> Report {
-        let runs = measured.iter().map(|measured| Run::of(measured, durability)).collect();
+impl PutReport {
+    pub(super) fn new(
+        machine: Machine,
+        config: PutConfig,
+        durability: &'static str,
+        measured: &[Measured],
+    ) -> PutReport {
+        let runs = measured.iter().map(|measured| PutRun::of(measured, durability)).collect();
         let mut against = Vec::new();
         for (committers, name, turns) in measured.iter().filter(|(_, name, _)| *name != "store") {
             let store = measured.iter().find(|(count, name, _)| count == committers && *name == "store");
@@ -100,7 +105,7 @@ impl Report {
                 against.push(Against { name, committers: *committers, median, low, high });
             }
         }
-        Report { bench: "put", version: env!("CARGO_PKG_VERSION"), machine, config, runs, against }
+        PutReport { bench: "put", version: env!("CARGO_PKG_VERSION"), machine, config, runs, against }
     }
 
     /// As JSON.
@@ -151,13 +156,13 @@ impl Report {
     }
 }
 
-impl Run {
-    fn of((committers, name, turns): &Measured, durability: &'static str) -> Run {
+impl PutRun {
+    fn of((committers, name, turns): &Measured, durability: &'static str) -> PutRun {
         let mut latency = Histogram::default();
         turns.iter().for_each(|turn| latency.add(&turn.latency));
         let us = |quantile| latency.quantile(quantile) as f64 / 1e3;
         let puts = turns.iter().map(|turn| turn.puts).sum::<u64>() as f64;
-        Run {
+        PutRun {
             name,
             durability,
             real: durability != "emulated",

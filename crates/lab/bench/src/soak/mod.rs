@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub use report::{Config, Run, Sample, SoakReport};
+pub use report::{Sample, SoakConfig, SoakReport, SoakRun};
 
-use crate::interrupt;
 use crate::postgres::{Client, Error};
-use crate::process::ProcessSize;
 use crate::under_load::{Setup, UnderLoad};
+use workload::interrupt;
+use workload::process::ProcessSize;
 
 /// Inbound services of the load.
 const SERVICES: usize = 16;

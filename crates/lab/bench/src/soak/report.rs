@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::SoakOptions;
-use crate::load::{Account, Counts};
-use crate::machine::Machine;
-use crate::table::{Table, grouped};
 use crate::under_load::Ended;
+use workload::load::{Account, Counts};
+use workload::machine::Machine;
+use workload::table::{Table, grouped};
 
 /// How far the last third may lie above the second one.
 const SLOPE: f64 = 1.05;
@@ -29,14 +29,14 @@ pub struct SoakReport {
     /// What it ran on.
     pub machine: Machine,
     /// What was run.
-    pub config: Config,
+    pub config: SoakConfig,
     /// One run.
-    pub runs: [Run; 1],
+    pub runs: [SoakRun; 1],
 }
 
 /// What was run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Config {
+pub struct SoakConfig {
     /// Seconds.
     pub seconds: f64,
     /// Messages a second, over all services.
@@ -74,7 +74,7 @@ pub struct Sample {
 
 /// The run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct SoakRun {
     /// Names the run.
     pub name: &'static str,
     /// The account of the messages.
@@ -99,12 +99,12 @@ impl SoakReport {
             bench: "soak",
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),
-            config: Config {
+            config: SoakConfig {
                 seconds: options.time.as_secs_f64(),
                 messages_per_s: options.messages_per_s,
                 seed: options.seed,
             },
-            runs: [Run {
+            runs: [SoakRun {
                 name: "messages and SQL for a long time",
                 counts: account.counts(),
                 lost: account.lost(),
@@ -135,7 +135,7 @@ impl SoakReport {
     /// The report as a table.
     pub fn to_text(&self) -> String {
         let [run] = &self.runs;
-        let Config { seconds, messages_per_s, seed } = self.config;
+        let SoakConfig { seconds, messages_per_s, seed } = self.config;
         let mut out = format!(
             "{} messages/s and SQL for {:.1} minutes, seed {seed}\n\n",
             grouped(messages_per_s),

@@ -27,12 +27,12 @@ use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use reasons::Kind;
-pub use report::{Counts, Failures, Report};
+pub use report::{Counts, Failures, SqllogicReport};
 
-use crate::interrupt;
-use crate::machine::Machine;
 use script::Record;
 use session::{Outcome, Session};
+use workload::interrupt;
+use workload::machine::Machine;
 
 /// Characters of an example's statement and answer that are shown.
 const EXAMPLE_CHARS: usize = 240;
@@ -61,7 +61,7 @@ pub struct SqllogicOptions {
 /// # Errors
 /// If there are none, one cannot be read, or the server is not there (any more); `Interrupted` where somebody asked to end.
 /// A record that fails is no error but counted.
-pub fn run(options: &SqllogicOptions) -> anyhow::Result<Report> {
+pub fn run(options: &SqllogicOptions) -> anyhow::Result<SqllogicReport> {
     let begun = Instant::now();
     let scripts = draw_scripts(find(&options.scripts)?, options);
     ensure!(
@@ -86,7 +86,7 @@ pub fn run(options: &SqllogicOptions) -> anyhow::Result<Report> {
     bar.finish_and_clear();
     let mut failures: Vec<Failures> = failures.into_values().collect();
     failures.sort_by_key(|failures| (failures.kind, std::cmp::Reverse(failures.records)));
-    Ok(Report::new(options, begun.elapsed().as_secs_f64(), counts, failures))
+    Ok(SqllogicReport::new(options, begun.elapsed().as_secs_f64(), counts, failures))
 }
 
 type ByReason = BTreeMap<(Kind, String), Failures>;
@@ -209,18 +209,18 @@ fn random(name: &str, seed: u64) -> fastrand::Rng {
     fastrand::Rng::with_seed(hash ^ seed)
 }
 
-impl Report {
+impl SqllogicReport {
     fn new(
         options: &SqllogicOptions,
         seconds: f64,
         scripts: BTreeMap<String, Counts>,
         failures: Vec<Failures>,
-    ) -> Report {
+    ) -> SqllogicReport {
         let mut total = Counts::default();
         for counts in scripts.values() {
             total.add(*counts);
         }
-        Report {
+        SqllogicReport {
             bench: "sqllogic",
             version: env!("CARGO_PKG_VERSION"),
             machine: Machine::here(),

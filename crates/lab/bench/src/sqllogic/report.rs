@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::reasons::Kind;
-use crate::machine::Machine;
-use crate::table::{Table, grouped};
+use workload::machine::Machine;
+use workload::table::{Table, grouped};
 
 /// Counts of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub struct Failures {
 
 /// Everything about one run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct SqllogicReport {
     /// Always `sqllogic`.
     pub bench: &'static str,
     /// Version of Terrace.
@@ -89,7 +89,7 @@ pub struct Report {
     pub failures: Vec<Failures>,
 }
 
-impl Report {
+impl SqllogicReport {
     /// Whether every failure has a known reason.
     pub fn is_clean(&self) -> bool {
         self.failures.iter().all(|failures| failures.kind != Kind::New)

@@ -1,7 +1,7 @@
 //! The load of the workload as a process of its own, so that its processor time is not the node's, and what it says.
 //!
 //! ```text
-//! parent                                   load process (terrace bench t4-load SETTINGS)
+//! parent                                   load process (terrace t4-load SETTINGS)
 //!    <-- {"event":"listening","receivers":["127.0.0.1:40001", ...]}
 //!    {"command":"aim","services":["127.0.0.1:40101", ...]} -->
 //!    <-- {"event":"connected"}
@@ -100,7 +100,7 @@ pub struct Quantiles {
     pub p999: f64,
 }
 
-/// Runs the load: the whole of the hidden command `terrace bench t4-load`. Returns when its input ends.
+/// Runs the load: the whole of the hidden command `terrace t4-load`. Returns when its input ends.
 ///
 /// # Errors
 /// If the input ends before the load is over, or a socket cannot be made.
@@ -211,10 +211,10 @@ pub(super) struct LoadProcess {
 }
 
 impl LoadProcess {
-    /// Starts `program bench t4-load` and waits until its receivers listen.
+    /// Starts `program t4-load` and waits until its receivers listen.
     pub(super) fn spawn(program: &Path, options: LoadOptions) -> anyhow::Result<LoadProcess> {
         let mut child = Command::new(program)
-            .args(["bench", "t4-load", &serde_json::to_string(&options)?])
+            .args(["t4-load", &serde_json::to_string(&options)?])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

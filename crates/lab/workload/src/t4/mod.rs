@@ -1,10 +1,10 @@
 //! T4: the published write-intensive workload of HL7 messaging, run against a node over real sockets.
 //!
 //! ```text
-//!   terrace bench t4 (this module)
+//!   terrace demo, terrace-lab t4 (this module)
 //!     |  writes DIR/production, starts both, samples before and after, prints
 //!     +-- terrace serve --data DIR --production DIR/production     the node under test
-//!     +-- terrace bench t4-load ...                                128 senders, 4 receivers, the account
+//!     +-- terrace t4-load ...                                      128 senders, 4 receivers, the account
 //! ```
 //!
 //! 128 inbound services, 4,800 messages to each; a routing engine sends each message to four interfaces through four
@@ -15,13 +15,10 @@
 //! what the journal lies on and what it is worth is in the node's words; nothing is counted that was not acknowledged. Processor time of the node is the kernel's
 //! count for its process alone.
 //!
-//! `matrix` runs it once for each medium of the journal.
-//!
 //! Not measured: receivers that are slow or refuse, several nodes.
 
 pub mod expect;
 mod load_process;
-pub mod matrix;
 mod production;
 pub mod published;
 mod report;
@@ -39,7 +36,7 @@ use interop::node::ModelStatus;
 
 pub use load_process::{LoadOptions, Outcome, Quantiles, load};
 pub use production::{service_name, write as write_production};
-pub use report::{Config, Report, Run, demo_table};
+pub use report::{Config, Report, Run, demo_table, model_in_words};
 
 use crate::interrupt::{self, Interrupted};
 use crate::machine::{FileSystem, Machine};
@@ -129,14 +126,14 @@ pub struct Session {
 }
 
 /// A folder for a node's data, and whether it goes with the run.
-pub(crate) struct Folder {
+pub struct Folder {
     path: PathBuf,
     keep: bool,
 }
 
 impl Folder {
     /// The folder asked for, which is kept; or a new one.
-    pub(crate) fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
+    pub fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
         let path = match asked {
             Some(path) => path.clone(),
             None => Folder::usual_parent()?.join(format!("terrace-{name}-{}", std::process::id())),
@@ -149,7 +146,7 @@ impl Folder {
     }
 
     /// A new folder below `parent`, which goes with the run; without a parent, where the node's data would go.
-    pub(crate) fn scratch(parent: Option<&Path>, name: &str) -> anyhow::Result<Folder> {
+    pub fn scratch(parent: Option<&Path>, name: &str) -> anyhow::Result<Folder> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
             None => Folder::usual_parent()?,
@@ -167,12 +164,13 @@ impl Folder {
         Ok(if FileSystem::of(&here).is_volatile() { std::env::temp_dir() } else { here })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Leaves it there after the run.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.keep = true;
     }
 }
@@ -187,7 +185,7 @@ impl Session {
         if !(1..=control_id::MAX_SEQUENCE).contains(&messages) {
             bail!("the workload takes 1 to {} messages for each service", control_id::MAX_SEQUENCE);
         }
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = node::program()?;
         let mut folder = Folder::new(options.data.as_ref(), "t4")?;
         if options.keep {
             folder.keep();
@@ -323,7 +321,7 @@ impl Sample {
 }
 
 /// The addresses of the workload's services, in order.
-pub(crate) fn service_addresses(node: &Node, services: usize) -> anyhow::Result<Vec<std::net::SocketAddr>> {
+pub fn service_addresses(node: &Node, services: usize) -> anyhow::Result<Vec<std::net::SocketAddr>> {
     let address = |index| {
         let name = service_name(index);
         node.services().get(&name).copied().with_context(|| format!("the node does not serve {name}"))

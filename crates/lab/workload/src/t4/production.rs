@@ -10,7 +10,7 @@
 //!   operations/{billing,laboratory,pharmacy,registry}.toml
 //! ```
 //!
-//! The rules, transforms and tables are the files in `crates/lab/bench/t4/`, which are also an example to read.
+//! The rules, transforms and tables are the files in `crates/lab/workload/t4/`, which are also an example to read.
 
 use std::fs;
 use std::net::SocketAddr;

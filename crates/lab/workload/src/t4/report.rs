@@ -299,7 +299,7 @@ fn rows(run: &Run, cores: usize) -> Vec<(&'static str, String, String)> {
 }
 
 /// What stands in for a medium, and what of it was the host instead.
-pub(super) fn model_in_words(model: &ModelStatus) -> String {
+pub fn model_in_words(model: &ModelStatus) -> String {
     let ModelStatus { tier, medium, modules, accesses, late, late_us, .. } = model;
     let (late, accesses, late_us) = (grouped(*late as f64), grouped(*accesses as f64), grouped(*late_us as f64));
     format!(

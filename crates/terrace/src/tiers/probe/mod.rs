@@ -53,7 +53,7 @@ struct Probed {
 
 impl Probed {
     fn begin() -> Probed {
-        let (date, machine, load_average) = (today(), machine(), bench::machine::load_average());
+        let (date, machine, load_average) = (today(), machine(), workload::machine::load_average());
         Probed { date, machine, load_average, memory: Vec::new(), directories: Vec::new(), doubts: Vec::new() }
     }
 }

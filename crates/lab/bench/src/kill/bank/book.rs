@@ -35,7 +35,7 @@ pub(super) enum Deed {
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct BankPlan {
     /// Id of its row of the ledger.
     pub(super) id: i64,
     /// What it does.
@@ -82,13 +82,13 @@ pub(super) struct Book {
     teller: usize,
     random: fastrand::Rng,
     next: i64,
-    transactions: Vec<(Plan, State)>,
+    transactions: Vec<(BankPlan, State)>,
     notes: BTreeMap<i64, String>,
 }
 
 /// What a comparison with the database came to; all but `found` and `absent` must be zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Compared {
+pub struct BankCompared {
     /// In doubt, and there.
     pub found: u64,
     /// In doubt, and not there.
@@ -101,9 +101,9 @@ pub struct Compared {
     pub foreign: u64,
 }
 
-impl Compared {
-    pub(super) fn add(&mut self, other: Compared) {
-        let Compared { found, absent, lost, half, foreign } = other;
+impl BankCompared {
+    pub(super) fn add(&mut self, other: BankCompared) {
+        let BankCompared { found, absent, lost, half, foreign } = other;
         self.found += found;
         self.absent += absent;
         self.lost += lost;
@@ -136,7 +136,7 @@ impl Book {
     }
 
     /// The next transaction.
-    pub(super) fn plan(&mut self) -> Plan {
+    pub(super) fn plan(&mut self) -> BankPlan {
         let notes: Vec<i64> = self.notes.keys().copied().collect();
         let deed = match (self.random.u8(..10), self.random.choice(&notes).copied()) {
             (0, Some(note)) => Deed::Remove { note },
@@ -158,22 +158,22 @@ impl Book {
             (1..=3, Deed::Transfer { .. } | Deed::Change { .. } | Deed::Remove { .. }) => Way::AtOnce,
             _ => Way::Block,
         };
-        Plan { id: self.id(), deed, way }
+        BankPlan { id: self.id(), deed, way }
     }
 
     /// Its commit was answered.
-    pub(super) fn keep(&mut self, plan: Plan) {
+    pub(super) fn keep(&mut self, plan: BankPlan) {
         self.apply(&plan.deed);
         self.transactions.push((plan, State::Kept));
     }
 
     /// It was refused or taken back.
-    pub(super) fn forget(&mut self, plan: Plan) {
+    pub(super) fn forget(&mut self, plan: BankPlan) {
         self.transactions.push((plan, State::Void));
     }
 
     /// The connection broke before it was answered.
-    pub(super) fn doubt(&mut self, plan: Plan) {
+    pub(super) fn doubt(&mut self, plan: BankPlan) {
         // What was to be taken back is committed by nobody.
         let state = if plan.way == Way::TakenBack { State::Void } else { State::InDoubt };
         self.transactions.push((plan, state));
@@ -195,8 +195,8 @@ impl Book {
     }
 
     /// Compares with the teller's rows of the ledger and its notes, as they are stored. What was in doubt is so no more.
-    pub(super) fn compare(&mut self, ledger: &HashMap<i64, Entry>, notes: &BTreeMap<i64, String>) -> Compared {
-        let mut compared = Compared::default();
+    pub(super) fn compare(&mut self, ledger: &HashMap<i64, Entry>, notes: &BTreeMap<i64, String>) -> BankCompared {
+        let mut compared = BankCompared::default();
         let mut known = 0;
         for at in 0..self.transactions.len() {
             let (plan, state) = self.transactions[at].clone();
@@ -253,7 +253,7 @@ mod tests {
     type Stored = (HashMap<i64, Entry>, BTreeMap<i64, String>);
 
     /// A book with ten transactions that are kept, what is stored of them, and one more in doubt, with notes.
-    fn in_doubt() -> (Book, Stored, Plan) {
+    fn in_doubt() -> (Book, Stored, BankPlan) {
         let mut book = Book::new(1, 7);
         let mut ledger = HashMap::new();
         for _ in 0..10 {
@@ -263,12 +263,12 @@ mod tests {
         }
         let notes = book.notes.clone();
         let deed = Deed::Write { notes: vec![(book.id(), "a".to_owned()), (book.id(), "b".to_owned())], copy: false };
-        let plan = Plan { id: book.id(), deed, way: Way::Block };
+        let plan = BankPlan { id: book.id(), deed, way: Way::Block };
         book.doubt(plan.clone());
         (book, (ledger, notes), plan)
     }
 
-    fn stored_whole(stored: &mut Stored, plan: &Plan) {
+    fn stored_whole(stored: &mut Stored, plan: &BankPlan) {
         stored.0.insert(plan.id, plan.deed.entry());
         if let Deed::Write { notes, .. } = &plan.deed {
             stored.1.extend(notes.iter().cloned());
@@ -278,24 +278,24 @@ mod tests {
     #[test]
     fn what_was_in_doubt_may_be_there_whole_or_not_at_all_and_is_known_afterwards() {
         let (mut book, stored, _) = in_doubt();
-        assert_eq!(book.compare(&stored.0, &stored.1), Compared { absent: 1, ..Compared::default() });
-        assert_eq!(book.compare(&stored.0, &stored.1), Compared::default());
+        assert_eq!(book.compare(&stored.0, &stored.1), BankCompared { absent: 1, ..BankCompared::default() });
+        assert_eq!(book.compare(&stored.0, &stored.1), BankCompared::default());
         let (mut book, mut stored, plan) = in_doubt();
         stored_whole(&mut stored, &plan);
-        assert_eq!(book.compare(&stored.0, &stored.1), Compared { found: 1, ..Compared::default() });
-        assert_eq!((book.compare(&stored.0, &stored.1), book.kept()), (Compared::default(), 11));
+        assert_eq!(book.compare(&stored.0, &stored.1), BankCompared { found: 1, ..BankCompared::default() });
+        assert_eq!((book.compare(&stored.0, &stored.1), book.kept()), (BankCompared::default(), 11));
     }
 
     #[test]
     fn what_is_lost_half_there_or_was_never_committed_is_seen() {
-        type Damage = fn(&mut Stored, &Plan);
-        let none = Compared::default();
-        let wrong: [(Damage, Compared); 5] = [
-            (|stored, plan| stored.0.retain(|id, _| *id == plan.id), Compared { found: 1, lost: 10, ..none }),
-            (|stored, _| _ = stored.1.pop_last(), Compared { found: 1, half: 1, ..none }),
-            (|stored, plan| _ = stored.0.remove(&plan.id), Compared { absent: 1, half: 2, ..none }),
-            (|stored, _| _ = stored.0.insert(IDS + 999_999, (0, 0, 0)), Compared { found: 1, foreign: 1, ..none }),
-            (|stored, plan| _ = stored.0.insert(plan.id, (1, 2, 3)), Compared { found: 1, half: 1, ..none }),
+        type Damage = fn(&mut Stored, &BankPlan);
+        let none = BankCompared::default();
+        let wrong: [(Damage, BankCompared); 5] = [
+            (|stored, plan| stored.0.retain(|id, _| *id == plan.id), BankCompared { found: 1, lost: 10, ..none }),
+            (|stored, _| _ = stored.1.pop_last(), BankCompared { found: 1, half: 1, ..none }),
+            (|stored, plan| _ = stored.0.remove(&plan.id), BankCompared { absent: 1, half: 2, ..none }),
+            (|stored, _| _ = stored.0.insert(IDS + 999_999, (0, 0, 0)), BankCompared { found: 1, foreign: 1, ..none }),
+            (|stored, plan| _ = stored.0.insert(plan.id, (1, 2, 3)), BankCompared { found: 1, half: 1, ..none }),
         ];
         for (number, (damage, expected)) in wrong.into_iter().enumerate() {
             let (mut book, mut stored, plan) = in_doubt();
@@ -311,7 +311,7 @@ mod tests {
         stored_whole(&mut stored, &plan);
         book.compare(&stored.0, &stored.1);
         let deed = Deed::Transfer { source: 1, target: 2, amount: 5 };
-        let taken_back = Plan { id: book.id(), deed, way: Way::TakenBack };
+        let taken_back = BankPlan { id: book.id(), deed, way: Way::TakenBack };
         book.doubt(taken_back.clone());
         stored_whole(&mut stored, &taken_back);
         assert_eq!(book.compare(&stored.0, &stored.1).foreign, 1);

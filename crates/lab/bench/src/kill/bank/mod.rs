@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 
-pub use book::Compared;
+pub use book::BankCompared;
 use book::{ACCOUNTS, BALANCE, Book, Entry, teller_of};
 use teller::{Desk, Orders, Teller};
 
@@ -51,7 +51,7 @@ pub struct BankReport {
     pub looks: u64,
     /// What those looks came to.
     #[serde(flatten)]
-    pub compared: Compared,
+    pub compared: BankCompared,
     /// Looks at which the sum of all balances was wrong.
     pub wrong_sums: u64,
 }
@@ -59,7 +59,7 @@ pub struct BankReport {
 impl BankReport {
     /// What must be zero.
     pub fn faults(&self) -> u64 {
-        let Compared { lost, half, foreign, .. } = self.compared;
+        let BankCompared { lost, half, foreign, .. } = self.compared;
         lost + half + foreign + self.wrong_sums
     }
 }

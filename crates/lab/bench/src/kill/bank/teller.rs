@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::book::{Book, Deed, Plan, Way};
+use super::book::{BankPlan, Book, Deed, Way};
 use super::{PATIENCE, USER};
 use crate::postgres::{Client, Error};
 
@@ -149,7 +149,7 @@ impl Teller {
 }
 
 /// Sends a transaction: whether it was committed, and not taken back.
-fn perform(client: &mut Client, plan: &Plan) -> Result<bool, Error> {
+fn perform(client: &mut Client, plan: &BankPlan) -> Result<bool, Error> {
     let (source, target, amount) = plan.deed.entry();
     let entry = format!("INSERT INTO ledger VALUES ({}, {source}, {target}, {amount})", plan.id);
     if plan.way == Way::AtOnce {

@@ -1,8 +1,8 @@
 //! Rows, ratios and the table, from made-up runs.
 
 use super::*;
-use crate::t4::matrix::rows::ROWS;
-use crate::t4::{Config, published};
+use crate::matrix::rows::ROWS;
+use workload::t4::{Config, published};
 
 fn t4(rate: f64, real: bool) -> Outcome {
     let run = Run {

@@ -1,0 +1,28 @@
+//! A load of HL7 messages, and the node that it is put on: what `terrace demo` shows, and what the measurements of `bench` are made of.
+//!
+//! ```text
+//! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
+//! load      senders and receivers over real sockets, and the account of who got what
+//! messages  HL7 messages of realistic size from a seed
+//! node      the node under test, a process of its own
+//! interrupt Ctrl-C during any of them
+//! machine, process, histogram        what it ran on, what it used, how long it took
+//! table                              how figures look
+//! ```
+//!
+//! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
+//! checks share no code with the engine; a result says whether its medium was real and what it keeps when the power
+//! goes; everything random comes from a printed seed.
+//!
+//! Not here: the other measurements (crate `bench`, with its own program), and the assembly of a node (the binary's).
+#![forbid(unsafe_code)]
+
+pub mod histogram;
+pub mod interrupt;
+pub mod load;
+pub mod machine;
+pub mod messages;
+pub mod node;
+pub mod process;
+pub mod t4;
+pub mod table;

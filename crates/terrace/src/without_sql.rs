@@ -1,0 +1,83 @@
+//! What stands for `sql` in a program that is built without that feature: an interface engine alone, in a few minutes.
+//!
+//! `[sql]` in terrace.toml and the commands of SQL are refused with the way to have them. Messages, backups and checks are the same; tables
+//! that another program has made in the same store stay as they are, and are not read.
+
+use std::process::ExitCode;
+
+use interop::node::Node;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use store::{Loss, RoomBounds, Store, StoreError};
+
+/// Why, and what to do.
+const WITHOUT: &str =
+    "this program was built without SQL: build it with `cargo build --release`, without --no-default-features";
+
+/// `[sql]`, which is always refused.
+#[derive(Debug)]
+pub enum Settings {}
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Settings, D::Error> {
+        Err(D::Error::custom(WITHOUT))
+    }
+}
+
+impl Settings {
+    /// Never called.
+    pub fn bounds(&self) -> RoomBounds {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn transaction_bytes(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn start(&self, _: &Node) -> anyhow::Result<Running> {
+        match *self {}
+    }
+}
+
+/// The service, which never runs.
+#[derive(Debug)]
+pub enum Running {}
+
+impl Running {
+    /// Never called.
+    pub async fn stop(self) {
+        match self {}
+    }
+}
+
+/// What was found of one table.
+#[derive(Debug, Serialize)]
+pub struct TableReport {
+    /// Its name, with its schema.
+    pub name: String,
+    /// Rows that were read.
+    pub rows: u64,
+    /// Why not all of them could be.
+    pub problem: Option<String>,
+}
+
+/// Reads no table.
+pub fn read_tables(_: Store) -> anyhow::Result<Option<Vec<TableReport>>> {
+    Ok(None)
+}
+
+/// Gives up what is lost of tables: that is refused.
+pub fn give_up(_: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError> {
+    let of_tables = |loss: &&Loss| ["sql.", "columns."].iter().any(|trees| loss.name.starts_with(trees));
+    match losses.iter().find(of_tables) {
+        None => Ok(Vec::new()),
+        Some(loss) => Err(StoreError::Refused(format!("{loss}: rows of SQL tables are lost, and {WITHOUT}").into())),
+    }
+}
+
+/// `terrace sql verifier`.
+pub fn verifier() -> anyhow::Result<ExitCode> {
+    anyhow::bail!(WITHOUT)
+}
