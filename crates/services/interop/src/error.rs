@@ -145,9 +145,12 @@ pub enum InteropError {
         /// What the system said.
         source: io::Error,
     },
-    /// The running node refused the request.
-    #[error("the node answered: {0}")]
+    /// What was asked cannot be done: says why, and what to do.
+    #[error("{0}")]
     Refused(String),
+    /// The running node refused a request, or answered what cannot be read.
+    #[error("the node answered: {0}")]
+    NodeRefused(String),
     /// The node is stopping, or stopped after its journal failed.
     #[error("the node is stopping")]
     Stopping,

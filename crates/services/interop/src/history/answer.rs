@@ -42,7 +42,7 @@ fn json(value: &impl Serialize) -> Value {
 pub(super) fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
     let wire: Wire = super::read(answer)?;
     wire.read(id)
-        .ok_or_else(|| InteropError::Refused("a body that cannot be read; is it of the same release?".to_owned()))
+        .ok_or_else(|| InteropError::NodeRefused("a body that cannot be read; is it of the same release?".to_owned()))
 }
 
 #[derive(Serialize, Deserialize)]

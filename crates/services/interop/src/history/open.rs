@@ -96,5 +96,5 @@ fn open_places(places: Places, repair: bool) -> Result<Store, InteropError> {
 /// What a running node answered, as what it is.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(answer: Value) -> Result<T, InteropError> {
     serde_json::from_value(answer)
-        .map_err(|_| InteropError::Refused("what this release cannot read; is it of the same release?".to_owned()))
+        .map_err(|_| InteropError::NodeRefused("what this release cannot read; is it of the same release?".to_owned()))
 }

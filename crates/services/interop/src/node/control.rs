@@ -275,7 +275,7 @@ pub fn answers(data: &Path) -> bool {
 /// Asks the node whose data directory is `data`.
 ///
 /// # Errors
-/// `NoNode` where none runs there; `Refused` with its reason.
+/// `NoNode` where none runs there; `NodeRefused` with its reason.
 pub fn ask(data: &Path, request: &str) -> Result<Value, InteropError> {
     ask_telling(data, request, &mut |_| ())
 }
@@ -293,8 +293,9 @@ pub fn ask_telling(data: &Path, request: &str, tell: &mut dyn FnMut(Progress)) -
     let mut lines = BufReader::new(stream).lines();
     let mut answer = loop {
         let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
-        let mut answer: Value = serde_json::from_str(&line)
-            .map_err(|_| InteropError::Refused("nothing that can be read; is it of the same release?".to_owned()))?;
+        let mut answer: Value = serde_json::from_str(&line).map_err(|_| {
+            InteropError::NodeRefused("nothing that can be read; is it of the same release?".to_owned())
+        })?;
         match answer.get_mut("progress").map(Value::take).map(serde_json::from_value) {
             None => break answer,
             // A release that tells otherwise is asked all the same.
@@ -302,7 +303,7 @@ pub fn ask_telling(data: &Path, request: &str, tell: &mut dyn FnMut(Progress)) -
         }
     };
     match answer.get("error").and_then(Value::as_str) {
-        Some(error) => Err(InteropError::Refused(error.to_owned())),
+        Some(error) => Err(InteropError::NodeRefused(error.to_owned())),
         None => Ok(answer["ok"].take()),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::{DeviceError, Durability, MemoryShelf, Shelf};
 use interop::InteropError;
-use interop::history::Filter;
+use interop::history::{Filter, OutputState};
 use interop::location::{Location, Locations};
 use interop::node::{self, Media, MediumInUse, Node};
 use store::Places;
@@ -14,7 +14,12 @@ use crate::rig::{Rig, Running, adt, until};
 
 async fn refused(running: &Running, request: &str) -> String {
     match running.ask(request).await {
-        Err(InteropError::Refused(reason)) => reason,
+        Err(error @ InteropError::NodeRefused(_)) => {
+            let text = error.to_string();
+            let reason = text.strip_prefix("the node answered: ").expect("it says who refused");
+            assert!(!reason.contains("the node answered"), "once: {text}");
+            reason.to_owned()
+        }
         other => panic!("{request}: {other:?}"),
     }
 }
@@ -50,6 +55,10 @@ async fn a_failed_message_is_sent_again_by_hand_as_a_new_one() {
     assert_eq!(from, [None, Some(id), Some(again), Some(id)]);
     let counts = rig.history().count().expect("it counts");
     assert_eq!((counts.inbound, counts.resent, counts.delivered, counts.failed), (1, 3, 5, 1));
+    for (state, count) in [(OutputState::Failed, 1), (OutputState::Waiting, 0), (OutputState::Delivered, 4)] {
+        let found = rig.history().list(&Filter { output: Some(state), ..Filter::default() }).expect("it lists");
+        assert_eq!(found.len(), count, "{state:?}: {found:?}");
+    }
     running.stop().await;
     // A resend is no first sight of a message: the original is.
     let running = rig.start_on_files().await;

@@ -42,7 +42,7 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     let running = rig.start().await;
     let mut sender = running.sender().await;
     rig.operation("two", two.address, "").write("rules/main.rules", "match first\nrule all { send to thre }\n");
-    let Err(InteropError::Refused(problem)) = running.ask("reload").await else { panic!("it is wrong") };
+    let Err(InteropError::NodeRefused(problem)) = running.ask("reload").await else { panic!("it is wrong") };
     assert!(problem.contains("rules/main.rules:2:"), "{problem}");
     sender.accepted(&adt("1")).await;
     // Right, but for a port that somebody holds.
@@ -51,7 +51,7 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     rig.write("rules/main.rules", "match first\nrule all { send to two }\n")
         .write("services/more.toml", &format!("kind = \"mllp\"\nlisten = \"{taken}\"\n"))
         .service("another", "");
-    let Err(InteropError::Refused(problem)) = running.ask("reload").await else { panic!("the port is taken") };
+    let Err(InteropError::NodeRefused(problem)) = running.ask("reload").await else { panic!("the port is taken") };
     assert!(problem.contains("service more: cannot listen on"), "{problem}");
     assert_eq!(running.status().services.len(), 1);
     assert_eq!(running.status().operations.len(), 1);

@@ -258,7 +258,8 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
         .service("other", "")
         .write(
             "rules/main.rules",
-            "match first\nrule slow when MSH-9.2 = \"A02\" { send to slow }\nrule all { send to out }\n",
+            "match first\nrule slow when MSH-9.2 = \"A02\" { send to slow }\n\
+             rule none when MSH-9.2 = \"A03\" { drop \"not wanted\" }\nrule all { send to out }\n",
         )
         .operation("out", out.address, "")
         .operation("slow", down.address, "");
@@ -268,13 +269,14 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
         sender.accepted(&keyed(&format!("C{n}"), &format!("{}", n % 2))).await;
     }
     sender.accepted(&keyed("C6", "1~77^^^X").replace("A01", "A02")).await;
+    sender.accepted(&keyed("C7", "9").replace("A01", "A03")).await;
     crate::sender::Sender::connect(running.address("other")).await.accepted(&keyed("C0", "5")).await;
     running.fated(7).await;
     let filter = Filter::default;
     let text = |text: &str| Some(text.to_owned());
     let cases: Vec<(Filter, &[&str])> = vec![
-        (filter(), &["C0", "C1", "C2", "C3", "C4", "C5", "C6", "C0"]),
-        (Filter { last: 2, ..filter() }, &["C6", "C0"]),
+        (filter(), &["C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C0"]),
+        (Filter { last: 2, ..filter() }, &["C7", "C0"]),
         (Filter { control_id: text("C0"), ..filter() }, &["C0", "C0"]),
         (Filter { control_id: text("C0"), service: text("other"), ..filter() }, &["C0"]),
         (Filter { control_id: text("C"), ..filter() }, &[]),
@@ -282,13 +284,19 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
         (Filter { mrn: text("1"), last: 2, ..filter() }, &["C5", "C6"]),
         (Filter { mrn: text("77"), ..filter() }, &["C6"]),
         (Filter { kind: text("ADT^A02"), ..filter() }, &["C6"]),
-        (Filter { kind: text("ADT"), last: 3, ..filter() }, &["C5", "C6", "C0"]),
+        (Filter { kind: text("ADT"), last: 3, ..filter() }, &["C6", "C7", "C0"]),
         (Filter { kind: text("AD"), ..filter() }, &[]),
         (Filter { interface: text("slow"), ..filter() }, &["C6"]),
         (Filter { interface: text("other"), ..filter() }, &["C0"]),
         (Filter { service: text("slow"), ..filter() }, &[]),
         (Filter { output: Some(OutputState::Waiting), ..filter() }, &["C6"]),
+        (Filter { output: Some(OutputState::Waiting), last: 1, ..filter() }, &["C6"]),
+        (Filter { output: Some(OutputState::Failed), ..filter() }, &[]),
         (Filter { status: Some(Status::Rejected), ..filter() }, &[]),
+        (Filter { status: Some(Status::Dropped), ..filter() }, &["C7"]),
+        (Filter { status: Some(Status::Dropped), mrn: text("9"), last: 1, ..filter() }, &["C7"]),
+        (Filter { status: Some(Status::Dropped), service: text("other"), ..filter() }, &[]),
+        (Filter { status: Some(Status::Routed), last: 1, ..filter() }, &["C0"]),
         (Filter { wanted: vec![("PID-3.1".to_owned(), "5".to_owned())], ..filter() }, &["C0"]),
         (Filter { until_us: Some(0), ..filter() }, &[]),
     ];
@@ -305,7 +313,7 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
         let trace = rig.history().trace(lines[1].id).expect("it is there");
         assert_eq!((&trace.stored.raw[..], trace.deliveries.len()), (keyed("C1", "1").as_bytes(), 1));
         let counts = rig.history().count().expect("it counts");
-        assert_eq!((counts.inbound, counts.outputs, counts.delivered, counts.objects), (8, 8, 7, 16));
+        assert_eq!((counts.inbound, counts.outputs, counts.delivered, counts.objects), (9, 8, 7, 17));
         assert_eq!(rig.history().check().expect("it reads").wrong, 0);
     };
     look();
