@@ -1,10 +1,10 @@
-"""Asks a PostgreSQL for the answers in crates/services/sql/src/wire/tests/postgres.txt and writes the file anew.
+"""Asks a PostgreSQL for the answers in crates/services/sql/src/wire/tests/postgres.txt and catalogs.txt and writes the files anew.
 
-    python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=postgres dbname=scratch"
+    python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=ann dbname=terrace"
 
-The database must be one to be thrown away: its schema public is dropped. The answers in the file are PostgreSQL 15's, of a
-cluster in UTF8 with locale C.UTF-8 and time zone UTC. Lines that say what this server does (`!`, `~`) stay as they are. Needs
-psycopg 3; scripts/test-sql-clients.sh says where it comes from.
+The database must be one to be thrown away: its schema public is dropped. The answers in the files are PostgreSQL 15's, of a
+cluster in UTF8 with locale C.UTF-8 and time zone UTC, whose first user is ann and whose database is terrace. Lines that say what
+this server does (`!`, `~`) stay as they are. Needs psycopg 3; scripts/test-sql-clients.sh says where it comes from.
 """
 
 import pathlib
@@ -13,7 +13,8 @@ import sys
 import psycopg
 from psycopg import pq
 
-FILE = pathlib.Path(__file__).parent.parent / "crates/services/sql/src/wire/tests/postgres.txt"
+FOLDER = pathlib.Path(__file__).parent.parent / "crates/services/sql/src/wire/tests"
+FILES = ("postgres.txt", "catalogs.txt")
 
 
 def rows(connection, query):
@@ -21,6 +22,9 @@ def rows(connection, query):
     result = connection.pgconn.exec_(query.encode())
     if result.status != pq.ExecStatus.TUPLES_OK:
         return ["error " + result.error_field(pq.DiagnosticField.SQLSTATE).decode()]
+
+    if query.endswith(" limit 0"):
+        return ["|".join(result.fname(column).decode() for column in range(result.nfields))]
 
     def cell(row, column):
         value = result.get_value(row, column)
@@ -30,20 +34,22 @@ def rows(connection, query):
 
 
 def main():
-    with psycopg.connect(sys.argv[1], autocommit=True) as connection:
-        connection.execute("drop schema if exists public cascade")
-        connection.execute("create schema public")
-        connection.execute("set time zone 'UTC'")
-        lines = []
-        for line in FILE.read_text().splitlines():
-            if line.startswith("> "):
-                connection.execute(line[2:])
-            if line.startswith("="):
-                continue
-            lines.append(line)
-            if line and line[0] not in ">#!~":
-                lines += [("= " + row).rstrip() for row in rows(connection, line)]
-    FILE.write_text("\n".join(lines) + "\n")
+    for name in FILES:
+        file = FOLDER / name
+        with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+            connection.execute("drop schema if exists public cascade")
+            connection.execute("create schema public")
+            connection.execute("set time zone 'UTC'")
+            lines = []
+            for line in file.read_text().splitlines():
+                if line.startswith("> "):
+                    connection.execute(line[2:])
+                if line.startswith("="):
+                    continue
+                lines.append(line)
+                if line and line[0] not in ">#!~":
+                    lines += [("= " + row).rstrip() for row in rows(connection, line)]
+        file.write_text("\n".join(lines) + "\n")
 
 
 main()

@@ -14,7 +14,7 @@ use super::meaning::Meaning;
 use super::names::{DATABASE, Names, Shared};
 use super::operators::Operators;
 use super::patterns::likes::ESCAPED;
-use super::{Canceller, Engine, averages, calls, moments, numbers, rules, sums};
+use super::{Canceller, Engine, averages, calls, digests, moments, numbers, rules, series, sums};
 use crate::column::session_config;
 use crate::table::catalog::PUBLIC;
 
@@ -73,9 +73,10 @@ pub(crate) fn make(
     context.register_catalog(DATABASE, Arc::new(Names::new(shared.clone())));
     context.register_udf(crate::hl7::function());
     let others = [&moments::TIMEZONE, &moments::EXTRACT, &moments::DATE_PART, &calls::CHR, &ESCAPED];
-    for function in numbers::CALLED.iter().chain(others) {
+    for function in numbers::CALLED.iter().chain(&digests::DIGESTS).chain(others) {
         context.register_udf(function.udf());
     }
+    series::register(&context);
     context.register_udaf(sums::function());
     context.register_udaf(averages::function());
     // The context is new: nothing was set before.

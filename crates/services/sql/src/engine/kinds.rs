@@ -25,7 +25,7 @@ pub(super) fn any_numeric() -> FieldRef {
 
 /// The planner of types.
 #[derive(Debug)]
-pub(super) struct Kinds;
+pub(crate) struct Kinds;
 
 impl TypePlanner for Kinds {
     fn plan_type_field(&self, kind: &ast::DataType) -> DfResult<Option<FieldRef>> {

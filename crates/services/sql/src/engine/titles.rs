@@ -128,7 +128,7 @@ fn outer(query: &Query) -> Option<&Select> {
 }
 
 /// The same, to be changed: not of UNION and its like, whose parts go by position.
-fn outer_mut(query: &mut Query) -> Option<&mut Select> {
+pub(crate) fn outer_mut(query: &mut Query) -> Option<&mut Select> {
     match query.body.as_mut() {
         SetExpr::Select(select) => Some(select),
         SetExpr::Query(inner) => outer_mut(inner),
@@ -137,7 +137,7 @@ fn outer_mut(query: &mut Query) -> Option<&mut Select> {
 }
 
 /// What an item's column is called; `None` for a star.
-fn title(item: &SelectItem) -> Option<String> {
+pub(crate) fn title(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => Some(name(expr).unwrap_or_else(|| UNNAMED.into())),
         SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
@@ -180,7 +180,8 @@ fn name(expr: &Expr) -> Option<String> {
 
 /// PostgreSQL's own short name of a type.
 fn short(kind: &DataType) -> Option<String> {
-    let name = match SqlType::from_ast(kind).ok()? {
+    let Ok(kind) = SqlType::from_ast(kind) else { return other(kind) };
+    let name = match kind {
         SqlType::Boolean => "bool",
         SqlType::SmallInt => "int2",
         SqlType::Integer => "int4",
@@ -200,4 +201,13 @@ fn short(kind: &DataType) -> Option<String> {
         SqlType::Interval => "interval",
     };
     Some(name.into())
+}
+
+/// The name of a type that no column can have, such as `regclass`.
+fn other(kind: &DataType) -> Option<String> {
+    match kind {
+        DataType::Regclass => Some("regclass".into()),
+        DataType::Custom(name, _) => name.0.last()?.as_ident().map(folded),
+        _ => None,
+    }
 }

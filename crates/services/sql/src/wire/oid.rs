@@ -3,7 +3,7 @@
 //! The numbers are pgwire's, from PostgreSQL's `pg_type.dat`; drivers have them built in. Its table knows all of
 //! PostgreSQL's types; this one names those that are supported, with their lengths and their names in SQL, which it has
 //! not. Columns of the system catalogs say by metadata of their Arrow field that an integer is an `oid` or one of its kin,
-//! and that a text is a `"char"` (the keys are datafusion-pg-catalog's).
+//! and that a text is a `"char"`.
 
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
@@ -15,9 +15,9 @@ use super::codec::sent;
 use super::fault::Fault;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
-const OID_ALIAS: &str = "pg.oid_alias";
+pub(super) const OID_ALIAS: &str = "pg.oid_alias";
 /// Key of the metadata that marks a text as a `"char"`.
-const CHAR: &str = "pg.char";
+pub(super) const CHAR: &str = "pg.char";
 /// Key of the metadata that holds the SQL name of a text's type, see [`crate::table`].
 const SQL_NAME: &str = "sql";
 

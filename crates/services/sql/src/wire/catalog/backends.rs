@@ -13,14 +13,18 @@ use datafusion::catalog::MemTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::prelude::SessionContext;
+use datafusion::scalar::ScalarValue;
 
+use super::tables::{OWNER, Row};
 use crate::wire::activity::Doing;
 use crate::wire::registry::Registry;
 
+/// The connections.
+pub(super) const ACTIVITY: &str = "pg_stat_activity";
+/// What GSSAPI does for each connection: nothing.
+pub(super) const GSSAPI: &str = "pg_stat_gssapi";
 /// PostgreSQL's number of the first database that is made.
-const DATABASE: i32 = 16_384;
-/// PostgreSQL's number of the first role.
-const ROLE: i32 = 10;
+pub(super) const DATABASE: i32 = 16_384;
 
 /// The connections, as one of them sees them.
 #[derive(Debug, Clone)]
@@ -57,7 +61,7 @@ impl Backends {
             ("datname", texts(&|_| Some(self.database.clone()))),
             ("pid", numbers(&|process, _| process)),
             ("leader_pid", none(&DataType::Int32)),
-            ("usesysid", numbers(&|_, _| ROLE)),
+            ("usesysid", numbers(&|_, _| OWNER)),
             ("usename", texts(&|doing| Some(doing.user.clone()))),
             ("application_name", texts(&|doing| Some(doing.application.clone()))),
             ("client_addr", texts(&|doing| Some(doing.peer.ip().to_string()))),
@@ -70,6 +74,8 @@ impl Backends {
             ("wait_event_type", texts(&|doing| (doing.state != "active").then(|| "Client".to_owned()))),
             ("wait_event", texts(&|doing| (doing.state != "active").then(|| "ClientRead".to_owned()))),
             ("state", texts(&|doing| Some(doing.state.to_owned()))),
+            ("backend_xid", none(&DataType::Int32)),
+            ("backend_xmin", none(&DataType::Int32)),
             ("query_id", none(&DataType::Int64)),
             ("query", texts(&|doing| Some(doing.query.clone()))),
             ("backend_type", texts(&|_| Some("client backend".to_owned()))),
@@ -79,6 +85,12 @@ impl Backends {
         let schema = Arc::new(Schema::new(fields));
         let columns = columns.into_iter().map(|(_, column)| column).collect();
         MemTable::try_new(schema.clone(), vec![vec![RecordBatch::try_new(schema, columns)?]])
+    }
+
+    /// Rows of `pg_stat_gssapi`: GSSAPI is not spoken here.
+    pub(super) fn without_gssapi(&self) -> Vec<Row> {
+        let all = self.registry.activities();
+        all.iter().map(|(process, _)| vec![("pid", ScalarValue::from(*process))]).collect()
     }
 
     /// Adds the functions, in place of any of their names.

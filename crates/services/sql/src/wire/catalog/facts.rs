@@ -14,7 +14,9 @@ use crate::table::Entry;
 const FIRST: u32 = 16_384;
 
 /// PostgreSQL's number of the schema pg_catalog.
-const PG_CATALOG: u32 = 11;
+pub(super) const PG_CATALOG: u32 = 11;
+/// PostgreSQL's number of the first role, which owns everything here.
+pub(super) const OWNER: u32 = 10;
 /// PostgreSQL's number of the schema public.
 const PUBLIC: u32 = 2200;
 
@@ -71,9 +73,39 @@ impl Relation {
     }
 }
 
+/// What does not change while a session lasts.
+#[derive(Debug)]
+pub(super) struct SessionFacts {
+    /// Name of the database.
+    pub(super) database: String,
+    /// Numbers and names of the users; the session's own is the owner of everything.
+    pub(super) roles: Vec<(u32, String)>,
+}
+
+impl SessionFacts {
+    /// Of a session of this user.
+    pub(super) fn new(database: String, users: &[String], user: &str) -> SessionFacts {
+        let mut roles: Vec<(u32, String)> = vec![(OWNER, user.to_owned())];
+        let others = users.iter().filter(|other| *other != user);
+        roles.extend(others.map(|other| (number(&["$role", other]), other.clone())));
+        SessionFacts { database, roles }
+    }
+
+    /// The user of a number.
+    pub(super) fn role(&self, oid: u32) -> Option<&str> {
+        self.roles.iter().find(|(number, _)| *number == oid).map(|(_, name)| name.as_str())
+    }
+
+    /// The session's own user.
+    pub(super) fn user(&self) -> &str {
+        self.roles.first().map_or("", |(_, name)| name)
+    }
+}
+
 /// All of one moment.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Moment {
+    pub(super) about: Arc<SessionFacts>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) relations: Vec<Relation>,
 }
@@ -83,18 +115,20 @@ pub(super) struct Moment {
 pub(super) struct Facts {
     shared: Arc<Shared>,
     names: Arc<dyn CatalogProvider>,
+    pub(super) about: Arc<SessionFacts>,
 }
 
 impl Facts {
     /// Of a session's tables, and of its schemas.
-    pub(super) fn new(shared: Arc<Shared>, names: Arc<dyn CatalogProvider>) -> Facts {
-        Facts { shared, names }
+    pub(super) fn new(shared: Arc<Shared>, names: Arc<dyn CatalogProvider>, about: Arc<SessionFacts>) -> Facts {
+        Facts { shared, names, about }
     }
 
     /// What there is now, without the columns of views.
     pub(super) fn now(&self) -> Moment {
         let catalog = self.shared.catalog();
-        let mut moment = Moment::default();
+        let about = Arc::clone(&self.about);
+        let mut moment = Moment { about, namespaces: Vec::new(), relations: Vec::new() };
         let mut schemas = self.names.schema_names();
         schemas.sort();
         schemas.dedup();
@@ -155,7 +189,7 @@ fn namespace_oid(name: &str) -> u32 {
 }
 
 /// A number that derives from names (FNV-1a, 32 bits), above PostgreSQL's own and positive as an i32.
-fn number(names: &[&str]) -> u32 {
+pub(super) fn number(names: &[&str]) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     for name in names {
         for byte in name.bytes().chain([0]) {

@@ -7,14 +7,14 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuil
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use super::facts::{Facts, Moment};
+use super::facts::{Facts, Moment, SessionFacts};
+use super::tables::{Row, text};
 use crate::SqlError;
+use crate::table::catalog::PUBLIC;
 use crate::wire::login::SERVER_VERSION;
 
 /// What a function of an object's number, and maybe of a part of it, answers.
@@ -95,14 +95,25 @@ fn register_one(
 }
 
 /// Adds the functions, in place of any of their names.
-pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
+pub(super) fn register(context: &SessionContext, facts: &Facts) {
     let none = || Signature::nullary(Volatility::Stable);
     let any = || Signature::variadic_any(Volatility::Stable);
     register_one(context, "version", none(), |_, _| Some(format!("PostgreSQL {SERVER_VERSION}")));
-    let me = user.to_owned();
-    register_one(context, "session_user", none(), move |_, _| Some(me.clone()));
-    let me = user.to_owned();
-    register_one(context, "pg_get_userbyid", any(), move |_, _| Some(me.clone()));
+    for name in ["session_user", "current_user", "current_role", "user"] {
+        let about = Arc::clone(&facts.about);
+        register_one(context, name, none(), move |_, _| Some(about.user().to_owned()));
+    }
+    for name in ["current_database", "current_catalog"] {
+        let about = Arc::clone(&facts.about);
+        register_one(context, name, none(), move |_, _| Some(about.database.clone()));
+    }
+    register_one(context, "current_schema", none(), |_, _| Some(PUBLIC.to_owned()));
+    let about = Arc::clone(&facts.about);
+    let user = move |oid: Option<u32>, _| {
+        let unknown = |oid: u32| format!("unknown (OID={oid})");
+        Some(oid.and_then(|oid| about.role(oid)).map_or_else(|| unknown(oid.unwrap_or_default()), str::to_owned))
+    };
+    register_one(context, "pg_get_userbyid", any(), user);
     let of = facts.clone();
     register_one(context, "pg_get_indexdef", any(), move |oid, part| index(&of.now(), oid?, part));
     let of = facts.clone();
@@ -119,20 +130,6 @@ pub(super) fn register(context: &SessionContext, facts: &Facts, user: &str) {
     context.register_udf(ScalarUDF::from(Setting(any())));
     // A default is kept as the text that it is.
     context.register_udf(ScalarUDF::from(Kept(any())));
-    // There are no comments.
-    for name in ["obj_description", "col_description", "shobj_description"] {
-        register_one(context, name, any(), |_, _| None);
-    }
-    for name in ["pg_type_is_visible", "pg_function_is_visible", "pg_collation_is_visible"] {
-        let seen = |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::from(true)));
-        context.register_udf(create_udf(
-            name,
-            vec![DataType::Int64],
-            DataType::Boolean,
-            Volatility::Stable,
-            Arc::new(seen),
-        ));
-    }
 }
 
 /// `pg_get_expr`: the text that it is given.
@@ -159,7 +156,7 @@ impl ScalarUDFImpl for Kept {
 }
 
 /// An index as a statement, or one of its columns.
-fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<String> {
+pub(super) fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<String> {
     let relation = moment.relations.iter().find(|relation| !relation.key.is_empty() && relation.index_oid() == oid)?;
     if let Some(part) = part.filter(|part| *part > 0) {
         return relation.key_column(part);
@@ -189,6 +186,29 @@ const FIXED: [(&str, &str); 8] = [
     ("server_version_num", "150000"),
     ("standard_conforming_strings", "on"),
 ];
+
+/// Rows of `pg_settings`: JDBC asks for `max_index_keys` when it is asked for foreign keys.
+pub(super) fn settings(_: &SessionFacts) -> Vec<Row> {
+    let row = |(name, setting): &(&str, &str)| {
+        let kind = match *setting {
+            "on" | "off" => "bool",
+            number if number.bytes().all(|letter| letter.is_ascii_digit()) => "integer",
+            _ => "string",
+        };
+        vec![
+            ("name", text(name)),
+            ("setting", text(setting)),
+            ("category", text("Preset Options")),
+            ("context", text("internal")),
+            ("vartype", text(kind)),
+            ("source", text("default")),
+            ("boot_val", text(setting)),
+            ("reset_val", text(setting)),
+            ("sourceline", ScalarValue::Int32(None)),
+        ]
+    };
+    FIXED.iter().map(row).collect()
+}
 
 impl ScalarUDFImpl for Setting {
     fn name(&self) -> &str {

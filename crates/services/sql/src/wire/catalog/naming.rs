@@ -19,12 +19,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 
-use super::facts::{Facts, Moment};
+use super::columns::TABLES;
+use super::facts::{Facts, Moment, OWNER};
+use super::keywords;
 use crate::SqlError;
 use crate::wire::oid::{Kind, Scalar};
-
-/// PostgreSQL's number of the first role.
-const OWNER: u32 = 10;
 
 /// Names that SQL has for types beside those that [`Scalar::name`] gives: PostgreSQL's own in its catalogs.
 const INTERNAL: [(&str, Scalar); 15] = [
@@ -159,7 +158,7 @@ fn number(moment: &Moment, kind: Named, name: &str, user: &str) -> Option<u32> {
                 _ => return None,
             };
             if schema.is_none_or(|schema| schema == super::SCHEMA)
-                && let Some((_, oid)) = CATALOGS.iter().find(|(catalog, _)| catalog == table)
+                && let Some((_, oid, _)) = TABLES.iter().find(|(catalog, ..)| catalog == table)
             {
                 return Some(*oid);
             }
@@ -179,18 +178,6 @@ fn number(moment: &Moment, kind: Named, name: &str, user: &str) -> Option<u32> {
     }
 }
 
-/// Catalogs that clients name by `'pg_class'::regclass`, with PostgreSQL's numbers of them.
-const CATALOGS: [(&str, u32); 8] = [
-    ("pg_type", 1247),
-    ("pg_attribute", 1249),
-    ("pg_proc", 1255),
-    ("pg_class", 1259),
-    ("pg_attrdef", 2604),
-    ("pg_constraint", 2606),
-    ("pg_description", 2609),
-    ("pg_namespace", 2615),
-];
-
 fn type_number(name: &str) -> Option<u32> {
     let lower = name.trim().to_ascii_lowercase();
     let lower = lower.strip_prefix("pg_catalog.").unwrap_or(&lower);
@@ -203,18 +190,19 @@ fn type_number(name: &str) -> Option<u32> {
         (Some(open), Some(close)) if open < close => format!("{}{}", item[..open].trim_end(), &item[close + 1..]),
         _ => item.to_owned(),
     };
-    let own = Scalar::ALL.iter().copied().find(|scalar| scalar.name() == item && *scalar != Scalar::Unknown);
-    let other = || INTERNAL.iter().find(|(name, _)| *name == item).map(|(_, scalar)| *scalar);
-    let scalar = own.or_else(other)?;
+    let scalar = scalar_of(&item)?;
     Some(if is_array { Kind::Array(scalar) } else { Kind::One(scalar) }.oid())
+}
+
+/// The type of a name, without its schema and in small letters.
+pub(super) fn scalar_of(name: &str) -> Option<Scalar> {
+    let own = Scalar::ALL.iter().copied().find(|scalar| scalar.name() == name && *scalar != Scalar::Unknown);
+    own.or_else(|| INTERNAL.iter().find(|(internal, _)| *internal == name).map(|(_, scalar)| *scalar))
 }
 
 fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
     match kind {
-        Named::Type => match Kind::from_oid(oid)? {
-            Kind::One(scalar) => Some(type_name(scalar)),
-            Kind::Array(scalar) => Some(format!("{}[]", type_name(scalar))),
-        },
+        Named::Type => super::types::of(oid).map(|_| super::types::formatted(oid, None)),
         Named::Class => {
             let inside = |schema: &str, name: &str| {
                 if schema == "public" { quoted(name) } else { format!("{}.{}", quoted(schema), quoted(name)) }
@@ -225,7 +213,7 @@ fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
                 let table = (relation.oid == oid).then(|| inside(schema, &relation.name));
                 table.or_else(|| index.then(|| inside(schema, &relation.key_name)))
             });
-            let catalog = || CATALOGS.iter().find(|(_, number)| *number == oid).map(|(name, _)| (*name).to_owned());
+            let catalog = || TABLES.iter().find(|(_, number, _)| *number == oid).map(|(name, ..)| (*name).to_owned());
             found.next().or_else(catalog)
         }
         Named::Namespace => {
@@ -235,23 +223,15 @@ fn name(moment: &Moment, kind: Named, oid: u32, user: &str) -> Option<String> {
     }
 }
 
-fn type_name(scalar: Scalar) -> String {
-    match scalar {
-        // What PostgreSQL's format_type calls them.
-        Scalar::Timestamp => "timestamp without time zone".into(),
-        Scalar::Time => "time without time zone".into(),
-        other => other.name().into(),
-    }
-}
-
 /// A name as SQL writes it.
 pub(super) fn quoted(name: &str) -> String {
-    let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
+    let plain = letters && !name.starts_with(|first: char| first.is_ascii_digit()) && !name.is_empty();
+    if plain && !keywords::is_reserved(name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// The parts of a name with points, as they are folded; `None` where that is no name.
-fn parts(name: &str) -> Option<Vec<String>> {
+pub(super) fn parts(name: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = name.trim();
     loop {
@@ -271,6 +251,10 @@ fn parts(name: &str) -> Option<Vec<String>> {
         } else {
             let end = rest.find('.').unwrap_or(rest.len());
             part = rest[..end].to_lowercase();
+            let is_letter = |letter: char| letter.is_alphabetic() || letter == '_';
+            if !part.starts_with(is_letter) || !part.chars().all(|c| is_letter(c) || c.is_numeric() || c == '$') {
+                return None;
+            }
             rest = &rest[end..];
         }
         if part.is_empty() {
@@ -309,6 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn names_that_sql_would_not_read_as_they_are_get_quotes() {
+        for (name, expected) in [
+            ("a_1", "a_1"),
+            ("select", "\"select\""),
+            ("integer", "\"integer\""),
+            ("name", "name"),
+            ("1a", "\"1a\""),
+            ("Ab", "\"Ab\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(quoted(name), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn names_are_cut_at_points_outside_of_quotes() {
         for (name, expected) in [
             ("T", Some(vec!["t"])),
@@ -316,6 +316,8 @@ mod tests {
             ("\"S.x\".\"a\"\"b\"", Some(vec!["S.x", "a\"b"])),
             ("\"open", None),
             ("a..b", None),
+            ("a b", None),
+            ("1a", None),
             ("\"a\"b", None),
             ("", None),
         ] {

@@ -7,24 +7,27 @@
 //!   generate_subscripts(k, 1)           unnest(array_subscripts(k, 1))     SQLAlchemy, for keys
 //!   (k).n                               get_field(k, 'n')
 //!   (SELECT e FROM d WHERE outer AND c) CASE WHEN outer THEN (SELECT first_value(e) FROM d WHERE c) END
-//!   (SELECT .. FROM pg_sequence ..)     NULL: there is none
+//!   EXISTS (SELECT .. WHERE c)          coalesce((SELECT count(*) .. WHERE c), 0) > 0, among columns
+//!   ARRAY(SELECT e .. ORDER BY o)       (SELECT array_agg(e ORDER BY o) ..)
+//!   (SELECT .. FROM pg_sequence ..)     NULL: there is none; EXISTS of it false, ARRAY of it empty
 //! ```
 //!
-//! Functions that are named here and are not PostgreSQL's are in `functions` and `lists`.
+//! It comes behind [`spelling`](super::spelling). Functions that are named here and are not PostgreSQL's are in `functions` and `lists`.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArguments, Ident, ObjectName,
-    Query, Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
-    visit_relations,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function,
+    FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, ObjectName, OrderByKind, Query, Select, SelectItem,
+    SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use super::nothing::{is_nothing, parameters};
 use crate::engine::syntax::call;
 
-/// Catalogs that tell nothing of a column here: there are no sequences, and no column has a collation of its own.
-const EMPTY: [&str; 2] = ["pg_sequence", "pg_collation"];
+/// The catalog that tells nothing of a column: none has a collation of its own.
+const COLLATIONS: &str = "pg_collation";
 
 /// Types whose values are numbers of what has a name.
 const NAMED: [&str; 5] = ["regclass", "regtype", "regnamespace", "regproc", "regrole"];
@@ -34,19 +37,24 @@ pub(super) fn restate(statement: &mut Statement) {
     let _ = statement.visit(&mut Restate);
 }
 
-/// Whether any table is read.
-pub(super) fn reads_tables(statement: &Statement) -> bool {
-    visit_relations(statement, |_| ControlFlow::Break(())).is_break()
-}
-
 struct Restate;
 
 impl VisitorMut for Restate {
     type Break = ();
 
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        VisitMut::visit(&mut select.projection, &mut ExistsAsCount { inside: 0 })
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let taken = std::mem::replace(expr, null());
         *expr = match taken {
+            Expr::Exists { subquery, negated } if is_gone(&subquery) => truth(negated),
+            Expr::InSubquery { subquery, negated, .. } if is_gone(&subquery) => truth(negated),
+            Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) if is_gone(&query) => no_texts(),
+            Expr::Function(Function { name, args: FunctionArguments::Subquery(query), .. }) if is_array(&name) => {
+                rows_as_list(query)
+            }
             Expr::Cast { kind, expr, data_type, format, array } => match named(&expr, &data_type) {
                 Some(function) => call(&function, vec![name_of(*expr)]),
                 None => Expr::Cast { kind, expr, data_type, format, array },
@@ -68,6 +76,81 @@ impl VisitorMut for Restate {
             other => other,
         };
         ControlFlow::Continue(())
+    }
+}
+
+/// Restates EXISTS among the columns of a SELECT: DataFusion has a plan for it in conditions only.
+struct ExistsAsCount {
+    /// Subqueries have conditions of their own.
+    inside: usize,
+}
+
+impl VisitorMut for ExistsAsCount {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.inside += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.inside -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Exists { subquery, negated } = expr
+            && self.inside == 0
+            && let SetExpr::Select(select) = subquery.body.as_mut()
+            && matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
+            && subquery.limit_clause.is_none()
+        {
+            select.projection = vec![SelectItem::UnnamedExpr(call("count", vec![number("1")]))];
+            let count = call("coalesce", vec![scalar(subquery.clone()), number("0")]);
+            let op = if *negated { BinaryOperator::Eq } else { BinaryOperator::Gt };
+            let compared = Expr::BinaryOp { left: Box::new(count), op, right: Box::new(number("0")) };
+            *expr = Expr::Nested(Box::new(compared));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether a query has no rows, and no parameters that its client waits for.
+fn is_gone(query: &Query) -> bool {
+    is_nothing(query) && parameters(query).is_empty()
+}
+
+/// NULL in place of a query without rows. Its parameters stay: who sends it waits for their types.
+fn no_value(query: &Query) -> Expr {
+    let parameters = parameters(query);
+    if parameters.is_empty() {
+        return null();
+    }
+    let conditions = vec![CaseWhen { condition: truth(false), result: call("concat", parameters) }];
+    case(conditions)
+}
+
+fn case(conditions: Vec<CaseWhen>) -> Expr {
+    let (case_token, end_token) = (AttachedToken::empty(), AttachedToken::empty());
+    Expr::Case { case_token, end_token, operand: None, conditions, else_result: None }
+}
+
+fn truth(is_true: bool) -> Expr {
+    Expr::Value(Value::Boolean(is_true).into())
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).into())
+}
+
+/// An empty array of texts.
+fn no_texts() -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(Expr::Array(Array { elem: Vec::new(), named: true })),
+        data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None)),
+        format: None,
+        array: false,
     }
 }
 
@@ -123,17 +206,42 @@ fn list_of(mut function: Function) -> Expr {
     call("unnest", vec![Expr::Function(function)])
 }
 
+fn is_array(name: &ObjectName) -> bool {
+    name.to_string().eq_ignore_ascii_case("array")
+}
+
+/// The list of a query's rows: NULL where PostgreSQL has an empty one.
+fn rows_as_list(mut query: Box<Query>) -> Expr {
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
+            select.projection.as_mut_slice()
+    {
+        let mut list = call("array_agg", vec![std::mem::replace(expr, null())]);
+        if let Expr::Function(Function { args: FunctionArguments::List(arguments), .. }) = &mut list
+            && let Some(OrderByKind::Expressions(by)) = query.order_by.take().map(|order| order.kind)
+            // A number is that of a column: of the only one.
+            && !by.iter().any(|by| matches!(by.expr, Expr::Value(_)))
+        {
+            arguments.clauses.push(FunctionArgumentClause::OrderBy(by));
+        }
+        *expr = list;
+    }
+    scalar(query)
+}
+
 /// Whether it is a list that a query makes of a relation's options.
 fn is_options(expr: &Expr) -> bool {
-    let Expr::Function(Function { args: FunctionArguments::Subquery(query), .. }) = expr else { return false };
-    query.to_string().to_ascii_lowercase().contains("reloptions")
+    matches!(expr, Expr::Subquery(query) if query.to_string().to_ascii_lowercase().contains("reloptions"))
 }
 
 /// A subquery that gives one value, in a shape that DataFusion can join.
 fn scalar(mut query: Box<Query>) -> Expr {
+    if is_nothing(&query) {
+        return no_value(&query);
+    }
     let SetExpr::Select(select) = query.body.as_mut() else { return Expr::Subquery(query) };
     let inside = relations_of(select);
-    if inside.iter().any(|name| EMPTY.contains(&name.as_str())) {
+    if inside.iter().any(|name| name == COLLATIONS) {
         return null();
     }
     if !refers_outside(select, &inside) {
@@ -148,17 +256,10 @@ fn scalar(mut query: Box<Query>) -> Expr {
     {
         *expr = call("first_value", vec![std::mem::replace(expr, null())]);
     }
-    // Brackets: datafusion-pg-catalog puts NULL in place of a subquery that stands alone in a SELECT.
-    let value = Expr::Nested(Box::new(Expr::Subquery(query)));
+    let value = Expr::Subquery(query);
     match together(outer) {
         None => value,
-        Some(condition) => Expr::Case {
-            case_token: AttachedToken::empty(),
-            end_token: AttachedToken::empty(),
-            operand: None,
-            conditions: vec![CaseWhen { condition, result: value }],
-            else_result: None,
-        },
+        Some(condition) => case(vec![CaseWhen { condition, result: value }]),
     }
 }
 
@@ -167,11 +268,15 @@ fn relations_of(select: &Select) -> Vec<String> {
     let mut names = Vec::new();
     for from in &select.from {
         for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)) {
-            if let TableFactor::Table { name, alias, .. } = factor {
-                let table = name.0.last().and_then(|part| part.as_ident());
-                names.extend(table.map(|name| name.value.to_ascii_lowercase()));
-                names.extend(alias.as_ref().map(|alias| alias.name.value.to_ascii_lowercase()));
-            }
+            let (table, alias) = match factor {
+                TableFactor::Table { name, alias, .. } => (name.0.last().and_then(|part| part.as_ident()), alias),
+                TableFactor::Derived { alias, .. }
+                | TableFactor::UNNEST { alias, .. }
+                | TableFactor::Function { alias, .. } => (None, alias),
+                _ => continue,
+            };
+            names.extend(table.map(|name| name.value.to_ascii_lowercase()));
+            names.extend(alias.as_ref().map(|alias| alias.name.value.to_ascii_lowercase()));
         }
     }
     names
@@ -223,16 +328,27 @@ fn is_outer(expr: &Expr, inside: &[String]) -> bool {
     expr.visit(&mut all).is_continue() && all.1 > 0
 }
 
-fn is_aggregate(expr: &Expr) -> bool {
+pub(super) fn is_aggregate(expr: &Expr) -> bool {
     const AGGREGATES: [&str; 9] =
         ["array_agg", "string_agg", "count", "min", "max", "sum", "bool_and", "bool_or", "first_value"];
-    struct Find;
+    /// How many queries around it are inside of the expression: they aggregate their own rows.
+    struct Find(usize);
     impl Visitor for Find {
         type Break = ();
 
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 -= 1;
+            ControlFlow::Continue(())
+        }
+
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
-                Expr::Function(function) => {
+                Expr::Function(function) if self.0 == 0 => {
                     let name = function.name.0.last().and_then(|part| part.as_ident());
                     let found = name.is_some_and(|name| AGGREGATES.contains(&&*name.value.to_ascii_lowercase()));
                     if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -241,7 +357,19 @@ fn is_aggregate(expr: &Expr) -> bool {
             }
         }
     }
-    expr.visit(&mut Find).is_break()
+    expr.visit(&mut Find(0)).is_break()
+}
+
+/// The parts of a condition that must all hold.
+pub(super) fn conjuncts_of(condition: &Expr) -> Vec<&Expr> {
+    match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            let mut parts = conjuncts_of(left);
+            parts.extend(conjuncts_of(right));
+            parts
+        }
+        other => vec![other],
+    }
 }
 
 fn conjuncts(condition: Option<Expr>) -> Vec<Expr> {
@@ -300,16 +428,30 @@ mod tests {
             (
                 "SELECT (SELECT d.adbin FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute AS a",
                 "SELECT CASE WHEN a.atthasdef THEN (\
-                 (SELECT first_value(d.adbin) FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid)) END FROM pg_attribute AS a",
+                 SELECT first_value(d.adbin) FROM pg_attrdef AS d WHERE d.adrelid = a.attrelid) END FROM pg_attribute AS a",
             ),
             (
                 "SELECT (SELECT max(d.x) FROM d WHERE d.y = a.y) FROM a",
-                "SELECT ((SELECT max(d.x) FROM d WHERE d.y = a.y)) FROM a",
+                "SELECT (SELECT max(d.x) FROM d WHERE d.y = a.y) FROM a",
             ),
             ("SELECT (SELECT d.x FROM d WHERE d.y = 1) FROM a", "SELECT (SELECT d.x FROM d WHERE d.y = 1) FROM a"),
             (
                 "SELECT (SELECT s.seqstart FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = a.b) FROM a",
                 "SELECT NULL FROM a",
+            ),
+            (
+                "SELECT (SELECT f(s.x, $1) FROM pg_sequence AS s WHERE s.y = a.b) FROM a",
+                "SELECT CASE WHEN false THEN concat($1) END FROM a",
+            ),
+            ("SELECT 1 FROM a WHERE NOT EXISTS (SELECT 1 FROM pg_depend)", "SELECT 1 FROM a WHERE true"),
+            (
+                "SELECT ARRAY(SELECT d.x FROM d WHERE d.y = a.y ORDER BY d.z) FROM a",
+                "SELECT (SELECT array_agg(d.x ORDER BY d.z) FROM d WHERE d.y = a.y) FROM a",
+            ),
+            ("SELECT ARRAY(SELECT d.x FROM pg_auth_members AS d) FROM a", "SELECT CAST(ARRAY[] AS TEXT[]) FROM a"),
+            (
+                "SELECT EXISTS (SELECT 1 FROM d WHERE d.y = a.y) FROM a WHERE EXISTS (SELECT 1 FROM d)",
+                "SELECT (coalesce((SELECT count(1) FROM d WHERE d.y = a.y), 0) > 0) FROM a WHERE EXISTS (SELECT 1 FROM d)",
             ),
         ] {
             let mut statement = parse::statements(asked).expect("it is SQL").remove(0);

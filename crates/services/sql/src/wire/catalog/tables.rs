@@ -1,5 +1,5 @@
-//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_index, pg_constraint, pg_namespace,
-//! pg_attrdef, pg_settings. All others are datafusion-pg-catalog's, and so are the columns of these.
+//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint, pg_namespace, and
+//! the views of them. Which catalog has which rows; those that nothing is said of here are empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +13,11 @@ use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
-use super::backends::Backends;
-use super::facts::{Facts, Moment, Relation};
-use crate::wire::login::SERVER_VERSION;
+use super::backends::{ACTIVITY, Backends, GSSAPI};
+use super::facts::{Facts, Moment, Relation, SessionFacts};
+use super::shapes::{names, shape};
+use super::types::CatalogType;
+use super::{fixed, functions, owners, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
 /// PostgreSQL's number of the access method of tables.
@@ -23,59 +25,95 @@ const HEAP: i32 = 2;
 /// PostgreSQL's number of the access method of trees.
 const BTREE: i32 = 403;
 /// PostgreSQL's number of the first role.
-const OWNER: i32 = 10;
-
-/// The connections; datafusion-pg-catalog has no such table.
-pub(super) const ACTIVITY: &str = "pg_stat_activity";
+pub(super) const OWNER: i32 = super::facts::OWNER as i32;
+/// The columns of which nothing is known have the statistics that PostgreSQL keeps by default.
+const STATISTICS: i32 = -1;
 
 /// The schema pg_catalog.
 #[derive(Debug)]
 pub(super) struct PgCatalog {
-    others: Arc<dyn SchemaProvider>,
     facts: Facts,
     backends: Backends,
+    /// Functions that can be called.
+    functions: Vec<owners::Callable>,
 }
 
 /// A row: values of the columns that are not empty.
-type Row = Vec<(&'static str, ScalarValue)>;
+pub(super) type Row = Vec<(&'static str, ScalarValue)>;
 
 impl PgCatalog {
-    /// Over what gives the others.
-    pub(super) fn new(others: Arc<dyn SchemaProvider>, facts: Facts, backends: Backends) -> PgCatalog {
-        PgCatalog { others, facts, backends }
+    /// Of a session's tables and functions, and of the server's connections.
+    pub(super) fn new(facts: Facts, backends: Backends, functions: Vec<owners::Callable>) -> PgCatalog {
+        PgCatalog { facts, backends, functions }
     }
 }
 
 #[async_trait]
 impl SchemaProvider for PgCatalog {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.others.table_names();
-        names.push(ACTIVITY.to_owned());
-        names
+        names().chain([ACTIVITY]).map(str::to_owned).collect()
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == ACTIVITY || self.others.table_exist(name)
+        name == ACTIVITY || names().any(|catalog| catalog == name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if name == ACTIVITY {
             return Ok(Some(Arc::new(self.backends.activity()?)));
         }
-        let Some(other) = self.others.table(name).await? else { return Ok(None) };
-        let made: fn(&Moment) -> Vec<Row> = match name {
-            "pg_class" => classes,
-            "pg_attribute" => attributes,
-            "pg_index" => indexes,
-            "pg_constraint" => constraints,
-            "pg_namespace" => namespaces,
-            "pg_attrdef" => defaults,
-            "pg_settings" => settings,
-            _ => return Ok(Some(other)),
+        let Some(shape) = shape(name) else { return Ok(None) };
+        let rows = match name {
+            "pg_proc" => owners::procedures(&self.functions),
+            GSSAPI => self.backends.without_gssapi(),
+            _ => match (lasting(name), passing(name)) {
+                (Some(rows), _) => rows(&self.facts.about),
+                (_, Some(rows)) => rows(&self.facts.gather().await?),
+                _ => Vec::new(),
+            },
         };
-        let moment = self.facts.gather().await?;
-        Ok(Some(Arc::new(table(&completed(name, &other.schema()), &made(&moment))?)))
+        Ok(Some(Arc::new(table(&shape, &rows)?)))
     }
+}
+
+/// What makes the rows of a catalog that stay the same while a session lasts.
+fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
+    Some(match name {
+        "pg_am" => fixed::methods,
+        "pg_authid" => owners::authorities,
+        "pg_collation" => fixed::collations,
+        "pg_database" => owners::databases,
+        "pg_language" => fixed::languages,
+        "pg_range" => types::ranges,
+        "pg_roles" => owners::roles,
+        "pg_settings" => functions::settings,
+        "pg_shadow" | "pg_user" => owners::users,
+        "pg_tablespace" => fixed::tablespaces,
+        "pg_type" => types::types,
+        _ => return None,
+    })
+}
+
+/// What makes the rows of a catalog that change with the session's tables.
+fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
+    Some(match name {
+        "pg_attrdef" => defaults,
+        "pg_attribute" => attributes,
+        "pg_class" => classes,
+        "pg_constraint" => constraints,
+        "pg_index" => indexes,
+        "pg_indexes" => owners::indexes,
+        "pg_namespace" => namespaces,
+        "pg_tables" => owners::tables,
+        "pg_views" => owners::views,
+        _ => return None,
+    })
+}
+
+/// Whether a catalog has no rows, whatever is done here.
+pub(super) fn is_empty(name: &str) -> bool {
+    let has_rows = matches!(name, "pg_proc" | GSSAPI) || lasting(name).is_some() || passing(name).is_some();
+    !has_rows && names().any(|catalog| catalog == name)
 }
 
 fn classes(moment: &Moment) -> Vec<Row> {
@@ -114,7 +152,7 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
         ("relkind", text(kind)),
         ("relnatts", ScalarValue::from(columns as i16)),
         ("relispopulated", ScalarValue::from(true)),
-        ("relreplident", text("d")),
+        ("relreplident", text(if kind == "r" { "d" } else { "n" })),
     ]
 }
 
@@ -123,6 +161,8 @@ fn attributes(moment: &Moment) -> Vec<Row> {
     for relation in &moment.relations {
         for (at, field) in relation.columns.fields().iter().enumerate() {
             let mut row = attribute(relation.oid, at + 1, field);
+            // A view may have NULL anywhere, as in PostgreSQL.
+            row.push(("attnotnull", ScalarValue::from(!field.is_nullable() && relation.query.is_none())));
             row.push(("atthasdef", ScalarValue::from(relation.defaults.iter().any(|(column, _)| *column == at))));
             rows.push(row);
         }
@@ -140,22 +180,26 @@ fn attribute(relation: u32, number: usize, field: &Field) -> Row {
         kind: Kind::One(Scalar::Text),
         modifier: -1,
     });
+    let kind = types::of(described.kind.oid());
     vec![
         ("attrelid", int(relation)),
         ("attname", text(field.name())),
         ("atttypid", int(described.kind.oid())),
+        ("attstattarget", ScalarValue::from(STATISTICS)),
         ("attlen", ScalarValue::from(described.kind.length())),
         ("attnum", ScalarValue::from(number as i16)),
+        ("attndims", ScalarValue::from(i32::from(matches!(described.kind, Kind::Array(_))))),
         ("attcacheoff", ScalarValue::from(-1i32)),
         ("atttypmod", ScalarValue::from(described.modifier)),
-        ("attalign", text("i")),
-        ("attstorage", text("p")),
-        ("attnotnull", ScalarValue::from(!field.is_nullable())),
+        ("attbyval", ScalarValue::from(kind.is_some_and(CatalogType::by_value))),
+        ("attalign", text(kind.map_or("i", |kind| kind.align))),
+        ("attstorage", text(kind.map_or("p", |kind| kind.storage))),
+        ("attcollation", int(kind.map_or(0, |kind| kind.collation))),
         ("attislocal", ScalarValue::from(true)),
     ]
 }
 
-fn keyed(moment: &Moment) -> impl Iterator<Item = &Relation> {
+pub(super) fn keyed(moment: &Moment) -> impl Iterator<Item = &Relation> {
     moment.relations.iter().filter(|relation| !relation.key.is_empty())
 }
 
@@ -172,39 +216,16 @@ fn defaults(moment: &Moment) -> Vec<Row> {
     all.flat_map(|relation| relation.defaults.iter().map(move |(at, default)| row(relation, *at, default))).collect()
 }
 
-/// What clients look for there: JDBC asks for the first when it is asked for foreign keys.
-fn settings(_: &Moment) -> Vec<Row> {
-    let all = [("max_index_keys", "32"), ("standard_conforming_strings", "on"), ("server_version", SERVER_VERSION)];
-    all.iter().map(|(name, setting)| vec![("name", text(name)), ("setting", text(setting))]).collect()
-}
-
-/// A catalog's columns with lists as lists, which the exports have as text, and with those that they lack.
-fn completed(name: &str, schema: &SchemaRef) -> SchemaRef {
-    let list = |item: DataType| DataType::List(Arc::new(Field::new_list_field(item, true)));
-    let completed = |field: &Arc<Field>| {
-        let kind = match field.name().as_str() {
-            "indkey" | "indoption" | "conkey" | "confkey" => list(DataType::Int16),
-            "indclass" | "indcollation" => list(DataType::Int32),
-            _ => return field.as_ref().clone(),
-        };
-        Field::new(field.name(), kind, true)
-    };
-    let mut fields: Vec<Field> = schema.fields().iter().map(completed).collect();
-    if name == "pg_class" {
-        fields.extend(["relacl", "reloptions"].map(|name| Field::new(name, list(DataType::Utf8), true)));
-    }
-    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
-}
-
 /// The numbers of the primary key's columns, from 1.
 fn key_numbers(relation: &Relation) -> ScalarValue {
     let numbers: Vec<ScalarValue> = relation.key.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int16))
 }
 
-/// For each column of a key that it goes up, with NULL at its end.
-fn zeros(count: usize) -> ScalarValue {
-    ScalarValue::List(ScalarValue::new_list_nullable(&vec![ScalarValue::from(0i16); count], &DataType::Int16))
+/// For each column of a key that it goes up, with NULL at its end; that it has no collation and no operators of its own.
+fn zeros(count: usize, zero: ScalarValue) -> ScalarValue {
+    let kind = zero.data_type();
+    ScalarValue::List(ScalarValue::new_list_nullable(&vec![zero; count], &kind))
 }
 
 fn indexes(moment: &Moment) -> Vec<Row> {
@@ -221,7 +242,9 @@ fn indexes(moment: &Moment) -> Vec<Row> {
             ("indisready", ScalarValue::from(true)),
             ("indislive", ScalarValue::from(true)),
             ("indkey", key_numbers(relation)),
-            ("indoption", zeros(relation.key.len())),
+            ("indcollation", zeros(relation.key.len(), ScalarValue::from(0i32))),
+            ("indclass", zeros(relation.key.len(), ScalarValue::from(0i32))),
+            ("indoption", zeros(relation.key.len(), ScalarValue::from(0i16))),
         ]
     };
     keyed(moment).map(row).collect()
@@ -251,11 +274,11 @@ fn namespaces(moment: &Moment) -> Vec<Row> {
     moment.namespaces.iter().map(row).collect()
 }
 
-fn int(oid: u32) -> ScalarValue {
+pub(super) fn int(oid: u32) -> ScalarValue {
     ScalarValue::from(oid as i32)
 }
 
-fn text(text: &str) -> ScalarValue {
+pub(super) fn text(text: &str) -> ScalarValue {
     ScalarValue::from(text)
 }
 
@@ -273,8 +296,7 @@ fn table(schema: &SchemaRef, rows: &[Row]) -> Result<MemTable> {
         let mut values = Vec::with_capacity(rows.len());
         for row in &rows {
             let value = row.get(field.name().as_str()).copied().unwrap_or(&nothing);
-            // Exports differ in how they hold a number or a list; the value goes where it fits.
-            values.push(cast_or(value, field.data_type(), &nothing));
+            values.push(value.cast_to(field.data_type())?);
         }
         let column =
             if values.is_empty() { new_null_array(field.data_type(), 0) } else { ScalarValue::iter_to_array(values)? };
@@ -283,8 +305,4 @@ fn table(schema: &SchemaRef, rows: &[Row]) -> Result<MemTable> {
     let fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
     MemTable::try_new(Arc::clone(&schema), vec![vec![RecordBatch::try_new(schema, columns)?]])
-}
-
-fn cast_or(value: &ScalarValue, wanted: &DataType, nothing: &ScalarValue) -> ScalarValue {
-    value.cast_to(wanted).unwrap_or_else(|_| nothing.clone())
 }

@@ -114,6 +114,24 @@ async fn defaults_of_columns_are_told_also_in_subqueries() {
 }
 
 #[tokio::test]
+async fn a_session_that_asked_the_catalogs_casts_and_counts_as_before() {
+    let server = server(|_| {}).await;
+    let mut client = Client::trusted(&server).await;
+    let casts = "select '3000-01-01'::timestamp, 1e30::float8::numeric, 0.25::numeric";
+    let series = "select * from generate_series(timestamp '2024-01-01', timestamp '2024-01-02', interval '1 day')";
+    for asked in [false, true] {
+        assert_eq!(
+            rows(&mut client, casts).await,
+            ["3000-01-01 00:00:00|1000000000000000000000000000000|0.25"],
+            "{asked}"
+        );
+        assert_eq!(rows(&mut client, series).await, ["2024-01-01 00:00:00", "2024-01-02 00:00:00"], "{asked}");
+        assert_eq!(rows(&mut client, "select count(*) from pg_class where relname = 'nothing'").await, ["0"]);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn prepared_statements_are_forgotten_by_name_and_all_together() {
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;

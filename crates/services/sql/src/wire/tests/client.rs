@@ -28,6 +28,21 @@ impl Outcome {
         self.0.iter().filter(|reply| reply.kind == 'D').map(|reply| row(reply.body.clone())).collect()
     }
 
+    /// The titles of the columns of what is answered.
+    pub(super) fn titles(&self) -> Vec<String> {
+        let described = self.0.iter().find(|reply| reply.kind == 'T').expect("rows are answered");
+        let mut body = described.body.clone();
+        let count = body.get_u16();
+        let title = |_| {
+            let end = body.iter().position(|byte| *byte == 0).expect("it ends");
+            let title = String::from_utf8(body.split_to(end).to_vec()).expect("it is text");
+            // The zero, and what is told of the column: its table, its type and its format.
+            body.advance(1 + 18);
+            title
+        };
+        (0..count).map(title).collect()
+    }
+
     /// Whether there is a reply of this kind.
     pub(super) fn has(&self, kind: char) -> bool {
         self.0.iter().any(|reply| reply.kind == kind)

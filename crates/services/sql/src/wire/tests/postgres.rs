@@ -1,10 +1,10 @@
-//! Queries and PostgreSQL's answers to them, from a file: what this server answers is the same, or it is an error.
+//! Queries and PostgreSQL's answers to them, from files: what this server answers is the same, or it is an error.
 //!
 //! ```text
 //!   > create table ..      run first
 //!   # ..                   a comment
 //!   select 1.5 + 1         a query, in one line
-//!   = 2.5                  a row of PostgreSQL 15's answer, or `= error 22012`
+//!   = 2.5                  a row of PostgreSQL 15's answer, or `= error 22012`; behind `limit 0` the titles of its columns
 //!   ! 0A000                the error of this server, where PostgreSQL answers or has another one
 //!   ~ 1                    a row of this server's answer that is known to differ; a comment before the query says why
 //! ```
@@ -15,8 +15,8 @@
 use super::client::{Client, Outcome};
 use super::server;
 
-/// Read when the test runs: a changed answer needs no build.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wire/tests/postgres.txt");
+/// Where the files are. They are read when a test runs: a changed answer needs no build.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wire/tests");
 
 /// A query, what PostgreSQL answers, and what this server is known to answer instead.
 #[derive(Default)]
@@ -71,9 +71,12 @@ fn are_alike(one: &[String], other: &[&str], is_ordered: bool) -> bool {
     one == other
 }
 
-fn answer(outcome: &Outcome) -> Vec<String> {
+fn answer(query: &str, outcome: &Outcome) -> Vec<String> {
     if let Some(code) = outcome.errors().first() {
         return vec![format!("error {code}")];
+    }
+    if query.ends_with(" limit 0") {
+        return vec![outcome.titles().join("|")];
     }
     let cell = |cell: Option<String>| cell.unwrap_or_else(|| "NULL".into()).replace('\n', "\\n");
     outcome.rows().into_iter().map(|row| row.into_iter().map(cell).collect::<Vec<_>>().join("|")).collect()
@@ -81,17 +84,27 @@ fn answer(outcome: &Outcome) -> Vec<String> {
 
 #[tokio::test]
 async fn what_is_answered_is_what_postgresql_answers_or_an_error() {
-    let file = std::fs::read_to_string(FILE).expect("it is there");
+    agrees("postgres.txt", 150).await;
+}
+
+#[tokio::test]
+async fn what_clients_ask_the_catalogs_is_answered_as_postgresql_answers_it() {
+    agrees("catalogs.txt", 150).await;
+}
+
+/// Asks all of a file, of which there are as many at least.
+async fn agrees(file: &str, at_least: usize) {
+    let file = std::fs::read_to_string(format!("{FOLDER}/{file}")).expect("it is there");
     let server = server(|_| {}).await;
     let mut client = Client::trusted(&server).await;
     for line in file.lines().filter_map(|line| line.strip_prefix("> ")) {
         assert!(client.query(line).await.errors().is_empty(), "{line}");
     }
     let cases = cases(&file);
-    assert!(cases.len() > 150, "the file is whole");
+    assert!(cases.len() > at_least, "the file is whole");
     let mut wrong = Vec::new();
     for case in &cases {
-        let found = answer(&client.query(case.query).await);
+        let found = answer(case.query, &client.query(case.query).await);
         let is_ordered = case.query.to_lowercase().contains("order by");
         let right = match case.refused {
             Some(code) => found == [format!("error {code}")],
