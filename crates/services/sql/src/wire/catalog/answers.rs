@@ -8,7 +8,9 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListBuilder
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
@@ -137,10 +139,7 @@ fn add(
     work: impl Fn(&ScalarFunctionArgs) -> Result<ColumnarValue> + Send + Sync + 'static,
 ) {
     // Nothing at all, too: pg_is_in_recovery().
-    let signature = Signature::one_of(
-        vec![datafusion::logical_expr::TypeSignature::Nullary, datafusion::logical_expr::TypeSignature::VariadicAny],
-        Volatility::Stable,
-    );
+    let signature = Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable);
     context.register_udf(ScalarUDF::from(Answering { name, signature, kind, work: Box::new(work) }));
 }
 

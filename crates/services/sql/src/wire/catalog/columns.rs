@@ -5,6 +5,7 @@
 //! numbers from there.
 //!
 //! Views that would tell of what happens here, were it counted (`pg_locks`, `pg_stat_database`), are not there: empty ones would lie.
+//! `pg_stat_user_tables` is, and empty, because clients join it.
 
 /// What PostgreSQL keeps as tables: name, number (`pg_class.oid`) and columns.
 pub(super) const TABLES: &[(&str, u32, &str)] = &[

@@ -56,7 +56,7 @@ fn spelled(expr: Expr) -> Expr {
             without_schema(&mut function.name);
             Expr::Function(function)
         }
-        Expr::Identifier(ident) => register(ident),
+        Expr::Identifier(ident) => without_brackets(ident),
         Expr::Collate { expr, .. } => *expr,
         Expr::BinaryOp { left, op: BinaryOperator::PGCustomBinaryOperator(name), right } => {
             let op = operator(&name).unwrap_or(BinaryOperator::PGCustomBinaryOperator(name));
@@ -99,7 +99,7 @@ fn without_schema(name: &mut ObjectName) {
 }
 
 /// What PostgreSQL knows without brackets, and DataFusion as a function.
-fn register(ident: Ident) -> Expr {
+fn without_brackets(ident: Ident) -> Expr {
     if ident.quote_style.is_some() {
         return Expr::Identifier(ident);
     }
