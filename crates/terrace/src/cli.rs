@@ -29,7 +29,7 @@ pub enum Command {
     /// Settings come from terrace.toml where there is one, else from defaults: data in ./terrace-data, the production in
     /// ./production. Where there is no production folder either, one MLLP service on 127.0.0.1:2575 stores what it gets.
     Serve(ServeArgs),
-    /// Stop the node that runs on a data directory
+    /// Stop the node that runs on a data directory, and wait until it has ended
     Stop(Place),
     /// Show what the node that runs on a data directory is doing; exit code 1 where something is the matter
     Status(StatusArgs),

@@ -1,7 +1,12 @@
-//! `terrace.toml`: one file, every key with its unit and default; flags win over it. Where things lie (`mode`, `[tiers.NAME]`,
-//! `[placement]`) is explained with an example of each mode in `docs/tiers.md`.
+//! `terrace.toml`: one file, every key with its unit and default; flags win over it. `docs/configuration.md` lists all of them, and
+//! `reference` compares the two. Where things lie (`mode`, `[tiers.NAME]`, `[placement]`) is explained with an example of each mode
+//! in `docs/tiers.md`.
+
+#[cfg(all(test, feature = "sql"))]
+mod reference;
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use std::collections::BTreeMap;
@@ -20,6 +25,9 @@ use crate::{cli, sql};
 
 /// The file that is read where none is named.
 const FILE: &str = "terrace.toml";
+
+/// Threads that serve sockets: more than this share no work, they wait for it.
+const THREADS: RangeInclusive<usize> = 1..=256;
 
 /// Settings of a node. Unknown keys are errors.
 #[derive(Debug, Deserialize)]
@@ -69,7 +77,30 @@ pub struct Config {
     #[serde(skip)]
     transaction_bytes: usize,
     /// Log lines: error, warn, info, debug. Default info.
-    log: String,
+    log: LogLevel,
+}
+
+/// Which log lines there are: those of a level and of the more important ones.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    /// As the log's filter reads it.
+    fn name(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+        }
+    }
 }
 
 /// `[journal]`
@@ -151,7 +182,7 @@ impl Default for Config {
             sql: None,
             bounds: store::RoomBounds::default(),
             transaction_bytes: usize::MAX,
-            log: "info".to_owned(),
+            log: LogLevel::default(),
         }
     }
 }
@@ -170,7 +201,7 @@ impl Config {
     /// Threads that serve sockets.
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or((cores / 2).min(16)).clamp(1, 256)
+        self.threads.unwrap_or((cores / 2).min(16)).clamp(*THREADS.start(), *THREADS.end())
     }
 
     /// The SQL service, taken out; what it leaves to messages stays.
@@ -182,8 +213,8 @@ impl Config {
     }
 
     /// Log level.
-    pub fn log(&self) -> &str {
-        &self.log
+    pub fn log(&self) -> &'static str {
+        self.log.name()
     }
 
     /// How to run the node and where its parts lie, with the flags given.
@@ -200,6 +231,11 @@ impl Config {
             "listen = \"{}\" is beyond this machine and without TLS: make a production whose service has [tls], listen on 127.0.0.1, \
              or, if whoever is on the way may read every message, write `plaintext = true`",
             self.listen
+        );
+        anyhow::ensure!(
+            self.threads.is_none_or(|threads| THREADS.contains(&threads)),
+            "threads is 1 to {}",
+            THREADS.end()
         );
         let mut options = Options::new(data, origin);
         options.bodies = match args.bodies {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ::node::{AdmissionStatus, Descriptors};
 use anyhow::Context;
+use interop::location::Hold;
 use interop::node::{self, ModelStatus, Node, Origin, PlaceStatus, Status, Trouble};
 use tracing_subscriber::EnvFilter;
 
@@ -23,6 +25,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
+    // What cannot work is refused before anything is made or listened on.
+    sql.as_ref().map(|settings| settings.options(&plan.options().data)).transpose()?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
         let assembled = plan.start().await?;
@@ -90,9 +94,17 @@ fn log(level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops the node on a data directory.
+/// How long a node may take to end: connections and lanes have 5 s each, then changed pages are written.
+const END_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Stops the node on a data directory, and waits until it has ended: another one can be started then.
 pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
     node::ask(&place.data, "stop")?;
+    anyhow::ensure!(
+        Hold::wait_for_end(&place.data, END_PATIENCE)?,
+        "the node is stopping, and has not ended after {} s; its log says what it waits for",
+        END_PATIENCE.as_secs()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

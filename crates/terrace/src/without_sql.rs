@@ -3,6 +3,7 @@
 //! `[sql]` in terrace.toml and the commands of SQL are refused with the way to have them. Messages, backups and checks are the same; tables
 //! that another program has made in the same store stay as they are, and are not read.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use interop::node::Node;
@@ -32,6 +33,11 @@ impl Settings {
 
     /// Never called.
     pub fn transaction_bytes(&self) -> usize {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn options(&self, _: &Path) -> anyhow::Result<()> {
         match *self {}
     }
 

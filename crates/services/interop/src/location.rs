@@ -30,8 +30,10 @@
 //!
 //! It deliberately does not move anything: that is copying files while the node is stopped, which the errors say.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+mod hold;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +41,7 @@ use device::{DeviceError, FileShelf, Shelf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::InteropError;
+pub use hold::Hold;
 
 /// Folder of the journal below the node's data directory, where nothing else is said.
 pub const JOURNAL: &str = "journal";
@@ -51,9 +54,6 @@ pub const PAGES: &str = "pages";
 
 /// The note's file name, below the data directory.
 pub const NOTE: &str = "placement.json";
-
-/// The lock's file name, below the data directory. It holds the process number of the node that runs there.
-const LOCK: &str = "node.lock";
 
 /// Version of the note that this release writes.
 const VERSION: u32 = 2;
@@ -101,38 +101,6 @@ struct Note {
 struct Note1 {
     journal: Location,
     made: bool,
-}
-
-/// A data directory that is one node's, until this is dropped.
-#[derive(Debug)]
-pub struct Hold {
-    _file: File,
-}
-
-impl Hold {
-    /// Makes the data directory where it is absent, durably, and takes it.
-    ///
-    /// # Errors
-    /// `Device` with `Busy` where another node runs on it; `File`.
-    pub fn take(data: &Path) -> Result<Hold, InteropError> {
-        device::os::make_directory(data).map_err(InteropError::file("make", data))?;
-        let path = data.join(LOCK);
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = opened.map_err(InteropError::file("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                // Whoever holds it may not have written its number yet.
-                let holder = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-                return Err(DeviceError::Busy { shelf: data.display().to_string(), holder }.into());
-            }
-            Err(TryLockError::Error(source)) => return Err(InteropError::File { action: "lock", path, source }),
-        }
-        // Advice for whoever comes second: a full disk has no room for it, and what is queued must go out all the same.
-        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Hold { _file: file })
-    }
 }
 
 impl Location {

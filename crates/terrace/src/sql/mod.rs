@@ -184,9 +184,10 @@ impl Settings {
         let time = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
         let memory = self.memory.map_or(defaults.query_bytes, Bytes::as_usize);
         anyhow::ensure!(memory >= MEMORY_MIN, "sql.memory is less than 16MiB");
+        anyhow::ensure!(self.threads != Some(0), "sql.threads is at least 1");
         Ok(EngineOptions {
             relations: history(),
-            threads: self.threads.unwrap_or(defaults.threads).max(1),
+            threads: self.threads.unwrap_or(defaults.threads),
             statement: time(self.statement_timeout),
             idle_in_transaction: time(self.idle_in_transaction_session_timeout),
             query_bytes: memory,
@@ -200,11 +201,16 @@ impl Settings {
         })
     }
 
+    /// What the service is started with, in a node with this data directory. Errors: a setting that cannot work, by its name.
+    pub fn options(&self, data: &Path) -> anyhow::Result<(WireOptions, EngineOptions)> {
+        Ok((self.wire()?, self.engine(data)?))
+    }
+
     /// Starts the service over the node's store.
     pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
+        let (wire, options) = self.options(node.data())?;
         let mock_secret = Some(secret::kept(node.data())?);
-        let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..self.wire()? };
-        let options = self.engine(node.data())?;
+        let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..wire };
         if options.query_bytes < SMALL_BYTES {
             device::heap::give_back_soon();
         }

@@ -134,3 +134,17 @@ fn a_node_that_is_told_to_end_has_ended_whatever_runs() {
     node.stop();
     assert_eq!(bed.stored(), ["before"]);
 }
+
+#[test]
+fn stop_returns_when_the_node_has_ended_so_that_another_starts_at_once() {
+    let bed = Bed::new();
+    for round in 0..4 {
+        let node = bed.start();
+        node.send(&format!("M{round}"));
+        bed.run(&["stop", "--data"]).succeeds("");
+        let lock = fs::File::open(bed.data().join("node.lock")).expect("the node made it");
+        assert!(lock.try_lock().is_ok(), "round {round}: another node could not have the data directory");
+        drop(lock);
+        assert_eq!(node.ended(), Some(0));
+    }
+}

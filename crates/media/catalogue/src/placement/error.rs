@@ -189,6 +189,17 @@ pub enum PlacementError {
         /// Far memory.
         far: Size,
     },
+    /// The size of a structure that no tier has.
+    #[error(
+        "placement.{key}_bytes is the size of the {structure}, and nothing places the {structure}: add placement.{key}, or a mode that \
+         places it"
+    )]
+    SizeOfNothing {
+        /// The structure.
+        structure: Structure,
+        /// The key that places it.
+        key: &'static str,
+    },
     /// A limit of nothing.
     #[error("placement.ratio_limit is 1 to 64; it is {0}")]
     RatioLimit(u32),

@@ -30,8 +30,10 @@ pub(super) fn check(
         if size == Some(Size(0)) {
             return Err(PlacementError::Empty { key: format!("placement.{}_bytes", structure.key()) });
         }
-        if let Some(seat) = seats.get_mut(&structure) {
-            seat.bytes = size.map(|size| size.0);
+        match seats.get_mut(&structure) {
+            Some(seat) => seat.bytes = size.map(|size| size.0),
+            None if size.is_some() => return Err(PlacementError::SizeOfNothing { structure, key: structure.key() }),
+            None => {}
         }
     }
     if let Some(seat) = seats.get_mut(&Structure::Journal) {

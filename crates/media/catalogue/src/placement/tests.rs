@@ -203,6 +203,21 @@ fn every_wrong_placement_is_refused_with_what_to_change() {
 }
 
 #[test]
+fn the_size_of_a_structure_that_nothing_places_is_refused() {
+    let all = &[DRAM, PMEM, NVME][..];
+    for (mode, placement, says) in [
+        ("", "cache_bytes = \"8 GiB\"", "placement.cache_bytes is the size of the cache, and nothing places the cache"),
+        ("", "far_bytes = \"8 GiB\"", "add placement.far, or a mode that places it"),
+        ("dram", "far_bytes = \"8 GiB\"", "nothing places the far memory"),
+        ("", "write_image_journal_bytes = \"8 GiB\"", "nothing places the write image journal"),
+    ] {
+        let text = with(mode, all, placement);
+        let error = place(&text).expect_err(&text).to_string();
+        assert!(error.contains(says), "{text}\n{error}");
+    }
+}
+
+#[test]
 fn near_memory_below_an_eighth_is_refused_with_the_reason_and_the_ways_out() {
     let ratio = |near: &str, placement: &str| {
         let dram = format!("[tiers.dram]\nkind = \"memory\"\nbytes = \"{near}\"\n");

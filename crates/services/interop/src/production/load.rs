@@ -230,6 +230,7 @@ impl Loader {
             settings::Operation::File(file) => file.folder = self.folder.join(&file.folder),
         }
         self.replacement(source, settings.charset())?;
+        self.bounds_of_delivery(source, &settings);
         Some(Operation { name: file.name.clone(), settings, key, tls: client })
     }
 
@@ -353,6 +354,7 @@ impl Loader {
             let message = format!("a message can have at most {} MiB", MESSAGE_BYTES_MAX >> 20);
             self.fault(source, value_of(source.text, "message_bytes"), message, None);
         }
+        self.bounds(source, &settings);
         let chosen = match settings.rules() {
             None => None,
             Some(name) => match rules.get(name) {
@@ -370,7 +372,6 @@ impl Loader {
         let (mut server, mut client_names) = (None, Vec::new());
         match &mut settings {
             settings::Service::Mllp(mllp) => {
-                self.bounds(source, mllp);
                 if !mllp.listen.ip().is_loopback() && mllp.tls.is_none() && !mllp.plaintext {
                     let hint = "give it [tls] with a certificate and a key; or listen on 127.0.0.1; or, if whoever is on the way may read \
                                 every message, write `plaintext = true`";
@@ -393,17 +394,46 @@ impl Loader {
     }
 
     /// Bounds under which no message could ever come in.
-    fn bounds(&mut self, source: Source<'_>, mllp: &settings::MllpService) {
-        let handshake = mllp.tls.as_ref().map(|tls| tls.handshake_timeout);
-        for (key, zero, least) in [
-            ("connections", mllp.connections == 0, "1"),
-            ("connections_per_address", mllp.connections_per_address == Some(0), "1"),
-            ("frame_timeout", mllp.frame_timeout.0.is_zero(), "1ms"),
-            ("handshake_timeout", handshake.is_some_and(|span| span.0.is_zero()), "1ms"),
-        ] {
-            if zero {
-                let message = format!("nobody could send a message: {key} is at least {least}");
-                self.fault(source, value_of(source.text, key), message, None);
+    fn bounds(&mut self, source: Source<'_>, settings: &settings::Service) {
+        let mut bounds = vec![("message_bytes", settings.intake().message_bytes.0 == 0, "1B")];
+        match settings {
+            settings::Service::Mllp(mllp) => {
+                let handshake = mllp.tls.as_ref().map(|tls| tls.handshake_timeout);
+                bounds.extend([
+                    ("connections", mllp.connections == 0, "1"),
+                    ("connections_per_address", mllp.connections_per_address == Some(0), "1"),
+                    ("idle_timeout", mllp.idle_timeout.is_some_and(|span| span.0.is_zero()), "1ms"),
+                    ("frame_timeout", mllp.frame_timeout.0.is_zero(), "1ms"),
+                    ("handshake_timeout", handshake.is_some_and(|span| span.0.is_zero()), "1ms"),
+                ]);
+            }
+            settings::Service::File(file) => bounds.push(("every", file.every.0.is_zero(), "1ms")),
+        }
+        self.at_least(source, "nobody could send a message", &bounds);
+    }
+
+    /// Bounds under which nothing could ever be delivered, or the receiver would be tried without a pause.
+    fn bounds_of_delivery(&mut self, source: Source<'_>, settings: &settings::Operation) {
+        let mut bounds = vec![
+            ("first", settings.retry().first.0.is_zero(), "1ms"),
+            ("max", settings.retry().max.0.is_zero(), "1ms"),
+            ("messages", settings.queue().messages == 0, "1"),
+        ];
+        if let settings::Operation::Mllp(mllp) = settings {
+            bounds.extend([
+                ("connect_timeout", mllp.connect_timeout.0.is_zero(), "1ms"),
+                ("ack_timeout", mllp.ack_timeout.0.is_zero(), "1ms"),
+                ("reply_bytes", mllp.reply_bytes.0 == 0, "1B"),
+            ]);
+        }
+        self.at_least(source, "nothing could be delivered", &bounds);
+    }
+
+    /// A fault for each key that is zero and cannot be.
+    fn at_least(&mut self, source: Source<'_>, why: &str, bounds: &[(&str, bool, &str)]) {
+        for (key, is_zero, least) in bounds {
+            if *is_zero {
+                self.fault(source, value_of(source.text, key), format!("{why}: {key} is at least {least}"), None);
             }
         }
     }
