@@ -12,6 +12,7 @@ mod forms;
 mod histories;
 mod memory;
 mod numbers;
+mod page;
 mod queries;
 mod sessions;
 mod stored;
