@@ -3,7 +3,7 @@
 #
 #   scripts/bench-put-peers.sh [DIR [SECONDS [ROUNDS]]]            default: ./peers-data 5 2
 #
-#   store      crates/storage/store: a transaction with one put; journal, tree of pages, write cycles beside it; cache 1 GiB
+#   store      crates/storage/store: a transaction with one put; journal, tree of pages, checkpoints beside it; cache 1 GiB
 #   journal    crates/storage/journal: the same bytes appended and committed, nothing else          (same program)
 #   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each, two memtables of 512 MiB, flushes beside it
 #   postgres   PostgreSQL 15, a table (k bytea primary key, v bytea), pgbench over a unix socket, statements prepared once,

@@ -168,7 +168,7 @@ impl Assembled {
 
 /// What may lie in the journal: what waits for its pages to be written, and what is kept behind that.
 fn journal_limit(options: &Options) -> u64 {
-    let limit = options.store.cycles.unwrap_or_default().journal_bytes_max;
+    let limit = options.store.checkpoints.unwrap_or_default().journal_bytes_max;
     limit.saturating_add(options.store.keep_journal_bytes)
 }
 

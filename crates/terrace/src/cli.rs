@@ -74,7 +74,7 @@ pub enum Command {
     /// page, extent and tree, the rows of each message against every index entry, and the rows of SQL
     /// tables.
     ///
-    /// A running node is asked, and goes on; no write cycle begins while its pages are read, so that
+    /// A running node is asked, and goes on; no checkpoint begins while its pages are read, so that
     /// it takes changes only up to what its cache holds. Its SQL tables are not read. Of a stopped
     /// node and of a backup the files are read, and recovered in memory: nothing on the medium changes.
     ///

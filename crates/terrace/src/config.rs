@@ -18,7 +18,7 @@ use interop::engine::Bodies;
 use interop::node::{FRAME_BYTES, OnFull, Options, Origin};
 use interop::production::units::{Bytes, Span};
 use serde::Deserialize;
-use store::CycleOptions;
+use store::CheckpointOptions;
 
 use crate::assemble::Plan;
 use crate::{cli, sql};
@@ -72,7 +72,7 @@ pub struct Config {
     sql: Option<sql::Settings>,
     /// What SQL leaves to messages.
     #[serde(skip)]
-    bounds: store::RoomBounds,
+    bounds: store::SpaceLimits,
     /// What a transaction may keep in memory, in bytes; beyond it its changes go to the journal.
     #[serde(skip)]
     transaction_bytes: usize,
@@ -109,7 +109,7 @@ impl LogLevel {
 struct JournalConfig {
     /// Size of a segment file, 16 KiB to 1 TiB in steps of 4 KiB. Default 64 MiB.
     segment: Bytes,
-    /// How much of it may wait to be written to the pages, 16 MiB or more; a quarter of that begins a write cycle. Default 1 GiB.
+    /// How much of it may wait to be written to the pages, 16 MiB or more; a quarter of that begins a checkpoint. Default 1 GiB.
     limit: Bytes,
     /// How much of it is kept behind what recovery needs, so that a backup can be restored to any moment of that. Default
     /// nothing.
@@ -154,7 +154,7 @@ impl Default for JournalConfig {
     fn default() -> Self {
         Self {
             segment: Bytes(journal::Options::default().segment_bytes),
-            limit: Bytes(CycleOptions::default().journal_bytes_max),
+            limit: Bytes(CheckpointOptions::default().journal_bytes_max),
             keep: Bytes(0),
             retention: None,
         }
@@ -180,7 +180,7 @@ impl Default for Config {
             placement: PlacementSettings::default(),
             media: None,
             sql: None,
-            bounds: store::RoomBounds::default(),
+            bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
         }
@@ -253,17 +253,17 @@ impl Config {
             options.store.cache_bytes = cache.0;
         }
         let limit = self.journal.limit.0;
-        options.store.cycles = Some(CycleOptions {
+        options.store.checkpoints = Some(CheckpointOptions {
             journal_bytes: limit / 4,
             journal_bytes_max: limit,
-            ..CycleOptions::for_cache(options.store.cache_bytes)
+            ..CheckpointOptions::for_cache(options.store.cache_bytes)
         });
         options.store.page_bytes = u32::try_from(self.pages.size.0).context("pages.size is 64 KiB at most")?;
         options.store.data_device_bytes = self.pages.device.0;
         options.store.images_device_bytes = self.pages.images.0;
         options.journal.segment_bytes = self.journal.segment.0;
         options.store.keep_journal_bytes = self.journal.keep.0;
-        options.store.bounds = self.bounds;
+        options.store.limits = self.bounds;
         options.store.transaction_bytes = options.store.transaction_bytes.min(self.transaction_bytes);
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
         Plan::of(options, &settings, self.media.as_deref())

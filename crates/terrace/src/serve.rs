@@ -276,11 +276,11 @@ fn totals(status: &Status) -> Table {
     totals.row(&["pages", &format!("{} of {} in use", count(store.pages_used), count(store.pages))]);
     totals.row(&["pages read", &format!("{} in {} reads", bytes(store.read_bytes), count(store.reads))]);
     totals.row(&["pages written", &format!("{} in {} writes", bytes(store.written_bytes), count(store.writes))]);
-    let cycles = format!("{}, the last took {} ms", count(store.cycles), count(store.last_cycle_ms));
-    totals.row(&["write cycles", &cycles]);
+    let checkpoints = format!("{}, the last took {} ms", count(store.cycles), count(store.last_cycle_ms));
+    totals.row(&["checkpoints", &checkpoints]);
     let images = format!("{} of {} pages", bytes(store.image_bytes), count(store.image_pages));
     totals.row(&["write images", &images]);
-    totals.row(&["updates waited for a cycle", &count(store.cycle_waits)]);
+    totals.row(&["updates waited for a checkpoint", &count(store.cycle_waits)]);
     totals.row(&["not in the pages yet", &bytes(store.dirty_bytes)]);
     totals.row(&["journal kept", &bytes(status.journal.durable - status.journal.first)]);
     totals

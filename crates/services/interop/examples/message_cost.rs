@@ -3,7 +3,7 @@
 //! ```text
 //!   load (one thread)          node (one thread, and those of ledger and store)
 //!   SERVICES senders  --MLLP-->  services -> rules -> four transforms -> one record -> acknowledged when durable
-//!   4 receivers       <--MLLP--  operations                                     \-> rows, pages, write cycles
+//!   4 receivers       <--MLLP--  operations                                     \-> rows, pages, checkpoints
 //! ```
 //!
 //! The production is that of the T4 bench (`crates/lab/workload/t4`), outputs are stored whole, and the sizes are like its own: half

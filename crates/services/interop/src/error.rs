@@ -45,7 +45,7 @@ pub enum InteropError {
     /// The journal failed. After `Poisoned` the node has to be started again.
     #[error("journal: {0}")]
     Journal(#[from] journal::JournalError),
-    /// The store failed. After `Frozen` the node has to be started again.
+    /// The store failed. After `Poisoned` the node has to be started again.
     #[error("store: {0}")]
     Store(#[from] store::StoreError),
     /// What the node needs to keep its promises is damaged: run `terrace repair`, which shows what can be done, or restore.

@@ -188,7 +188,7 @@ impl Ledger {
             0 => Ok(()),
             newest => match self.store.wait_visible(Lsn(newest)) {
                 // Reads go on with what is applied; the rest waits for the next start.
-                Err(StoreError::Frozen { .. }) => Ok(()),
+                Err(StoreError::Poisoned { .. }) => Ok(()),
                 visible => visible,
             },
         }
@@ -334,7 +334,7 @@ impl Ledger {
         self.work.notify_all();
     }
 
-    /// From here on nothing is stored any more: whoever waits is told, and the store's updates are frozen. The first reason
+    /// From here on nothing is stored any more: whoever waits is told, and the store is poisoned. The first reason
     /// stays.
     pub fn fail(&self, error: &dyn std::fmt::Display) {
         let first = self.failed.send_if_modified(|failed| {

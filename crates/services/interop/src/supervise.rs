@@ -49,6 +49,6 @@ mod tests {
         supervised(&ledger, "upkeep", async { panic!("number {}", 7) }).await.expect("it was caught");
         let cause = ledger.failed().borrow().clone().expect("it has failed");
         assert_eq!(&*cause, "the task upkeep panicked: number 7");
-        assert_eq!(ledger.store().frozen().as_deref(), Some("the task upkeep panicked: number 7"));
+        assert_eq!(ledger.store().poisoned().as_deref(), Some("the task upkeep panicked: number 7"));
     }
 }

@@ -52,7 +52,7 @@ pub type Tell<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 pub struct StoreReport {
     /// Whether nothing is wrong.
     pub sound: bool,
-    /// The write cycle whose state it is.
+    /// The checkpoint whose state it is.
     pub cycle: u64,
     /// Every record before this is in the pages.
     pub applied: u64,
@@ -78,8 +78,8 @@ impl StoreReport {
     fn of(found: &Verified) -> StoreReport {
         StoreReport {
             sound: found.is_sound(),
-            cycle: found.cycle,
-            applied: found.applied.0,
+            cycle: found.checkpoint,
+            applied: found.redo_lsn.0,
             images: found.images,
             used: found.used,
             trees: found.trees.len(),
@@ -124,8 +124,8 @@ pub struct BackupReport {
 
 impl BackupReport {
     fn of(folder: &Path, manifest: &Manifest) -> BackupReport {
-        let Manifest { reached, end, micros, .. } = *manifest;
-        BackupReport { folder: folder.to_owned(), from: reached.0, until: end.0, from_us: micros }
+        let Manifest { consistent_lsn, end, micros, .. } = *manifest;
+        BackupReport { folder: folder.to_owned(), from: consistent_lsn.0, until: end.0, from_us: micros }
     }
 }
 
@@ -200,7 +200,7 @@ impl Kept {
         }
     }
 
-    /// Checks write images, every page and extent, and each tree. Of a running node: the state of a write cycle that it runs
+    /// Checks write images, every page and extent, and each tree. Of a running node: the state of a checkpoint that it runs
     /// first. None where there are no pages yet, and all is in the journal.
     ///
     /// # Errors
@@ -302,13 +302,13 @@ pub fn rows(store: &Store) -> Result<check::Report, InteropError> {
     check::check(&Reader::new(store))
 }
 
-/// Checks the state of a write cycle that is run now, while the store is used.
+/// Checks the state of a checkpoint that is run now, while the store is used.
 ///
 /// # Errors
 /// The store's.
 pub(crate) fn verify(store: &Store, tell: &mut dyn FnMut(Progress)) -> Result<StoreReport, InteropError> {
     match store.checkpoint() {
-        // Without room for a cycle the state of the last one is what there is.
+        // Without room for a checkpoint the state of the last one is what there is.
         Ok(_) | Err(StoreError::Full(_)) => {}
         Err(error) => return Err(error.into()),
     }

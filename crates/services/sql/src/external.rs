@@ -8,7 +8,7 @@
 //!   objects    Objects          the file system as DataFusion asks for it       objects.rs
 //!   files      Files            which file at which version; its blocks         files.rs
 //!   folders    Folders          where files may lie                             folders.rs
-//!   store      Guest            1 MiB blocks in near and far memory, by the rules of the store's own pages
+//!   store      ExternalFile            1 MiB blocks in near and far memory, by the rules of the store's own pages
 //! ```
 //!
 //! Footers and page indexes are kept parsed by DataFusion's own cache of file metadata, which [`runtime`] makes large enough

@@ -1,8 +1,8 @@
 //! Appending: a record becomes one frame, or several where a buffer or a segment ends.
 //!
 //! The common case is one lock, one copy, one checksum over 28 bytes: the payload's checksum is computed before the
-//! lock is taken. Everything else (no room, no buffer, no segment, a record of many frames) goes through the *turn*:
-//! one append at a time has it, and the others wait, so that LSN order is call order and frames of two records do not
+//! lock is taken. Everything else (no room, no buffer, no segment, a record of many frames) goes through the *append lock*:
+//! one append at a time holds it, and the others wait, so that LSN order is call order and frames of two records do not
 //! mix. Before the first frame is pushed there is room in prepared segments for the last one: a record is never left
 //! half appended because the shelf is full.
 
@@ -37,11 +37,11 @@ impl Shared {
         let bytes = piece.payload_bytes;
         let mut state = self.lock();
         state.accepts()?;
-        let lsn = if !state.turn && state.has_room(self, bytes) {
+        let lsn = if !state.append_lock && state.has_room(self, bytes) {
             state.pipeline.push(piece)
         } else {
             state.stats.appends_delayed += 1;
-            let (guard, lsn) = self.append_in_turn(state, piece)?;
+            let (guard, lsn) = self.append_slow(state, piece)?;
             state = guard;
             lsn
         };
@@ -59,34 +59,34 @@ impl Shared {
         let panicking = FailOnPanic(self);
         let state = self.lock();
         let made = match state.accepts() {
-            Ok(()) => self.in_turn(state, |state| self.reserve(state, bytes)).map(drop),
+            Ok(()) => self.with_append_lock(state, |state| self.reserve(state, bytes)).map(drop),
             Err(error) => Err(error),
         };
         std::mem::forget(panicking);
         made
     }
 
-    fn append_in_turn<'a>(&'a self, state: Guard<'a>, piece: &Piece<'_>) -> Result<(Guard<'a>, Lsn), JournalError> {
-        self.in_turn(state, |state| self.append_frames(state, piece))
+    fn append_slow<'a>(&'a self, state: Guard<'a>, piece: &Piece<'_>) -> Result<(Guard<'a>, Lsn), JournalError> {
+        self.with_append_lock(state, |state| self.append_frames(state, piece))
     }
 
-    /// Does `work` in the turn.
-    fn in_turn<'a, T>(
+    /// Does `work` under the append lock.
+    fn with_append_lock<'a, T>(
         &'a self,
         mut state: Guard<'a>,
         work: impl FnOnce(Guard<'a>) -> (Guard<'a>, Result<T, JournalError>),
     ) -> Result<(Guard<'a>, T), JournalError> {
-        while state.turn {
-            state.turn_waiters += 1;
-            state = self.wait(&self.turn_freed, state);
-            state.turn_waiters -= 1;
+        while state.append_lock {
+            state.append_lock_waiters += 1;
+            state = self.wait(&self.append_lock_freed, state);
+            state.append_lock_waiters -= 1;
             state.accepts()?;
         }
-        state.turn = true;
+        state.append_lock = true;
         let (mut state, result) = work(state);
-        state.turn = false;
-        if state.turn_waiters > 0 {
-            self.turn_freed.notify_all();
+        state.append_lock = false;
+        if state.append_lock_waiters > 0 {
+            self.append_lock_freed.notify_all();
         }
         result.map(|done| (state, done))
     }

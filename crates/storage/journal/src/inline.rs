@@ -177,7 +177,7 @@ impl<'a> Committer<'a> {
         guard.accepts()?;
         let state = &mut *guard;
         let (tail, unit) = (state.tail.header.base, state.tail.header.unit);
-        if state.turn {
+        if state.append_lock {
             return Ok(None);
         }
         let Some(place) = state.pipeline.reserve(state.tail.end(), unit, payload_bytes) else { return Ok(None) };

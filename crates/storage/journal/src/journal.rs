@@ -16,8 +16,8 @@ use crate::reader::{Reader, read_one};
 use crate::recovery::{Verdict, walk};
 use crate::scan::Progress;
 use crate::segment::{Access, Chain};
+use crate::segment_pool::SegmentPool;
 use crate::shared::Shared;
-use crate::upkeep::Upkeep;
 
 /// A durable, ordered log; shared by reference between threads.
 ///
@@ -44,7 +44,7 @@ impl Journal {
     pub fn open(shelf: Arc<dyn Shelf>, options: Options) -> Result<(Journal, Recovered), JournalError> {
         options.check()?;
         let mut chain = Chain::load(&shelf, Access::Write)?;
-        let mut upkeep = Upkeep::load(&*shelf)?;
+        let mut pool = SegmentPool::load(&*shelf)?;
         let identity = match chain.front() {
             Some(segment) => segment.header.nonce.identity,
             None => new_identity(&options),
@@ -66,13 +66,13 @@ impl Journal {
         let nonce = Nonce { identity, epoch };
         let mut end = progress.position;
         if end == chain.end() {
-            let made = upkeep.prepare(&*shelf, &options, end, nonce, end)?;
+            let made = pool.prepare(&*shelf, &options, end, nonce, end)?;
             chain.push(&shelf, made.installed);
             end = end.plus(BLOCK_BYTES);
         }
         chain.iter().filter(|segment| segment.end() <= progress.position).for_each(|segment| segment.finish());
         let pipeline = Pipeline::new(nonce, end, options.buffer_bytes as usize);
-        let shared = Arc::new(Shared::new(shelf, options, upkeep, chain, pipeline));
+        let shared = Arc::new(Shared::new(shelf, options, pool, chain, pipeline));
         shared.write_marker(OPEN)?;
         let (first, segments) = {
             let state = shared.lock();

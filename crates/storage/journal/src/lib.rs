@@ -157,8 +157,8 @@ mod reader;
 pub mod recovery;
 mod scan;
 mod segment;
+mod segment_pool;
 mod shared;
-mod upkeep;
 mod view;
 mod window;
 

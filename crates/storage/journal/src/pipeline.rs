@@ -50,7 +50,7 @@ struct Batch {
     last_frame: usize,
     records: u32,
     /// What is durable once this batch and all before it are; known when it is sealed.
-    settled: Lsn,
+    durable_then: Lsn,
     flags: u8,
 }
 
@@ -60,7 +60,7 @@ struct Flight {
     sequence: u64,
     start: Lsn,
     next: Lsn,
-    settled: Lsn,
+    durable_then: Lsn,
     bytes: usize,
     done: bool,
 }
@@ -199,9 +199,9 @@ impl Pipeline {
         buffer.resize(BATCH_FRAME_BYTES, 0);
         let limit =
             usize::try_from(segment_end.since(self.next)).map_or(self.buffer_bytes, |n| n.min(self.buffer_bytes));
-        let (sequence, start, settled) = (self.sequence, self.next, self.next);
+        let (sequence, start, durable_then) = (self.sequence, self.next, self.next);
         self.current =
-            Some(Batch { sequence, start, limit, unit, buffer, last_frame: 0, records: 0, settled, flags: 0 });
+            Some(Batch { sequence, start, limit, unit, buffer, last_frame: 0, records: 0, durable_then, flags: 0 });
         self.sequence += 1;
         true
     }
@@ -275,13 +275,13 @@ impl Pipeline {
         Some(Place { start, end, nonce: self.nonce })
     }
 
-    /// The end of the places that were reserved and not settled.
+    /// The end of the places that were reserved and not published.
     pub(crate) fn reserved(&self) -> Option<Lsn> {
         self.reserved
     }
 
     /// All places reserved are durable.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn all_published(&mut self) {
         if let Some(end) = self.reserved.take() {
             (self.persisted, self.durable) = (end, end);
         }
@@ -292,7 +292,7 @@ impl Pipeline {
         let Some(mut batch) = self.current.take() else { return };
         let bytes = batch.buffer.len();
         self.next = batch.start.plus((bytes as u64).next_multiple_of(batch.unit.into()));
-        batch.settled = self.unfinished.unwrap_or(self.next);
+        batch.durable_then = self.unfinished.unwrap_or(self.next);
         if self.unfinished.is_none() {
             self.appended = self.next;
         }
@@ -350,7 +350,7 @@ impl Pipeline {
             sequence: batch.sequence,
             start: batch.start,
             next: header.next(batch.unit),
-            settled: batch.settled,
+            durable_then: batch.durable_then,
             bytes,
             done: false,
         });
@@ -374,9 +374,9 @@ impl Pipeline {
         flight.expect("every write was taken from here").done = true;
         let mut finished = first..first;
         while let Some(flight) = self.in_flight.pop_front_if(|flight| flight.done) {
-            assert!(self.persisted <= flight.start && self.durable <= flight.settled);
+            assert!(self.persisted <= flight.start && self.durable <= flight.durable_then);
             self.persisted = flight.next;
-            self.durable = flight.settled;
+            self.durable = flight.durable_then;
             finished.end = flight.sequence + 1;
         }
         finished

@@ -3,10 +3,10 @@
 //! ```text
 //!   append ----> state (mutex) <---- commit: leader takes a batch, unlocks, writes + flushes, locks, finishes
 //!                  |                          followers wait in the slot of their batch
-//!                  +-- chain of segments <--- upkeep (own mutex): makes the next segment, recycles truncated ones
+//!                  +-- chain of segments <--- segment pool (own mutex): makes the next segment, recycles truncated ones
 //! ```
 //!
-//! Lock order: `upkeep`, then `state`. No I/O under `state`, unless a write is a matter of instructions
+//! Lock order: `pool`, then `state`. No I/O under `state`, unless a write is a matter of instructions
 //! ([`device::Device::is_inline`]): it takes less time than waking whoever waited for it would. A panic under `state` is an assert that found the journal's
 //! own bookkeeping wrong: every later call then panics too, which is the safe answer.
 
@@ -22,7 +22,7 @@ use crate::options::{Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Write};
 use crate::reader::Source;
 use crate::segment::{Chain, Segment};
-use crate::upkeep::Upkeep;
+use crate::segment_pool::SegmentPool;
 
 /// Waiting committers are kept apart by batch, so that a finished batch wakes its own and nobody else. More than the
 /// batches that can be between filling and finished (one per buffer, and the one to come).
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) shelf: Arc<dyn Shelf>,
     pub(crate) options: Options,
     state: Mutex<State>,
-    pub(crate) upkeep: Mutex<Upkeep>,
+    pub(crate) pool: Mutex<SegmentPool>,
     /// The device writes at once, on the committing thread: batches are written under the lock of `state`.
     pub(crate) inline: bool,
     /// A copy of the pipeline's `durable`, for readers.
@@ -43,11 +43,11 @@ pub(crate) struct Shared {
     failed: AtomicBool,
     /// Committers, by the number of their batch.
     slots: [Condvar; SLOTS],
-    /// The appender that has the turn, for a buffer.
+    /// The appender that holds the append lock, for a buffer.
     pub(crate) buffer_freed: Condvar,
-    /// Appenders, for the turn.
-    pub(crate) turn_freed: Condvar,
-    /// The appender that has the turn, for a segment.
+    /// Appenders, for the append lock.
+    pub(crate) append_lock_freed: Condvar,
+    /// The appender that holds the append lock, for a segment.
     pub(crate) prepared: Condvar,
     /// The preparing thread, for work.
     pub(crate) work: Condvar,
@@ -61,9 +61,9 @@ pub(crate) struct State {
     pub(crate) chain: Chain,
     /// The segment in which the next batch starts, or which it has filled.
     pub(crate) tail: Arc<Segment>,
-    /// An append that takes more than one frame, or has to wait, has the turn: the others wait.
-    pub(crate) turn: bool,
-    pub(crate) turn_waiters: u32,
+    /// An append that takes more than one frame, or has to wait, holds the append lock: the others wait.
+    pub(crate) append_lock: bool,
+    pub(crate) append_lock_waiters: u32,
     pub(crate) append_waiters: u32,
     /// Committers in each slot.
     waiting: [u32; SLOTS],
@@ -86,7 +86,7 @@ impl Shared {
     pub(crate) fn new(
         shelf: Arc<dyn Shelf>,
         options: Options,
-        upkeep: Upkeep,
+        pool: SegmentPool,
         chain: Chain,
         pipeline: Pipeline,
     ) -> Shared {
@@ -97,8 +97,8 @@ impl Shared {
             pipeline,
             chain,
             tail,
-            turn: false,
-            turn_waiters: 0,
+            append_lock: false,
+            append_lock_waiters: 0,
             append_waiters: 0,
             waiting: [0; SLOTS],
             wanted: false,
@@ -112,13 +112,13 @@ impl Shared {
             shelf,
             options,
             state: Mutex::new(state),
-            upkeep: Mutex::new(upkeep),
+            pool: Mutex::new(pool),
             inline,
             durable,
             failed: AtomicBool::new(false),
             slots: Default::default(),
             buffer_freed: Condvar::new(),
-            turn_freed: Condvar::new(),
+            append_lock_freed: Condvar::new(),
             prepared: Condvar::new(),
             work: Condvar::new(),
             appended: Condvar::new(),
@@ -127,7 +127,7 @@ impl Shared {
 
     /// The state, with nothing reserved that is not durable.
     pub(crate) fn lock(&self) -> Guard<'_> {
-        self.settle(self.lock_to_reserve())
+        self.wait_all_published(self.lock_to_reserve())
     }
 
     /// The state, with places that others are about to publish.
@@ -135,10 +135,10 @@ impl Shared {
         self.state.lock().expect("no thread panicked inside the journal")
     }
 
-    fn settle<'a>(&'a self, mut state: Guard<'a>) -> Guard<'a> {
+    fn wait_all_published<'a>(&'a self, mut state: Guard<'a>) -> Guard<'a> {
         while let Some(end) = state.pipeline.reserved() {
             if self.wait_published(end) {
-                state.pipeline.settle();
+                state.pipeline.all_published();
             } else if state.pipeline.failure().is_some() {
                 break;
             } else {
@@ -157,22 +157,24 @@ impl Shared {
         if std::mem::replace(&mut state.closed, true) {
             return false;
         }
-        // A thread that panicked keeps its turn for ever, and has failed the journal.
-        while state.turn && state.check().is_ok() {
-            state.turn_waiters += 1;
-            state = self.wait(&self.turn_freed, state);
-            state.turn_waiters -= 1;
+        // A thread that panicked keeps the append lock for ever, and has failed the journal.
+        while state.append_lock && state.check().is_ok() {
+            state.append_lock_waiters += 1;
+            state = self.wait(&self.append_lock_freed, state);
+            state.append_lock_waiters -= 1;
         }
         true
     }
 
     pub(crate) fn wait<'a>(&'a self, condition: &Condvar, state: Guard<'a>) -> Guard<'a> {
-        self.settle(condition.wait(state).expect("no thread panicked inside the journal"))
+        self.wait_all_published(condition.wait(state).expect("no thread panicked inside the journal"))
     }
 
     /// The same, for so long at most.
     pub(crate) fn wait_for<'a>(&'a self, condition: &Condvar, state: Guard<'a>, timeout: Duration) -> Guard<'a> {
-        self.settle(condition.wait_timeout(state, timeout).expect("no thread panicked inside the journal").0)
+        self.wait_all_published(
+            condition.wait_timeout(state, timeout).expect("no thread panicked inside the journal").0,
+        )
     }
 
     pub(crate) fn is_failed(&self) -> bool {
@@ -220,7 +222,7 @@ impl Shared {
                 state = self.write(state, write);
                 continue;
             }
-            assert!(state.pipeline.is_in_flight() || state.turn, "somebody will move what is durable");
+            assert!(state.pipeline.is_in_flight() || state.append_lock, "somebody will move what is durable");
             let slot = slot_of(state.pipeline.batch_of(target));
             state.waiting[slot] += 1;
             state = self.wait(&self.slots[slot], state);
@@ -262,7 +264,7 @@ impl Shared {
                 self.slots[slot_of(batch)].notify_all();
             }
         }
-        if state.turn {
+        if state.append_lock {
             self.buffer_freed.notify_one();
         }
         // The next leader: one of those whom the waiting batches serve.
@@ -287,13 +289,13 @@ impl Shared {
 
     pub(crate) fn wake_everybody(&self) {
         self.slots.iter().for_each(Condvar::notify_all);
-        for condition in [&self.buffer_freed, &self.turn_freed, &self.prepared, &self.work, &self.appended] {
+        for condition in [&self.buffer_freed, &self.append_lock_freed, &self.prepared, &self.work, &self.appended] {
             condition.notify_all();
         }
     }
 }
 
-/// Whoever panics leaves something undone for ever (a batch in flight, a segment unmade, a turn taken), and others waiting
+/// Whoever panics leaves something undone for ever (a batch in flight, a segment unmade, an append lock held), and others waiting
 /// for it: they are woken and told.
 pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 

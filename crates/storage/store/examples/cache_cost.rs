@@ -1,6 +1,6 @@
 //! What the page cache costs: `cargo run --release -p store --example cache_cost`.
 //!
-//! Homes are in plain memory, so that a miss is what the cache itself does: room, copy, checksum. Rows take turns in rounds, and
+//! Backing stores are in plain memory, so that a miss is what the cache itself does: room, copy, checksum. Rows take turns in rounds, and
 //! the quickest round counts, so that others on the machine matter less. Pages of 8 KiB, picked at random with a fixed seed;
 //! picking costs the same in every row and is in the figure of the empty row.
 
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Instant;
 
 use store::StoreError;
-use store::cache::{Cache, CacheOptions, Hint, Home, Space};
-use store::page::{Extent, Header, Kind, PageId, seal};
+use store::cache::{BackingStore, Cache, CacheOptions, Hint, PageAllocator};
+use store::page::{Extent, Kind, PageHeader, PageId, seal};
 use store::pages::Pages;
 
 const PAGE: usize = 8192;
@@ -30,7 +30,7 @@ struct Memory {
     next: AtomicU32,
 }
 
-impl Home for Memory {
+impl BackingStore for Memory {
     fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
             bytes.copy_from_slice(&self.image);
@@ -49,7 +49,7 @@ impl Home for Memory {
     }
 }
 
-impl Space for Memory {
+impl PageAllocator for Memory {
     fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
         Ok(PageId(self.next.fetch_add(pages, Ordering::Relaxed)))
     }
@@ -59,7 +59,7 @@ impl Space for Memory {
 
 fn image(kind: Kind) -> Vec<u8> {
     let mut image = vec![7; PAGE];
-    Header { kind, level: 0, flags: 0, tree: 1, lsn: 1 }.put(&mut image);
+    PageHeader { kind, level: 0, flags: 0, tree: 1, lsn: 1 }.put(&mut image);
     image
 }
 
@@ -87,8 +87,8 @@ fn main() -> Result<(), StoreError> {
     let cache = Cache::new(&options, memory.clone(), memory.clone())?;
     let inner: Vec<PageId> = (0..INNER).map(|_| cache.create_inner(&image(Kind::Inner))).collect::<Result<_, _>>()?;
     let extents: Vec<Extent> = (0..8).map(|_| cache.create_extent(&vec![1; 200_000])).collect::<Result<_, _>>()?;
-    // Leases keep the extents in memory: this home would not know them again.
-    let _leases: Vec<_> = extents.iter().map(|extent| cache.read_extent(*extent)).collect::<Result<_, _>>()?;
+    // Pins keep the extents in memory: this backing store would not know them again.
+    let _pins: Vec<_> = extents.iter().map(|extent| cache.read_extent(*extent)).collect::<Result<_, _>>()?;
     // Errors end the run: a row has nobody to tell.
     let leaf = |page: u32, hint| black_box(cache.read_with(PageId(1 + page), hint).expect("reads")[100]);
     let words =

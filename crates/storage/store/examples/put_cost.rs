@@ -62,13 +62,13 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-struct Run {
+struct PageRun {
     seconds: f64,
     cpu: f64,
     latencies_us: Vec<u32>,
 }
 
-impl Run {
+impl PageRun {
     fn rate(&self) -> f64 {
         self.latencies_us.len() as f64 / self.seconds
     }
@@ -89,7 +89,7 @@ fn shelf(root: &Path, name: &str) -> Result<Arc<dyn Shelf>, Error> {
 }
 
 /// Runs `put` with a random number on so many threads for so long.
-fn drive(threads: usize, seconds: f64, put: &(dyn Fn(u128) + Sync)) -> Run {
+fn drive(threads: usize, seconds: f64, put: &(dyn Fn(u128) + Sync)) -> PageRun {
     let stop = AtomicBool::new(false);
     let all = Mutex::new(Vec::new());
     let (cpu, start) = (cpu_seconds(), Instant::now());
@@ -111,10 +111,10 @@ fn drive(threads: usize, seconds: f64, put: &(dyn Fn(u128) + Sync)) -> Run {
         stop.store(true, Ordering::Relaxed);
     });
     let latencies_us = all.into_inner().expect("no thread panicked");
-    Run { seconds: start.elapsed().as_secs_f64(), cpu: cpu_seconds() - cpu, latencies_us }
+    PageRun { seconds: start.elapsed().as_secs_f64(), cpu: cpu_seconds() - cpu, latencies_us }
 }
 
-fn run_journal(root: &Path, threads: usize, seconds: f64) -> Result<Run, Error> {
+fn run_journal(root: &Path, threads: usize, seconds: f64) -> Result<PageRun, Error> {
     let _ = std::fs::remove_dir_all(root.join("bare"));
     let (journal, _) = Journal::open(shelf(root, "bare")?, journal::Options::default())?;
     let value = vec![7; VALUE_BYTES];
@@ -136,7 +136,7 @@ fn open(root: &Path, options: Options) -> Result<Store, Error> {
     Ok(Store::open(places, options)?.0)
 }
 
-fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<Run, Error> {
+fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<PageRun, Error> {
     let store = open(root, Options { cache_bytes: CACHE_BYTES, ..Options::default() })?;
     let mut transaction = store.begin();
     let tree = transaction.create_tree("puts")?;
@@ -154,9 +154,12 @@ fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<Run, Error> {
             }
         }
     });
-    let cycles = store.metrics().cycles;
-    let (images, home) = (cycles.image_bytes >> 20, cycles.home_bytes >> 20);
-    println!("{:>8} {threads:>8} {} write cycles, {images} MiB of images, {home} MiB home", "", cycles.cycles);
+    let checkpoints = store.metrics().checkpoints;
+    let (images, data) = (checkpoints.image_bytes >> 20, checkpoints.data_bytes >> 20);
+    println!(
+        "{:>8} {threads:>8} {} checkpoints, {images} MiB of images, {data} MiB in place",
+        "", checkpoints.checkpoints
+    );
     store.close()?;
     Ok(run)
 }

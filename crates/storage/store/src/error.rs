@@ -14,9 +14,11 @@ pub enum StoreError {
     /// Another transaction that committed after this one began changed the same key: run the transaction again.
     #[error("a transaction that committed first changed the same row; run this one again")]
     Conflict,
-    /// Updates are frozen: the journal or the data pages could not be written. Reads go on; reopen to run recovery.
-    #[error("updates are frozen, nothing acknowledged is lost: {cause}; mend the cause and start again")]
-    Frozen {
+    /// The store is poisoned: the journal or the data pages could not be written. Reads go on; reopen to run recovery.
+    #[error(
+        "updates are refused after a failure, nothing acknowledged is lost: {cause}; mend the cause and start again"
+    )]
+    Poisoned {
         /// The first failure.
         cause: Arc<str>,
     },

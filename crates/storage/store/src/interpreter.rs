@@ -33,12 +33,12 @@ pub trait Interpreter: Send + Sync {
     fn trees(&self) -> Vec<String>;
 
     /// Of those trees the ones without which the service must not go on: where one cannot be read, its changes are not applied
-    /// past the damage, and the store freezes, or does not open. Provided: none.
+    /// past the damage, and the store is poisoned, or does not open. Provided: none.
     fn vital(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store freezes. So it must
+    /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store is poisoned. So it must
     /// not refuse what [`check`](Interpreter::check) lets pass.
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError>;
 

@@ -11,9 +11,9 @@
 //!        |
 //!   page cache                              near and far memory, latched frames       cache, page, pages
 //!        |
-//!   write cycles                            cut, images, flag, home, clear            checkpoint, cycle, images
+//!   checkpoints                             begin, images, commit, in place           checkpoint, images
 //!        |
-//!   pages at home                           data devices, allocation map              space
+//!   pages                                   data devices, allocation map              space
 //! ```
 //!
 //! # How a change becomes durable
@@ -27,9 +27,10 @@
 //! The journal is logical: records say trees, keys and values, and no pages. A service may append records of its own instead,
 //! which an [`Interpreter`] turns into changes when they are applied.
 //!
-//! Pages come home in *write cycles*. A cut freezes the changed pages between two records; those that something durable refers
-//! to go to the write image journal first, so that at home there is always the state at some record *X*, and at most a part of
-//! the batch that begins there. Opening brings a flagged batch of images home, and applies the journal from X.
+//! Pages are written back in *checkpoints*. A checkpoint begins with the pages that are changed
+//! between two records; those that something durable refers
+//! to go to the write image journal first, so that the data devices always hold the state at some *redo LSN*, and at most a part of
+//! the batch that begins there. Opening writes a committed batch of images in place, and applies the journal from the redo LSN.
 //!
 //! # What a caller may rely on
 //!
@@ -39,12 +40,12 @@
 //! | [`Store::commit`] | the service's record, and every one before it, is durable; it is seen a little later |
 //! | [`Store::wait_visible`] | it is seen |
 //! | [`Snapshot::get`], [`Cursor::next`] | what was committed when the snapshot was taken, whatever has happened since |
-//! | [`Store::checkpoint`] | everything applied before the call is at home |
+//! | [`Store::checkpoint`] | everything applied before the call is in the pages |
 //!
 //! *Isolation* is snapshot isolation: no lost updates, nothing half done is seen, and a snapshot never changes. Write skew is
 //! allowed. A snapshot is too old when what it needs exceeds [`Options::versions_bytes`].
 //!
-//! *Failures*: when a journal or a device fails, updates are frozen and reads go on ([`Store::frozen`]); nothing acknowledged
+//! *Failures*: when a journal or a device fails, the store is poisoned and reads go on ([`Store::poisoned`]); nothing acknowledged
 //! is lost. A full journal refuses what needs room, before anything of it happened; so does a full medium of pages, by an
 //! estimate. What is durable and finds no room waits for it.
 //!
@@ -63,14 +64,16 @@ mod apply;
 mod backup;
 pub mod cache;
 mod checkpoint;
+mod checkpointing;
 mod commit;
 mod cursor;
-mod cycle;
 mod damage;
 mod error;
 mod forest;
 mod images;
 mod interpreter;
+mod limits;
+mod maintenance;
 mod met;
 mod metrics;
 mod options;
@@ -82,33 +85,32 @@ mod space;
 mod store;
 mod transaction;
 pub mod tree;
-mod upkeep;
 mod verify;
 mod versions;
 mod writes;
 
 pub use backup::restore::{Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
-pub use commit::bounds::{RoomBound, RoomBounds};
+pub use checkpoint::checkpointer::CheckpointStats;
+pub use checkpoint::open::Layout;
+pub use checkpoint::pace::CheckpointOptions;
+pub use checkpoint::writer::CheckpointSummary;
 pub use cursor::{Cursor, Skipped, Tried};
-pub use cycle::cycler::CycleStats;
-pub use cycle::ground::Layout;
-pub use cycle::pace::CycleOptions;
-pub use cycle::write::Written;
 pub use damage::{Damage, Quarantined};
 pub use error::StoreError;
 pub use interpreter::{Changes, Foreign, Interpreter};
 pub use journal::Lsn;
+pub use limits::{SpaceLimit, SpaceLimits};
+pub use maintenance::{inspect_places, restore, verify_places};
 pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use record::reads;
 pub use repair::{Loss, Part};
-pub use space::home::HomeStats;
+pub use space::devices::DataDeviceStats;
 pub use store::Store;
 pub use transaction::{Direction, Savepoint, Snapshot, Transaction};
 pub use tree::VALUE_BYTES_MAX;
-pub use upkeep::{inspect_places, restore, verify_places};
-pub use verify::{Progress, Still, Verified};
+pub use verify::{Progress, UncachedReader, Verified};
 
 /// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

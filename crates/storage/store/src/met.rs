@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::cache::Home;
+use crate::cache::BackingStore;
 use crate::damage::{Damage, Quarantined, range_shown, shown};
 use crate::forest::Span;
 use crate::page::{Extent, PageId};
@@ -66,12 +66,12 @@ impl Inner {
 
     fn note(&self, tree: TreeId, (page, pages): (PageId, u32), why: &str) -> StoreError {
         let name = self.tree_name(tree);
-        let home = &*self.upkeep.home;
-        let place = home.place(page);
+        let data_devices = &*self.maintenance.data_devices;
+        let place = data_devices.place(page);
         let why = if why.contains(&place) { why.to_owned() } else { format!("{place}: {why}") };
         let text = format!("tree {name}: {why}");
         let quarantined = Quarantined { page, pages, tree: name, why };
-        home.quarantine().note(quarantined);
+        data_devices.quarantine().note(quarantined);
         StoreError::Corrupt(Damage::of(page, pages, "").placed(text))
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::Lsn;
 use crate::cache::{self, DirtyBytes};
-use crate::cycle::cycler::CycleStats;
-use crate::space::home::HomeStats;
+use crate::checkpoint::checkpointer::CheckpointStats;
+use crate::space::devices::DataDeviceStats;
 use crate::store::Inner;
 
 /// Figures of a store, since it was opened or as they are now.
@@ -11,19 +11,19 @@ use crate::store::Inner;
 pub struct Metrics {
     /// What the journal did.
     pub journal: journal::Stats,
-    /// What passed through the page cache: hits by tier, readings of devices, steals.
-    pub cache: cache::Metrics,
-    /// What write cycles did.
-    pub cycles: CycleStats,
+    /// What passed through the page cache: hits by tier, readings of devices, early write-backs.
+    pub cache: cache::CacheMetrics,
+    /// What checkpoints did.
+    pub checkpoints: CheckpointStats,
     /// Physical reads and writes of the data devices.
-    pub home: HomeStats,
-    /// Changes in the cache that are not home.
+    pub data_devices: DataDeviceStats,
+    /// Changes in the cache that are not written back.
     pub dirty: DirtyBytes,
     /// Pages in all data devices.
     pub pages: u64,
     /// Of those, in use.
     pub pages_used: u64,
-    /// Of those, freed and waiting for a cycle or for snapshots.
+    /// Of those, freed and waiting for a checkpoint or for snapshots.
     pub pages_waiting: u64,
     /// Pages known to be damaged since the store was opened.
     pub pages_quarantined: u64,
@@ -45,8 +45,8 @@ pub struct Metrics {
     pub changes_applied: u64,
     /// Keys known as written lately, for conflicts.
     pub recent_keys: u64,
-    /// Whether updates are frozen.
-    pub is_frozen: bool,
+    /// Whether the store is poisoned.
+    pub is_poisoned: bool,
 }
 
 impl Inner {
@@ -61,13 +61,13 @@ impl Inner {
         Metrics {
             journal: self.journal.stats(),
             cache: self.forest.cache.metrics(),
-            cycles: self.cycle_stats(),
-            home: self.upkeep.home.stats(),
+            checkpoints: self.checkpoint_stats(),
+            data_devices: self.maintenance.data_devices.stats(),
             dirty: self.forest.cache.dirty_bytes(),
             pages: usage.pages,
             pages_used: usage.used,
             pages_waiting: usage.waiting,
-            pages_quarantined: self.upkeep.home.quarantine().pages(),
+            pages_quarantined: self.maintenance.data_devices.quarantine().pages(),
             versions_bytes,
             versions,
             snapshots,
@@ -77,7 +77,7 @@ impl Inner {
             records_applied,
             changes_applied,
             recent_keys: self.order.lock().recent_keys() as u64,
-            is_frozen: self.is_frozen(),
+            is_poisoned: self.is_poisoned(),
         }
     }
 }

@@ -6,10 +6,10 @@ use device::Shelf;
 use journal::Lsn;
 
 use crate::cache::CacheOptions;
-use crate::commit::bounds::RoomBounds;
-use crate::cycle::ground::Layout;
-use crate::cycle::pace::CycleOptions;
+use crate::checkpoint::open::Layout;
+use crate::checkpoint::pace::CheckpointOptions;
 use crate::interpreter::Interpreter;
+use crate::limits::SpaceLimits;
 
 /// The shelves that a store's structures lie on. The same shelf may serve for several.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct Options {
     /// Where the cache's memory is, far memory and its model, and what moves between them. Its `page_bytes` and `near_bytes`
     /// are those above. Default: all of it near memory.
     pub cache: CacheOptions,
-    /// The journal's own; more segments are kept to be used again where a write cycle frees more at once.
+    /// The journal's own; more segments are kept to be used again where a checkpoint frees more at once.
     pub journal: journal::Options,
     /// Who understands the records that others append with [`crate::Store::append`].
     pub interpreter: Option<Arc<dyn Interpreter>>,
@@ -58,9 +58,9 @@ pub struct Options {
     /// false.
     pub repair: bool,
     /// What transactions leave to the records of services. Default: nothing.
-    pub bounds: RoomBounds,
-    /// When write cycles run. Default: [`CycleOptions::for_cache`].
-    pub cycles: Option<CycleOptions>,
+    pub limits: SpaceLimits,
+    /// When checkpoints run. Default: [`CheckpointOptions::for_cache`].
+    pub checkpoints: Option<CheckpointOptions>,
     /// Microseconds since 1970, for the records of transactions. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -68,7 +68,7 @@ pub struct Options {
 /// Descriptors of the shelves of pages and of images, and of devices that are made or backed up.
 const SHELVES: u64 = 16;
 
-/// Most segments that are kept because of [`CycleOptions::journal_bytes`].
+/// Most segments that are kept because of [`CheckpointOptions::journal_bytes`].
 const SPARE_SEGMENTS_MAX: u64 = 6;
 
 impl Options {
@@ -76,18 +76,18 @@ impl Options {
     /// device, one or two for each of the write image journal, which holds a batch of what may be dirty, and those of the
     /// journal.
     pub fn descriptors(&self, stored_bytes: u64) -> u64 {
-        let images = self.write_cycles().dirty_bytes_max.div_ceil(self.images_device_bytes.max(1)) + 1;
+        let images = self.checkpoint_options().dirty_bytes_max.div_ceil(self.images_device_bytes.max(1)) + 1;
         stored_bytes.div_ceil(self.data_device_bytes.max(1)) + 2 * images + self.journal.descriptors() + SHELVES
     }
 
-    /// When write cycles run.
-    pub(crate) fn write_cycles(&self) -> CycleOptions {
-        self.cycles.unwrap_or_else(|| CycleOptions::for_cache(self.cache_bytes))
+    /// When checkpoints run.
+    pub(crate) fn checkpoint_options(&self) -> CheckpointOptions {
+        self.checkpoints.unwrap_or_else(|| CheckpointOptions::for_cache(self.cache_bytes))
     }
 
-    /// A cycle frees at once what the journal needs until the next: removed and made anew, each segment would be written twice.
-    pub(crate) fn journal_of_cycles(&self) -> journal::Options {
-        let freed = self.write_cycles().journal_bytes / self.journal.segment_bytes.max(1);
+    /// A checkpoint frees at once what the journal needs until the next: removed and made anew, each segment would be written twice.
+    pub(crate) fn journal_of_checkpoints(&self) -> journal::Options {
+        let freed = self.checkpoint_options().journal_bytes / self.journal.segment_bytes.max(1);
         let spare_segments = self.journal.spare_segments.max(freed.min(SPARE_SEGMENTS_MAX) as usize);
         journal::Options { spare_segments, ..self.journal.clone() }
     }
@@ -119,8 +119,8 @@ impl Default for Options {
             images_device_bytes: Layout::default().images_device_bytes,
             keep_journal_bytes: 0,
             repair: false,
-            bounds: RoomBounds::default(),
-            cycles: None,
+            limits: SpaceLimits::default(),
+            checkpoints: None,
             clock: Arc::new(system_time_us),
         }
     }
@@ -143,6 +143,6 @@ pub struct Opened {
     pub records: u64,
     /// The store was made by this opening.
     pub is_new: bool,
-    /// Pages that the write image journal brought home, because a crash had cut a write cycle short.
+    /// Pages that the write image journal restored, because a crash had ended a checkpoint early.
     pub restored_pages: u64,
 }

@@ -21,11 +21,11 @@ use bytes::Bytes;
 use device::AlignedBuffer;
 
 use crate::damage::{range_shown, shown};
-use crate::page::{self, Extent, Header, Kind, PageId};
+use crate::maintenance::trees_of;
+use crate::page::{self, Extent, Kind, PageHeader, PageId};
 use crate::pages::Pages;
 use crate::tree::{Cell, Tree};
-use crate::upkeep::trees_of;
-use crate::verify::{self, Still};
+use crate::verify::{self, UncachedReader};
 use crate::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
 
 /// Bytes of rows that one transaction puts back. A choice: one record, and far below what the smallest journal takes.
@@ -171,7 +171,7 @@ impl Store {
 
     /// Puts a hole in the place of keys that cannot be read; nothing where one is there already.
     ///
-    /// Errors: [`StoreError::Refused`], [`StoreError::Full`], [`StoreError::Frozen`].
+    /// Errors: [`StoreError::Refused`], [`StoreError::Full`], [`StoreError::Poisoned`].
     pub fn open_hole(&self, loss: &Loss) -> Result<(), StoreError> {
         self.check_repairing()?;
         let Part::Keys(low, _) = &loss.part else { return Ok(()) };
@@ -188,12 +188,12 @@ impl Store {
         self.check_repairing()?;
         self.checkpoint()?;
         let leaves = self.lost_leaves(losses)?;
-        let home = &*self.inner.upkeep.home;
+        let data_devices = &*self.inner.maintenance.data_devices;
         let mut putting = Putting::new(self);
         let mut covered = Vec::new();
         let mut bytes = AlignedBuffer::zeroed(self.inner.forest.cache.page_bytes());
         for (_, page, tree) in leaves {
-            home.read(page, &mut bytes)?;
+            data_devices.read(page, &mut bytes)?;
             let mut rows = Vec::new();
             let of_leaf = Tree { root: page, id: tree }.cells_of(&bytes, |key, cell| rows.push((key.to_vec(), cell)));
             let Some((low, high)) = of_leaf else { continue };
@@ -203,7 +203,7 @@ impl Store {
                 if !is_lost || self.is_known(tree, &key)? {
                     continue;
                 }
-                let still = Still::new(home, std::collections::HashMap::new());
+                let still = UncachedReader::new(data_devices, std::collections::HashMap::new());
                 match cell.read(&still) {
                     Ok(value) => putting.put(tree, &key, &value)?,
                     // Lost as well: it stays unknown.
@@ -224,16 +224,16 @@ impl Store {
 
     /// Leaves of trees with holes that are in use and reached by nobody, the newest first.
     fn lost_leaves(&self, losses: &[Loss]) -> Result<Vec<(u64, PageId, TreeId)>, StoreError> {
-        let home = &*self.inner.upkeep.home;
+        let data_devices = &*self.inner.maintenance.data_devices;
         let mut leaves = Vec::new();
         let mut bytes = AlignedBuffer::zeroed(self.inner.forest.cache.page_bytes());
         for id in self.unreached()? {
-            match home.read(id, &mut bytes).map_err(|error| error.of_reading(id, 1)) {
+            match data_devices.read(id, &mut bytes).map_err(|error| error.of_reading(id, 1)) {
                 Err(StoreError::Corrupt(_)) => continue,
                 read => read?,
             }
             // Also of extents, whose bytes may be anything: with this checksum they are no page.
-            let Some(header) = Header::of(&bytes).filter(|_| page::check(id, &bytes).is_ok()) else { continue };
+            let Some(header) = PageHeader::of(&bytes).filter(|_| page::check(id, &bytes).is_ok()) else { continue };
             let tree = TreeId(header.tree);
             if header.kind == Kind::Leaf && losses.iter().any(|loss| loss.tree == tree) {
                 leaves.push((header.lsn, id, tree));
@@ -245,8 +245,8 @@ impl Store {
 
     fn unreached(&self) -> Result<Vec<PageId>, StoreError> {
         let mut pages = Vec::new();
-        self.inner.between_cycles(&mut |writer| {
-            pages = verify::unreached(writer.home(), writer.superblock(), &trees_of)?;
+        self.inner.between_checkpoints(&mut |writer| {
+            pages = verify::unreached(writer.data_devices(), writer.superblock(), &trees_of)?;
             Ok(())
         })?;
         Ok(pages)
@@ -307,13 +307,13 @@ impl Store {
     fn was(&self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let (cell, _) = self.inner.forest.get(tree, key, u64::MAX)?;
         let Some(Cell::Large(extents)) = cell else { return Ok(false) };
-        let parts = value.chunks(self.inner.upkeep.home.geometry().run_bytes_max());
+        let parts = value.chunks(self.inner.maintenance.data_devices.geometry().run_bytes_max());
         let fits = |(extent, part): (&Extent, &[u8])| extent.check(part).is_ok();
         Ok(parts.len() == extents.len() && extents.iter().zip(parts).all(fits))
     }
 
     /// Makes every hole a leaf as all others: what is not known by now is given up. Gives back what is in use and reached by
-    /// nobody, forgets what was set aside, and writes all of it home. Answers how many pages are free again.
+    /// nobody, forgets what was set aside, and writes all of it back. Answers how many pages are free again.
     ///
     /// Errors: as of [`open_hole`](Store::open_hole).
     pub fn close_holes(&self, losses: &[Loss]) -> Result<u64, StoreError> {
@@ -329,7 +329,7 @@ impl Store {
                 drop(applier);
             }
         }
-        self.inner.upkeep.home.quarantine().clear();
+        self.inner.maintenance.data_devices.quarantine().clear();
         self.checkpoint()?;
         let lost = self.unreached()?;
         {

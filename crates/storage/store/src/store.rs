@@ -12,22 +12,22 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::apply::{self, Applier, Background, Guard, NEXT_TREE};
 use crate::backup::retention::Retention;
-use crate::cache::{Cache, CacheOptions, Guest, Hint};
-use crate::checkpoint::{Cycles, CyclesLock, closed};
+use crate::cache::{Cache, CacheOptions, ExternalFile, Hint};
+use crate::checkpoint::open::{JournalFacts, Layout, OpenFindings, OpenedPages};
+use crate::checkpoint::writer::CheckpointSummary;
+use crate::checkpointing::{Checkpoints, CheckpointsLock, closed};
 use crate::commit::Order;
-use crate::commit::queue::{Entry, Queue, What};
-use crate::commit::room::Room;
-use crate::cycle::ground::{Found, Ground, JournalFacts, Layout};
-use crate::cycle::write::Written;
+use crate::commit::queue::{Queue, QueuedRecord, RecordBody};
+use crate::commit::waiters::CommitWaiters;
 use crate::damage::Quarantined;
 use crate::forest::{Forest, Span};
+use crate::maintenance::Maintenance;
 use crate::metrics::Metrics;
 use crate::options::{Opened, Options, Places};
 use crate::record;
 use crate::space::Space;
-use crate::space::freeze::Freeze;
+use crate::space::poison::Poison;
 use crate::transaction::{Direction, Snapshot, Transaction};
-use crate::upkeep::Upkeep;
 use crate::versions::{Snapshots, Versions};
 use crate::writes::Spills;
 use crate::{StoreError, TreeId};
@@ -64,7 +64,7 @@ impl Drop for Threads {
             // If it panicked there is nobody left to be told but whoever opens again.
             let _ = thread.join();
         }
-        self.inner.stop_cycles();
+        self.inner.stop_checkpointer();
     }
 }
 
@@ -79,24 +79,24 @@ pub(crate) struct Inner {
     pub(crate) spills: Arc<Spills>,
     pub(crate) order: Mutex<Order>,
     pub(crate) queue: Queue,
-    pub(crate) room: Arc<Room>,
+    pub(crate) waiters: Arc<CommitWaiters>,
     pub(crate) applier: Mutex<Applier>,
-    pub(crate) freeze: Freeze,
+    pub(crate) poison: Poison,
     pub(crate) background: Background,
     pub(crate) space: Arc<Space>,
-    pub(crate) cycles: CyclesLock,
+    pub(crate) checkpoints: CheckpointsLock,
     /// A record on its way from the journal to the queue lies behind this.
     pub(crate) appending: AtomicU64,
     /// The first record of the batch that is being applied.
     pub(crate) applying: AtomicU64,
-    /// Pages at home hold nothing of records from here on.
-    pub(crate) reached: AtomicU64,
-    /// X of the last cut.
-    pub(crate) cut_at: AtomicU64,
-    /// The journal is kept from here on, whatever cycles have done.
+    /// Pages on the data devices hold nothing of records from here on.
+    pub(crate) consistent_lsn: AtomicU64,
+    /// From where recovery would apply the journal: of the last checkpoint that began.
+    pub(crate) redo_lsn: AtomicU64,
+    /// The journal is kept from here on, whatever checkpoints have done.
     pub(crate) keep_journal: AtomicU64,
     /// For backups.
-    pub(crate) upkeep: Upkeep,
+    pub(crate) maintenance: Maintenance,
     /// The journal is being applied at opening: none of it is given up.
     pub(crate) recovering: AtomicBool,
     /// No updates any more.
@@ -120,14 +120,14 @@ impl Store {
     /// Errors: [`StoreError::Corrupt`], [`StoreError::Full`], [`StoreError::Refused`] for options that do not fit what is
     /// there, [`StoreError::Journal`], [`StoreError::Device`].
     pub fn open(places: Places, options: Options) -> Result<(Store, Opened), StoreError> {
-        let (journal, recovered) = Journal::open(places.journal.clone(), options.journal_of_cycles())?;
-        let (inner, found) = Inner::on_ground(places, options, journal, &recovered)?;
-        let applied_from = Lsn(inner.cut_at.load(Ordering::Relaxed));
+        let (journal, recovered) = Journal::open(places.journal.clone(), options.journal_of_checkpoints())?;
+        let (inner, found) = Inner::on_pages(places, options, journal, &recovered)?;
+        let applied_from = Lsn(inner.redo_lsn.load(Ordering::Relaxed));
         let records = inner.recover(applied_from)?;
         let inner = Arc::new(inner);
         let mut applier = None;
         if inner.options.background {
-            inner.start_cycles()?;
+            inner.start_checkpointer()?;
             applier = Some(apply::start(&inner)?);
         }
         let threads = Arc::new(Threads { inner: inner.clone(), applier: Mutex::new(applier) });
@@ -162,7 +162,7 @@ impl Store {
     /// calls. Where too much waits to be applied, it applies first.
     ///
     /// Errors, after each of which nothing was appended: [`StoreError::Full`], [`StoreError::Refused`] for a record that is
-    /// too long or that the interpreter's [check](crate::Interpreter::check) refuses, [`StoreError::Frozen`].
+    /// too long or that the interpreter's [check](crate::Interpreter::check) refuses, [`StoreError::Poisoned`].
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
         self.inner.append(kind, parts)
     }
@@ -170,10 +170,10 @@ impl Store {
     /// Returns when the record at `lsn` and every one before it is durable. It may become visible a little later:
     /// [`wait_visible`](Store::wait_visible).
     ///
-    /// Errors: [`StoreError::Frozen`]; whether the record will be found after reopening is then unknown.
+    /// Errors: [`StoreError::Poisoned`]; whether the record will be found after reopening is then unknown.
     pub fn commit(&self, lsn: Lsn) -> Result<(), StoreError> {
         self.inner.make_durable(lsn)?;
-        if !self.inner.options.background && self.inner.room.try_apply() {
+        if !self.inner.options.background && self.inner.waiters.try_apply() {
             self.inner.apply_in_role()?;
         }
         Ok(())
@@ -181,10 +181,10 @@ impl Store {
 
     /// Returns when the record at `lsn`, and every one before it, is durable and new snapshots see it.
     ///
-    /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: write cycles wait for room, and with them all changes.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: checkpoints wait for room, and with them all changes.
     pub fn wait_visible(&self, lsn: Lsn) -> Result<(), StoreError> {
         let last = self.inner.last.load(Ordering::Acquire);
-        self.inner.settle(lsn.0.min(last))
+        self.inner.wait_visible(lsn.0.min(last))
     }
 
     /// What the oldest open snapshot sees; where none is open, what a new one would: no snapshot there is or will be lacks a
@@ -208,15 +208,15 @@ impl Store {
         self.inner.journal.is_inline()
     }
 
-    /// Why updates are frozen; none while they are not. Reads go on meanwhile.
-    pub fn frozen(&self) -> Option<Arc<str>> {
-        self.inner.freeze.cause()
+    /// Why the store is poisoned; none while it is not. Reads go on meanwhile.
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        self.inner.poison.cause()
     }
 
     /// Pages that are known to be damaged since the store was opened: met while reading, changing or checking. Each read of
     /// what they hold is an error; everything else goes on.
     pub fn quarantined(&self) -> Vec<Quarantined> {
-        self.inner.upkeep.home.quarantine().list()
+        self.inner.maintenance.data_devices.quarantine().list()
     }
 
     /// Longest value that it takes, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less where data devices are smaller
@@ -225,23 +225,23 @@ impl Store {
         self.inner.value_bytes_max()
     }
 
-    /// Freezes updates for a reason of the caller's, such as a thread that is gone and without which nothing may go on: the
+    /// Poisons the store for a reason of the caller's, such as a thread that is gone and without which nothing may go on: the
     /// first cause stays.
     pub fn fail(&self, why: &dyn std::fmt::Display) {
-        self.inner.freeze.freeze(why);
+        self.inner.poison.set(why);
     }
 
     /// Whether a record of `bytes` would be taken now, without appending one: there is room for it in the journal and in the
-    /// pages, and the write cycle has its own.
+    /// pages, and the checkpoint has its own.
     ///
     /// Errors: as for [`append`](Store::append).
     pub fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
         self.inner.try_room(bytes)
     }
 
-    /// Why the write cycle that runs waits for room, if it does.
+    /// Why the checkpoint that runs waits for room, if it does.
     pub fn waits_for_room(&self) -> Option<Arc<str>> {
-        match self.inner.room_for_cycles() {
+        match self.inner.room_for_checkpoint() {
             Err(StoreError::Full(why)) => Some(why),
             _ => None,
         }
@@ -250,7 +250,7 @@ impl Store {
     /// Whether what is missing is a file descriptor: [`StoreError::Full`] means that then, and giving up messages would make no
     /// room. The log says when it begins and ends.
     pub fn lacks_descriptor(&self) -> bool {
-        self.inner.journal.lacks_descriptor() || self.inner.freeze.lacks_descriptor()
+        self.inner.journal.lacks_descriptor() || self.inner.poison.lacks_descriptor()
     }
 
     /// Most file descriptors that the store holds at a time as it is now; one for each data device is added as it grows. See
@@ -260,17 +260,17 @@ impl Store {
         self.inner.options.descriptors(pages.saturating_mul(self.inner.options.page_bytes.into()))
     }
 
-    /// Writes everything that is applied home, now: a whole write cycle, cut after this call. Recovery would begin there.
+    /// Writes everything back that is applied, now: a whole checkpoint, which begins after this call. Recovery would begin there.
     ///
-    /// Errors: [`StoreError::Frozen`]; [`StoreError::Full`]: the cycle has no room and is tried again.
-    pub fn checkpoint(&self) -> Result<Written, StoreError> {
-        self.inner.check_frozen()?;
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: the checkpoint has no room and is tried again.
+    pub fn checkpoint(&self) -> Result<CheckpointSummary, StoreError> {
+        self.inner.check_updates()?;
         self.wait_visible(self.appended())?;
-        self.inner.run_cycle()
+        self.inner.run_checkpoint()
     }
 
     /// Keeps the journal from `lsn` on, also what is in the pages already: for archives, backups and replicas. Without a
-    /// call, and with [`Lsn`]`(u64::MAX)`, cycles give up what recovery does not need.
+    /// call, and with [`Lsn`]`(u64::MAX)`, checkpoints give up what recovery does not need.
     pub fn keep_journal(&self, lsn: Lsn) {
         self.inner.keep_journal.store(lsn.0, Ordering::Release);
     }
@@ -280,11 +280,11 @@ impl Store {
         self.inner.options.cache_bytes
     }
 
-    /// Takes a file of so many bytes that is not the store's as a guest into the page cache; see [`Guest`].
+    /// Takes a file of so many bytes that is not the store's into the page cache; see [`ExternalFile`].
     ///
     /// Errors: [`StoreError::Full`] where there are too many of them: drop others.
-    pub fn guest(&self, bytes: u64) -> Result<Guest, StoreError> {
-        Guest::new(&self.inner.forest.cache, bytes)
+    pub fn external_file(&self, bytes: u64) -> Result<ExternalFile, StoreError> {
+        ExternalFile::new(&self.inner.forest.cache, bytes)
     }
 
     /// Figures, as they are now.
@@ -292,11 +292,11 @@ impl Store {
         self.inner.metrics()
     }
 
-    /// Applies what was appended, writes everything home, marks the store as closed, closes its journal and ends its threads:
+    /// Applies what was appended, writes everything back, marks the store as closed, closes its journal and ends its threads:
     /// the next opening has nothing to apply. Other clones write nothing, and can still read until its places are opened
     /// anew; what they read then is undefined, but for an error.
     ///
-    /// Errors: [`StoreError::Frozen`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
+    /// Errors: [`StoreError::Poisoned`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
     /// opening recovers.
     pub fn close(self) -> Result<(), StoreError> {
         let _closing = self.inner.closing.lock();
@@ -310,19 +310,19 @@ impl Store {
         self.inner.closed.store(true, Ordering::Release);
         // Whoever applies beside is done then, and nobody begins any more: who waits for it is told.
         drop(self.inner.applier.lock());
-        self.inner.room.wake_all();
-        let home = match settled {
-            Ok(()) => self.inner.close_cycles(),
+        self.inner.waiters.wake_all();
+        let data_devices = match settled {
+            Ok(()) => self.inner.close_checkpoints(),
             Err(error) => {
-                self.inner.stop_cycles();
+                self.inner.stop_checkpointer();
                 Err(error)
             }
         };
         // Also where something failed before: what is appended afterwards would lie where the next opening writes.
         let journal = self.inner.journal.close();
         // And what is dirty still would go where the next opening has put something else.
-        self.inner.freeze.close();
-        home.and(journal.map_err(StoreError::from))
+        self.inner.poison.close();
+        data_devices.and(journal.map_err(StoreError::from))
     }
 
     /// The journal, for reading and for figures. Append only through the store.
@@ -332,18 +332,18 @@ impl Store {
 }
 
 impl Inner {
-    /// A store on its pages, as they are at home.
-    fn on_ground(
+    /// A store on its pages, as they are on the data devices.
+    fn on_pages(
         places: Places,
         options: Options,
         journal: Journal,
         recovered: &journal::Recovered,
-    ) -> Result<(Inner, Found), StoreError> {
-        let freeze = Freeze::default();
-        let room = Arc::new(Room::default());
-        freeze.on_freeze({
-            let room = room.clone();
-            move || room.wake_all()
+    ) -> Result<(Inner, OpenFindings), StoreError> {
+        let poison = Poison::default();
+        let waiters = Arc::new(CommitWaiters::default());
+        poison.on_poison({
+            let waiters = waiters.clone();
+            move || waiters.wake_all()
         });
         let layout = Layout {
             page_bytes: options.page_bytes,
@@ -351,37 +351,37 @@ impl Inner {
             images_device_bytes: options.images_device_bytes,
         };
         let facts = JournalFacts { identity: journal.identity(), first: recovered.first, end: recovered.end };
-        let ground = Ground::open(places.data, places.images, layout, facts, false, &freeze)?;
-        let Ground { home, space, writer, superblock, found } = ground;
+        let opened = OpenedPages::open(places.data, places.images, layout, facts, false, &poison)?;
+        let OpenedPages { data_devices, space, writer, superblock, found } = opened;
         let retention = Retention::new(options.keep_journal_bytes);
-        let upkeep = Upkeep { segments: places.journal, home: home.clone(), retention };
+        let maintenance = Maintenance { segments: places.journal, data_devices: data_devices.clone(), retention };
         let page_bytes = superblock.geometry.page_bytes as usize;
         let cache = CacheOptions { page_bytes, near_bytes: options.cache_bytes, ..options.cache.clone() };
-        let cache = Cache::new(&cache, home.clone(), space.clone())?;
+        let cache = Cache::new(&cache, data_devices.clone(), space.clone())?;
         let inner = Inner {
             journal,
             options,
             interpreted: Vec::new(),
-            forest: Forest::open(cache, home, superblock.catalog).map_err(not_without)?,
+            forest: Forest::open(cache, data_devices, superblock.catalog).map_err(not_without)?,
             versions: Versions::default(),
             snapshots: Arc::default(),
             spills: Arc::default(),
             order: Mutex::default(),
             queue: Queue::default(),
-            room,
+            waiters,
             applier: Mutex::default(),
-            freeze,
+            poison,
             background: Background::default(),
             space,
-            cycles: Mutex::new(Cycles::inline(writer)),
+            checkpoints: Mutex::new(Checkpoints::inline(writer)),
             appending: AtomicU64::new(u64::MAX),
             // Nothing of the journal is applied yet.
-            applying: AtomicU64::new(superblock.applied.0),
-            // Nothing says how far the batch went that was cut last.
-            reached: AtomicU64::new(recovered.end.0),
-            cut_at: AtomicU64::new(superblock.applied.0),
+            applying: AtomicU64::new(superblock.redo_lsn.0),
+            // Nothing says how far the batch went beside which the last checkpoint began.
+            consistent_lsn: AtomicU64::new(recovered.end.0),
+            redo_lsn: AtomicU64::new(superblock.redo_lsn.0),
             keep_journal: AtomicU64::new(u64::MAX),
-            upkeep,
+            maintenance,
             recovering: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             closing: Mutex::default(),
@@ -390,8 +390,8 @@ impl Inner {
         };
         let mut inner = inner;
         if superblock.is_clean {
-            // From here on pages at home may be half written by a cycle: nobody may take it for closed any more.
-            inner.cycle_inline(false)?;
+            // From here on pages on the data devices may be half written by a checkpoint: nobody may take it for closed any more.
+            inner.checkpoint_inline(false)?;
         }
         inner.interpreted = inner.make_interpreted().map_err(not_without)?;
         inner.forest.set_vital(inner.vital());
@@ -412,17 +412,17 @@ impl Inner {
             last = record.lsn.0;
             bytes += record.payload.len();
             let Some(entry) = entry_of(record)? else { continue };
-            let huge = matches!(entry.what, What::Huge(_));
-            if let What::Huge(runs) = &entry.what
+            let spilled = matches!(entry.what, RecordBody::Spilled(_));
+            if let RecordBody::Spilled(runs) = &entry.what
                 && let Some(first) = runs.iter().flatten().min()
             {
                 self.spills.claim(first.0).committed(entry.lsn);
             }
-            if huge {
+            if spilled {
                 self.redo(&mut applier, &mut entries)?;
             }
             entries.push(entry);
-            if huge || entries.len() >= REDO_RECORDS || bytes >= REDO_BYTES {
+            if spilled || entries.len() >= REDO_RECORDS || bytes >= REDO_BYTES {
                 self.redo(&mut applier, &mut entries)?;
                 bytes = 0;
             }
@@ -437,11 +437,11 @@ impl Inner {
         Ok(applier.records)
     }
 
-    fn redo(&self, applier: &mut Guard<'_>, entries: &mut Vec<Entry>) -> Result<(), StoreError> {
+    fn redo(&self, applier: &mut Guard<'_>, entries: &mut Vec<QueuedRecord>) -> Result<(), StoreError> {
         let behind = entries.last().map(|last| last.lsn);
         self.apply_entries(applier, std::mem::take(entries))?;
         if let Some(behind) = behind {
-            // What comes next is not in the queue: a cut must not take it for applied.
+            // What comes next is not in the queue: a checkpoint must not take it for applied.
             self.applying.store(behind, Ordering::SeqCst);
         }
         MutexGuard::unlocked(applier, || self.admit())
@@ -524,25 +524,25 @@ impl Inner {
         TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.freeze.cause().is_some()
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.cause().is_some()
     }
 
-    /// Errors: [`StoreError::Frozen`]; [`StoreError::Refused`] after closing.
-    pub(crate) fn check_frozen(&self) -> Result<(), StoreError> {
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Refused`] after closing.
+    pub(crate) fn check_updates(&self) -> Result<(), StoreError> {
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        self.freeze.check()
+        self.poison.check()
     }
 
-    /// Freezes updates: the first cause counts. Answers what to tell the caller.
-    pub(crate) fn freeze(&self, error: StoreError) -> StoreError {
+    /// Poisons the store: the first cause counts. Answers what to tell the caller.
+    pub(crate) fn poison_with(&self, error: StoreError) -> StoreError {
         match error {
-            frozen @ StoreError::Frozen { .. } if self.is_frozen() => frozen,
+            poisoned @ StoreError::Poisoned { .. } if self.is_poisoned() => poisoned,
             // It came late, and closing goes on.
             refused @ StoreError::Refused(_) if self.closed.load(Ordering::Acquire) => refused,
-            error => self.freeze.freeze(&error),
+            error => self.poison.set(&error),
         }
     }
 }
@@ -559,22 +559,22 @@ fn not_without(error: StoreError) -> StoreError {
     }
 }
 
-/// A record of the journal as it waits to be applied; none for fragments, which only their commitment names.
-pub(crate) fn entry_of(record: journal::Record) -> Result<Option<Entry>, StoreError> {
+/// A record of the journal as it waits to be applied; none for spill chunks, which only their commit record names.
+pub(crate) fn entry_of(record: journal::Record) -> Result<Option<QueuedRecord>, StoreError> {
     let journal::Record { lsn, kind, payload } = record;
     let damaged =
         |damage: record::RecordDamage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
     let bytes = payload.len();
     let payload = Bytes::from(payload);
     let what = match kind {
-        record::KIND_TRANSACTION => What::Changes(record::decode(payload).map_err(damaged)?),
-        record::KIND_COMMITMENT => What::Huge(record::decode_commitment(payload).map_err(damaged)?),
-        record::KIND_FRAGMENT => return Ok(None),
-        kind if kind < crate::Foreign::KINDS => What::Foreign { kind, payload },
+        record::KIND_TRANSACTION => RecordBody::Changes(record::decode(payload).map_err(damaged)?),
+        record::KIND_SPILLED_COMMIT => RecordBody::Spilled(record::decode_spilled_commit(payload).map_err(damaged)?),
+        record::KIND_SPILL_CHUNK => return Ok(None),
+        kind if kind < crate::Foreign::KINDS => RecordBody::Foreign { kind, payload },
         kind => {
             let what = format!("the record at lsn {lsn} has kind {kind}, which this version does not know");
             return Err(StoreError::Corrupt(what.into()));
         }
     };
-    Ok(Some(Entry { lsn: lsn.0, bytes, what }))
+    Ok(Some(QueuedRecord { lsn: lsn.0, bytes, what }))
 }

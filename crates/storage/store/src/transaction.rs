@@ -18,7 +18,7 @@ use crate::record::Op;
 use crate::store::{CATALOG, FIRST_TREE};
 use crate::tree::Cell;
 use crate::versions::Held;
-use crate::writes::WriteSet;
+use crate::writes::WriteBuffer;
 use crate::{KEY_BYTES_MAX, Store, StoreError, TreeId};
 
 /// Beside a value, what a record of one change takes at most.
@@ -129,7 +129,7 @@ fn is_internal(name: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct Transaction {
     snapshot: Snapshot,
-    writes: WriteSet,
+    writes: WriteBuffer,
     /// Why it can only be rolled back.
     broken: Option<StoreError>,
 }
@@ -140,7 +140,7 @@ pub struct Savepoint(usize);
 
 impl Transaction {
     pub(crate) fn new(snapshot: Snapshot) -> Transaction {
-        Transaction { snapshot, writes: WriteSet::default(), broken: None }
+        Transaction { snapshot, writes: WriteBuffer::default(), broken: None }
     }
 
     /// What it reads beneath its own changes.
@@ -186,7 +186,7 @@ impl Transaction {
         self.change(tree, WHOLE, Op::DropTree)
     }
 
-    /// The value of a key as this transaction sees it. Errors: as of [`Snapshot::get`], [`StoreError::Frozen`].
+    /// The value of a key as this transaction sees it. Errors: as of [`Snapshot::get`], [`StoreError::Poisoned`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.get_with(tree, key, Hint::Point)
     }
@@ -270,7 +270,7 @@ impl Transaction {
     ///
     /// Errors: [`StoreError::Conflict`]: a key was changed by another transaction since this one began, and nothing of
     /// this one happened. [`StoreError::Full`], [`StoreError::Refused`] (also where it writes to a tree that does not exist):
-    /// nothing of it happened. [`StoreError::Frozen`]:
+    /// nothing of it happened. [`StoreError::Poisoned`]:
     /// whether it happened is known after reopening.
     pub fn commit(self) -> Result<Lsn, StoreError> {
         if let Some(error) = self.broken {

@@ -28,7 +28,7 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
     let (store, page) = (&options.store, u64::from(options.store.page_bytes));
     // 64 pages, and twice the longest extent.
     let least_device = (64 * page).max(MIN_DEVICE);
-    let limit = store.cycles.as_ref().map_or(u64::MAX, |cycles| cycles.journal_bytes_max);
+    let limit = store.checkpoints.as_ref().map_or(u64::MAX, |checkpoints| checkpoints.journal_bytes_max);
     let sizes: [(&str, u64, RangeInclusive<u64>, Step); 6] = [
         ("cache", store.cache_bytes, MIN_CACHE..=u64::MAX, Step::Any),
         ("journal.segment", options.journal.segment_bytes, 16 << 10..=1 << 40, Step::Blocks),

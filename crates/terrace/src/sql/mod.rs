@@ -33,7 +33,7 @@ pub use sql::engine::TableReport;
 pub use sql::repair::give_up;
 use sql::wire::{Renewal, Server, TlsOptions, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, Relation};
-use store::{RoomBound, RoomBounds};
+use store::{SpaceLimit, SpaceLimits};
 use walk::History;
 
 /// Threads that serve sockets and log in: what computes has threads of its own.
@@ -118,11 +118,11 @@ const TRANSACTION_OF: usize = 8;
 
 impl Settings {
     /// What transactions leave to messages.
-    pub fn bounds(&self) -> RoomBounds {
+    pub fn bounds(&self) -> SpaceLimits {
         let reserve = self.reserve.map_or(RESERVE_BYTES, |bytes| bytes.0);
-        RoomBounds {
-            pages: self.space.map(|bytes| RoomBound { bytes: bytes.0, setting: "[sql] space" }),
-            reserve: Some(RoomBound { bytes: reserve, setting: "[sql] reserve" }),
+        SpaceLimits {
+            pages: self.space.map(|bytes| SpaceLimit { bytes: bytes.0, setting: "[sql] space" }),
+            reserve: Some(SpaceLimit { bytes: reserve, setting: "[sql] reserve" }),
         }
     }
 

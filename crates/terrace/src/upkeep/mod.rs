@@ -107,7 +107,7 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         made => made?,
     };
     if args.json {
-        let answer = json!({ "folder": args.to, "from": made.manifest.reached.0, "end": made.end.0 });
+        let answer = json!({ "folder": args.to, "from": made.manifest.consistent_lsn.0, "end": made.end.0 });
         println!("{answer:#}");
         return Ok(ExitCode::SUCCESS);
     }

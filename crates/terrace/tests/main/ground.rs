@@ -45,7 +45,7 @@ fn a_node_that_fails_stays_up_says_so_and_ends_when_it_is_told_to() {
     let node = bed.start_after("trap '' XFSZ");
     let mut line = Line::to(node.mllp());
     assert!(line.ask("before", 10).contains("MSA|AA|before"));
-    // What is durable and not yet applied when the store freezes can be read after a restart only.
+    // What is durable and not yet applied when the store is poisoned can be read after a restart only.
     until("it can be read", || bed.stored().contains(&"before".to_owned()));
     limit(node.pid(), "--fsize=65536");
     let mut refused = 0;

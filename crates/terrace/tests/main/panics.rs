@@ -40,7 +40,7 @@ fn panic_in(bed: &Bed, name: &str) {
     fs::rename(bed.path("part"), bed.path("panic")).expect("it moves");
 }
 
-/// Work for every thread: more than a journal segment and than what begins a write cycle. Whether it is taken is not asked.
+/// Work for every thread: more than a journal segment and than what begins a checkpoint. Whether it is taken is not asked.
 fn work(address: SocketAddr) {
     for n in 0..24 {
         let Ok(mut socket) = TcpStream::connect(address) else { return };
@@ -77,7 +77,7 @@ fn a_panic_in_a_thread_that_the_node_needs_is_in_the_log_and_the_status_and_the_
         "commit",
         "store-apply",
         "batch",
-        "store-cycle",
+        "store-checkpoint",
         "journal-prepare",
         "upkeep",
         "files",

@@ -11,7 +11,7 @@ const ALLOWED: &[&str] = &[
     "crates/services/interop/src/supervise.rs",
     "crates/services/sql/src/wire/apart.rs",
     "crates/services/sql/src/wire/server.rs",
-    "crates/storage/store/src/cycle/write.rs",
+    "crates/storage/store/src/checkpoint/writer.rs",
 ];
 
 /// How threads and tasks are started without it.

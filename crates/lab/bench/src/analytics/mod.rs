@@ -39,7 +39,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use device::{MemoryShelf, Shelf};
 use indicatif::{ProgressBar, ProgressStyle};
 use sql::column::Columns;
-use store::cache::{CacheOptions, Metrics, Policy};
+use store::cache::{CacheMetrics, CacheOptions, Policy};
 use store::{Options, Places, Store};
 
 pub use published::{CACHES, PUBLISHED, Published};
@@ -423,7 +423,7 @@ impl Bench {
 }
 
 /// Of the readings of pages and extents between two moments, which share was found in near and which in far memory.
-fn by_tier(before: Metrics, after: Metrics) -> (Option<f64>, Option<f64>) {
+fn by_tier(before: CacheMetrics, after: CacheMetrics) -> (Option<f64>, Option<f64>) {
     let (near, far) = (after.near_hits - before.near_hits, after.far_hits - before.far_hits);
     let all = near + far + after.misses - before.misses;
     let share = |hits: u64| (all > 0).then(|| hits as f64 / all as f64);
@@ -470,8 +470,8 @@ mod tests {
 
     #[test]
     fn hits_are_shared_between_near_memory_far_memory_and_the_device() {
-        let before = Metrics { near_hits: 10, far_hits: 10, misses: 10, ..Metrics::default() };
-        let after = Metrics { near_hits: 16, far_hits: 13, misses: 11, ..before };
+        let before = CacheMetrics { near_hits: 10, far_hits: 10, misses: 10, ..CacheMetrics::default() };
+        let after = CacheMetrics { near_hits: 16, far_hits: 13, misses: 11, ..before };
         assert_eq!(by_tier(before, after), (Some(0.6), Some(0.3)));
         assert_eq!(by_tier(before, before), (None, None));
     }

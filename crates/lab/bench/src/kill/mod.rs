@@ -18,7 +18,7 @@
 //! acknowledged message, with those it was sent again flagged as duplicates. What is verified of SQL says `bank`; and `terrace
 //! verify` finds nothing, each time.
 //!
-//! The node has little cache and little journal, so that a kill often falls into a write cycle, and recovery has both images
+//! The node has little cache and little journal, so that a kill often falls into a checkpoint, and recovery has both images
 //! to restore and journal to redo.
 //!
 //! Random times come from a seed, so a failing run is repeated with the same plan; the interleaving of processes is the
@@ -70,7 +70,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Prepared messages.
 const BODIES: usize = 256;
 
-/// The node's settings, but for the verifier of the user: a write cycle for each 8 MiB of journal, or of dirty pages.
+/// The node's settings, but for the verifier of the user: a checkpoint for each 8 MiB of journal, or of dirty pages.
 const SETTINGS: &str = "cache = \"32MiB\"\n\
     [journal]\nsegment = \"4MiB\"\nlimit = \"32MiB\"\nkeep = \"8MiB\"\n\
     [pages]\ndevice = \"64MiB\"\nimages = \"8MiB\"\n\

@@ -3,12 +3,12 @@
 //! ```text
 //! round:   raw     one writer: as many KiB at once as there are committers, one flush, again and again       the ceiling
 //!          journal append and commit by each committer: records, checksums, group commit
-//!          store   a transaction with one put under a random key of 16 bytes: journal, tree, write cycles beside it
+//!          store   a transaction with one put under a random key of 16 bytes: journal, tree, checkpoints beside it
 //! ```
 //!
 //! The three take turns, round after round, so that a slow minute of the disk hits all of them; ratios are taken within a round.
 //! Journal and store are opened anew for each number of committers and stay open over its rounds, so the tree grows and write
-//! cycles run. A put counts when its commit has returned: durable, and visible to the next transaction.
+//! checkpoints run. A put counts when its commit has returned: durable, and visible to the next transaction.
 //!
 //! Invariants: all three write to the same place; every put is a transaction of its own; the report says what a flush is
 //! worth there. Nobody reads meanwhile.

@@ -3,11 +3,11 @@
 //! ```text
 //!   Shared      latch shared      &[u8]      given back when dropped, by the thread that took it
 //!   Exclusive   latch exclusive   &mut [u8]  the same
-//!   Lease       pinned            &[u8]      owns its arena; may be dropped by any thread
+//!   Pinned      pinned            &[u8]      owns its arena; may be dropped by any thread
 //! ```
 //!
-//! A lease has no latch: it counts as a pin, taken under a shared latch, and an exclusive latch is refused while there are
-//! pins. So a lease can be kept for long and given to other threads, which a latch of parking_lot cannot.
+//! A [`Pinned`] has no latch: it counts as a pin, taken under a shared latch, and an exclusive latch is refused while there
+//! are pins. So it can be kept for long and given to other threads, which a latch of parking_lot cannot.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -141,19 +141,19 @@ impl Drop for Exclusive<'_> {
 
 /// Bytes of a frame that stay where they are, unchanged, while this lives: nobody can latch the frame exclusively. It keeps
 /// its arena, goes to any thread, and is what `Bytes::from_owner` takes.
-pub struct Lease {
+pub struct Pinned {
     arena: Arc<Arena>,
     frame: u32,
     bytes: usize,
 }
 
-impl Lease {
-    pub(super) fn of(arena: &Arc<Arena>, frame: &Shared<'_>, bytes: usize) -> Lease {
+impl Pinned {
+    pub(super) fn of(arena: &Arc<Arena>, frame: &Shared<'_>, bytes: usize) -> Pinned {
         assert!(bytes <= frame.len(), "{bytes} bytes of a frame of {}", frame.len());
         let pins = &arena.latches[frame.number() as usize].pins;
         let before = pins.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX / 2, "pins are counted in 32 bits");
-        Lease { arena: Arc::clone(arena), frame: frame.number(), bytes }
+        Pinned { arena: Arc::clone(arena), frame: frame.number(), bytes }
     }
 
     /// The frame's number.
@@ -162,7 +162,7 @@ impl Lease {
     }
 }
 
-impl AsRef<[u8]> for Lease {
+impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the pin was taken under the shared latch, and while it is counted Exclusive::of refuses: so nobody writes to
         // the frame and its slab keeps its class (reassigning needs every frame exclusively); the arena lives as long as this.
@@ -170,9 +170,9 @@ impl AsRef<[u8]> for Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Pinned {
     fn drop(&mut self) {
-        // Release: what was read through the lease was read before anybody finds the frame without pins.
+        // Release: what was read through the pin was read before anybody finds the frame without pins.
         self.arena.latches[self.frame as usize].pins.fetch_sub(1, Ordering::Release);
     }
 }
@@ -189,8 +189,8 @@ impl fmt::Debug for Exclusive<'_> {
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for Pinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lease({}, {} bytes)", self.frame, self.bytes)
+        write!(f, "Pinned({}, {} bytes)", self.frame, self.bytes)
     }
 }

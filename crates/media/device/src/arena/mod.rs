@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A frame is named by its first unit. A guard ([`Shared`], [`Exclusive`]) holds the frame's latch and gives its bytes; a
-//! [`Lease`] is a guard without a lifetime, for bytes that outlive a call: it pins the frame, and can go to other threads.
+//! [`Pinned`] is a guard without a lifetime, for bytes that outlive a call: it pins the frame, and can go to other threads.
 //!
 //! # Invariants
 //!
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
 
-pub use guard::{Exclusive, Lease, Shared};
+pub use guard::{Exclusive, Pinned, Shared};
 use memory::Frames;
 
 use crate::memory::NodeMemory;
@@ -58,7 +58,7 @@ pub struct Arena {
     frames: Mutex<Frames>,
 }
 
-/// A frame's latch, and how many leases pin it.
+/// A frame's latch, and its pins.
 struct Latch {
     raw: RawRwLock,
     /// Goes up under the shared latch, down without any.
@@ -165,7 +165,7 @@ impl Arena {
     }
 
     /// Latches a frame for writing, when all others have given back their latches. None where no frame begins at that unit,
-    /// or where it is pinned by a [`Lease`].
+    /// or where it is pinned by a [`Pinned`].
     pub fn exclusive(&self, frame: u32) -> Option<Exclusive<'_>> {
         self.latches[frame as usize].raw.lock_exclusive();
         Exclusive::of(self, frame)
@@ -179,15 +179,15 @@ impl Arena {
         Exclusive::of(self, frame)
     }
 
-    /// Whether a lease pins the frame now.
+    /// Whether the frame is pinned now.
     pub fn is_pinned(&self, frame: u32) -> bool {
         self.latches[frame as usize].pins.load(Ordering::Acquire) > 0
     }
 
-    /// A guard without a lifetime; see [`Lease`].
-    pub fn lease(self: &Arc<Arena>, frame: &Shared<'_>, bytes: usize) -> Lease {
+    /// A guard without a lifetime; see [`Pinned`].
+    pub fn pin(self: &Arc<Arena>, frame: &Shared<'_>, bytes: usize) -> Pinned {
         assert!(std::ptr::eq(frame.arena(), &**self), "a frame of another arena");
-        Lease::of(self, frame, bytes)
+        Pinned::of(self, frame, bytes)
     }
 
     /// Gives a slab whose frames are all free another class; false where somebody holds one of their latches, which passes.

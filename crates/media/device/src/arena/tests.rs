@@ -57,15 +57,15 @@ fn latches_exclude_and_pins_outlive_the_guard() {
     assert!(arena.try_shared(number).is_none());
     let frame = frame.downgrade();
     assert!(arena.try_shared(number).is_some() && arena.try_exclusive(number).is_none());
-    let lease = arena.lease(&frame, 100);
+    let pinned = arena.pin(&frame, 100);
     drop(frame);
     assert!(arena.try_exclusive(number).is_none(), "pinned");
     assert!(arena.is_pinned(number) && arena.shared(number).is_some());
     let weak = Arc::downgrade(&arena);
     drop(arena);
-    let read = thread::spawn(move || lease.as_ref().to_vec()).join().expect("reads");
+    let read = thread::spawn(move || pinned.as_ref().to_vec()).join().expect("reads");
     assert_eq!(read, vec![3; 100]);
-    assert!(weak.upgrade().is_none(), "the lease was the last to hold the arena");
+    assert!(weak.upgrade().is_none(), "the pin was the last to hold the arena");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn no_guard_sees_a_frame_half_written_while_threads_take_and_give_and_reassign()
                     }
                     if own.len() > 4 || step % 7 == 0 && !own.is_empty() {
                         let (number, byte) = own.swap_remove(random.usize(..own.len()));
-                        // A reader's lease may be in the way; it passes.
+                        // A reader's pin may be in the way; it passes.
                         let frame = loop {
                             match arena.exclusive(number) {
                                 Some(frame) => break frame,
@@ -151,9 +151,9 @@ fn no_guard_sees_a_frame_half_written_while_threads_take_and_give_and_reassign()
             while !stop.load(Ordering::Relaxed) {
                 let Some(frame) = arena.shared(random.u32(..units)) else { continue };
                 assert!(uniform(&frame), "half written under a shared latch");
-                let lease = arena.lease(&frame, frame.len());
+                let pinned = arena.pin(&frame, frame.len());
                 drop(frame);
-                assert!(uniform(lease.as_ref()), "changed under a lease");
+                assert!(uniform(pinned.as_ref()), "changed under a pin");
             }
         });
     });

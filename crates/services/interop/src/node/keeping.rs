@@ -53,7 +53,7 @@ impl Node {
     pub(super) fn look(&self) -> Vec<Trouble> {
         let ledger = &self.engine.ledger;
         let store = ledger.store();
-        if let Some(cause) = store.frozen()
+        if let Some(cause) = store.poisoned()
             && !ledger.has_failed()
         {
             ledger.fail(&cause);

@@ -156,15 +156,15 @@ pub struct StoreStatus {
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
-    /// Write cycles that are over.
+    /// Checkpoints that are over.
     pub cycles: u64,
     /// Pages that went through the write image journal.
     pub image_pages: u64,
     /// Bytes written to the write image journal.
     pub image_bytes: u64,
-    /// Milliseconds that the last cycle took, pauses included.
+    /// Milliseconds that the last checkpoint took, pauses included.
     pub last_cycle_ms: u64,
-    /// How often updates waited for a cycle.
+    /// How often updates waited for a checkpoint.
     pub cycle_waits: u64,
     /// Pages in all data devices.
     pub pages: u64,
@@ -178,7 +178,7 @@ pub struct StoreStatus {
     pub behind_bytes: u64,
     /// Changes of keys since the start.
     pub changes: u64,
-    /// Why updates are frozen, if they are.
+    /// Why the store is poisoned, if it is.
     pub frozen: Option<String>,
 }
 
@@ -199,26 +199,26 @@ impl StoreStatus {
             far_bytes: options.cache.far_bytes,
             cache_hits: metrics.cache.near_hits + metrics.cache.far_hits + metrics.cache.inner_hits,
             cache_misses: metrics.cache.misses,
-            external_hits: metrics.cache.guest_hits,
-            external_misses: metrics.cache.guest_misses,
+            external_hits: metrics.cache.external_hits,
+            external_misses: metrics.cache.external_misses,
             near_hits: metrics.cache.near_hits + metrics.cache.inner_hits,
             far_hits: metrics.cache.far_hits,
-            reads: metrics.home.reads,
-            read_bytes: metrics.home.read_bytes,
-            writes: metrics.home.writes,
-            written_bytes: metrics.home.written_bytes,
-            cycles: metrics.cycles.cycles,
-            image_pages: metrics.cycles.changed_pages,
-            image_bytes: metrics.cycles.image_bytes,
-            last_cycle_ms: metrics.cycles.last_duration.as_millis() as u64,
-            cycle_waits: metrics.cycles.waits,
+            reads: metrics.data_devices.reads,
+            read_bytes: metrics.data_devices.read_bytes,
+            writes: metrics.data_devices.writes,
+            written_bytes: metrics.data_devices.written_bytes,
+            cycles: metrics.checkpoints.checkpoints,
+            image_pages: metrics.checkpoints.changed_pages,
+            image_bytes: metrics.checkpoints.image_bytes,
+            last_cycle_ms: metrics.checkpoints.last_duration.as_millis() as u64,
+            cycle_waits: metrics.checkpoints.waits,
             pages: metrics.pages,
             pages_used: metrics.pages_used,
             pages_quarantined: metrics.pages_quarantined,
-            dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.cut,
+            dirty_bytes: metrics.dirty.fresh + metrics.dirty.changed + metrics.dirty.checkpoint,
             behind_bytes: metrics.queue_bytes,
             changes: metrics.changes_applied,
-            frozen: store.frozen().map(|cause| cause.to_string()),
+            frozen: store.poisoned().map(|cause| cause.to_string()),
         }
     }
 }

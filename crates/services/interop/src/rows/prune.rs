@@ -18,7 +18,7 @@
 //!
 //! What is damaged is left as it is, and looked at again later: the others go all the same.
 //!
-//! It deliberately does not give space back itself: freed pages are the store's to use again, and its cycles truncate the
+//! It deliberately does not give space back itself: freed pages are the store's to use again, and its checkpoints truncate the
 //! journal.
 
 use std::ops::Bound;

@@ -94,8 +94,8 @@ impl Appender {
             self.write(&mut transaction, self.rows)?;
         }
         let done = transaction.commit();
-        // Whether it happened where that froze the store is known after opening again.
-        self.in_vain = !matches!(done, Ok(_) | Err(StoreError::Frozen { .. }));
+        // Whether it happened where that poisoned the store is known after opening again.
+        self.in_vain = !matches!(done, Ok(_) | Err(StoreError::Poisoned { .. }));
         Ok(done?)
     }
 

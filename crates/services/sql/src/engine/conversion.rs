@@ -13,7 +13,7 @@
 //! addresses of all deleted rows: the longer it took to read these, the longer until it is done again.
 //!
 //! The thread is the engine's, one for a node. It ends when the engine is closed or dropped, which waits for it, and when the
-//! store is frozen: nothing can be moved any more.
+//! store is poisoned: nothing can be moved any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -273,8 +273,8 @@ impl Conversion {
         let mut compact_at = Instant::now();
         while self.sleep(options.every) {
             supervise::rehearse("sql-convert");
-            if let Some(cause) = self.store.frozen() {
-                tracing::warn!(%cause, "rows stay in row form: updates are frozen");
+            if let Some(cause) = self.store.poisoned() {
+                tracing::warn!(%cause, "rows stay in row form: the store is poisoned");
                 return;
             }
             match self.round(options) {

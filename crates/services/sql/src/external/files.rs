@@ -1,4 +1,4 @@
-//! [`Files`]: external files by version, and their blocks as guests of the store's page cache.
+//! [`Files`]: external files by version, and their blocks in the store's page cache.
 //!
 //! A version is a file as it was at one time: device, inode, length, time of change. The cache knows a file by its version, so that
 //! what changed is read anew. A block is read with the version compared before and after, so that no block is of two versions.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use store::cache::{GUEST_BLOCK_BYTES, Guest};
+use store::cache::{EXTERNAL_BLOCK_BYTES, ExternalFile};
 use store::{Store, StoreError};
 
 use super::folders::{Folders, missing};
@@ -53,13 +53,13 @@ impl Version {
 pub struct Files {
     store: Store,
     folders: Folders,
-    guests: Mutex<HashMap<PathBuf, (Version, Arc<Guest>)>>,
+    cached: Mutex<HashMap<PathBuf, (Version, Arc<ExternalFile>)>>,
 }
 
 impl Files {
     /// Files in these folders, with their blocks in the store's page cache.
     pub fn new(store: &Store, folders: Folders) -> Files {
-        Files { store: store.clone(), folders, guests: Mutex::default() }
+        Files { store: store.clone(), folders, cached: Mutex::default() }
     }
 
     /// Where a path leads. Errors as [`Folders::resolve`].
@@ -99,11 +99,12 @@ impl Files {
         if from >= to {
             return Ok(Bytes::new());
         }
-        let guest = self.guest(version)?;
-        let block = |number: u64| guest.block(number, |buffer| read_block(version, number * GUEST_BLOCK_BYTES, buffer));
-        let (first, last) = (from / GUEST_BLOCK_BYTES, (to - 1) / GUEST_BLOCK_BYTES);
+        let file = self.file(version)?;
+        let block =
+            |number: u64| file.block(number, |buffer| read_block(version, number * EXTERNAL_BLOCK_BYTES, buffer));
+        let (first, last) = (from / EXTERNAL_BLOCK_BYTES, (to - 1) / EXTERNAL_BLOCK_BYTES);
         let part = |number: u64, block: &Bytes| {
-            let begin = number * GUEST_BLOCK_BYTES;
+            let begin = number * EXTERNAL_BLOCK_BYTES;
             block.slice(from.saturating_sub(begin) as usize..(to - begin).min(block.len() as u64) as usize)
         };
         if first == last {
@@ -117,24 +118,24 @@ impl Files {
     }
 
     /// The guest of a file; that of another version of it goes.
-    fn guest(&self, version: &Version) -> Result<Arc<Guest>, SqlError> {
-        let mut guests = self.guests.lock();
-        if let Some((known, guest)) = guests.get(&version.path)
+    fn file(&self, version: &Version) -> Result<Arc<ExternalFile>, SqlError> {
+        let mut cached = self.cached.lock();
+        if let Some((known, file)) = cached.get(&version.path)
             && known == version
         {
-            return Ok(guest.clone());
+            return Ok(file.clone());
         }
-        let guest = match self.store.guest(version.bytes) {
-            Err(StoreError::Full(_)) if !guests.is_empty() => {
+        let file = match self.store.external_file(version.bytes) {
+            Err(StoreError::Full(_)) if !cached.is_empty() => {
                 // Page numbers are used up: files that were read earlier make room.
-                guests.clear();
-                self.store.guest(version.bytes)
+                cached.clear();
+                self.store.external_file(version.bytes)
             }
-            guest => guest,
+            file => file,
         };
-        let guest = Arc::new(guest?);
-        guests.insert(version.path.clone(), (version.clone(), guest.clone()));
-        Ok(guest)
+        let file = Arc::new(file?);
+        cached.insert(version.path.clone(), (version.clone(), file.clone()));
+        Ok(file)
     }
 }
 

@@ -96,7 +96,7 @@ async fn files_of_a_folder_are_a_table_that_is_only_read() {
     .await;
     assert!(folder.path().join("a.parquet").exists(), "DROP leaves the files");
     let metrics = store.metrics().cache;
-    assert!(metrics.guest_hits > metrics.guest_misses && metrics.guest_misses >= 2, "{metrics:?}");
+    assert!(metrics.external_hits > metrics.external_misses && metrics.external_misses >= 2, "{metrics:?}");
 }
 
 #[tokio::test]

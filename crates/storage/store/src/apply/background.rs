@@ -66,8 +66,8 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Result<JoinHandle<()>, StoreError> {
         let inner = inner.clone();
         move || run(&inner)
     };
-    let freeze = inner.freeze.clone();
-    let spawned = supervise::thread("store-apply", work, move |why| _ = freeze.freeze(&why));
+    let poison = inner.poison.clone();
+    let spawned = supervise::thread("store-apply", work, move |why| _ = poison.set(&why));
     spawned.map_err(|error| StoreError::Refused(format!("the applying thread could not be started: {error}").into()))
 }
 
@@ -75,17 +75,17 @@ fn run(inner: &Inner) {
     let (mut applied, mut full) = (false, false);
     loop {
         // With more than a batch behind there is nothing to wait for, unless all of it waits for the journal, or for room.
-        let behind = applied && inner.queue.bytes() > super::BATCH_BYTES && !inner.is_frozen();
+        let behind = applied && inner.queue.bytes() > super::BATCH_BYTES && !inner.is_poisoned();
         applied = false;
         // Where there is no room, room does not come in a moment.
         if !behind && !inner.background.sleep(|| !full && inner.queue.first().is_some()) {
             return;
         }
         supervise::rehearse("store-apply");
-        if inner.is_frozen() || !inner.room.try_apply() {
+        if inner.is_poisoned() || !inner.waiters.try_apply() {
             continue;
         }
-        // A failure freezes the store, and is told to whoever comes next.
+        // A failure poisons the store, and is told to whoever comes next.
         let outcome = inner.apply_in_role();
         (applied, full) = (matches!(outcome, Ok(true)), matches!(outcome, Err(StoreError::Full(_))));
     }

@@ -7,23 +7,23 @@
 //!         all of them: visible = LSN of the batch's last record, old versions collected
 //! ```
 //!
-//! One thread at a time applies, whoever has the role (see [`crate::commit::room`]): a committer that must see its own change,
+//! One thread at a time applies, whoever has the role (see [`crate::commit::waiters`]): a committer that must see its own change,
 //! or the thread of the background. Nobody can have a snapshot between two records of a batch, so the batch is one step:
 //! of several changes of a key the last one counts, and the trees are changed in the order of their keys.
 //!
-//! A huge transaction is a batch of its own, applied piece by piece from its runs.
+//! A spilled transaction is a batch of its own, applied piece by piece from its runs.
 //!
 //! Whatever dirties more than a part of the cache is applied in pieces: between two of them the lock is given back, and a
-//! cycle may be cut. So no record is too large for the cache. What is cut then is applied again from the batch's first record
+//! checkpoint may begin. So no record is too large for the cache. What a checkpoint has then is applied again from the batch's first record
 //! after a crash: putting and deleting twice does no harm.
 //!
 //! A batch that finds no room on the medium stays as far as it came, unseen; it is read from the journal and applied again,
-//! from its first record, until there is room. Updates are refused meanwhile, nothing is frozen.
+//! from its first record, until there is room. Updates are refused meanwhile, the store is not poisoned.
 //!
 //! Invariants:
 //! 1. What is changed in a tree is durable.
 //! 2. Snapshots up to `visible` read what they should at any moment, also beside a batch half applied, also if it fails there.
-//! 3. While a batch is begun and not ended, `applying` is its first record, so that no cut takes it for applied.
+//! 3. While a batch is begun and not ended, `applying` is its first record, so that no checkpoint takes it for applied.
 
 mod background;
 #[cfg(test)]
@@ -38,13 +38,13 @@ use device::supervise;
 use journal::Lsn;
 use parking_lot::MutexGuard;
 
-use crate::commit::queue::{Entry, What};
+use crate::commit::queue::{QueuedRecord, RecordBody};
 use crate::interpreter::{Changes, Foreign};
 use crate::pages::Pages;
 use crate::record::{self, Change, Op};
 use crate::store::{CATALOG, Inner, entry_of};
 use crate::versions::Replaced;
-use crate::writes::{Run, RunCursor};
+use crate::writes::{RunCursor, SortedRun};
 use crate::{StoreError, TreeId};
 
 pub(crate) use background::{Background, start};
@@ -53,13 +53,13 @@ pub(crate) use background::{Background, start};
 /// it waits for some milliseconds; behind a batch of nothing but small rows, for some tens.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Changes of a huge transaction gathered at a time.
+/// Changes of a spilled transaction gathered at a time.
 const PIECE_CHANGES: usize = 4096;
 
-/// Of the cache, as much may become dirty before a cycle may be cut.
+/// Of the cache, as much may become dirty before a checkpoint may begin.
 const PIECE_OF_CACHE: u64 = 32;
 
-/// What only the applier uses, under its lock. A cut of the pages takes the lock: it stands between two batches.
+/// What only the applier uses, under its lock. A checkpoint of the pages takes the lock: it stands between two batches.
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
     /// The next tree that is made gets at least this id.
@@ -68,13 +68,13 @@ pub(crate) struct Applier {
     pub(crate) records: u64,
     /// Changes applied since opening.
     pub(crate) changes: u64,
-    /// What became dirty at most since a cycle could be cut, in bytes.
+    /// What became dirty at most since a checkpoint could begin, in bytes.
     dirtied: u64,
     /// The last record of the batch that was begun last.
     pub(crate) last: u64,
     /// The first and the last record of a batch that found no room.
     waiting: Option<(Lsn, Lsn)>,
-    /// What the batch that is begun and not ended changes, sorted; but for that of a huge transaction. Between two pieces of it
+    /// What the batch that is begun and not ended changes, sorted; but for that of a spilled transaction. Between two pieces of it
     /// some of this is nowhere else to be looked up.
     pub(crate) batch: Arc<Vec<Change>>,
 }
@@ -82,32 +82,32 @@ pub(crate) struct Applier {
 /// The applier's lock.
 pub(crate) type Guard<'a> = MutexGuard<'a, Applier>;
 
-/// Freezes the store where applying panics: the record is taken from the queue, and the trees may be changed by half.
-struct FreezeOnPanic<'a>(&'a Inner);
+/// Poisons the store where applying panics: the record is taken from the queue, and the trees may be changed by half.
+struct PoisonOnPanic<'a>(&'a Inner);
 
-impl Drop for FreezeOnPanic<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.freeze.freeze(&"applying a durable record panicked");
+            self.0.poison.set(&"applying a durable record panicked");
         }
     }
 }
 
 impl Inner {
-    /// Applies one batch of what is durable. Answers whether there was one. Where that fails or panics the store is frozen
-    /// before the applier's lock is released: nobody may cut trees that were changed by half. Errors: [`StoreError::Frozen`].
+    /// Applies one batch of what is durable. Answers whether there was one. Where that fails or panics the store is poisoned
+    /// before the applier's lock is released: no checkpoint may begin with trees that are changed by half. Errors: [`StoreError::Poisoned`].
     pub(crate) fn apply_batch(&self) -> Result<bool, StoreError> {
         let mut applier = self.applier.lock();
-        if self.is_frozen() || self.closed.load(Ordering::Acquire) {
+        if self.is_poisoned() || self.closed.load(Ordering::Acquire) {
             return Ok(false);
         }
-        let _frozen = FreezeOnPanic(self);
+        let _poisoned = PoisonOnPanic(self);
         supervise::rehearse("batch");
         let entries = match applier.waiting {
             Some((first, last)) => match self.read_again(first, last) {
                 // There is no descriptor to read it with: it waits on.
                 Err(error @ StoreError::Full(_)) => return Err(error),
-                read => read.map_err(|error| self.freeze(error))?,
+                read => read.map_err(|error| self.poison_with(error))?,
             },
             None => self.queue.take(self.journal.durable(), BATCH_BYTES),
         };
@@ -116,12 +116,12 @@ impl Inner {
         match applied {
             Ok(()) => Ok(is_some),
             Err(error @ StoreError::Full(_)) if applier.waiting.is_some() => Err(error),
-            Err(error) => Err(self.freeze(error)),
+            Err(error) => Err(self.poison_with(error)),
         }
     }
 
     /// The records of a batch, from the journal.
-    fn read_again(&self, first: Lsn, last: Lsn) -> Result<Vec<Entry>, StoreError> {
+    fn read_again(&self, first: Lsn, last: Lsn) -> Result<Vec<QueuedRecord>, StoreError> {
         let mut entries = Vec::new();
         for record in self.journal.read(first) {
             let record = record?;
@@ -133,8 +133,8 @@ impl Inner {
         Ok(entries)
     }
 
-    /// Applies records as one step. Errors leave snapshots as they are; but for [`StoreError::Full`] the store must freeze then.
-    pub(crate) fn apply_entries(&self, applier: &mut Guard<'_>, entries: Vec<Entry>) -> Result<(), StoreError> {
+    /// Applies records as one step. Errors leave snapshots as they are; but for [`StoreError::Full`] the store must be poisoned then.
+    pub(crate) fn apply_entries(&self, applier: &mut Guard<'_>, entries: Vec<QueuedRecord>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last, records) = (first.lsn, last.lsn, entries.len());
         self.applying.store(first, Ordering::SeqCst);
@@ -161,22 +161,22 @@ impl Inner {
     fn apply_step(
         &self,
         applier: &mut Guard<'_>,
-        entries: Vec<Entry>,
+        entries: Vec<QueuedRecord>,
         lsn: u64,
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
         let mut changes = Changes::default();
         for entry in entries {
             match entry.what {
-                What::Changes(list) if changes.list.is_empty() => changes.list = list,
-                What::Changes(list) => changes.list.extend(list),
-                What::Foreign { kind, payload } => {
+                RecordBody::Changes(list) if changes.list.is_empty() => changes.list = list,
+                RecordBody::Changes(list) => changes.list.extend(list),
+                RecordBody::Foreign { kind, payload } => {
                     if let Some(interpreter) = &self.options.interpreter {
                         let record = Foreign { lsn: Lsn(entry.lsn), kind, payload: &payload };
                         interpreter.apply(&record, &self.interpreted, &mut changes)?;
                     }
                 }
-                What::Huge(runs) => self.apply_huge(applier, lsn, &runs, replaced)?,
+                RecordBody::Spilled(runs) => self.apply_spilled(applier, lsn, &runs, replaced)?,
             }
         }
         let changes = Arc::new(sorted(changes.list));
@@ -184,7 +184,7 @@ impl Inner {
         self.apply_sorted(applier, lsn, &changes, &mut HashSet::new(), replaced)
     }
 
-    /// Notes what a change may make dirty, and lets a cycle be cut where that is much.
+    /// Notes what a change may make dirty, and lets a checkpoint begin where that is much.
     fn dirtied(&self, applier: &mut Guard<'_>, bytes: u64) -> Result<(), StoreError> {
         applier.dirtied += bytes;
         if applier.dirtied <= self.options.cache_bytes / PIECE_OF_CACHE {
@@ -195,17 +195,17 @@ impl Inner {
     }
 
     /// Merges the runs, the newest first, and applies them piece by piece.
-    fn apply_huge(
+    fn apply_spilled(
         &self,
         applier: &mut Guard<'_>,
         lsn: u64,
-        runs: &[record::Run],
+        runs: &[record::SpilledRun],
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
         replaced.copy_keys();
         let mut sources = Vec::with_capacity(runs.len());
         for run in runs.iter().rev() {
-            let mut cursor = RunCursor::all(Run::of_commitment(run).into());
+            let mut cursor = RunCursor::all(SortedRun::of_commit_record(run).into());
             let ahead = cursor.next(&self.journal)?;
             sources.push((cursor, ahead));
         }
@@ -250,7 +250,7 @@ impl Inner {
                 continue;
             }
             let mut writer = self.forest.change(tree, lsn)?;
-            let mut pusher = self.versions.pusher(tree, replaced);
+            let mut replacing = self.versions.writer(tree, replaced);
             // An old value that nobody will look at.
             let (mut made, mut unseen) = (None, None);
             for (at, change) in of_one.iter().enumerate() {
@@ -267,15 +267,15 @@ impl Inner {
                 }
                 writer.set(&change.key, value, |old| {
                     // A crash goes back to a state without it, whoever reads it until then.
-                    old.iter().for_each(|cell| self.forest.detach(cell, &self.space));
+                    old.iter().for_each(|cell| self.forest.mark_pending_free(cell, &self.space));
                     // Nothing was there and nothing is: no change.
                     if old.is_some() || value.is_some() {
-                        unseen = pusher.push(&change.key, old);
+                        unseen = replacing.push(&change.key, old);
                     }
                 })?;
                 unseen.take().iter().for_each(|cell| self.forest.free(cell));
-                if pusher.bytes() > self.options.versions_bytes {
-                    let garbage = self.versions.let_go(pusher.replaced());
+                if replacing.bytes() > self.options.versions_bytes {
+                    let garbage = self.versions.let_go(replacing.replaced());
                     garbage.values.iter().for_each(|cell| self.forest.free(cell));
                 }
                 self.dirtied(applier, self.forest.cache.page_bytes() as u64 + change.op.bytes() as u64)?;
@@ -283,7 +283,7 @@ impl Inner {
             if let Some(made) = made.filter(|made| made.0 >= applier.next_tree) {
                 applier.next_tree = made.0 + 1;
                 let key = Bytes::from_static(NEXT_TREE);
-                writer.set(&key, Some(&applier.next_tree.to_le_bytes()), |old| drop(pusher.push(&key, old)))?;
+                writer.set(&key, Some(&applier.next_tree.to_le_bytes()), |old| drop(replacing.push(&key, old)))?;
             }
         }
         Ok(())

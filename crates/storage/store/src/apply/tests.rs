@@ -39,7 +39,7 @@ fn a_transaction_whose_old_versions_exceed_the_limit_keeps_none_and_neither_does
     // A value in pages of its own among them: it must not be lost space.
     transaction.put(tree, &7_u32.to_be_bytes(), &vec![1; 50_000]).expect("fits");
     transaction.commit().expect("commits");
-    store.checkpoint().expect("writes home");
+    store.checkpoint().expect("writes in place");
     update(&store, tree, &[1; 60]);
     let before = store.snapshot();
     update(&store, tree, &[2; 60]);
@@ -51,7 +51,7 @@ fn a_transaction_whose_old_versions_exceed_the_limit_keeps_none_and_neither_does
     assert_eq!(opened.records, 2);
     assert_eq!(store.inner.versions.most.load(Ordering::Relaxed), 0, "nobody could look at them");
     assert_eq!(first(&store.snapshot(), tree).expect("reads"), Some(2));
-    store.checkpoint().expect("writes home");
+    store.checkpoint().expect("writes in place");
     let verified = store.verify(&mut |_| ()).expect("reads");
     assert!(verified.is_sound(), "{verified}");
 }

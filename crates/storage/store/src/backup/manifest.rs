@@ -6,12 +6,12 @@
 //!        8      4  version, 1
 //!       12      4  checksum of bytes 0..12 and 16..4096
 //!       16      8  identity of the store
-//!       24      8  X: the pages are the state behind every record before this LSN
+//!       24      8  redo LSN: the pages are the state behind every record before it
 //!       32      8  end of the journal that is copied with them
-//!       40      8  microseconds since 1970 at the cut of the pages
+//!       40      8  microseconds since 1970 when the checkpoint began of the pages
 //!       48      4  identity of the journal
-//!       56      8  where the journal begins that is copied with them; 0 (of earlier releases): at X
-//!       64      8  the pages hold nothing of records from this LSN on; 0 (of earlier releases): X
+//!       56      8  where the journal begins that is copied with them; 0 (of earlier releases): at the redo LSN
+//!       64      8  consistent LSN: the pages hold nothing of records from this LSN on; 0 (of earlier releases): the redo LSN
 //! ```
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -36,16 +36,16 @@ pub struct Manifest {
     /// Of its journal.
     pub journal: u32,
     /// The pages are the state behind every record before this; opening redoes the journal from here.
-    pub applied: Lsn,
+    pub redo_lsn: Lsn,
     /// The journal in the backup ends here: the latest moment that it can be restored to by itself.
     pub end: Lsn,
     /// When the pages' state was, microseconds since 1970.
     pub micros: u64,
-    /// From here on the journal is needed: at or before `applied`, for a huge transaction's changes lie ahead of its end.
+    /// From here on the journal is needed: at or before `redo_lsn`, for a spilled transaction's changes lie ahead of its end.
     pub from: Lsn,
     /// The earliest moment that it can be restored to is the first end of a group commit from here on: at or behind
-    /// `applied`, for the pages may hold a part of what was being applied.
-    pub reached: Lsn,
+    /// `redo_lsn`, for the pages may hold a part of what was being applied.
+    pub consistent_lsn: Lsn,
 }
 
 fn sum(block: &[u8]) -> u32 {
@@ -62,12 +62,12 @@ impl Manifest {
         let mut block = AlignedBuffer::zeroed(BYTES);
         block[..8].copy_from_slice(MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        let fields = [self.identity, self.applied.0, self.end.0, self.micros];
+        let fields = [self.identity, self.redo_lsn.0, self.end.0, self.micros];
         for (place, field) in block[16..48].as_chunks_mut::<8>().0.iter_mut().zip(fields) {
             *place = field.to_le_bytes();
         }
         block[56..64].copy_from_slice(&self.from.0.to_le_bytes());
-        block[64..72].copy_from_slice(&self.reached.0.to_le_bytes());
+        block[64..72].copy_from_slice(&self.consistent_lsn.0.to_le_bytes());
         block[48..52].copy_from_slice(&self.journal.to_le_bytes());
         let sum = sum(&block);
         block[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -94,9 +94,9 @@ impl Manifest {
         if half(8) != VERSION {
             return Err(StoreError::Corrupt(format!("this backup has version {} of its format", half(8)).into()));
         }
-        let (applied, end) = (Lsn(word(24)), Lsn(word(32)));
-        let or_applied = |at| if word(at) == 0 { applied } else { Lsn(word(at)) };
-        let (from, reached) = (or_applied(56), or_applied(64));
-        Ok(Manifest { identity: word(16), journal: half(48), applied, end, micros: word(40), from, reached })
+        let (redo_lsn, end) = (Lsn(word(24)), Lsn(word(32)));
+        let or_applied = |at| if word(at) == 0 { redo_lsn } else { Lsn(word(at)) };
+        let (from, consistent_lsn) = (or_applied(56), or_applied(64));
+        Ok(Manifest { identity: word(16), journal: half(48), redo_lsn, end, micros: word(40), from, consistent_lsn })
     }
 }

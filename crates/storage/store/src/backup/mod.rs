@@ -1,19 +1,19 @@
 //! Backups of a store that is being used, and restoring them, up to a moment if that is wanted.
 //!
 //! ```text
-//!   cycles          ---- X1 ------------ X2 ------------- X3 ----->        go on, but for the end
-//!   first pass      all pages in use, as they come                         meanwhile it is noted which ones are written home
+//!   checkpoints          ---- X1 ------------ X2 ------------- X3 ----->        go on, but for the end
+//!   first pass      all pages in use, as they come                         meanwhile the pages written in place are noted
 //!   more passes     those that were                                        fewer each time
-//!   the end         between two cycles: those that are left, map,          the copy is the state at X3
+//!   the end         between two checkpoints: those that are left, map,          the copy is the state at X3
 //!                   superblock
-//!   journal         from X3 to what is durable by then, and what fragments commitments in it name
+//!   journal         from X3 to what is durable by then, and what spill chunks commit records in it name
 //!   check           the copy is read again: every page and extent, each tree
 //!   manifest        last: without it there is no backup
 //! ```
 //!
-//! A page that is copied while it is written home may be torn in the copy; it has been noted ahead of its first byte, and is
-//! copied again. Between two cycles nothing that the state names is written, so that the last pass sees it whole. That pass
-//! is short: what one cycle writes, at most.
+//! A page that is copied while it is written in place may be torn in the copy; it has been noted ahead of its first byte, and is
+//! copied again. Between two checkpoints nothing that the state names is written, so that the last pass sees it whole. That pass
+//! is short: what one checkpoint writes, at most.
 //!
 //! A backup is a shelf with data devices and journal segments as a store has them, but for the write image journal, which a
 //! store at rest does not need: its superblock says that it is whole. So [`crate::verify`] can check it as it lies there.
@@ -39,11 +39,11 @@ use device::{AlignedBuffer, Device, DeviceError, Shelf};
 use journal::{Journal, Lsn, View};
 
 use crate::StoreError;
-use crate::cycle::write::Writer;
+use crate::checkpoint::writer::CheckpointWriter;
 use crate::page::PageId;
 use crate::space::bitmap::Bitmap;
+use crate::space::devices::{DataDevices, device_name};
 use crate::space::geometry::Geometry;
-use crate::space::home::{Devices, device_name};
 use crate::space::map;
 use crate::space::superblock::{self, Superblock};
 pub use manifest::Manifest;
@@ -100,7 +100,7 @@ pub(crate) type CheckCopy<'a> = &'a dyn Fn(&Arc<dyn Shelf>, &Manifest) -> Result
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     /// The data devices.
-    pub(crate) home: &'a Devices,
+    pub(crate) data_devices: &'a DataDevices,
     /// The journal.
     pub(crate) journal: &'a Journal,
     /// Where the journal lies.
@@ -109,17 +109,17 @@ pub(crate) struct Source<'a> {
     pub(crate) retention: &'a Retention,
     /// From where on the journal is needed to apply everything from a position on.
     pub(crate) needed: &'a dyn Fn(Lsn) -> Lsn,
-    /// The pages at home hold nothing of records from there on; asked between two cycles.
-    pub(crate) reached: &'a dyn Fn() -> Lsn,
+    /// The data devices hold nothing of records from there on; asked between two checkpoints.
+    pub(crate) consistent_lsn: &'a dyn Fn() -> Lsn,
     /// Whether what was copied is whole, and what the manifest says; asked before that is written.
     pub(crate) check: CheckCopy<'a>,
 }
 
-/// What is done between two cycles.
-pub(crate) type Work<'a> = &'a mut dyn FnMut(&Writer) -> Result<(), StoreError>;
+/// What is done between two checkpoints.
+pub(crate) type Work<'a> = &'a mut dyn FnMut(&CheckpointWriter) -> Result<(), StoreError>;
 
 /// Ends noting what is written.
-struct Watch<'a>(&'a Devices);
+struct Watch<'a>(&'a DataDevices);
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
@@ -127,24 +127,24 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Backs up onto an empty shelf. `between_cycles` runs what it is given while no cycle runs and none begins.
+/// Backs up onto an empty shelf. `between_checkpoints` runs what it is given while no checkpoint runs and none begins.
 ///
 /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup runs, or `progress` ended it;
 /// [`StoreError::Corrupt`] where what was copied is damaged: nobody could restore it; [`StoreError::Full`] on the shelf,
-/// [`StoreError::Frozen`], [`StoreError::Device`]. After an error the shelf is as empty as it
+/// [`StoreError::Poisoned`], [`StoreError::Device`]. After an error the shelf is as empty as it
 /// was, unless it refuses to be emptied; there is no manifest in any case.
 pub(crate) fn backup(
     source: Source<'_>,
-    between_cycles: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    between_checkpoints: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
     to: &Arc<dyn Shelf>,
     progress: Tell<'_>,
 ) -> Result<Manifest, StoreError> {
     check_empty(&**to)?;
-    if !source.home.watch() {
+    if !source.data_devices.watch() {
         return Err(StoreError::Refused("another backup is being made".into()));
     }
-    let _watch = Watch(source.home);
-    let made = make(source, between_cycles, to, progress);
+    let _watch = Watch(source.data_devices);
+    let made = make(source, between_checkpoints, to, progress);
     if made.is_err() {
         // So that it can be tried again there. What went wrong is the error to tell, not what this may add.
         let _ = ours(&**to).map(|names| names.iter().for_each(|name| drop(to.remove(name))));
@@ -154,41 +154,41 @@ pub(crate) fn backup(
 
 fn make(
     source: Source<'_>,
-    between_cycles: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    between_checkpoints: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
     to: &Arc<dyn Shelf>,
     progress: Tell<'_>,
 ) -> Result<Manifest, StoreError> {
-    let mut copy = Copy::new(source.home, to.clone());
+    let mut copy = Copy::new(source.data_devices, to.clone());
     let mut hold = None;
-    between_cycles(&mut |writer| {
-        // What this cycle has left is held; later ones leave later positions.
-        hold = Some(source.retention.hold(source.retention.before(writer.superblock().applied)));
+    between_checkpoints(&mut |writer| {
+        // What this checkpoint has left is held; later ones leave later positions.
+        hold = Some(source.retention.hold(source.retention.before(writer.superblock().redo_lsn)));
         copy.read_maps(writer.superblock())
     })?;
     copy.first_pass(progress)?;
     for _ in 0..PASSES {
-        let written = source.home.take_watched();
+        let written = source.data_devices.take_watched();
         if written.len() < FEW {
-            source.home.note_watched(written);
+            source.data_devices.note_watched(written);
             break;
         }
         copy.again(&written, progress)?;
     }
     let mut superblock = None;
-    between_cycles(&mut |writer| {
-        let applied = writer.superblock().applied;
-        // The hold keeps the fragments too, also of what is committed from here on.
-        superblock = Some((*writer.superblock(), (source.needed)(applied), (source.reached)()));
-        copy.last_pass(writer.superblock(), &source.home.take_watched(), progress)
+    between_checkpoints(&mut |writer| {
+        let redo_lsn = writer.superblock().redo_lsn;
+        // The hold keeps the spill chunks too, also of what is committed from here on.
+        superblock = Some((*writer.superblock(), (source.needed)(redo_lsn), (source.consistent_lsn)()));
+        copy.last_pass(writer.superblock(), &source.data_devices.take_watched(), progress)
     })?;
-    let (superblock, from, reached) =
-        superblock.ok_or_else(|| StoreError::Refused("no moment between cycles came".into()))?;
+    let (superblock, from, consistent_lsn) =
+        superblock.ok_or_else(|| StoreError::Refused("no moment between checkpoints came".into()))?;
     copy.flush()?;
     let view = View::open(source.segments.clone())?;
     let copied = journal::copy(&view, &**to, from, source.journal.durable())?;
     drop(hold);
-    let Superblock { identity, journal, applied, micros, .. } = superblock;
-    let manifest = Manifest { identity, journal, applied, end: copied.end, micros, from, reached };
+    let Superblock { identity, journal, redo_lsn, micros, .. } = superblock;
+    let manifest = Manifest { identity, journal, redo_lsn, end: copied.end, micros, from, consistent_lsn };
     (source.check)(to, &manifest)?;
     manifest.write(&**to)?;
     Ok(manifest)
@@ -196,7 +196,7 @@ fn make(
 
 /// Pages on their way to another shelf.
 struct Copy<'a> {
-    home: &'a Devices,
+    data_devices: &'a DataDevices,
     geometry: Geometry,
     to: Arc<dyn Shelf>,
     targets: Vec<Arc<dyn Device>>,
@@ -206,12 +206,20 @@ struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    fn new(home: &'a Devices, to: Arc<dyn Shelf>) -> Copy<'a> {
+    fn new(data_devices: &'a DataDevices, to: Arc<dyn Shelf>) -> Copy<'a> {
         let (targets, used, copied) = (Vec::new(), Vec::new(), Vec::new());
-        Copy { home, geometry: home.geometry(), to, targets, used, copied, told: Copying { done: 0, total: 0 } }
+        Copy {
+            data_devices,
+            geometry: data_devices.geometry(),
+            to,
+            targets,
+            used,
+            copied,
+            told: Copying { done: 0, total: 0 },
+        }
     }
 
-    /// Which pages the state at home uses; to be called between cycles.
+    /// Which pages the state on the data devices uses; to be called between checkpoints.
     fn read_maps(&mut self, superblock: &Superblock) -> Result<(), StoreError> {
         self.used.clear();
         let mut page = AlignedBuffer::zeroed(self.geometry.page_bytes as usize);
@@ -219,9 +227,9 @@ impl<'a> Copy<'a> {
             let mut bitmap = Bitmap::new(self.geometry.device_pages);
             for nth in 0..self.geometry.maps() {
                 let id = self.geometry.map_page(device, nth);
-                self.home.read(id, &mut page)?;
+                self.data_devices.read(id, &mut page)?;
                 if !map::decode(self.geometry, device, nth, &page, &mut bitmap) {
-                    let place = crate::cache::Home::place(self.home, id);
+                    let place = crate::cache::BackingStore::place(self.data_devices, id);
                     return Err(StoreError::Corrupt(format!("{place} is no page of the allocation map").into()));
                 }
             }
@@ -252,7 +260,7 @@ impl<'a> Copy<'a> {
         self.copy(&written.iter().copied().collect::<Vec<_>>(), progress)
     }
 
-    /// Makes the copy the state of a superblock; to be called between cycles.
+    /// Makes the copy the state of a superblock; to be called between checkpoints.
     fn last_pass(
         &mut self,
         superblock: &Superblock,
@@ -268,7 +276,7 @@ impl<'a> Copy<'a> {
         pages.extend(written.iter().filter(is_used));
         self.told.total = self.told.done + pages.len() as u64;
         self.copy(&pages.into_iter().collect::<Vec<_>>(), progress)?;
-        // Whole, and without a batch that could be half at home.
+        // Whole, and without a batch that could be half written.
         let image = Superblock { is_clean: true, ..*superblock }.encode();
         let mut page = AlignedBuffer::new();
         page.extend_from_slice(&image);
@@ -292,7 +300,7 @@ impl<'a> Copy<'a> {
         let runs: Vec<&[PageId]> = pages.chunk_by(is_next).flat_map(|run| run.chunks(most)).collect();
         for run in runs {
             let mut buffer = AlignedBuffer::zeroed(run.len() * page_bytes);
-            self.home.read(run[0], &mut buffer).map_err(|error| error.of_reading(run[0], run.len() as u32))?;
+            self.data_devices.read(run[0], &mut buffer).map_err(|error| error.of_reading(run[0], run.len() as u32))?;
             let (device, place) = self.geometry.place(run[0]);
             self.target(device)?.write(self.geometry.offset(run[0]), &buffer)?;
             let copied = &mut self.copied[device as usize];

@@ -16,7 +16,7 @@ use journal::{JournalError, Lsn, Record, View};
 use super::{Manifest, Until, check_empty, create};
 use crate::StoreError;
 use crate::options::Places;
-use crate::space::home::{device_name, device_number};
+use crate::space::devices::{device_name, device_number};
 use crate::verify::{Progress, Verified};
 
 /// Copied at a time, in bytes.
@@ -30,7 +30,7 @@ const UNFINISHED: &str = "making-pages";
 pub struct Restoration {
     /// What the backup holds.
     pub manifest: Manifest,
-    /// Where the journal ends now: opening redoes it from [`Manifest::applied`] up to here.
+    /// Where the journal ends now: opening redoes it from [`Manifest::redo_lsn`] up to here.
     pub end: Lsn,
 }
 
@@ -89,22 +89,23 @@ pub(crate) fn restore(
     let early = || {
         let why = format!(
             "the moment lies before the backup: the first that it can be restored to is the end of the group commit at {}",
-            manifest.reached
+            manifest.consistent_lsn
         );
         StoreError::Refused(why.into())
     };
-    if until < manifest.reached {
+    if until < manifest.consistent_lsn {
         return Err(early());
     }
     let copied = match journal::copy(&view, &*places.journal, manifest.from, until) {
         Err(JournalError::BeyondEnd { .. }) if until < manifest.end => return Err(early()),
         copied => copied?,
     };
-    if copied.end < manifest.reached {
+    if copied.end < manifest.consistent_lsn {
         if until < manifest.end {
             return Err(early());
         }
-        let why = format!("the journal ends at {}, before the backup's state at {}", copied.end, manifest.reached);
+        let why =
+            format!("the journal ends at {}, before the backup's state at {}", copied.end, manifest.consistent_lsn);
         return Err(StoreError::Corrupt(why.into()));
     }
     let mut numbers: Vec<u32> = backup.list()?.iter().filter_map(|name| device_number(name)).collect();
@@ -127,7 +128,7 @@ pub(crate) fn check(manifest: &Manifest, found: &Verified) -> Result<(), StoreEr
         let why = format!("what was backed up is damaged, {} faults: {first}", found.faults);
         return Err(StoreError::Corrupt(why.into()));
     }
-    if (found.identity, found.applied) != (manifest.identity, manifest.applied) {
+    if (found.identity, found.redo_lsn) != (manifest.identity, manifest.redo_lsn) {
         return Err(StoreError::Corrupt("the backup's pages are not those that its manifest is of".into()));
     }
     Ok(())
@@ -143,7 +144,7 @@ fn position(view: &View, manifest: &Manifest, until: Until, time_of: TimeOf<'_>)
     if micros < manifest.micros {
         return Ok(Lsn::ZERO);
     }
-    for record in view.read(manifest.applied) {
+    for record in view.read(manifest.redo_lsn) {
         let record = record?;
         if time_of(&record).is_some_and(|time| time > micros) {
             return Ok(record.lsn);

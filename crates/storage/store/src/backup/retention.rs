@@ -27,13 +27,13 @@ impl Retention {
         Retention { bytes, holds: Arc::default() }
     }
 
-    /// Up to where the journal may be truncated when the pages are at `applied`.
-    pub(crate) fn before(&self, applied: Lsn) -> Lsn {
-        let kept = Lsn(applied.0.saturating_sub(self.bytes));
+    /// Up to where the journal may be truncated when the pages are at `redo_lsn`.
+    pub(crate) fn before(&self, redo_lsn: Lsn) -> Lsn {
+        let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes));
         self.holds.lock().keys().next().map_or(kept, |first| kept.min(*first))
     }
 
-    /// Keeps the journal from `from` on. Whoever truncates must not have been told a later position yet: hold what a cycle
+    /// Keeps the journal from `from` on. Whoever truncates must not have been told a later position yet: hold what a checkpoint
     /// that is over has left.
     pub(crate) fn hold(&self, from: Lsn) -> Hold {
         *self.holds.lock().entry(from).or_default() += 1;

@@ -7,7 +7,7 @@ use journal::{Lsn, View};
 
 use super::restore::restore;
 use super::*;
-use crate::cycle::tests::toy::{Op, Toy, Values};
+use crate::checkpoint::tests::toy::{Toy, ToyOp, Values};
 use crate::options::Places;
 
 struct Node {
@@ -29,8 +29,8 @@ impl Node {
     }
 }
 
-fn op(random: &mut fastrand::Rng) -> Op {
-    Op { slot: random.u8(..6), what: [0, 1, 1, 2][random.usize(..4)], pages: random.u8(1..4) }
+fn op(random: &mut fastrand::Rng) -> ToyOp {
+    ToyOp { slot: random.u8(..6), what: [0, 1, 1, 2][random.usize(..4)], pages: random.u8(1..4) }
 }
 
 /// Makes a backup of a toy while the toy goes on in between every two chunks.
@@ -40,14 +40,14 @@ fn back_up(
     to: &Arc<dyn Shelf>,
     meanwhile: &mut dyn FnMut(&mut Toy),
 ) -> Manifest {
-    let (home, retention) = (toy.borrow().home.clone(), Retention::new(0));
+    let (data_devices, retention) = (toy.borrow().data_devices.clone(), Retention::new(0));
     // The toy truncates by itself; the journal is looked at through a view.
     let view = View::open(node.logs.clone()).expect("opens");
-    let between = |work: &mut dyn FnMut(&Writer) -> Result<(), StoreError>| work(toy.borrow_mut().writer());
+    let between = |work: &mut dyn FnMut(&CheckpointWriter) -> Result<(), StoreError>| work(toy.borrow_mut().writer());
     check_empty(&**to).expect("is empty");
-    assert!(home.watch() && !home.watch(), "one at a time");
-    let watch = Watch(&home);
-    let mut copy = Copy::new(&home, to.clone());
+    assert!(data_devices.watch() && !data_devices.watch(), "one at a time");
+    let watch = Watch(&data_devices);
+    let mut copy = Copy::new(&data_devices, to.clone());
     let _hold = retention.hold(view.first());
     let mut go_on = |_: Copying| {
         meanwhile(&mut toy.borrow_mut());
@@ -55,20 +55,21 @@ fn back_up(
     };
     between(&mut |writer| copy.read_maps(writer.superblock())).expect("reads");
     copy.first_pass(&mut go_on).expect("copies");
-    let written = home.take_watched();
+    let written = data_devices.take_watched();
     copy.again(&written, &mut go_on).expect("copies");
     let mut superblock = None;
     between(&mut |writer| {
         superblock = Some(*writer.superblock());
-        copy.last_pass(writer.superblock(), &home.take_watched(), &mut |_| ControlFlow::Continue(()))
+        copy.last_pass(writer.superblock(), &data_devices.take_watched(), &mut |_| ControlFlow::Continue(()))
     })
     .expect("copies");
     drop(watch);
-    let Superblock { identity, journal, applied, micros, .. } = superblock.expect("it ran");
+    let Superblock { identity, journal, redo_lsn, micros, .. } = superblock.expect("it ran");
     view.refresh().expect("reads");
     let view = View::open(node.logs.clone()).expect("opens");
-    let copied = journal::copy(&view, &**to, applied, toy.borrow().journal.durable()).expect("copies");
-    let manifest = Manifest { identity, journal, applied, end: copied.end, micros, from: applied, reached: applied };
+    let copied = journal::copy(&view, &**to, redo_lsn, toy.borrow().journal.durable()).expect("copies");
+    let manifest =
+        Manifest { identity, journal, redo_lsn, end: copied.end, micros, from: redo_lsn, consistent_lsn: redo_lsn };
     manifest.write(&**to).expect("writes");
     manifest
 }
@@ -82,26 +83,26 @@ fn a_backup_taken_while_pages_change_can_be_restored_to_every_moment_behind_it()
         for _ in 0..30 {
             toy.borrow_mut().change(op(random)).expect("works");
         }
-        toy.borrow_mut().cycle().expect("works");
+        toy.borrow_mut().checkpoint().expect("works");
         let mut moments: Vec<(Lsn, Values)> = Vec::new();
         let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
         let manifest = back_up(&toy, &node, &to, &mut |toy| {
             for _ in 0..random.usize(..4) {
                 toy.change(op(random)).expect("works");
-                moments.push((toy.applied, toy.values()));
+                moments.push((toy.redo_lsn, toy.values()));
             }
             match random.u8(..3) {
-                0 => toy.steal().expect("works"),
-                1 => toy.cycle().expect("works"),
+                0 => toy.write_early().expect("works"),
+                1 => toy.checkpoint().expect("works"),
                 _ => {}
             }
         });
         let mut toy = toy.into_inner();
         for _ in 0..10 {
             toy.change(op(random)).expect("works");
-            moments.push((toy.applied, toy.values()));
+            moments.push((toy.redo_lsn, toy.values()));
         }
-        moments.retain(|(lsn, _)| *lsn >= manifest.applied);
+        moments.retain(|(lsn, _)| *lsn >= manifest.redo_lsn);
         assert!(moments.len() >= 10);
         for (number, (until, values)) in moments.iter().enumerate() {
             let new = Node::new();
@@ -114,7 +115,7 @@ fn a_backup_taken_while_pages_change_can_be_restored_to_every_moment_behind_it()
             let mut opened = new.open();
             assert_eq!(opened.values(), *values, "seed {seed}, up to {until}");
             opened.change(op(random)).expect("it goes on");
-            opened.cycle().expect("it goes on");
+            opened.checkpoint().expect("it goes on");
             let values = opened.values();
             drop(opened);
             assert_eq!(new.open().values(), values, "seed {seed}");
@@ -128,7 +129,7 @@ fn what_cannot_be_restored_is_refused_with_the_reason() {
     let toy = std::cell::RefCell::new(node.open());
     let random = &mut fastrand::Rng::with_seed(1);
     (0..9).for_each(|_| toy.borrow_mut().change(op(random)).expect("works"));
-    toy.borrow_mut().cycle().expect("works");
+    toy.borrow_mut().checkpoint().expect("works");
     let to: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     back_up(&toy, &node, &to, &mut |_| ());
     let why = |backup: &Arc<dyn Shelf>, kept: Option<&Arc<dyn Shelf>>, until, new: &Node| {

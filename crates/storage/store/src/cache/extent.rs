@@ -39,7 +39,7 @@ impl Cache {
         }
         self.read_run(first, bytes, hint, |buffer| {
             let pages = extent.pages(self.page_bytes);
-            self.home.read(first, buffer).map_err(|error| error.of_reading(first, pages))?;
+            self.backing.read(first, buffer).map_err(|error| error.of_reading(first, pages))?;
             extent.check(&buffer[..bytes])
         })
     }
@@ -68,7 +68,7 @@ impl Cache {
                     Err(error) => return Err(error),
                 };
                 let _ = self.change(first, |now| Some(now.with(Flag::Extent)));
-                return Ok(Bytes::from_owner(self.main.arena.lease(&frame.downgrade(), bytes)));
+                return Ok(Bytes::from_owner(self.main.arena.pin(&frame.downgrade(), bytes)));
             };
             if !(state.has(Flag::Extent) && state.pages() == pages) {
                 // Who reads it for the first time may be about to find out what it is.
@@ -88,7 +88,7 @@ impl Cache {
             let now = self.state(first);
             if now.is_where(state) && now.has(Flag::Extent) {
                 self.used(tier, first, now, hint);
-                return Ok(Bytes::from_owner(tier.arena.lease(&frame, bytes)));
+                return Ok(Bytes::from_owner(tier.arena.pin(&frame, bytes)));
             }
         }
     }

@@ -131,7 +131,7 @@ impl Cache {
     /// Puts the new frame into the word; both frames are latched exclusively, so that only flags can change meanwhile.
     pub(super) fn moved(&self, page: PageId, from: State, to: &Exclusive<'_>, tier: &Tier) {
         tier.set_owner(to.number(), page);
-        let new = |now: State| now.at(tier.place, to.number()).without(Flag::Used).seen_times(1);
+        let new = |now: State| now.at(tier.place, to.number()).without(Flag::Used).with_usage(1);
         let moved = self.change(page, |now| now.is_where(from).then(|| new(now)));
         assert!(moved.is_ok(), "page {page} moved under an exclusive latch");
     }

@@ -1,6 +1,6 @@
 //! A tier's frames: an arena, which page each frame is of, and the clock's hand over them.
 //!
-//! A frame that its page left while somebody still reads it (a lease, a reader about to find out) is *retired*: nobody's, and
+//! A frame that its page left while somebody still reads it (a pin, a reader about to find out) is *retired*: nobody's, and
 //! given back to the arena once its latch can be had.
 
 use std::fmt;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::AlignedBuffer;
 
+use super::eviction::full;
 use super::metrics::Count;
-use super::room::full;
 use super::slots::{self, Wait};
 use super::state::{Place, State};
 use super::{Cache, STRIPES, other_kind};
@@ -35,7 +35,7 @@ impl Cache {
             let still = || self.state(page).is_where(state);
             if let Some(result) = self.slots.read(state.frame(), still, &mut probe) {
                 self.counters.add(Count::InnerHit, 1);
-                self.seen(page, state);
+                self.count_use(page, state);
                 return Ok(result);
             }
             wait.once();
@@ -51,7 +51,7 @@ impl Cache {
         }
     }
 
-    /// Reads an inner page from home into a slot, unless somebody else does. Its image where no slot can be had.
+    /// Reads an inner page from its device into a slot, unless somebody else does. Its image where no slot can be had.
     fn load_slot(&self, page: PageId) -> Result<Option<AlignedBuffer>, StoreError> {
         let _alone = self.stripes[page.0 as usize % STRIPES].lock();
         let state = self.state(page);
@@ -59,7 +59,7 @@ impl Cache {
             return Ok(None);
         }
         let mut image = AlignedBuffer::zeroed(self.page_bytes);
-        let read = self.home.read(page, &mut image).map_err(|error| error.of_reading(page, 1));
+        let read = self.backing.read(page, &mut image).map_err(|error| error.of_reading(page, 1));
         let read = read.and_then(|()| page::check(page, &image));
         read.map_err(|error| self.at_place(page, error))?;
         if page::kind(&image) != Some(Kind::Inner) {
@@ -110,7 +110,7 @@ impl Cache {
                 continue;
             }
             if now.is_held() {
-                self.keep(page, || {
+                self.save_pre_image(page, || {
                     let mut old = vec![0; self.page_bytes];
                     writing.copy(&mut old);
                     old.into()
@@ -130,7 +130,7 @@ impl Cache {
             return false;
         }
         if now.is_held() {
-            self.keep(page, || {
+            self.save_pre_image(page, || {
                 let mut old = vec![0; self.page_bytes];
                 writing.copy(&mut old);
                 old.into()
@@ -143,8 +143,8 @@ impl Cache {
         freed
     }
 
-    /// A copy of a page's slot where it is still the cut's image; none where it moved or was changed meanwhile.
-    pub(super) fn cut_slot(&self, page: PageId, state: State, image: &mut [u8]) -> bool {
+    /// A copy of a page's slot where it is still the checkpoint's image; none where it moved or was changed meanwhile.
+    pub(super) fn checkpoint_slot(&self, page: PageId, state: State, image: &mut [u8]) -> bool {
         let still = || {
             let now = self.state(page);
             now.is_where(state) && now.is_held()

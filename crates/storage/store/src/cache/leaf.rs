@@ -87,19 +87,19 @@ impl Pages for Cache {
                 }
                 None => (&self.main, self.in_time(|| self.load_leaf(page, state, Hint::Point))?),
             };
-            // A frame that is not this page's any more may even be pinned by a lease of another's.
+            // A frame that is not this page's any more may even be pinned by a reader of another's.
             let Some(frame) = frame else { continue };
             let now = self.state(page);
             if now.place() != tier.place || now.frame() != frame.number() || now.has(Flag::Extent) {
                 continue;
             }
             if now.is_held() {
-                self.keep(page, || frame[..].into());
+                self.save_pre_image(page, || frame[..].into());
             }
             self.mark_dirty(page);
             if state.place() != Place::Nowhere {
                 self.touch(tier, frame.number(), 1, Direction::Write, false);
-                self.seen(page, self.state(page));
+                self.count_use(page, self.state(page));
             }
             return Ok(LeafWrite(frame));
         }
@@ -191,7 +191,7 @@ impl Cache {
     pub(super) fn used(&self, tier: &Tier, page: PageId, state: State, hint: Hint) {
         self.touch(tier, state.frame(), state.pages(), Direction::Read, false);
         if hint == Hint::Point {
-            self.seen(page, state);
+            self.count_use(page, state);
         }
     }
 
@@ -204,7 +204,7 @@ impl Cache {
         }
     }
 
-    /// The tier whose frame a page lies in; none where it must be read from home.
+    /// The tier whose frame a page lies in; none where it must be read from its device.
     fn leaf_tier(&self, page: PageId, state: State) -> Result<Option<&Tier>, StoreError> {
         if state.has(Flag::Extent) {
             return Err(other_kind(page, LEAF));
@@ -220,19 +220,19 @@ impl Cache {
         }
     }
 
-    /// Reads a page from home into a frame; none where somebody else was quicker.
+    /// Reads a page from its device into a frame; none where somebody else was quicker.
     fn load_leaf(&self, page: PageId, state: State, hint: Hint) -> Result<Option<Exclusive<'_>>, StoreError> {
         self.load(page, state, 1, hint, |bytes| self.fill_leaf(page, bytes))
     }
 
-    /// Reads a page from home, and checks it.
+    /// Reads a page from its device, and checks it.
     fn fill_leaf(&self, page: PageId, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.home.read(page, bytes).map_err(|error| error.of_reading(page, 1))?;
+        self.backing.read(page, bytes).map_err(|error| error.of_reading(page, 1))?;
         check_leaf(page, bytes)
     }
 
     /// Lets `fill` read a run that is `state`, nowhere, past the cache, where no frame can be had: a reader need not wait for
-    /// whoever fills the cache with changes. None where the run came to memory meanwhile: only then can its home change.
+    /// whoever fills the cache with changes. None where the run came to memory meanwhile: only then can its place on the device change.
     pub(super) fn read_past(
         &self,
         page: PageId,
@@ -267,7 +267,7 @@ impl Cache {
         // Who left not long ago would have been found with a little more memory: it may stay for a while.
         let is_ghost = state.left_lately(self.left.load(Ordering::Relaxed), tier.units());
         let seen = if is_ghost && hint == Hint::Point { 2 } else { 0 };
-        let there = |now: State| now.of_pages(pages).at(tier.place, number).seen_times(seen);
+        let there = |now: State| now.of_pages(pages).at(tier.place, number).with_usage(seen);
         let put = self.change(page, |now| (now == state).then(|| there(now)));
         if put.is_err() {
             tier.release(frame);
@@ -277,7 +277,7 @@ impl Cache {
         let bytes = &mut frame[..pages as usize * self.page_bytes];
         if let Err(error) = fill(bytes) {
             // A reader whose list of extents is stale asks for a run that is none any more: its length must not stay.
-            let _ = self.change(page, |now| Some(now.of_pages(state.pages()).at(Place::Nowhere, 0).seen_times(0)));
+            let _ = self.change(page, |now| Some(now.of_pages(state.pages()).at(Place::Nowhere, 0).with_usage(0)));
             tier.release(frame);
             return Err(self.at_place(page, error));
         }
@@ -323,14 +323,14 @@ impl Cache {
         self.space.free(page, pages);
     }
 
-    /// Takes a run out of memory, whatever it holds; what a cut needs of it is kept aside.
+    /// Takes a run out of memory, whatever it holds; what a checkpoint needs of it is kept aside.
     fn forget(&self, page: PageId) {
         loop {
             let state = self.state(page);
             match state.place() {
                 place @ (Place::Near | Place::Far) => {
                     let Some(tier) = self.at(place) else { return };
-                    // Shared: somebody may hold a lease, but whoever writes it home or loads it is waited for.
+                    // Shared: somebody may hold a pin, but whoever writes it in place or loads it is waited for.
                     let Some(frame) = tier.arena.shared(state.frame()) else { continue };
                     let now = self.state(page);
                     if !now.is_where(state) {
@@ -338,7 +338,7 @@ impl Cache {
                     }
                     if now.is_held() {
                         let bytes = now.pages() as usize * self.page_bytes;
-                        self.keep(page, || frame[..bytes].into());
+                        self.save_pre_image(page, || frame[..bytes].into());
                     }
                     let freed = self.change(page, |now| now.is_where(state).then(|| now.freed()));
                     drop(frame);

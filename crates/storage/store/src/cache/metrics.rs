@@ -8,7 +8,7 @@ const STRIPES: usize = 16;
 
 /// What passed through a cache since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Metrics {
+pub struct CacheMetrics {
     /// Readings and changes of pages and extents that were found in near memory. With a direct map: those none of whose pages had
     /// to be fetched from far memory.
     pub near_hits: u64,
@@ -28,25 +28,25 @@ pub struct Metrics {
     pub demotions: u64,
     /// Pages and extents that left memory.
     pub evictions: u64,
-    /// Of them, fresh ones that were written home before.
-    pub steals: u64,
-    /// Bytes written home by steals.
-    pub stolen_bytes: u64,
+    /// Of them, fresh ones that were written in place before.
+    pub early_writes: u64,
+    /// Bytes written in place by early write-backs.
+    pub early_write_bytes: u64,
     /// Pages that went to another frame of the same memory, so that a slab could be used for frames of another size.
     pub relocations: u64,
-    /// Images of the cut kept aside since their pages were changed or freed.
-    pub kept_images: u64,
+    /// Images of the checkpoint kept aside since their pages were changed or freed.
+    pub pre_images: u64,
     /// Pages that a direct map fetched from far memory.
     pub direct_fetches: u64,
     /// Pages that a direct map wrote back to far memory.
     pub direct_write_backs: u64,
-    /// Of the hits, those of blocks of guests.
-    pub guest_hits: u64,
-    /// Of the misses, those of blocks of guests.
-    pub guest_misses: u64,
+    /// Of the hits, those of blocks of external files.
+    pub external_hits: u64,
+    /// Of the misses, those of blocks of external files.
+    pub external_misses: u64,
 }
 
-impl Metrics {
+impl CacheMetrics {
     /// Found in memory, of all readings and changes; 1 where there was none.
     pub fn hit_ratio(&self) -> f64 {
         let hits = self.near_hits + self.far_hits + self.inner_hits;
@@ -66,17 +66,17 @@ pub(super) enum Count {
     Promotion,
     Demotion,
     Eviction,
-    Steal,
-    StolenBytes,
+    EarlyWrite,
+    EarlyWriteBytes,
     Relocation,
-    KeptImage,
+    PreImage,
     DirectFetch,
     DirectWriteBack,
-    GuestHit,
-    GuestMiss,
+    ExternalHit,
+    ExternalMiss,
 }
 
-const COUNTS: usize = Count::GuestMiss as usize + 1;
+const COUNTS: usize = Count::ExternalMiss as usize + 1;
 
 /// One thread's share; two lines of their own (adjacent lines are fetched in pairs on Intel 64).
 #[derive(Default)]
@@ -96,10 +96,10 @@ impl Counters {
         self.stripes[OWN.get()].0[count as usize].fetch_add(number, Ordering::Relaxed);
     }
 
-    pub(super) fn metrics(&self) -> Metrics {
+    pub(super) fn metrics(&self) -> CacheMetrics {
         let sum =
             |count: Count| self.stripes.iter().map(|stripe| stripe.0[count as usize].load(Ordering::Relaxed)).sum();
-        Metrics {
+        CacheMetrics {
             near_hits: sum(Count::NearHit),
             far_hits: sum(Count::FarHit),
             inner_hits: sum(Count::InnerHit),
@@ -109,14 +109,14 @@ impl Counters {
             promotions: sum(Count::Promotion),
             demotions: sum(Count::Demotion),
             evictions: sum(Count::Eviction),
-            steals: sum(Count::Steal),
-            stolen_bytes: sum(Count::StolenBytes),
+            early_writes: sum(Count::EarlyWrite),
+            early_write_bytes: sum(Count::EarlyWriteBytes),
             relocations: sum(Count::Relocation),
-            kept_images: sum(Count::KeptImage),
+            pre_images: sum(Count::PreImage),
             direct_fetches: sum(Count::DirectFetch),
             direct_write_backs: sum(Count::DirectWriteBack),
-            guest_hits: sum(Count::GuestHit),
-            guest_misses: sum(Count::GuestMiss),
+            external_hits: sum(Count::ExternalHit),
+            external_misses: sum(Count::ExternalMiss),
         }
     }
 }
@@ -140,6 +140,6 @@ mod tests {
         let metrics = counters.metrics();
         assert_eq!((metrics.near_hits, metrics.misses, metrics.direct_write_backs), (60, 20, 20));
         assert_eq!(metrics.hit_ratio(), 0.75);
-        assert_eq!(Metrics::default().hit_ratio(), 1.0);
+        assert_eq!(CacheMetrics::default().hit_ratio(), 1.0);
     }
 }

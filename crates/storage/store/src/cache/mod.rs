@@ -1,16 +1,16 @@
-//! The page cache: every page that is in memory, over near and far memory, in front of the pages' homes.
+//! The page cache: every page that is in memory, over near and far memory, in front of the data devices.
 //!
 //! ```text
-//!   Pages (trees)              Cut (write cycles)
+//!   Pages (trees)              CheckpointPages (checkpoints)
 //!        \                      /
-//!   table: a word per page ----+        state.rs, table.rs   where it is, dirty, fresh, in the cut
+//!   table: a word per page ----+        state.rs, table.rs   where it is, dirty, fresh, in the checkpoint
 //!        |            \
 //!   frames             slots            frames.rs, slots.rs  leaves and extents; inner pages
 //!        |            /
-//!   Home (data devices), Space (which pages are in use)      home.rs
+//!   BackingStore (data devices), PageAllocator (pages in use)      backing.rs
 //!
-//!   room.rs: which page leaves     ring.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
-//!   guest.rs: blocks of files that are not the store's
+//!   eviction.rs: which page leaves     ring.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
+//!   external.rs: blocks of files that are not the store's
 //! ```
 //!
 //! # How a page is found
@@ -24,30 +24,30 @@
 //!
 //! 1. A word is changed by compare-and-swap only; where it says changes only with the frame's exclusive latch held (odd version
 //!    of the slot) by whoever changes it, but for pages given up, for which a shared one is enough.
-//! 2. A dirty page leaves memory only when it was written home, and is written home outside a write cycle only if it is fresh:
-//!    nothing durable refers to it (a *steal*).
-//! 3. What a cut holds is not changed: who wants to change it first keeps its image aside.
+//! 2. A dirty page leaves memory only when it was written in place, and is written in place outside a checkpoint only if it is fresh:
+//!    nothing durable refers to it (*early write-back*).
+//! 3. What a checkpoint holds is not changed: its pre-image is saved before the first change.
 //! 4. Checksums are compared whenever something was read from a device, and never in memory.
 //! 5. Whoever holds latches may call everything here: room is made by trying latches, never by waiting for them.
-//! 6. Readers never fail for want of room: they read past the cache. Whoever changes something waits for a write cycle that is
+//! 6. Readers never fail for want of room: they read past the cache. Whoever changes something waits for a checkpoint that is
 //!    under way; where none is, it is told that the cache is full, which [`Cache::pressure`] is there to prevent.
 //!
-//! What it does not do: it does not flush, and writes nothing but stolen pages; write cycles do. It does not know trees.
+//! What it does not do: it does not flush, and writes nothing but pages written back early; checkpoints do. It does not know trees.
 
-mod cut;
+pub mod backing;
+mod checkpoint;
 mod direct;
+mod eviction;
 mod extent;
+mod external;
 mod far;
 mod frames;
-mod guest;
-pub mod home;
 mod inner;
 mod leaf;
 mod metrics;
-mod once;
 mod options;
 mod ring;
-mod room;
+mod scan_reader;
 mod slots;
 mod state;
 mod table;
@@ -63,22 +63,22 @@ use catalogue::ModelMemory;
 use device::{Arena, DeviceError};
 use parking_lot::Mutex;
 
-pub use cut::{Cut, Run};
+pub use backing::{BackingStore, PageAllocator};
+pub use checkpoint::{CheckpointPages, PageRun};
+pub use external::{EXTERNAL_BLOCK_BYTES, ExternalFile};
 pub use far::Hint;
-pub use guest::{GUEST_BLOCK_BYTES, Guest};
-pub use home::{Home, Space};
 pub use leaf::{LeafRead, LeafWrite};
-pub use metrics::Metrics;
-pub(crate) use once::Once;
+pub use metrics::CacheMetrics;
 pub use options::{CacheOptions, MEMORY_BYTES_MAX, NEAR_BYTES_MIN, Policy};
+pub(crate) use scan_reader::ScanReader;
 
 use crate::StoreError;
 use crate::damage::Damage;
 use crate::page::PageId;
 use direct::DirectMap;
+use external::Numbers;
 use far::Draw;
 use frames::Tier;
-use guest::Numbers;
 use metrics::{Count, Counters};
 use ring::Ring;
 use slots::Slots;
@@ -91,33 +91,33 @@ const SLAB: u64 = device::arena::SLAB_BYTES as u64;
 /// Locks that loads of inner pages are spread over.
 const STRIPES: usize = 64;
 
-/// What the applier should do about changes that are not home.
+/// What the applier should do about changes that are not written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// Go on.
     None,
-    /// A write cycle should begin.
-    Cycle,
-    /// The applier should wait, between two records, until a write cycle has brought pages home.
+    /// A checkpoint should begin.
+    Checkpoint,
+    /// The applier should wait, between two records, until a checkpoint has written pages back.
     Wait,
 }
 
 /// How many bytes of changes the cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtyBytes {
-    /// Of pages allocated since the last cut, which can be written home at any time.
+    /// Of pages allocated since the last checkpoint began, which can be written in place at any time.
     pub fresh: u64,
-    /// Of other pages changed since the last cut.
+    /// Of other pages changed since the last checkpoint began.
     pub changed: u64,
-    /// Of pages that belong to a cut and are not home yet.
-    pub cut: u64,
+    /// Of pages that belong to a checkpoint and are not written back yet.
+    pub checkpoint: u64,
 }
 
 /// See the module's text.
 pub struct Cache {
     page_bytes: usize,
-    home: Arc<dyn Home>,
-    space: Arc<dyn Space>,
+    backing: Arc<dyn BackingStore>,
+    space: Arc<dyn PageAllocator>,
     table: Table,
     /// Where pages come to. Near memory; with a direct map far memory, in which near memory is what the map says.
     main: Tier,
@@ -127,36 +127,40 @@ pub struct Cache {
     promote: Draw,
     ring: Ring,
     slots: Slots,
-    /// Held while an inner page is read from home, so that only one thread does.
+    /// Held while an inner page is read from its device, so that only one thread does.
     stripes: Box<[Mutex<()>]>,
-    /// Pages that became dirty since the last cut, some more than once.
+    /// Pages that became dirty since the last checkpoint began, some more than once.
     touched: Mutex<Vec<PageId>>,
-    /// Images of the cut whose pages were changed since.
-    kept: Mutex<HashMap<PageId, Box<[u8]>>>,
-    /// Whether there is a cut.
-    cutting: AtomicBool,
-    /// Whether one was dropped unfinished: its pages stay, and no write cycle makes room any more.
-    cut_failed: AtomicBool,
+    /// Of pages of the checkpoint that were changed since.
+    pre_images: Mutex<HashMap<PageId, Box<[u8]>>>,
+    /// Whether there is a checkpoint.
+    checkpointing: AtomicBool,
+    /// Whether one was dropped unfinished: its pages stay, and no checkpoint makes room any more.
+    checkpoint_failed: AtomicBool,
     /// Whether it waits for room on its medium, so that none is made here for now.
-    cut_waits: AtomicBool,
+    checkpoint_waits: AtomicBool,
     dirty: Dirty,
     /// Pages that left memory, a moment in the life of the ghost list.
     left: AtomicU32,
     counters: Counters,
-    guests: Numbers,
+    external: Numbers,
 }
 
 #[derive(Default)]
 struct Dirty {
     fresh: AtomicU64,
     changed: AtomicU64,
-    cut: AtomicU64,
+    checkpoint: AtomicU64,
 }
 
 impl Cache {
     /// An empty cache. Errors: [`StoreError::Refused`] where the options are impossible, [`StoreError::Device`] where memory
     /// cannot be had.
-    pub fn new(options: &CacheOptions, home: Arc<dyn Home>, space: Arc<dyn Space>) -> Result<Arc<Cache>, StoreError> {
+    pub fn new(
+        options: &CacheOptions,
+        backing: Arc<dyn BackingStore>,
+        space: Arc<dyn PageAllocator>,
+    ) -> Result<Arc<Cache>, StoreError> {
         options.check()?;
         let page_bytes = options.page_bytes;
         let slots = (options.near_bytes / 16 / page_bytes as u64).max(16) as u32;
@@ -178,7 +182,7 @@ impl Cache {
         let ring = Ring::new((main.bytes() / 16).max(SLAB));
         Ok(Arc::new(Cache {
             page_bytes,
-            home,
+            backing,
             space,
             table: Table::new(),
             main,
@@ -190,41 +194,41 @@ impl Cache {
             slots: Slots::new(page_bytes, slots, slots * 4),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             touched: Mutex::default(),
-            kept: Mutex::default(),
-            cutting: AtomicBool::new(false),
-            cut_failed: AtomicBool::new(false),
-            cut_waits: AtomicBool::new(false),
+            pre_images: Mutex::default(),
+            checkpointing: AtomicBool::new(false),
+            checkpoint_failed: AtomicBool::new(false),
+            checkpoint_waits: AtomicBool::new(false),
             dirty: Dirty::default(),
             left: AtomicU32::new(0),
             counters: Counters::default(),
-            guests: Numbers::default(),
+            external: Numbers::default(),
         }))
     }
 
-    /// Changes that are not home.
+    /// Changes that are not written back.
     pub fn dirty_bytes(&self) -> DirtyBytes {
         // A thread may have taken a page off before another, that put it on, has counted it: for a moment less than nothing.
         let read = |counter: &AtomicU64| (counter.load(Ordering::Relaxed) as i64).max(0) as u64;
-        let Dirty { fresh, changed, cut } = &self.dirty;
-        DirtyBytes { fresh: read(fresh), changed: read(changed), cut: read(cut) }
+        let Dirty { fresh, changed, checkpoint } = &self.dirty;
+        DirtyBytes { fresh: read(fresh), changed: read(changed), checkpoint: read(checkpoint) }
     }
 
-    /// What the applier should do, to be asked between records: a cycle at a quarter of the cache full of changes, fresh ones
-    /// counted half since they can be stolen; wait where what cannot be stolen fills half of it.
+    /// What the applier should do, to be asked between records: a checkpoint at a quarter of the cache full of changes, fresh ones
+    /// counted half since they can be written back early; wait where what cannot be written back early fills half of it.
     pub fn pressure(&self) -> Pressure {
         let bytes = self.main.bytes() + self.far.as_ref().map_or(0, Tier::bytes);
         let dirty = self.dirty_bytes();
-        if dirty.changed + dirty.cut > bytes / 2 {
+        if dirty.changed + dirty.checkpoint > bytes / 2 {
             Pressure::Wait
         } else if dirty.changed + dirty.fresh / 2 > bytes / 4 {
-            Pressure::Cycle
+            Pressure::Checkpoint
         } else {
             Pressure::None
         }
     }
 
     /// What passed so far.
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> CacheMetrics {
         self.counters.metrics()
     }
 
@@ -259,19 +263,20 @@ impl Cache {
                 counter.fetch_add(u64::from(new.pages()) * page_bytes, Ordering::Relaxed);
             }
         };
-        let bits = |state: State| (state.has(Flag::Dirty), state.has(Flag::Fresh), state.has(Flag::Cut), state.pages());
+        let bits =
+            |state: State| (state.has(Flag::Dirty), state.has(Flag::Fresh), state.has(Flag::Checkpoint), state.pages());
         if bits(old) != bits(new) {
             move_by(&self.dirty.fresh, |state| state.has(Flag::Dirty) && state.has(Flag::Fresh));
             move_by(&self.dirty.changed, |state| state.has(Flag::Dirty) && !state.has(Flag::Fresh));
-            move_by(&self.dirty.cut, |state| state.has(Flag::Cut));
+            move_by(&self.dirty.checkpoint, |state| state.has(Flag::Checkpoint));
         }
     }
 
     /// Counts a use of a page for the clock; a page used often costs no write.
-    fn seen(&self, page: PageId, state: State) {
-        if state.seen() < state::SEEN_MAX || !state.has(Flag::Used) {
+    fn count_use(&self, page: PageId, state: State) {
+        if state.usage() < state::USAGE_MAX || !state.has(Flag::Used) {
             let word = self.table.word(page);
-            let new = state.seen_times(state.seen() + 1).with(Flag::Used);
+            let new = state.with_usage(state.usage() + 1).with(Flag::Used);
             // Lost where the word changed meanwhile: it is a count of uses, one more or less.
             let _ = word.compare_exchange(state.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -285,13 +290,13 @@ impl Cache {
         }
     }
 
-    /// Puts the image of a page in the cut aside, before it is changed or freed; the caller holds the frame or slot.
-    fn keep(&self, page: PageId, image: impl FnOnce() -> Box<[u8]>) {
-        let mut kept = self.kept.lock();
-        // Under the lock it does not become home in between.
-        if self.change(page, |state| state.is_held().then(|| state.with(Flag::Kept))).is_ok() {
-            kept.insert(page, image());
-            self.counters.add(Count::KeptImage, 1);
+    /// Saves the pre-image of a page in the checkpoint, before it is changed or freed; the caller holds the frame or slot.
+    fn save_pre_image(&self, page: PageId, image: impl FnOnce() -> Box<[u8]>) {
+        let mut pre_images = self.pre_images.lock();
+        // Under the lock it is not written back in between.
+        if self.change(page, |state| state.is_held().then(|| state.with(Flag::PreImage))).is_ok() {
+            pre_images.insert(page, image());
+            self.counters.add(Count::PreImage, 1);
         }
     }
 
@@ -299,7 +304,7 @@ impl Cache {
     fn at_place(&self, page: PageId, error: StoreError) -> StoreError {
         match error {
             StoreError::Corrupt(what) => {
-                StoreError::Corrupt(what.said(format_args!("{what} (at {})", self.home.place(page))))
+                StoreError::Corrupt(what.said(format_args!("{what} (at {})", self.backing.place(page))))
             }
             other => other,
         }

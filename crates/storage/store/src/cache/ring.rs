@@ -23,13 +23,13 @@ pub(super) struct Ring {
 
 #[derive(Default)]
 struct Inner {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<ScannedPage>,
     bytes: u64,
 }
 
 /// A page and the frame that it was in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ScannedPage {
     pub(super) page: PageId,
     pub(super) frame: u32,
     pub(super) bytes: u64,
@@ -40,14 +40,14 @@ impl Ring {
         Ring { bytes, inner: Mutex::default() }
     }
 
-    pub(super) fn push(&self, entry: Entry) {
+    pub(super) fn push(&self, entry: ScannedPage) {
         let mut inner = self.inner.lock();
         inner.bytes += entry.bytes;
         inner.entries.push_back(entry);
     }
 
     /// The oldest entry, if the ring is full.
-    pub(super) fn pop(&self) -> Option<Entry> {
+    pub(super) fn pop(&self) -> Option<ScannedPage> {
         let mut inner = self.inner.lock();
         if inner.bytes < self.bytes {
             return None;
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn only_a_full_ring_gives_up_its_oldest() {
         let ring = Ring::new(100);
-        let entry = |page, bytes| Entry { page: PageId(page), frame: page, bytes };
+        let entry = |page, bytes| ScannedPage { page: PageId(page), frame: page, bytes };
         ring.push(entry(1, 60));
         assert_eq!(ring.pop(), None);
         ring.push(entry(2, 60));

@@ -5,23 +5,23 @@
 //!       32..34  place: nowhere, near frame, far frame, slot
 //!       34..42  pages of the run, less one
 //!       42..44  seen: how often since the clock's hand passed, up to three
-//!       44      dirty: changed since the last cut, and not written home
-//!       45      fresh: allocated since the last cut
-//!       46      cut: belongs to the cut, and is not home yet
-//!       47      kept: its image of the cut lies aside, since it was changed or freed after that
+//!       44      dirty: changed since the last checkpoint began, and not written in place
+//!       45      fresh: allocated since the last checkpoint began
+//!       46      checkpoint: belongs to the checkpoint that is under way, and is not written back yet
+//!       47      pre-image: its image of the checkpoint lies aside, since it was changed or freed after that
 //!       48      extent
 //!       49      freed
 //!       50      used: found in memory since it came there
 //! ```
 //!
-//! A page that is nowhere is neither dirty, nor in a cut unless kept: its newest content is at home. In place of a frame it has the
+//! A page that is nowhere is neither dirty, nor in a checkpoint without a pre-image: its newest content is on the data devices. In place of a frame it has the
 //! number of pages that had left memory when it did, 0 if it never was there: so its word is its own entry in a ghost list.
 //! All functions are pure.
 
 /// Where a page's newest content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At home only.
+    /// On the data devices only.
     Nowhere,
     /// In a frame of near memory.
     Near,
@@ -36,15 +36,15 @@ pub(super) enum Place {
 pub(super) struct State(pub(super) u64);
 
 /// Most that `seen` counts to.
-pub(super) const SEEN_MAX: u64 = 3;
+pub(super) const USAGE_MAX: u64 = 3;
 
 const FRAME: u64 = u32::MAX as u64;
 const PLACE_AT: u32 = 32;
 const PLACE: u64 = 3 << PLACE_AT;
 const PAGES_AT: u32 = 34;
 const PAGES: u64 = 0xff << PAGES_AT;
-const SEEN_AT: u32 = 42;
-const SEEN: u64 = 3 << SEEN_AT;
+const USAGE_AT: u32 = 42;
+const USAGE: u64 = 3 << USAGE_AT;
 
 /// A flag of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ const SEEN: u64 = 3 << SEEN_AT;
 pub(super) enum Flag {
     Dirty = 44,
     Fresh = 45,
-    Cut = 46,
-    Kept = 47,
+    Checkpoint = 46,
+    PreImage = 47,
     Extent = 48,
     Freed = 49,
     Used = 50,
@@ -79,7 +79,7 @@ impl State {
 
     /// Out of memory, as the `left`th page.
     pub(super) fn nowhere(self, left: u32) -> State {
-        self.at(Place::Nowhere, left.max(1)).seen_times(0).without(Flag::Used)
+        self.at(Place::Nowhere, left.max(1)).with_usage(0).without(Flag::Used)
     }
 
     /// Whether it left memory as one of the last `many`, of `left` in all.
@@ -101,12 +101,12 @@ impl State {
         State(self.0 & !PAGES | u64::from(pages - 1) << PAGES_AT)
     }
 
-    pub(super) fn seen(self) -> u64 {
-        (self.0 & SEEN) >> SEEN_AT
+    pub(super) fn usage(self) -> u64 {
+        (self.0 & USAGE) >> USAGE_AT
     }
 
-    pub(super) fn seen_times(self, times: u64) -> State {
-        State(self.0 & !SEEN | times.min(SEEN_MAX) << SEEN_AT)
+    pub(super) fn with_usage(self, times: u64) -> State {
+        State(self.0 & !USAGE | times.min(USAGE_MAX) << USAGE_AT)
     }
 
     pub(super) fn has(self, flag: Flag) -> bool {
@@ -121,12 +121,12 @@ impl State {
         State(self.0 & !(1 << flag as u8))
     }
 
-    /// Whether the cut still needs what is in the frame.
+    /// Whether the checkpoint still needs what is in the frame.
     pub(super) fn is_held(self) -> bool {
-        self.has(Flag::Cut) && !self.has(Flag::Kept)
+        self.has(Flag::Checkpoint) && !self.has(Flag::PreImage)
     }
 
-    /// Whether what is at home can be one page with a header.
+    /// Whether what is on the data devices can be one page with a header.
     pub(super) fn can_be_loaded_as_page(self) -> bool {
         !self.has(Flag::Freed) && !self.has(Flag::Extent)
     }
@@ -136,21 +136,21 @@ impl State {
         !self.has(Flag::Dirty) && !self.is_held()
     }
 
-    /// Whether it can be given up once it was written home: nothing durable refers to it.
-    pub(super) fn can_be_stolen(self) -> bool {
-        self.has(Flag::Dirty) && self.has(Flag::Fresh) && !self.has(Flag::Cut)
+    /// Whether it can be given up once it was written in place: nothing durable refers to it.
+    pub(super) fn may_write_early(self) -> bool {
+        self.has(Flag::Dirty) && self.has(Flag::Fresh) && !self.has(Flag::Checkpoint)
     }
 
-    /// What remains of a page given up by its owner: the cut may need its kept image.
+    /// What remains of a page given up by its owner: the checkpoint may need its pre-image.
     pub(super) fn freed(self) -> State {
-        let cut = self.0 & (1 << Flag::Cut as u8 | 1 << Flag::Kept as u8);
-        State(cut).of_pages(self.pages()).with(Flag::Freed)
+        let checkpoint = self.0 & (1 << Flag::Checkpoint as u8 | 1 << Flag::PreImage as u8);
+        State(checkpoint).of_pages(self.pages()).with(Flag::Freed)
     }
 
     /// What becomes of it when a new run is put there.
     pub(super) fn created(self, pages: u32) -> State {
-        let cut = self.0 & (1 << Flag::Cut as u8 | 1 << Flag::Kept as u8);
-        State(cut).of_pages(pages).with(Flag::Dirty).with(Flag::Fresh).seen_times(1)
+        let checkpoint = self.0 & (1 << Flag::Checkpoint as u8 | 1 << Flag::PreImage as u8);
+        State(checkpoint).of_pages(pages).with(Flag::Dirty).with(Flag::Fresh).with_usage(1)
     }
 }
 
@@ -160,16 +160,16 @@ mod tests {
 
     #[test]
     fn every_part_of_the_word_is_its_own() {
-        let flags = [Flag::Dirty, Flag::Fresh, Flag::Cut, Flag::Kept, Flag::Extent, Flag::Freed, Flag::Used];
+        let flags = [Flag::Dirty, Flag::Fresh, Flag::Checkpoint, Flag::PreImage, Flag::Extent, Flag::Freed, Flag::Used];
         for place in [Place::Nowhere, Place::Near, Place::Far, Place::Slot] {
             for (frame, pages, seen) in [(0, 1, 0), (u32::MAX, 256, 3), (0x8000_0001, 129, 2)] {
                 for flag in flags {
-                    let state = State::default().at(place, frame).of_pages(pages).seen_times(seen).with(flag);
+                    let state = State::default().at(place, frame).of_pages(pages).with_usage(seen).with(flag);
                     assert_eq!((state.place(), state.frame()), (place, frame));
-                    assert_eq!((state.pages(), state.seen()), (pages, seen));
+                    assert_eq!((state.pages(), state.usage()), (pages, seen));
                     assert!(flags.iter().all(|other| state.has(*other) == (*other == flag)));
-                    let other = state.of_pages(7).seen_times(1).without(flag);
-                    assert_eq!((other.place(), other.frame(), other.pages(), other.seen()), (place, frame, 7, 1));
+                    let other = state.of_pages(7).with_usage(1).without(flag);
+                    assert_eq!((other.place(), other.frame(), other.pages(), other.usage()), (place, frame, 7, 1));
                     assert!(other.is_where(state) && flags.iter().all(|flag| !other.has(*flag)));
                 }
             }
@@ -186,17 +186,26 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_at_home_may_go_and_only_fresh_pages_outside_a_cut_may_be_written() {
-        let (dirty, fresh, cut, kept) = (1, 2, 4, 8);
+    fn only_what_is_written_back_may_go_and_only_fresh_pages_outside_a_cut_may_be_written() {
+        let (dirty, fresh, checkpoint, pre_images) = (1, 2, 4, 8);
         for flags in 0..16 {
             let mut state = State::default().at(Place::Near, 1);
-            for (bit, flag) in [(dirty, Flag::Dirty), (fresh, Flag::Fresh), (cut, Flag::Cut), (kept, Flag::Kept)] {
+            for (bit, flag) in [
+                (dirty, Flag::Dirty),
+                (fresh, Flag::Fresh),
+                (checkpoint, Flag::Checkpoint),
+                (pre_images, Flag::PreImage),
+            ] {
                 if flags & bit != 0 {
                     state = state.with(flag);
                 }
             }
-            assert_eq!(state.is_clean(), flags & dirty == 0 && (flags & cut == 0 || flags & kept != 0), "{flags}");
-            assert_eq!(state.can_be_stolen(), flags & (dirty | fresh | cut) == dirty | fresh, "{flags}");
+            assert_eq!(
+                state.is_clean(),
+                flags & dirty == 0 && (flags & checkpoint == 0 || flags & pre_images != 0),
+                "{flags}"
+            );
+            assert_eq!(state.may_write_early(), flags & (dirty | fresh | checkpoint) == dirty | fresh, "{flags}");
         }
     }
 }

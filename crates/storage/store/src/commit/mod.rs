@@ -1,9 +1,9 @@
 //! Committing: who comes first, into the journal, and visible.
 //!
 //! ```text
-//!   commit   footprint, payload              no lock
+//!   commit   write set, payload              no lock
 //!            | order lock: validate -> append to the journal -> enter what was written -> queue |
-//!            settle: durable (group commit), applied, visible                     the waiting room
+//!            wait_visible: durable (group commit), applied, visible                     CommitWaiters
 //!
 //!   append   payload copied                  a service's own record: no validation
 //!            | order lock: append to the journal -> queue |
@@ -19,16 +19,15 @@
 //! Invariants:
 //! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full. The transactions
 //!    of the paragraph above wait for the batch that is being applied: the applier's lock is taken after the order's.
-//! 2. A record that was appended is applied, or updates are frozen. Only hardware may do that: whatever a tree would refuse
+//! 2. A record that was appended is applied, or the store is poisoned. Only hardware may do that: whatever a tree would refuse
 //!    is refused before the append, keys and values by [`Transaction::put`](crate::Transaction::put) and
 //!    [`Interpreter::check`](crate::Interpreter::check).
 
-pub(crate) mod bounds;
 pub(crate) mod queue;
 pub(crate) mod recent;
-pub(crate) mod room;
 #[cfg(test)]
 mod tests;
+pub(crate) mod waiters;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -37,25 +36,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use journal::{JournalError, Lsn};
 
-use crate::checkpoint::closed;
+use crate::checkpointing::closed;
 use crate::interpreter::{Changes, Foreign};
-use crate::record::{self, Change, Writer};
+use crate::record::{self, Change, RecordWriter};
 use crate::store::{CATALOG, Inner};
 use crate::transaction::Snapshot;
-use crate::writes::WriteSet;
+use crate::writes::WriteBuffer;
 use crate::{StoreError, TreeId};
 
-use queue::{Entry, What};
-use recent::{Footprint, Recent};
-use room::Role;
+use queue::{QueuedRecord, RecordBody};
+use recent::{Recent, WriteSet};
+use waiters::Role;
 
 /// Transactions entered before what nobody can conflict with is forgotten.
 const FORGET_EVERY: u32 = 256;
 
-/// How long a durable transaction waits before it looks again whether a write cycle has found room.
+/// How long a durable transaction waits before it looks again whether a checkpoint has found room.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pages that are free when something is appended, beyond what its bytes take: more than any one change cuts into two.
+/// Pages that are free when something is appended, beyond what its bytes take: more than any one change splits.
 const PAGES_FREE: u64 = 16;
 
 /// What an entry of the queue takes beside its payload, rounded up.
@@ -83,7 +82,7 @@ impl Order {
 struct Prepared {
     kind: u8,
     payload: Vec<u8>,
-    what: What,
+    what: RecordBody,
     bytes: usize,
 }
 
@@ -92,80 +91,85 @@ struct InRole<'a>(&'a Inner);
 
 impl Drop for InRole<'_> {
     fn drop(&mut self) {
-        self.0.room.applied(|| self.0.snapshots.visible(), || self.0.journal.durable().0);
+        self.0.waiters.applied(|| self.0.snapshots.visible(), || self.0.journal.durable().0);
     }
 }
 
 impl Inner {
     /// Commits what a transaction has written: durable and visible when it returns.
-    pub(crate) fn commit(&self, snapshot: Snapshot, mut writes: WriteSet) -> Result<Lsn, StoreError> {
-        self.check_frozen()?;
-        self.within_bounds(&writes)?;
+    pub(crate) fn commit(&self, snapshot: Snapshot, mut writes: WriteBuffer) -> Result<Lsn, StoreError> {
+        self.check_updates()?;
+        self.within_limits(&writes)?;
         self.make_room()?;
         if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
             self.spill(&mut writes)?;
         }
         self.reserve(writes.grows())?;
-        let footprint = writes.footprint();
+        let write_set = writes.write_set();
         let prepared = self.prepare(&mut writes);
-        let lsn = self.order(&snapshot, footprint, prepared, &writes.created)?;
+        let lsn = self.order(&snapshot, write_set, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
         }
         // Its old versions are not needed any more.
         drop(snapshot);
         loop {
-            match self.settle(lsn.0) {
+            match self.wait_visible(lsn.0) {
                 Ok(()) => return Ok(lsn),
-                // It is durable, and write cycles wait for room: so does it.
+                // It is durable, and checkpoints wait for room: so does it.
                 Err(StoreError::Full(_)) if self.options.background => std::thread::sleep(FULL_PAUSE),
                 // The store is being closed: nobody sees it here any more, and the next opening finds it.
                 Err(StoreError::Refused(_)) if self.make_durable(lsn).is_ok() => return Ok(lsn),
-                Err(error) => return Err(self.freeze(error)),
+                Err(error) => return Err(self.poison_with(error)),
             }
         }
     }
 
-    fn prepare(&self, writes: &mut WriteSet) -> Prepared {
+    fn prepare(&self, writes: &mut WriteBuffer) -> Prepared {
         let time = (self.options.clock)();
         if !writes.runs().is_empty() {
-            let runs: Vec<record::Run> = writes.runs().iter().map(|run| run.lsns()).collect();
-            let payload = record::encode_commitment(&runs, time);
-            return Prepared { kind: record::KIND_COMMITMENT, bytes: payload.len(), payload, what: What::Huge(runs) };
+            let runs: Vec<record::SpilledRun> = writes.runs().iter().map(|run| run.lsns()).collect();
+            let payload = record::encode_spilled_commit(&runs, time);
+            return Prepared {
+                kind: record::KIND_SPILLED_COMMIT,
+                bytes: payload.len(),
+                payload,
+                what: RecordBody::Spilled(runs),
+            };
         }
         let capacity = writes.record_bytes();
         let changes = writes.take_layer();
-        let mut writer = Writer::new(time, capacity);
+        let mut writer = RecordWriter::new(time, capacity);
         changes.iter().for_each(|change| writer.push(change.tree, &change.key, &change.op));
-        let what = What::Changes(changes);
+        let what = RecordBody::Changes(changes);
         Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
     }
 
     fn order(
         &self,
         snapshot: &Snapshot,
-        footprint: Footprint,
+        write_set: WriteSet,
         prepared: Prepared,
         created: &[TreeId],
     ) -> Result<Lsn, StoreError> {
         let at = snapshot.lsn().0;
         let mut order = self.order.lock();
-        self.check_frozen()?;
-        if !order.recent.allows(at, &footprint) {
+        self.check_updates()?;
+        if !order.recent.allows(at, &write_set) {
             return Err(StoreError::Conflict);
         }
         let exists = |tree: &TreeId| *tree == CATALOG || order.trees.contains(tree) || created.contains(tree);
-        if let Some(TreeId(gone)) = footprint.trees.iter().find(|tree| !exists(tree)) {
+        if let Some(TreeId(gone)) = write_set.trees.iter().find(|tree| !exists(tree)) {
             let why =
                 format!("tree {gone} does not exist: it was dropped before this transaction began, or never made");
             return Err(StoreError::Refused(why.into()));
         }
         let foreign = |tree: &TreeId| self.interpreted.contains(tree);
-        if order.foreign > at && footprint.trees.iter().any(foreign) {
+        if order.foreign > at && write_set.trees.iter().any(foreign) {
             let conflicts = match &prepared.what {
-                What::Changes(changes) => self.meets_records(at, changes)?,
+                RecordBody::Changes(changes) => self.meets_records(at, changes)?,
                 // Its keys lie in the journal; whoever changes so many of a service's rows does it alone.
-                What::Huge(_) | What::Foreign { .. } => true,
+                RecordBody::Spilled(_) | RecordBody::Foreign { .. } => true,
             };
             snapshot.check()?;
             if conflicts {
@@ -175,10 +179,10 @@ impl Inner {
         let Prepared { kind, payload, what, bytes } = prepared;
         let lsn = self.append_queued(kind, &[&payload], bytes, what)?;
         order.trees.extend(created);
-        for tree in &footprint.dropped {
+        for tree in &write_set.dropped {
             order.trees.remove(tree);
         }
-        order.recent.enter(lsn.0, footprint);
+        order.recent.enter(lsn.0, write_set);
         order.entered += 1;
         if order.entered >= FORGET_EVERY {
             order.entered = 0;
@@ -205,7 +209,7 @@ impl Inner {
         let keys: HashSet<(TreeId, &Bytes)> = changes.iter().map(|change| (change.tree, &change.key)).collect();
         let mut meets = false;
         self.queue.visit(|entry| {
-            if let What::Foreign { kind, payload } = &entry.what {
+            if let RecordBody::Foreign { kind, payload } = &entry.what {
                 let mut theirs = Changes::default();
                 let record = Foreign { lsn: Lsn(entry.lsn), kind: *kind, payload };
                 interpreter.apply(&record, &self.interpreted, &mut theirs)?;
@@ -219,7 +223,7 @@ impl Inner {
     /// Appends a service's record.
     pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
         assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
-        self.check_frozen()?;
+        self.check_updates()?;
         let payload = match &self.options.interpreter {
             Some(interpreter) => {
                 let payload = Bytes::from(parts.concat());
@@ -235,7 +239,7 @@ impl Inner {
         let bytes = payload.len();
         let lsn = {
             let mut order = self.order.lock();
-            let lsn = self.append_queued(kind, parts, bytes, What::Foreign { kind, payload })?;
+            let lsn = self.append_queued(kind, parts, bytes, RecordBody::Foreign { kind, payload })?;
             order.foreign = lsn.0;
             lsn
         };
@@ -243,13 +247,13 @@ impl Inner {
         Ok(lsn)
     }
 
-    /// Appends to journal and queue; under the order lock. A cut in between must not take the record for applied: what is
-    /// durable now lies before it, and is said until it is in the queue.
-    fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: What) -> Result<Lsn, StoreError> {
+    /// Appends to journal and queue; under the order lock. A checkpoint that begins between the
+    /// append and the push must not count this record as applied: until it is queued, `appending` holds a durable LSN below it.
+    fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: RecordBody) -> Result<Lsn, StoreError> {
         self.appending.store(self.journal.durable().0, Ordering::SeqCst);
         let appended = self.journal.append(kind, parts);
         if let Ok(lsn) = appended {
-            self.queue.push(Entry { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
+            self.queue.push(QueuedRecord { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
             self.last.store(lsn.0, Ordering::Release);
         }
         self.appending.store(u64::MAX, Ordering::SeqCst);
@@ -262,31 +266,31 @@ impl Inner {
     }
 
     /// Returns when the record at `lsn` is durable and visible; flushes and applies if nobody else does.
-    pub(crate) fn settle(&self, lsn: u64) -> Result<(), StoreError> {
+    pub(crate) fn wait_visible(&self, lsn: u64) -> Result<(), StoreError> {
         if self.journal.is_inline() {
             self.make_durable(Lsn(lsn))?;
         }
         loop {
-            // Asked before a role is taken: who froze the store woke everybody who waited before.
+            // Asked before a role is taken: who poisoned the store woke everybody who waited before.
             if self.snapshots.visible() >= lsn {
                 return Ok(());
             }
-            self.check_frozen()?;
+            self.check_updates()?;
             let durable = || self.journal.durable().0;
-            match self.room.enter(lsn, || self.snapshots.visible(), durable) {
+            match self.waiters.enter(lsn, || self.snapshots.visible(), durable) {
                 Role::Done => return Ok(()),
                 Role::Flush => {
                     let result = self.make_durable(Lsn(lsn));
-                    self.room.flushed(durable);
+                    self.waiters.flushed(durable);
                     result?;
                 }
                 Role::Apply => {
                     self.apply_in_role()?;
                 }
                 Role::Wait(seat) => {
-                    // Who freezes or closes the store wakes those who wait by then.
-                    if self.check_frozen().is_err() {
-                        self.room.wake_all();
+                    // Who poisons or closes the store wakes those who wait by then.
+                    if self.check_updates().is_err() {
+                        self.waiters.wake_all();
                     }
                     seat.wait();
                 }
@@ -300,9 +304,9 @@ impl Inner {
         let _role = InRole(self);
         match self.admit() {
             Ok(()) => self.apply_batch(),
-            // Without room for a cycle nothing is applied until there is some.
+            // Without room for a checkpoint nothing is applied until there is some.
             Err(error @ StoreError::Full(_)) => Err(error),
-            Err(error) => Err(self.freeze(error)),
+            Err(error) => Err(self.poison_with(error)),
         }
     }
 
@@ -318,12 +322,12 @@ impl Inner {
 
     /// What [`Store::try_room`](crate::Store::try_room) says.
     pub(crate) fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
-        self.check_frozen()?;
+        self.check_updates()?;
         self.journal.make_room(bytes).map_err(|error| self.refused(error))?;
         self.reserve(bytes)?;
-        self.room_for_cycles()?;
+        self.room_for_checkpoint()?;
         // Nobody waits for one any more, though none may have been opened since.
-        self.freeze.lacks(false);
+        self.poison.lacks(false);
         Ok(())
     }
 
@@ -331,7 +335,7 @@ impl Inner {
     fn make_room(&self) -> Result<(), StoreError> {
         while self.queue.bytes() > self.options.queue_bytes {
             match self.queue.first() {
-                Some(first) => self.settle(first)?,
+                Some(first) => self.wait_visible(first)?,
                 None => break,
             }
         }
@@ -339,14 +343,14 @@ impl Inner {
     }
 
     /// Moves what a transaction has written into the journal, and waits until it can be read there.
-    pub(crate) fn spill(&self, writes: &mut WriteSet) -> Result<(), StoreError> {
-        self.check_frozen()?;
-        self.within_bounds(writes)?;
+    pub(crate) fn spill(&self, writes: &mut WriteBuffer) -> Result<(), StoreError> {
+        self.check_updates()?;
+        self.within_limits(writes)?;
         let mut last = Lsn::ZERO;
-        // Nothing is truncated from here on: said before the first fragment is there.
+        // Nothing is truncated from here on: said before the first spill chunk is there.
         writes.claim.get_or_insert_with(|| self.spills.claim(self.journal.durable().0));
         let mut append = |payload: &[u8]| {
-            last = self.journal.append(record::KIND_FRAGMENT, &[payload]).map_err(|error| self.refused(error))?;
+            last = self.journal.append(record::KIND_SPILL_CHUNK, &[payload]).map_err(|error| self.refused(error))?;
             Ok(last)
         };
         writes.spill(&mut append)?;
@@ -355,7 +359,7 @@ impl Inner {
 
     /// Longest value that trees of this store take.
     pub(crate) fn value_bytes_max(&self) -> usize {
-        self.upkeep.home.geometry().value_bytes_max()
+        self.maintenance.data_devices.geometry().value_bytes_max()
     }
 
     /// Largest payload of a record.
@@ -363,13 +367,13 @@ impl Inner {
         self.options.journal.max_record_bytes
     }
 
-    /// What a refusal of the journal's means: no room leaves everything as it was, anything else freezes.
+    /// What a refusal of the journal's means: no room leaves everything as it was, anything else poisons the store.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
             JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
             JournalError::Closed => closed(),
-            other => self.freeze(other.into()),
+            other => self.poison_with(other.into()),
         }
     }
 }

@@ -12,57 +12,57 @@ use bytes::Bytes;
 use journal::Lsn;
 use parking_lot::Mutex;
 
-use crate::record::{Change, Run};
+use crate::record::{Change, SpilledRun};
 
 /// What a record does.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum RecordBody {
     /// A transaction's changes.
     Changes(Vec<Change>),
     /// A service's record, for the interpreter.
     Foreign { kind: u8, payload: Bytes },
-    /// A huge transaction's, in fragments in the journal.
-    Huge(Vec<Run>),
+    /// A spilled transaction's, in spill chunks in the journal.
+    Spilled(Vec<SpilledRun>),
 }
 
 /// One record.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedRecord {
     pub(crate) lsn: u64,
     /// Memory it takes here.
     pub(crate) bytes: usize,
-    pub(crate) what: What,
+    pub(crate) what: RecordBody,
 }
 
 /// See the file's essay.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<VecDeque<QueuedRecord>>,
     bytes: AtomicUsize,
 }
 
 impl Queue {
     /// Adds the newest record.
-    pub(crate) fn push(&self, entry: Entry) {
+    pub(crate) fn push(&self, entry: QueuedRecord) {
         self.bytes.fetch_add(entry.bytes, Ordering::Relaxed);
         let mut entries = self.entries.lock();
         debug_assert!(entries.back().is_none_or(|last| last.lsn < entry.lsn));
         entries.push_back(entry);
     }
 
-    /// Takes durable records from the front: one that is huge alone, else as many as `limit` bytes hold, at least one.
-    pub(crate) fn take(&self, durable: Lsn, limit: usize) -> Vec<Entry> {
+    /// Takes durable records from the front: one that is spilled alone, else as many as `limit` bytes hold, at least one.
+    pub(crate) fn take(&self, durable: Lsn, limit: usize) -> Vec<QueuedRecord> {
         let mut taken = Vec::new();
         let mut bytes = 0;
         let mut entries = self.entries.lock();
         while let Some(entry) = entries.front() {
-            let huge = matches!(entry.what, What::Huge(_));
-            if entry.lsn >= durable.0 || (!taken.is_empty() && (huge || bytes + entry.bytes > limit)) {
+            let spilled = matches!(entry.what, RecordBody::Spilled(_));
+            if entry.lsn >= durable.0 || (!taken.is_empty() && (spilled || bytes + entry.bytes > limit)) {
                 break;
             }
             bytes += entry.bytes;
             taken.extend(entries.pop_front());
-            if huge {
+            if spilled {
                 break;
             }
         }
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     /// Looks at all that wait, until one fails.
-    pub(crate) fn visit<E>(&self, mut look: impl FnMut(&Entry) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn visit<E>(&self, mut look: impl FnMut(&QueuedRecord) -> Result<(), E>) -> Result<(), E> {
         self.entries.lock().iter().try_for_each(&mut look)
     }
 
@@ -92,11 +92,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_durable_is_taken_and_a_huge_one_stands_alone() {
+    fn only_what_is_durable_is_taken_and_a_spilled_one_stands_alone() {
         let queue = Queue::default();
         for lsn in [10, 20, 30, 40, 50] {
-            let what = if lsn == 30 { What::Huge(Vec::new()) } else { What::Changes(Vec::new()) };
-            queue.push(Entry { lsn, bytes: 100, what });
+            let what = if lsn == 30 { RecordBody::Spilled(Vec::new()) } else { RecordBody::Changes(Vec::new()) };
+            queue.push(QueuedRecord { lsn, bytes: 100, what });
         }
         let taken = |durable, limit| queue.take(Lsn(durable), limit).iter().map(|e| e.lsn).collect::<Vec<_>>();
         assert_eq!(taken(10, 1000), [0; 0]);

@@ -4,7 +4,7 @@
 //!   keys    hash of (tree, key) -> LSN of the last transaction that wrote it
 //!   trees   tree -> LSN of the last transaction that wrote to it         for those who drop a tree
 //!   log     LSN -> its hashes, oldest first                              to forget them in that order
-//!   huge    LSN -> sorted hashes of a huge transaction                   searched, not entered one by one
+//!   spilled    LSN -> sorted hashes of a spilled transaction                   searched, not entered one by one
 //! ```
 //!
 //! Keys are known by a hash of 64 bits. Two keys of one hash make a conflict that is none; the loser runs again, and nothing
@@ -30,10 +30,10 @@ pub(crate) fn hash(tree: TreeId, key: &[u8]) -> u64 {
 
 /// What one transaction writes, as far as conflicts go.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Footprint {
+pub(crate) struct WriteSet {
     /// One for each key in memory.
     pub(crate) keys: Vec<u64>,
-    /// Sorted, one list for each run of a huge transaction.
+    /// Sorted, one list for each run of a spilled transaction.
     pub(crate) runs: Vec<Arc<Vec<u64>>>,
     /// The trees written to, each once.
     pub(crate) trees: Vec<TreeId>,
@@ -42,7 +42,7 @@ pub(crate) struct Footprint {
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct WrittenKeys {
     lsn: u64,
     keys: Vec<u64>,
     runs: Vec<Arc<Vec<u64>>>,
@@ -53,26 +53,26 @@ struct Written {
 pub(crate) struct Recent {
     keys: HashMap<u64, u64, FixedState>,
     trees: HashMap<TreeId, u64, FixedState>,
-    log: VecDeque<Written>,
-    huge: VecDeque<(u64, Arc<Vec<u64>>)>,
+    log: VecDeque<WrittenKeys>,
+    spilled: VecDeque<(u64, Arc<Vec<u64>>)>,
     newest: u64,
 }
 
 impl Recent {
     /// Whether nobody who committed after `snapshot` wrote what this one writes.
-    pub(crate) fn allows(&self, snapshot: u64, footprint: &Footprint) -> bool {
+    pub(crate) fn allows(&self, snapshot: u64, write_set: &WriteSet) -> bool {
         if self.newest <= snapshot {
             return true;
         }
         let newer = |lsn: &u64| *lsn > snapshot;
         let written = |key: u64| {
             self.keys.get(&key).is_some_and(newer)
-                || self.huge.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
+                || self.spilled.iter().any(|(lsn, keys)| newer(lsn) && keys.binary_search(&key).is_ok())
         };
-        let lost = footprint.keys.iter().any(|key| written(*key))
-            || footprint.trees.iter().any(|tree| written(hash(*tree, WHOLE)))
-            || footprint.dropped.iter().any(|tree| self.trees.get(tree).is_some_and(newer))
-            || footprint.runs.iter().any(|run| self.meets_run(run, snapshot));
+        let lost = write_set.keys.iter().any(|key| written(*key))
+            || write_set.trees.iter().any(|tree| written(hash(*tree, WHOLE)))
+            || write_set.dropped.iter().any(|tree| self.trees.get(tree).is_some_and(newer))
+            || write_set.runs.iter().any(|run| self.meets_run(run, snapshot));
         !lost
     }
 
@@ -86,17 +86,17 @@ impl Recent {
         };
         let sorted = |a: &[u64], b: &[u64]| a.iter().any(|key| b.binary_search(key).is_ok());
         let meets = |other: &[u64]| if run.len() < other.len() { sorted(run, other) } else { sorted(other, run) };
-        known || self.huge.iter().any(|(lsn, other)| newer(*lsn) && meets(other))
+        known || self.spilled.iter().any(|(lsn, other)| newer(*lsn) && meets(other))
     }
 
     /// It was appended at `lsn`.
-    pub(crate) fn enter(&mut self, lsn: u64, footprint: Footprint) {
-        let Footprint { keys, runs, trees, .. } = footprint;
+    pub(crate) fn enter(&mut self, lsn: u64, write_set: WriteSet) {
+        let WriteSet { keys, runs, trees, .. } = write_set;
         self.newest = lsn;
         self.keys.extend(keys.iter().map(|key| (*key, lsn)));
         self.trees.extend(trees.iter().map(|tree| (*tree, lsn)));
-        self.huge.extend(runs.iter().map(|run| (lsn, run.clone())));
-        self.log.push_back(Written { lsn, keys, runs });
+        self.spilled.extend(runs.iter().map(|run| (lsn, run.clone())));
+        self.log.push_back(WrittenKeys { lsn, keys, runs });
     }
 
     /// Forgets what no snapshot from `oldest` on can conflict with.
@@ -105,7 +105,7 @@ impl Recent {
             self.keys.clear();
             self.trees.clear();
             self.log.clear();
-            self.huge.clear();
+            self.spilled.clear();
             return;
         }
         while let Some(written) = self.log.pop_front_if(|written| written.lsn <= oldest) {
@@ -114,7 +114,7 @@ impl Recent {
                     self.keys.remove(key);
                 }
             }
-            self.huge.drain(..written.runs.len());
+            self.spilled.drain(..written.runs.len());
         }
     }
 
@@ -128,12 +128,12 @@ impl Recent {
 mod tests {
     use super::*;
 
-    fn of(keys: &[u64]) -> Footprint {
-        Footprint { keys: keys.to_vec(), trees: vec![TreeId(9)], ..Footprint::default() }
+    fn of(keys: &[u64]) -> WriteSet {
+        WriteSet { keys: keys.to_vec(), trees: vec![TreeId(9)], ..WriteSet::default() }
     }
 
-    fn run(keys: &[u64]) -> Footprint {
-        Footprint { runs: vec![Arc::new(keys.to_vec())], trees: vec![TreeId(9)], ..Footprint::default() }
+    fn run(keys: &[u64]) -> WriteSet {
+        WriteSet { runs: vec![Arc::new(keys.to_vec())], trees: vec![TreeId(9)], ..WriteSet::default() }
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_transaction_conflicts_like_any_other() {
+    fn a_spilled_transaction_conflicts_like_any_other() {
         let mut recent = Recent::default();
         recent.enter(10, run(&[1, 5, 9]));
         assert!(!recent.allows(5, &of(&[5])) && recent.allows(5, &of(&[6])) && recent.allows(10, &of(&[5])));
@@ -165,7 +165,7 @@ mod tests {
     fn dropping_a_tree_conflicts_with_writing_to_it() {
         let mut recent = Recent::default();
         recent.enter(10, of(&[1]));
-        let drops = Footprint { keys: vec![hash(TreeId(9), WHOLE)], dropped: vec![TreeId(9)], ..Footprint::default() };
+        let drops = WriteSet { keys: vec![hash(TreeId(9), WHOLE)], dropped: vec![TreeId(9)], ..WriteSet::default() };
         assert!(!recent.allows(5, &drops) && recent.allows(10, &drops));
         recent.enter(20, drops);
         assert!(!recent.allows(15, &of(&[77])), "a write to a tree dropped meanwhile");

@@ -32,7 +32,7 @@ impl Interpreter for Held {
 }
 
 #[test]
-fn whoever_waits_for_the_applier_returns_when_a_write_cycle_freezes_the_store() {
+fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
     let ((called, calls), (go, held)) = (channel(), channel());
     let options = Options { interpreter: Some(Arc::new(Held(Mutex::new((called, held))))), ..Options::default() };
     let store = Store::in_memory(options).expect("opens");
@@ -49,12 +49,12 @@ fn whoever_waits_for_the_applier_returns_when_a_write_cycle_freezes_the_store() 
             std::thread::spawn(move || told.send(store.wait_visible(lsn)).expect("the test listens"))
         })
         .collect();
-    // As devices and the thread of write cycles do: they know nothing of those who wait.
+    // As devices and the thread of checkpoints do: they know nothing of those who wait.
     std::thread::sleep(Duration::from_millis(50));
-    store.inner.freeze.freeze(&"a flush failed");
+    store.inner.poison.set(&"a flush failed");
     for _ in 0..4 {
         let outcome = outcomes.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(outcome, Ok(Err(StoreError::Frozen { .. }))), "{outcome:?}");
+        assert!(matches!(outcome, Ok(Err(StoreError::Poisoned { .. }))), "{outcome:?}");
     }
     drop(go);
     waiting.into_iter().for_each(|thread| thread.join().expect("does not panic"));
@@ -97,7 +97,7 @@ fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 #[test]
-fn a_record_that_cannot_be_applied_freezes_the_store_whatever_the_reason_and_is_found_by_a_program_that_can() {
+fn a_record_that_cannot_be_applied_poisons_the_store_whatever_the_reason_and_is_found_by_a_program_that_can() {
     for (panics, background) in [(true, true), (true, false), (false, true), (false, false)] {
         let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
         let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
@@ -109,7 +109,7 @@ fn a_record_that_cannot_be_applied_freezes_the_store_whatever_the_reason_and_is_
         if background {
             store.commit(behind).expect("is durable");
             let began = std::time::Instant::now();
-            while store.frozen().is_none() && began.elapsed() < Duration::from_secs(20) {
+            while store.poisoned().is_none() && began.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         } else {
@@ -117,18 +117,21 @@ fn a_record_that_cannot_be_applied_freezes_the_store_whatever_the_reason_and_is_
             let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.wait_visible(behind)));
             assert_eq!(seen.is_err(), panics);
         }
-        assert!(store.frozen().is_some());
+        assert!(store.poisoned().is_some());
         let of = store.clone();
         let outcome = in_time(move || of.wait_visible(behind));
-        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
+        assert!(matches!(outcome, Err(StoreError::Poisoned { .. })), "{outcome:?}");
         let mut transaction = store.begin();
         transaction.put(tree, b"x", b"x").expect("fits");
         let outcome = in_time(move || transaction.commit());
-        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
-        assert!(matches!(store.inner.run_cycle(), Err(StoreError::Frozen { .. })), "what is half changed is not cut");
+        assert!(matches!(outcome, Err(StoreError::Poisoned { .. })), "{outcome:?}");
+        assert!(
+            matches!(store.inner.run_checkpoint(), Err(StoreError::Poisoned { .. })),
+            "no checkpoint of what is half changed"
+        );
         assert!(store.snapshot().get(tree, b"good").expect("reads").is_some(), "reads go on");
         let outcome = in_time(move || store.close());
-        assert!(matches!(outcome, Err(StoreError::Frozen { .. })), "{outcome:?}");
+        assert!(matches!(outcome, Err(StoreError::Poisoned { .. })), "{outcome:?}");
         let (store, _) = Store::open(places, fragile(true, panics, background)).expect("opens");
         for key in ["good", "bad", "behind"] {
             assert!(store.snapshot().get(tree, key.as_bytes()).expect("reads").is_some(), "{key}");

@@ -13,7 +13,7 @@ use crate::transaction::{Direction, Snapshot};
 use crate::tree::{Cell, LeafBlock};
 use crate::{StoreError, TreeId};
 
-pub(super) type Item = (Bytes, Cell);
+pub(super) type BaseItem = (Bytes, Cell);
 
 /// What is left of the piece that was read last.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ enum Piece {
     /// A leaf that is no newer than the snapshot, as it is; entries from .. to.
     Leaf(LeafBlock, usize, usize),
     /// A leaf with old versions in it, in the order of the walk.
-    Merged(VecDeque<Item>),
+    Merged(VecDeque<BaseItem>),
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Base {
         Base { snapshot, tree, direction, hint: Hint::Point, left, piece, accepted: None }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Item>, StoreError> {
+    pub(super) fn next(&mut self) -> Result<Option<BaseItem>, StoreError> {
         loop {
             match &mut self.piece {
                 Piece::Leaf(block, from, to) if *from < *to => {
@@ -138,7 +138,7 @@ impl Base {
         &self,
         block: Option<LeafBlock>,
         mut versions: Vec<(Bytes, Option<Cell>)>,
-    ) -> Result<VecDeque<Item>, StoreError> {
+    ) -> Result<VecDeque<BaseItem>, StoreError> {
         let mut items = VecDeque::new();
         let backward = self.direction == Direction::Backward;
         if backward {

@@ -35,7 +35,7 @@ pub struct Cursor {
     base: Base,
     own: Own,
     direction: Direction,
-    ahead_base: Option<base::Item>,
+    ahead_base: Option<base::BaseItem>,
     ahead_own: Option<(Bytes, Op)>,
     started: bool,
 }

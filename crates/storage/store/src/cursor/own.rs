@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::in_order;
 use crate::record::Op;
 use crate::transaction::{Direction, Snapshot};
-use crate::writes::{RunCursor, WriteSet};
+use crate::writes::{RunCursor, WriteBuffer};
 use crate::{StoreError, TreeId};
 
 /// One run, with the change that comes next of it.
@@ -34,9 +34,9 @@ impl Own {
         Own { direction, layer: Vec::new().into_iter().peekable(), runs: Vec::new(), started: true }
     }
 
-    /// Of a write set.
+    /// Of a write buffer.
     pub(crate) fn of(
-        writes: &WriteSet,
+        writes: &WriteBuffer,
         tree: TreeId,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,

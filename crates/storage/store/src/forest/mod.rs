@@ -9,7 +9,7 @@
 //! A tree is made when its first key is put, and a tree that is not there is empty. Roots never move, so what was once looked
 //! up stays true until the tree is dropped.
 //!
-//! Invariant: only the applier changes trees, and the roots with them; whoever cuts the pages has the applier's lock.
+//! Invariant: only the applier changes trees, and the roots with them; a checkpoint begins under the applier's lock.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
@@ -18,14 +18,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use crate::cache::{Cache, Hint, Once};
+use crate::cache::{Cache, Hint, ScanReader};
 use crate::damage::{Quarantined, range_shown, shown};
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::space::Space;
-use crate::space::home::Devices;
+use crate::space::devices::DataDevices;
 use crate::store::CATALOG;
-use crate::tree::{Broken, Cell, Hole, LeafBlock, NewValue, Stored, Tree, Writer};
+use crate::tree::{Broken, Cell, Hole, LeafBlock, NewValue, Stored, Tree, TreeWriter};
 use crate::{Direction, Lsn, StoreError, TreeId};
 
 /// The tree of trees, which is in no other tree.
@@ -102,7 +102,7 @@ pub(crate) struct Forest {
     pub(crate) cache: Arc<Cache>,
     roots: Tree,
     trees: RwLock<HashMap<TreeId, Known, foldhash::fast::FixedState>>,
-    home: Arc<Devices>,
+    data_devices: Arc<DataDevices>,
     /// Trees in which nothing is given up, beside the store's own. Unset: all.
     vital: OnceLock<HashSet<TreeId>>,
 }
@@ -123,7 +123,7 @@ impl Known {
 
 impl Forest {
     /// The forest whose roots' root is at that page; a new one for page 0.
-    pub(crate) fn open(cache: Arc<Cache>, home: Arc<Devices>, roots: PageId) -> Result<Forest, StoreError> {
+    pub(crate) fn open(cache: Arc<Cache>, data_devices: Arc<DataDevices>, roots: PageId) -> Result<Forest, StoreError> {
         let roots = match roots {
             PageId(0) => Tree::create(&*cache, ROOTS, Lsn::ZERO)?,
             root => Tree { root, id: ROOTS },
@@ -133,14 +133,14 @@ impl Forest {
         while let Some(span) = left {
             let block = roots.leaf_block(&*cache, &span.from, &span.to, Direction::Forward)?;
             for at in 0..block.len() {
-                let damaged = || StoreError::Corrupt("the tree of trees holds something else".into());
+                let damaged = || block.corrupt(at, "holds no tree and its root");
                 let id = u32::from_be_bytes(block.key(at).try_into().map_err(|_| damaged())?);
                 let root = u32::from_le_bytes(block.stored(at).bytes().try_into().map_err(|_| damaged())?);
                 trees.insert(TreeId(id), Known::new(Tree { root: PageId(root), id: TreeId(id) }));
             }
             left = span.split(&block.low, &block.high, Direction::Forward).1;
         }
-        Ok(Forest { cache, roots, trees: RwLock::new(trees), home, vital: OnceLock::new() })
+        Ok(Forest { cache, roots, trees: RwLock::new(trees), data_devices, vital: OnceLock::new() })
     }
 
     /// Says in which trees nothing may be given up, beside the store's own: said once.
@@ -201,7 +201,7 @@ impl Forest {
         let Some(tree) = self.seen(tree, at) else { return Ok(None) };
         let block = match hint {
             Hint::Point => tree.leaf_block(&*self.cache, &span.from, &span.to, direction),
-            Hint::Scan => tree.leaf_block(&Once(&self.cache), &span.from, &span.to, direction),
+            Hint::Scan => tree.leaf_block(&ScanReader(&self.cache), &span.from, &span.to, direction),
         };
         block.map(Some)
     }
@@ -219,7 +219,7 @@ impl Forest {
     pub(crate) fn value(&self, cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
         match hint {
             Hint::Point => cell.read(&*self.cache),
-            Hint::Scan => cell.read(&Once(&self.cache)),
+            Hint::Scan => cell.read(&ScanReader(&self.cache)),
         }
     }
 
@@ -229,15 +229,15 @@ impl Forest {
     }
 
     /// The state no longer has it, though somebody may read it yet. The applier only.
-    pub(crate) fn detach(&self, cell: &Cell, space: &Space) {
+    pub(crate) fn mark_pending_free(&self, cell: &Cell, space: &Space) {
         if let Cell::Large(extents) = cell {
             let page_bytes = self.cache.page_bytes();
-            extents.iter().for_each(|extent| space.detach(extent.first, extent.pages(page_bytes)));
+            extents.iter().for_each(|extent| space.mark_pending_free(extent.first, extent.pages(page_bytes)));
         }
     }
 
     /// Begins to change a tree. The applier only.
-    pub(crate) fn change(&self, id: TreeId, lsn: u64) -> Result<TreeWriter<'_>, StoreError> {
+    pub(crate) fn change(&self, id: TreeId, lsn: u64) -> Result<ForestWriter<'_>, StoreError> {
         let tree = match self.tree(id) {
             Some(tree) => tree,
             None => {
@@ -247,7 +247,7 @@ impl Forest {
                 tree
             }
         };
-        Ok(TreeWriter { forest: self, writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
+        Ok(ForestWriter { forest: self, writer: tree.writer(&*self.cache), lsn: Lsn(lsn) })
     }
 
     /// Notes what a hole stands for, and where the tree begins now if that is what was lost.
@@ -256,7 +256,7 @@ impl Forest {
         let keys = range_shown(&broken.low, &broken.high);
         let why = format!("{}: {keys}; what changes there goes to a new page", broken.error);
         let entry = Quarantined { page: broken.page, pages: 1, tree: tree.id.0.to_string(), why };
-        self.home.quarantine().note(entry);
+        self.data_devices.quarantine().note(entry);
         let Some(root) = *root else { return Ok(tree) };
         let moved = Tree { root, id: tree.id };
         self.roots.writer(&*self.cache).put(&tree.id.0.to_be_bytes(), &root.0.to_le_bytes(), lsn)?;
@@ -290,13 +290,13 @@ impl Forest {
 const HOLES_A_CHANGE: usize = 16;
 
 /// Changes one tree.
-pub(crate) struct TreeWriter<'a> {
+pub(crate) struct ForestWriter<'a> {
     forest: &'a Forest,
-    writer: Writer<'a, Cache>,
+    writer: TreeWriter<'a, Cache>,
     lsn: Lsn,
 }
 
-impl TreeWriter<'_> {
+impl ForestWriter<'_> {
     /// Sets or removes a key; `old` is told what it held, before anybody can see the change. Where the way there is damaged, a
     /// hole takes the place of what is; not in a vital tree.
     pub(crate) fn set(
@@ -322,14 +322,13 @@ impl TreeWriter<'_> {
                 }
                 done => {
                     done?;
-                    let id = self.writer.tree().id.0;
-                    let why = || format!("tree {id}: the cell of key {} makes no sense", shown(key));
-                    return if damaged { Err(StoreError::Corrupt(why().into())) } else { Ok(()) };
+                    return if damaged { Err(self.writer.corrupt_old()) } else { Ok(()) };
                 }
             }
         }
         let id = self.writer.tree().id.0;
-        Err(StoreError::Corrupt(format!("tree {id}: damaged anew wherever a change to it was tried").into()))
+        let why = format!("tree {id}: the way to key {} is damaged anew at each try", shown(key));
+        Err(StoreError::Corrupt(why.into()))
     }
 
     /// Sees to it that a key can be changed though the way to it is damaged. Errors: what is wrong, where that is not to be.

@@ -1,38 +1,39 @@
-//! What opening does about the write image journal: a table of what lies there against what the superblock at home says.
+//! What opening does about the write image journal: a table of what lies there against what the superblock on the data devices says.
 //!
-//! | home \ images | missing | zeros | torn header | flagged k | cleared k |
+//! | superblock \ images | missing | zeros | torn header | committed k | invalidated k |
 //! |---|---|---|---|---|---|
 //! | no data devices | create | create | pages missing | pages missing | pages missing |
 //! | superblock unreadable | damaged | damaged | damaged | **restore** | **mend** |
 //! | closed | begin images | nothing | nothing | as below | as below |
-//! | cycle s = 0 | images missing | nothing | nothing | as below | as below |
-//! | cycle s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
+//! | checkpoint s = 0 | images missing | nothing | nothing | as below | as below |
+//! | checkpoint s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
 //!
 //! Another identity than the superblock's is foreign in every row.
 //!
-//! Why that is right, given the order *images, flush, flag, flush, home, flush, clear, flush*:
+//! Why that is right, given the order *images, flush, commit, flush, in place, flush, invalidate, flush*:
 //!
-//! * **Torn header.** A header is half written only inside the write that flags or the write that clears. Before the flag has
-//!   returned nothing of the batch went home: home is s. When clearing begins all of it is at home, flushed: home is k.
-//!   Either way home is whole. (Drives keep a sector whole, and each copy is one sector: there it means damage to both.)
-//! * **Flagged k** is restored whatever home holds: s = k - 1 while page 0 has not gone home, s = k since, unreadable when the
-//!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is flagged.
-//! * **Superblock unreadable, cleared k**: the last batch that went home holds page 0 as well; where its image is whole, and
-//!   fits the journal and the maps, it goes home again.
-//! * **Cleared k** and another s: one of the two shelves is not this store's, or is older.
-//! * **Zeros or missing** although cycles were run: home may be half written, and what would mend it is gone. After closing
-//!   nothing is half written: opening takes the mark away, in a cycle that writes nothing else, before anything is changed.
-//! * **Missing at cycle 0**: images are made ahead of pages, so that they were there, and a first cycle may have begun.
+//! * **Torn header.** A header is half written only inside the write that commits or the write that invalidates. Before the commit mark has
+//!   returned nothing of the batch was written in place: the data devices hold s. When invalidating begins all of it
+//!   is in place, flushed: they hold k.
+//!   Either way the data devices are whole. (Drives keep a sector whole, and each copy is one sector: there it means damage to both.)
+//! * **Committed k** is restored whatever the data devices hold: s = k - 1 while page 0 has not been written in place, s = k since, unreadable when the
+//!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is committed.
+//! * **Superblock unreadable, invalidated k**: the last batch that was written in place holds page 0 as well; where its image is whole, and
+//!   fits the journal and the maps, it is written in place again.
+//! * **Invalidated k** and another s: one of the two shelves is not this store's, or is older.
+//! * **Zeros or missing** although checkpoints were run: the data devices may be half written, and what would mend it is gone. After closing
+//!   nothing is half written: opening takes the mark away, in a checkpoint that writes nothing else, before anything is changed.
+//! * **Missing at checkpoint 0**: images are made ahead of pages, so that they were there, and a first checkpoint may have begun.
 //!
-//! A flagged batch of which something does not verify was persistent once, so that it is damaged. The restoration of the rest
-//! goes on; a page whose image is damaged is right if home holds just that image already. Otherwise opening refuses and names
+//! A committed batch of which something does not verify was persistent once, so that it is damaged. The restoration of the rest
+//! goes on; a page whose image is damaged is right if the data device holds just that image already. Otherwise opening refuses and names
 //! the pages.
 
 use crate::images::format::{Headers, Mark};
 
-/// What the superblock at home says.
+/// What the superblock on the data devices says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum DataState {
     /// There is no data device.
     Absent,
     /// Page 0 does not verify.
@@ -41,8 +42,8 @@ pub(crate) enum Home {
     Readable {
         /// Of the store.
         identity: u64,
-        /// The write cycle that wrote it.
-        cycle: u64,
+        /// The checkpoint that wrote it.
+        checkpoint: u64,
         /// Whether the store was closed after that.
         is_clean: bool,
     },
@@ -55,11 +56,11 @@ pub(crate) enum Verdict {
     Create,
     /// Make an empty write image journal.
     Begin,
-    /// Home is whole.
+    /// The data devices are whole.
     Nothing,
-    /// Write the images home.
+    /// Write the images in place.
     Restore,
-    /// Write the superblock home, of the last batch that went there.
+    /// Write the superblock in place, of the last batch that went there.
     Mend,
     /// Open nothing.
     Refuse(Refusal),
@@ -98,27 +99,29 @@ impl Refusal {
 }
 
 /// The table. `images` is none where there is no device of images.
-pub(crate) fn decide(home: Home, images: Option<Headers>) -> Verdict {
+pub(crate) fn decide(data: DataState, images: Option<Headers>) -> Verdict {
     let batch = match images {
         Some(Headers::Batch(header, mark)) => Some((header, mark)),
         None | Some(Headers::Zeros | Headers::Torn) => None,
     };
-    match (home, images) {
-        (Home::Absent, None | Some(Headers::Zeros)) => Verdict::Create,
-        (Home::Absent, Some(_)) => Verdict::Refuse(Refusal::PagesMissing),
-        (Home::Unreadable, Some(Headers::Batch(_, Mark::Flagged))) => Verdict::Restore,
-        (Home::Unreadable, Some(Headers::Batch(_, Mark::Cleared))) => Verdict::Mend,
-        (Home::Unreadable, _) => Verdict::Refuse(Refusal::Damaged),
-        (Home::Readable { identity, cycle, is_clean }, _) => match (images, batch) {
+    match (data, images) {
+        (DataState::Absent, None | Some(Headers::Zeros)) => Verdict::Create,
+        (DataState::Absent, Some(_)) => Verdict::Refuse(Refusal::PagesMissing),
+        (DataState::Unreadable, Some(Headers::Batch(_, Mark::Committed))) => Verdict::Restore,
+        (DataState::Unreadable, Some(Headers::Batch(_, Mark::Invalid))) => Verdict::Mend,
+        (DataState::Unreadable, _) => Verdict::Refuse(Refusal::Damaged),
+        (DataState::Readable { identity, checkpoint, is_clean }, _) => match (images, batch) {
             (_, Some((header, _))) if header.identity != identity => Verdict::Refuse(Refusal::Foreign),
-            (_, Some((header, Mark::Flagged))) if header.cycle == cycle || header.cycle == cycle + 1 => {
+            (_, Some((header, Mark::Committed)))
+                if header.checkpoint == checkpoint || header.checkpoint == checkpoint + 1 =>
+            {
                 Verdict::Restore
             }
-            (_, Some((header, Mark::Cleared))) if header.cycle == cycle => Verdict::Nothing,
+            (_, Some((header, Mark::Invalid))) if header.checkpoint == checkpoint => Verdict::Nothing,
             (_, Some(_)) => Verdict::Refuse(Refusal::Foreign),
             (Some(Headers::Torn), None) => Verdict::Nothing,
             (None, None) if is_clean => Verdict::Begin,
-            (Some(_), None) if is_clean || cycle == 0 => Verdict::Nothing,
+            (Some(_), None) if is_clean || checkpoint == 0 => Verdict::Nothing,
             (_, None) => Verdict::Refuse(Refusal::ImagesMissing),
         },
     }
@@ -127,7 +130,7 @@ pub(crate) fn decide(home: Home, images: Option<Headers>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images::format::Header;
+    use crate::images::format::BatchHeader;
     use crate::space::geometry::Geometry;
     use journal::Lsn;
 
@@ -136,40 +139,40 @@ mod tests {
         use Refusal::{Damaged, Foreign, ImagesMissing, PagesMissing};
         use Verdict::{Begin, Create, Mend, Nothing, Refuse, Restore};
         let geometry = Geometry { page_bytes: 4096, device_pages: 64 };
-        let batch = |identity, cycle, mark| {
-            let header = Header { identity, geometry, cycle, applied: Lsn(0), count: 0, table: 0 };
+        let batch = |identity, checkpoint, mark| {
+            let header = BatchHeader { identity, geometry, checkpoint, redo_lsn: Lsn(0), count: 0, table: 0 };
             Some(Headers::Batch(header, mark))
         };
-        let flagged = |cycle| batch(1, cycle, Mark::Flagged);
-        let cleared = |cycle| batch(1, cycle, Mark::Cleared);
+        let committed = |checkpoint| batch(1, checkpoint, Mark::Committed);
+        let invalid = |checkpoint| batch(1, checkpoint, Mark::Invalid);
         let images = [
             None,
             Some(Headers::Zeros),
             Some(Headers::Torn),
-            flagged(4),
-            flagged(5),
-            flagged(6),
-            flagged(7),
-            cleared(4),
-            cleared(5),
-            cleared(6),
-            batch(2, 5, Mark::Flagged),
-            batch(2, 5, Mark::Cleared),
+            committed(4),
+            committed(5),
+            committed(6),
+            committed(7),
+            invalid(4),
+            invalid(5),
+            invalid(6),
+            batch(2, 5, Mark::Committed),
+            batch(2, 5, Mark::Invalid),
         ];
         let (no, gone, torn, other) = (Refuse(PagesMissing), Refuse(ImagesMissing), Refuse(Damaged), Refuse(Foreign));
-        let readable = |cycle, is_clean| Home::Readable { identity: 1, cycle, is_clean };
+        let readable = |checkpoint, is_clean| DataState::Readable { identity: 1, checkpoint, is_clean };
         #[rustfmt::skip]
         let table = [
             //                      none    zeros    torn     f4       f5       f6       f7       c4     c5       c6     other  other
-            (Home::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
-            (Home::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, Mend,  Mend,    Mend,  Restore, Mend]),
+            (DataState::Absent,         [Create, Create,  no,      no,      no,      no,      no,      no,    no,      no,    no,    no]),
+            (DataState::Unreadable,     [torn,   torn,    torn,    Restore, Restore, Restore, Restore, Mend,  Mend,    Mend,  Restore, Mend]),
             (readable(5, false),   [gone,   gone,    Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
             (readable(5, true),    [Begin,  Nothing, Nothing, other,   Restore, Restore, other,   other, Nothing, other, other, other]),
             (readable(0, false),   [gone,   Nothing, Nothing, other,   other,   other,   other,   other, other,   other, other, other]),
         ];
-        for (home, row) in table {
+        for (data, row) in table {
             for (images, expected) in images.iter().zip(row) {
-                assert_eq!(decide(home, *images), expected, "{home:?} {images:?}");
+                assert_eq!(decide(data, *images), expected, "{data:?} {images:?}");
             }
         }
     }

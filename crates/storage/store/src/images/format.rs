@@ -8,13 +8,13 @@
 //!        8      4  version, 1
 //!       12      4  checksum of bytes 0..12 and 16..512
 //!       16      8  identity of the store
-//!       24      8  cycle
-//!       32      8  X: the batch leads to the state behind every record before this LSN
+//!       24      8  checkpoint
+//!       32      8  redo LSN: the batch leads to the state behind every record before this LSN
 //!       40      4  page_bytes
 //!       44      4  device_pages
 //!       48      4  how many images
 //!       52      4  checksum of the table
-//!       56      4  1 flagged, 2 cleared
+//!       56      4  1 committed, 2 invalidated
 //!       60    452  zeros
 //!
 //!   table, from byte 8192 on; each entry
@@ -51,41 +51,41 @@ pub(crate) const ENTRY_BYTES: usize = 8;
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// All of it is persistent: from here on pages at home may be half written.
-    Flagged,
-    /// All of it is at home, persistently.
-    Cleared,
+    /// All of it is persistent: from here on pages on the data devices may be half written.
+    Committed,
+    /// All of it is on the data devices, persistently.
+    Invalid,
 }
 
 /// What names a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct BatchHeader {
     /// Of the store.
     pub(crate) identity: u64,
     /// Sizes of the store's pages.
     pub(crate) geometry: Geometry,
-    /// Which write cycle.
-    pub(crate) cycle: u64,
+    /// Which checkpoint.
+    pub(crate) checkpoint: u64,
     /// Where it leads to.
-    pub(crate) applied: Lsn,
+    pub(crate) redo_lsn: Lsn,
     /// How many images.
     pub(crate) count: u32,
     /// Checksum of the table.
     pub(crate) table: u32,
 }
 
-impl Header {
+impl BatchHeader {
     /// The two copies, as they are written.
     pub(crate) fn encode(&self, mark: Mark) -> Vec<u8> {
         let mut one = [0; HEADER_BYTES];
         one[..8].copy_from_slice(MAGIC);
         one[8..12].copy_from_slice(&VERSION.to_le_bytes());
         one[16..24].copy_from_slice(&self.identity.to_le_bytes());
-        one[24..32].copy_from_slice(&self.cycle.to_le_bytes());
-        one[32..40].copy_from_slice(&self.applied.0.to_le_bytes());
+        one[24..32].copy_from_slice(&self.checkpoint.to_le_bytes());
+        one[32..40].copy_from_slice(&self.redo_lsn.0.to_le_bytes());
         let mark = match mark {
-            Mark::Flagged => 1_u32,
-            Mark::Cleared => 2,
+            Mark::Committed => 1_u32,
+            Mark::Invalid => 2,
         };
         let fields = [self.geometry.page_bytes, self.geometry.device_pages, self.count, self.table, mark];
         for (place, field) in one[40..].chunks_exact_mut(4).zip(fields) {
@@ -98,19 +98,19 @@ impl Header {
         copies
     }
 
-    fn decode(one: &[u8]) -> Option<(Header, Mark)> {
+    fn decode(one: &[u8]) -> Option<(BatchHeader, Mark)> {
         let is_one = one[..8] == *MAGIC && u32_at(one, 8) == VERSION && u32_at(one, 12) == header_sum(one);
         let mark = match u32_at(one, 56) {
-            1 => Mark::Flagged,
-            2 => Mark::Cleared,
+            1 => Mark::Committed,
+            2 => Mark::Invalid,
             _ => return None,
         };
         let geometry = Geometry { page_bytes: u32_at(one, 40), device_pages: u32_at(one, 44) };
-        let header = Header {
+        let header = BatchHeader {
             identity: u64_at(one, 16),
             geometry,
-            cycle: u64_at(one, 24),
-            applied: Lsn(u64_at(one, 32)),
+            checkpoint: u64_at(one, 24),
+            redo_lsn: Lsn(u64_at(one, 32)),
             count: u32_at(one, 48),
             table: u32_at(one, 52),
         };
@@ -136,14 +136,14 @@ pub(crate) enum Headers {
     /// Neither verifies.
     Torn,
     /// One does, or both do.
-    Batch(Header, Mark),
+    Batch(BatchHeader, Mark),
 }
 
 impl Headers {
-    /// Of two that differ the later one counts: a crash fell between them. Cleared is later than flagged.
+    /// Of two that differ the later one counts: a crash fell between them. Invalidated is later than committed.
     pub(crate) fn decode(copies: &[u8]) -> Headers {
-        let found = COPIES.iter().filter_map(|at| Header::decode(&copies[*at..*at + HEADER_BYTES]));
-        let latest = found.max_by_key(|(header, mark)| (header.cycle, *mark == Mark::Cleared));
+        let found = COPIES.iter().filter_map(|at| BatchHeader::decode(&copies[*at..*at + HEADER_BYTES]));
+        let latest = found.max_by_key(|(header, mark)| (header.checkpoint, *mark == Mark::Invalid));
         match latest {
             Some((header, mark)) => Headers::Batch(header, mark),
             None if copies.iter().all(|byte| *byte == 0) => Headers::Zeros,
@@ -192,23 +192,23 @@ pub(crate) fn entries(table: &[u8]) -> impl Iterator<Item = (PageId, u32)> {
 mod tests {
     use super::*;
 
-    fn example(cycle: u64) -> Header {
+    fn example(checkpoint: u64) -> BatchHeader {
         let geometry = Geometry { page_bytes: 4096, device_pages: 64 };
-        Header { identity: 7, geometry, cycle, applied: Lsn(99), count: 3, table: 5 }
+        BatchHeader { identity: 7, geometry, checkpoint, redo_lsn: Lsn(99), count: 3, table: 5 }
     }
 
     #[test]
     fn one_whole_copy_is_enough_and_the_later_of_two_counts() {
-        let (old, new) = (example(4).encode(Mark::Cleared), example(5).encode(Mark::Flagged));
+        let (old, new) = (example(4).encode(Mark::Invalid), example(5).encode(Mark::Committed));
         let both = |first: &[u8], second: &[u8]| Headers::decode(&[&first[..4096], &second[4096..]].concat());
-        assert_eq!(both(&new, &new), Headers::Batch(example(5), Mark::Flagged));
-        assert_eq!(both(&new, &old), Headers::Batch(example(5), Mark::Flagged));
-        assert_eq!(both(&old, &new), Headers::Batch(example(5), Mark::Flagged));
-        let cleared = example(5).encode(Mark::Cleared);
-        assert_eq!(both(&new, &cleared), Headers::Batch(example(5), Mark::Cleared));
+        assert_eq!(both(&new, &new), Headers::Batch(example(5), Mark::Committed));
+        assert_eq!(both(&new, &old), Headers::Batch(example(5), Mark::Committed));
+        assert_eq!(both(&old, &new), Headers::Batch(example(5), Mark::Committed));
+        let invalid = example(5).encode(Mark::Invalid);
+        assert_eq!(both(&new, &invalid), Headers::Batch(example(5), Mark::Invalid));
         let mut torn = new.clone();
         torn[8] ^= 1;
-        assert_eq!(both(&torn, &old), Headers::Batch(example(4), Mark::Cleared));
+        assert_eq!(both(&torn, &old), Headers::Batch(example(4), Mark::Invalid));
         torn[4096 + 20] ^= 1;
         assert_eq!(both(&torn, &torn), Headers::Torn);
         assert_eq!(Headers::decode(&[0; 8192]), Headers::Zeros);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn no_changed_byte_of_a_header_goes_unnoticed() {
-        let whole = example(5).encode(Mark::Flagged);
+        let whole = example(5).encode(Mark::Committed);
         for byte in 0..HEADER_BYTES {
             let mut changed = whole.clone();
             changed[byte] ^= 1;

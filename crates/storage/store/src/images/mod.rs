@@ -1,4 +1,4 @@
-//! The write image journal: changed pages lie here, whole and persistent, before one of them is overwritten at home.
+//! The write image journal: changed pages lie here, whole and persistent, before one of them is overwritten on the data devices.
 //!
 //! ```text
 //!   shelf      images-0000                                    images-0001 ...
@@ -7,27 +7,27 @@
 //!               0        4096     8192    next block             a batch goes on in the next device
 //!
 //!   write      images, then the table              flush
-//!   flag       header: cycle, X, count, checksum   flush      from here on the batch is the state
-//!   home       every image at its page             flush      (not here: the cycle does it)
-//!   clear      header: the same, cleared           flush      only then may the next batch overwrite this one
+//!   commit       header: checkpoint, redo LSN, count, checksum   flush      from here on the batch is the state
+//!   in place   every image at its page             flush      (not here: the checkpoint does it)
+//!   invalidate header: the same, invalid               flush      only then may the next batch overwrite this one
 //! ```
 //!
-//! A drive may tear a page of 8 KiB between sectors, and no drive writes several pages at once. A batch that is flagged is
-//! written home again at opening, as often as it takes; one that is not flagged never happened. So home is the state at some X,
-//! and redo from X needs to know nothing about pages.
+//! A drive may tear a page of 8 KiB between sectors, and no drive writes several pages at once. A batch that is committed is
+//! written in place again at opening, as often as it takes; one that is not committed never happened. So the data devices hold the state at some redo LSN,
+//! and redo from there needs to know nothing about pages.
 //!
-//! Pages that nothing durable refers to (allocated since the last cut) do not pass through here: torn, they are free pages.
+//! Pages that nothing durable refers to (allocated since the last checkpoint began) do not pass through here: torn, they are free pages.
 //!
-//! **Why the flag has a flush of its own.** With one flush for images and flag a flagged batch that does not verify could be a
-//! crash before that flush, or damage after it, when pages at home are half written. With its own, it is damage; a cycle of
-//! some seconds does not miss the millisecond. **Why the header has two copies**: a single changed bit must not turn a flagged
-//! batch into one that never happened. Opening makes them equal ([`Images::even`]) where a crash left them different. **Why clearing is flushed**: without it the header could come back as flagged over
+//! **Why the commit mark has a flush of its own.** With one flush for images and mark a committed batch that does not verify could be a
+//! crash before that flush, or damage after it, when pages on the data devices are half written. With its own, it is damage; a checkpoint of
+//! some seconds does not miss the millisecond. **Why the header has two copies**: a single changed bit must not turn a committed
+//! batch into one that never happened. Opening makes them equal ([`Images::even`]) where a crash left them different. **Why invalidating is flushed**: without it the header could come back as committed over
 //! images that the next batch has overwritten.
 //!
 //! Batches are streamed, a mebibyte at a time; the table is written last. Where the devices are too small for a batch, more are
 //! made before its first byte is written. [`decide`] says what opening does.
 //!
-//! Invariants: one batch at a time; nothing of a batch is written before the one ahead is cleared, persistently.
+//! Invariants: one batch at a time; nothing of a batch is written before the one ahead is invalidated, persistently.
 
 pub(crate) mod decide;
 pub(crate) mod format;
@@ -41,11 +41,11 @@ use device::{AlignedBuffer, Device, DeviceError, Shelf};
 
 use crate::StoreError;
 use crate::page::PageId;
-use crate::space::freeze::Freeze;
+use crate::space::devices::DataDevices;
 use crate::space::geometry::Geometry;
-use crate::space::home::Devices;
+use crate::space::poison::Poison;
 use crate::space::superblock::{self, Superblock};
-use format::{ENTRY_BYTES, Header, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
+use format::{BatchHeader, ENTRY_BYTES, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
 use journal::Lsn;
 
 /// Written at a time.
@@ -56,7 +56,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub(crate) struct Images {
     shelf: Arc<dyn Shelf>,
     devices: Vec<Arc<dyn Device>>,
-    freeze: Freeze,
+    poison: Poison,
     /// What opening found.
     headers: Headers,
     /// Whether both copies of the header say so.
@@ -66,7 +66,7 @@ pub(crate) struct Images {
 /// A batch that is being written.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    header: Header,
+    header: BatchHeader,
     table: Vec<u8>,
     buffer: AlignedBuffer,
     /// Where the buffer goes.
@@ -76,9 +76,9 @@ pub(crate) struct Batch {
 /// What a restoration did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Restored {
-    /// Images written home.
+    /// Images written in place.
     pub(crate) pages: u32,
-    /// Images that were damaged, and whose pages are right at home.
+    /// Images that were damaged, and whose pages are right on the data devices.
     pub(crate) damaged: u32,
 }
 
@@ -90,7 +90,7 @@ impl Images {
     /// Opens the devices there are; none if there is not one.
     ///
     /// Errors: [`StoreError::Corrupt`] where one is missing between others or has another size; [`StoreError::Device`].
-    pub(crate) fn open(shelf: Arc<dyn Shelf>, freeze: Freeze, writable: bool) -> Result<Option<Images>, StoreError> {
+    pub(crate) fn open(shelf: Arc<dyn Shelf>, poison: Poison, writable: bool) -> Result<Option<Images>, StoreError> {
         let names: Vec<String> = shelf.list()?.into_iter().filter(|name| name.starts_with("images-")).collect();
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for (number, name) in names.iter().enumerate() {
@@ -110,14 +110,14 @@ impl Images {
         first.read(0, &mut copies)?;
         let headers = Headers::decode(&copies);
         let is_even = copies[..TABLE as usize / 2] == copies[TABLE as usize / 2..];
-        Ok(Some(Images { shelf, devices, freeze, headers, is_even }))
+        Ok(Some(Images { shelf, devices, poison, headers, is_even }))
     }
 
     /// Makes an empty one, of devices of `device_bytes` each.
     ///
     /// Errors: [`StoreError::Full`], [`StoreError::Device`].
-    pub(crate) fn create(shelf: Arc<dyn Shelf>, freeze: Freeze, device_bytes: u64) -> Result<Images, StoreError> {
-        let mut images = Images { shelf, devices: Vec::new(), freeze, headers: Headers::Zeros, is_even: true };
+    pub(crate) fn create(shelf: Arc<dyn Shelf>, poison: Poison, device_bytes: u64) -> Result<Images, StoreError> {
+        let mut images = Images { shelf, devices: Vec::new(), poison, headers: Headers::Zeros, is_even: true };
         images.grow(device_bytes)?;
         Ok(images)
     }
@@ -143,7 +143,7 @@ impl Images {
             Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name),
             other => other,
         };
-        let device = self.freeze.made(device)?;
+        let device = self.poison.made(device)?;
         self.devices.push(device);
         Ok(())
     }
@@ -165,10 +165,10 @@ impl Images {
     }
 
     fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), StoreError> {
-        self.freeze.check()?;
+        self.poison.check()?;
         while !bytes.is_empty() {
             let (device, offset, part) = self.part(at, bytes.len());
-            device.write(offset, &bytes[..part]).map_err(|error| self.freeze.freeze(&error))?;
+            device.write(offset, &bytes[..part]).map_err(|error| self.poison.set(&error))?;
             bytes = &bytes[part..];
             at += part as u64;
         }
@@ -187,21 +187,21 @@ impl Images {
     }
 
     fn flush(&self, bytes: u64) -> Result<(), StoreError> {
-        self.freeze.check()?;
+        self.poison.check()?;
         let used = bytes.div_ceil(self.device_bytes()) as usize;
-        self.devices[..used].iter().try_for_each(|device| device.flush().map_err(|error| self.freeze.freeze(&error)))
+        self.devices[..used].iter().try_for_each(|device| device.flush().map_err(|error| self.poison.set(&error)))
     }
 
     /// Begins a batch, for which [`reserve`](Images::reserve) has made room.
-    pub(crate) fn begin(&self, identity: u64, geometry: Geometry, cycle: u64, applied: Lsn, count: u32) -> Batch {
+    pub(crate) fn begin(&self, identity: u64, geometry: Geometry, checkpoint: u64, redo_lsn: Lsn, count: u32) -> Batch {
         assert!(self.capacity() >= batch_bytes(geometry.page_bytes, count), "room is reserved before a batch begins");
-        let header = Header { identity, geometry, cycle, applied, count, table: 0 };
+        let header = BatchHeader { identity, geometry, checkpoint, redo_lsn, count, table: 0 };
         Batch { header, table: Vec::new(), buffer: AlignedBuffer::new(), at: header.images() }
     }
 
     /// Takes one image; writes when enough are gathered.
     ///
-    /// Errors: [`StoreError::Frozen`].
+    /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn push(&self, batch: &mut Batch, page: PageId, image: &[u8]) -> Result<(), StoreError> {
         assert_eq!(image.len(), batch.header.geometry.page_bytes as usize, "an image is a page");
         batch.table.extend_from_slice(&entry(page, sum(image)));
@@ -216,13 +216,13 @@ impl Images {
         Ok(())
     }
 
-    /// Writes what is left and the table, and makes all of it persistent. It does not count before it is flagged.
+    /// Writes what is left and the table, and makes all of it persistent. It does not count before it is committed.
     ///
-    /// Errors: [`StoreError::Frozen`].
-    pub(crate) fn seal(&self, mut batch: Batch) -> Result<Header, StoreError> {
+    /// Errors: [`StoreError::Poisoned`].
+    pub(crate) fn seal(&self, mut batch: Batch) -> Result<BatchHeader, StoreError> {
         assert_eq!(batch.table.len(), batch.header.count as usize * ENTRY_BYTES, "as many images as were announced");
         self.drain(&mut batch)?;
-        let header = Header { table: sum(&batch.table), ..batch.header };
+        let header = BatchHeader { table: sum(&batch.table), ..batch.header };
         batch.buffer.extend_from_slice(&batch.table);
         batch.buffer.pad_to_block();
         self.write(TABLE, &batch.buffer)?;
@@ -230,10 +230,10 @@ impl Images {
         Ok(header)
     }
 
-    /// Flags or clears a sealed batch; persistent when it returns.
+    /// Commits or invalidates a sealed batch; persistent when it returns.
     ///
-    /// Errors: [`StoreError::Frozen`]; whether the mark is there is known after reopening.
-    pub(crate) fn mark(&self, header: &Header, mark: Mark) -> Result<(), StoreError> {
+    /// Errors: [`StoreError::Poisoned`]; whether the mark is there is known after reopening.
+    pub(crate) fn mark(&self, header: &BatchHeader, mark: Mark) -> Result<(), StoreError> {
         let mut copies = AlignedBuffer::new();
         copies.extend_from_slice(&header.encode(mark));
         self.write(0, &copies)?;
@@ -243,7 +243,7 @@ impl Images {
     /// Makes both copies of the header say what opening found, where a crash left them different: the next mark may tear one of
     /// them, and the other must then not be that of an earlier batch.
     ///
-    /// Errors: [`StoreError::Frozen`].
+    /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn even(&self) -> Result<(), StoreError> {
         match self.headers {
             Headers::Batch(header, mark) if !self.is_even => self.mark(&header, mark),
@@ -252,7 +252,7 @@ impl Images {
     }
 
     /// The table of a batch, or none where it does not verify.
-    fn table(&self, header: &Header) -> Result<Option<Vec<u8>>, StoreError> {
+    fn table(&self, header: &BatchHeader) -> Result<Option<Vec<u8>>, StoreError> {
         if self.capacity() < header.bytes() {
             return Ok(None);
         }
@@ -269,7 +269,7 @@ impl Images {
     /// Errors: [`StoreError::Device`], those of `visit`.
     pub(crate) fn visit(
         &self,
-        header: &Header,
+        header: &BatchHeader,
         mut visit: impl FnMut(PageId, u32, &[u8]) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let Some(table) = self.table(header)? else { return Ok(false) };
@@ -287,41 +287,41 @@ impl Images {
         Ok(true)
     }
 
-    /// Writes a flagged batch home, makes that persistent, and clears it. Doing so again changes nothing.
+    /// Writes a committed batch in place, makes that persistent, and invalidates it. Doing so again changes nothing.
     ///
-    /// Errors: [`StoreError::Corrupt`] where images are damaged and home does not hold them either: names the pages; what
-    /// could be restored was. [`StoreError::Device`], [`StoreError::Frozen`].
-    pub(crate) fn restore(&self, header: &Header, home: &Devices) -> Result<Restored, StoreError> {
+    /// Errors: [`StoreError::Corrupt`] where images are damaged and the data devices do not hold them either: names the pages; what
+    /// could be restored was. [`StoreError::Device`], [`StoreError::Poisoned`].
+    pub(crate) fn restore(&self, header: &BatchHeader, data_devices: &DataDevices) -> Result<Restored, StoreError> {
         let mut restored = Restored::default();
         let mut lost = Vec::new();
-        let mut at_home = AlignedBuffer::zeroed(header.geometry.page_bytes as usize);
+        let mut on_devices = AlignedBuffer::zeroed(header.geometry.page_bytes as usize);
         let has_table = self.visit(header, |page, expected, image| {
             if sum(image) == expected {
                 restored.pages += 1;
-                return home.write(page, image);
+                return data_devices.write(page, image);
             }
-            home.read(page, &mut at_home)?;
+            data_devices.read(page, &mut on_devices)?;
             restored.damaged += 1;
-            if sum(&at_home) != expected {
+            if sum(&on_devices) != expected {
                 lost.push(page.0);
             }
             Ok(())
         })?;
-        home.flush()?;
+        data_devices.flush()?;
         if !has_table || !lost.is_empty() {
             let what = if has_table { format!("pages {lost:?}") } else { "its table of pages".into() };
             let why = format!(
-                "the write image journal was flagged at cycle {} and is damaged: {what}; restore a backup",
-                header.cycle
+                "the write image journal was committed at checkpoint {} and is damaged: {what}; restore a backup",
+                header.checkpoint
             );
             return Err(StoreError::Corrupt(why.into()));
         }
-        self.mark(header, Mark::Cleared)?;
+        self.mark(header, Mark::Invalid)?;
         Ok(restored)
     }
 
     /// The superblock of a batch, if its image is whole. Errors: [`StoreError::Device`].
-    pub(crate) fn superblock(&self, header: &Header) -> Result<Option<(Superblock, Vec<u8>)>, StoreError> {
+    pub(crate) fn superblock(&self, header: &BatchHeader) -> Result<Option<(Superblock, Vec<u8>)>, StoreError> {
         let mut found = None;
         self.visit(header, |page, expected, image| {
             if page == superblock::PAGE && sum(image) == expected {
@@ -329,13 +329,15 @@ impl Images {
             }
             Ok(())
         })?;
-        Ok(found.filter(|(superblock, _)| (superblock.identity, superblock.cycle) == (header.identity, header.cycle)))
+        Ok(found.filter(|(superblock, _)| {
+            (superblock.identity, superblock.checkpoint) == (header.identity, header.checkpoint)
+        }))
     }
 
-    /// Whether something was written over a cleared batch: a cycle had begun that was never flagged.
+    /// Whether something was written over an invalid batch: a checkpoint had begun that was never committed.
     ///
     /// Errors: [`StoreError::Device`].
-    pub(crate) fn is_overwritten(&self, header: &Header) -> Result<bool, StoreError> {
+    pub(crate) fn is_overwritten(&self, header: &BatchHeader) -> Result<bool, StoreError> {
         let Some(table) = self.table(header)? else { return Ok(true) };
         let Some((_, expected)) = entries(&table).next() else { return Ok(false) };
         let mut image = AlignedBuffer::zeroed(header.geometry.page_bytes as usize);
@@ -344,12 +346,12 @@ impl Images {
     }
 }
 
-impl fmt::Display for Header {
+impl fmt::Display for BatchHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header { identity, geometry, cycle, applied, count, table } = self;
+        let BatchHeader { identity, geometry, checkpoint, redo_lsn, count, table } = self;
         write!(
             f,
-            "store {identity:016x} cycle {cycle} applied {applied} page_bytes {} device_pages {} images {count} table {table:08x}",
+            "store {identity:016x} checkpoint {checkpoint} applied {redo_lsn} page_bytes {} device_pages {} images {count} table {table:08x}",
             geometry.page_bytes, geometry.device_pages
         )
     }

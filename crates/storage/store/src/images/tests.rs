@@ -23,8 +23,8 @@ fn dump(title: &str, bytes: &[u8], out: &mut String) {
     }
 }
 
-fn batch(images: &Images, cycle: u64, pages: &[u32]) -> (Header, Vec<(PageId, Vec<u8>)>) {
-    let mut batch = images.begin(0x0123_4567_89ab_cdef, GEOMETRY, cycle, Lsn(0x7788), pages.len() as u32);
+fn batch(images: &Images, checkpoint: u64, pages: &[u32]) -> (BatchHeader, Vec<(PageId, Vec<u8>)>) {
+    let mut batch = images.begin(0x0123_4567_89ab_cdef, GEOMETRY, checkpoint, Lsn(0x7788), pages.len() as u32);
     let mut pushed = Vec::new();
     for page in pages {
         let mut image = vec![0; 4096];
@@ -38,13 +38,13 @@ fn batch(images: &Images, cycle: u64, pages: &[u32]) -> (Header, Vec<(PageId, Ve
 #[test]
 fn the_bytes_on_the_medium_are_those_of_the_format() {
     let shelf = Arc::new(MemoryShelf::new());
-    let images = Images::create(shelf.clone(), Freeze::default(), 65_536).expect("there is room");
+    let images = Images::create(shelf.clone(), Poison::default(), 65_536).expect("there is room");
     let (header, _) = batch(&images, 3, &[1, 17, 42]);
-    images.mark(&header, Mark::Flagged).expect("memory takes it");
+    images.mark(&header, Mark::Committed).expect("memory takes it");
     let mut bytes = AlignedBuffer::zeroed(65_536);
     shelf.open_read_only("images-0000").expect("is there").read(0, &mut bytes).expect("reads");
     let mut out = String::new();
-    dump("write image journal: a flagged batch of three", &bytes, &mut out);
+    dump("write image journal: a committed batch of three", &bytes, &mut out);
     let superblock = Superblock {
         geometry: GEOMETRY,
         devices: 2,
@@ -53,8 +53,8 @@ fn the_bytes_on_the_medium_are_those_of_the_format() {
         catalog: PageId(17),
         next_tree: 7,
         is_clean: true,
-        applied: Lsn(0x7788),
-        cycle: 3,
+        redo_lsn: Lsn(0x7788),
+        checkpoint: 3,
         micros: 0x0102_0304_0506,
     };
     dump("superblock", &superblock.encode(), &mut out);
@@ -72,14 +72,14 @@ fn the_bytes_on_the_medium_are_those_of_the_format() {
 #[test]
 fn a_batch_that_spans_devices_is_read_back_as_it_was_written() {
     let shelf = Arc::new(MemoryShelf::new());
-    let mut images = Images::create(shelf.clone(), Freeze::default(), 40_960).expect("there is room");
+    let mut images = Images::create(shelf.clone(), Poison::default(), 40_960).expect("there is room");
     // More than one write of a mebibyte, and many devices.
     let pages: Vec<u32> = (0..700).map(|page| page * 3).collect();
     images.reserve(GEOMETRY, pages.len() as u32).expect("there is room");
     let (header, pushed) = batch(&images, 1, &pages);
-    images.mark(&header, Mark::Flagged).expect("memory takes it");
-    let again = Images::open(shelf, Freeze::default(), true).expect("opens").expect("is there");
-    assert_eq!(again.headers(), Headers::Batch(header, Mark::Flagged));
+    images.mark(&header, Mark::Committed).expect("memory takes it");
+    let again = Images::open(shelf, Poison::default(), true).expect("opens").expect("is there");
+    assert_eq!(again.headers(), Headers::Batch(header, Mark::Committed));
     let mut found = Vec::new();
     let whole = again.visit(&header, |page, expected, image| {
         assert_eq!(sum(image), expected);
@@ -90,5 +90,5 @@ fn a_batch_that_spans_devices_is_read_back_as_it_was_written() {
     assert_eq!(found, pushed);
     assert!(!again.is_overwritten(&header).expect("reads"));
     batch(&again, 2, &[5, 6]);
-    assert!(again.is_overwritten(&header).expect("reads"), "a cycle had begun that was never flagged");
+    assert!(again.is_overwritten(&header).expect("reads"), "a checkpoint had begun that was never committed");
 }

@@ -45,9 +45,9 @@ pub const HEADER_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 
-/// Page numbers from here on are of guests of the page cache: files that are not the store's. What remains is 24 TiB of pages of
+/// Page numbers from here on are of external files: those that are not the store's, in the page cache. What remains is 24 TiB of pages of
 /// 8 KiB.
-pub(crate) const FIRST_GUEST: u32 = 3 << 30;
+pub(crate) const FIRST_EXTERNAL: u32 = 3 << 30;
 
 impl fmt::Display for PageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +89,7 @@ pub fn is_page_bytes(bytes: usize) -> bool {
 
 /// The header's fields that all kinds share, but for the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PageHeader {
     /// What the page is.
     pub kind: Kind,
     /// Height over the leaves.
@@ -102,11 +102,11 @@ pub struct Header {
     pub lsn: u64,
 }
 
-impl Header {
+impl PageHeader {
     /// Reads it; none where the bytes are too few or the kind is unknown (a page of zeros).
-    pub fn of(page: &[u8]) -> Option<Header> {
+    pub fn of(page: &[u8]) -> Option<PageHeader> {
         let head = page.get(..HEADER_BYTES)?;
-        Some(Header {
+        Some(PageHeader {
             kind: Kind::of(head[4])?,
             level: head[5],
             flags: u16_at(head, 6)?,

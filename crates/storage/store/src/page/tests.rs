@@ -21,13 +21,14 @@ fn a_sealed_page_passes_at_its_own_id_and_only_unchanged() {
 #[test]
 fn a_header_lies_where_its_picture_says() {
     let mut page = vec![0; 64];
-    assert_eq!(Header::of(&page), None, "zeros are no page");
-    let header = Header { kind: Kind::Leaf, level: 2, flags: 0x0403, tree: 0x0807_0605, lsn: 0x1817_1615_1413_1211 };
+    assert_eq!(PageHeader::of(&page), None, "zeros are no page");
+    let header =
+        PageHeader { kind: Kind::Leaf, level: 2, flags: 0x0403, tree: 0x0807_0605, lsn: 0x1817_1615_1413_1211 };
     header.put(&mut page);
     assert_eq!(page[..12], [0, 0, 0, 0, 4, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(page[12..32], [0, 0, 0, 0, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(Header::of(&page), Some(header));
-    assert_eq!(Header::of(&page[..31]), None);
+    assert_eq!(PageHeader::of(&page), Some(header));
+    assert_eq!(PageHeader::of(&page[..31]), None);
     let kinds = (0..=255).filter_map(Kind::of).map(|kind| kind as u8).collect::<Vec<_>>();
     assert_eq!(kinds, [1, 2, 3, 4], "every kind is its own byte");
 }

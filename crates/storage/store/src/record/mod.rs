@@ -1,14 +1,14 @@
-//! What the store writes into the journal: transactions, fragments of huge ones, and what ties fragments together.
+//! What the store writes into the journal: transactions, spill chunks of spilled ones, and what ties spill chunks together.
 //!
 //! ```text
 //!   kind 16  transaction   | header | change | change | ...          applied where it lies
-//!   kind 17  fragment      | header | change | change | ...          applied only if a later kind 18 names it
-//!   kind 18  commitment    | header | run | run | ...                applied where it lies, from the fragments it names
+//!   kind 17  spill chunk      | header | change | change | ...          applied only if a later kind 18 names it
+//!   kind 18  commit record    | header | run | run | ...                applied where it lies, from the spill chunks it names
 //!
 //!   header   | version 1 | 0 0 0 | count u32 | time u64: microseconds since 1970 |
 //!   change   | tree u32 | key bytes u16 | operation u16 | value bytes u32 | key | value |
 //!              operation: 0 put, 1 delete, 2 drop the tree (key and value are empty)
-//!   run      | fragments u32 | lsn u64 | lsn u64 | ...
+//!   run      | spill chunks u32 | lsn u64 | lsn u64 | ...
 //! ```
 //!
 //! Numbers are little-endian. Nothing here names a page: a record can be applied to any layout.
@@ -17,7 +17,7 @@
 //! 1. Decoding is total: any bytes give a record or [`RecordDamage`], and nothing is allocated by a number that the bytes do not
 //!    bear out.
 //! 2. Keys and values of a decoded record are slices of its payload: no copies.
-//! 3. The changes of a fragment are sorted by tree and key, each key once; later runs of a commitment count before earlier.
+//! 3. The changes of a spill chunk are sorted by tree and key, each key once; later runs of a commit record count before earlier.
 //!
 //! It does not check sums: the journal does.
 
@@ -31,10 +31,10 @@ mod tests;
 
 /// A transaction in one record.
 pub(crate) const KIND_TRANSACTION: u8 = 16;
-/// A part of a huge transaction.
-pub(crate) const KIND_FRAGMENT: u8 = 17;
-/// The commitment of a huge transaction.
-pub(crate) const KIND_COMMITMENT: u8 = 18;
+/// A part of a spilled transaction.
+pub(crate) const KIND_SPILL_CHUNK: u8 = 17;
+/// The commit record of a spilled transaction.
+pub(crate) const KIND_SPILLED_COMMIT: u8 = 18;
 
 const VERSION: u8 = 1;
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -69,8 +69,8 @@ pub(crate) struct Change {
     pub(crate) op: Op,
 }
 
-/// The fragments of one run, in the order of their keys.
-pub(crate) type Run = Vec<Lsn>;
+/// The spill chunks of one run, in the order of their keys.
+pub(crate) type SpilledRun = Vec<Lsn>;
 
 /// Why a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,19 +85,19 @@ pub(crate) enum RecordDamage {
     Operation(u16),
 }
 
-/// Writes transactions and fragments: header first, then change after change.
+/// Writes transactions and spill chunks: header first, then change after change.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct RecordWriter {
     out: Vec<u8>,
     count: u32,
 }
 
-impl Writer {
+impl RecordWriter {
     /// A record that changes nothing yet.
-    pub(crate) fn new(time_us: u64, capacity: usize) -> Writer {
+    pub(crate) fn new(time_us: u64, capacity: usize) -> RecordWriter {
         let mut out = Vec::with_capacity(HEADER_BYTES + capacity);
         put_header(&mut out, 0, time_us);
-        Writer { out, count: 0 }
+        RecordWriter { out, count: 0 }
     }
 
     /// Adds a change.
@@ -134,12 +134,12 @@ fn put_header(out: &mut Vec<u8>, count: u32, time_us: u64) {
     out.put_u64_le(time_us);
 }
 
-/// The payload of a commitment.
-pub(crate) fn encode_commitment(runs: &[Run], time_us: u64) -> Vec<u8> {
+/// The payload of a commit record.
+pub(crate) fn encode_spilled_commit(runs: &[SpilledRun], time_us: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + runs.iter().map(|run| 4 + 8 * run.len()).sum::<usize>());
     put_header(&mut out, u32::try_from(runs.len()).expect("runs are few"), time_us);
     for run in runs {
-        out.put_u32_le(u32::try_from(run.len()).expect("fragments are large"));
+        out.put_u32_le(u32::try_from(run.len()).expect("spill chunks are large"));
         run.iter().for_each(|lsn| out.put_u64_le(lsn.0));
     }
     out
@@ -189,7 +189,7 @@ pub(crate) fn time_us(payload: &[u8]) -> Result<u64, RecordDamage> {
     Ok(input.header()?.1)
 }
 
-/// The changes of a transaction or a fragment.
+/// The changes of a transaction or a spill chunk.
 pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
@@ -213,15 +213,15 @@ pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, RecordDamage> {
     Ok(changes)
 }
 
-/// The runs of a commitment.
-pub(crate) fn decode_commitment(payload: Bytes) -> Result<Vec<Run>, RecordDamage> {
+/// The runs of a commit record.
+pub(crate) fn decode_spilled_commit(payload: Bytes) -> Result<Vec<SpilledRun>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
     let mut runs = Vec::with_capacity((count as usize).min(input.left.len() / 4));
     for _ in 0..count {
-        let fragments = input.number::<4>("run")? as usize;
-        let mut run = Vec::with_capacity(fragments.min(input.left.len() / 8));
-        for _ in 0..fragments {
+        let chunks = input.number::<4>("run")? as usize;
+        let mut run = Vec::with_capacity(chunks.min(input.left.len() / 8));
+        for _ in 0..chunks {
             run.push(Lsn(input.number::<8>("run")?));
         }
         runs.push(run);
@@ -234,7 +234,7 @@ pub(crate) fn decode_commitment(payload: Bytes) -> Result<Vec<Run>, RecordDamage
 pub fn reads(kind: u8, payload: &[u8]) -> bool {
     let payload = Bytes::copy_from_slice(payload);
     match kind {
-        KIND_COMMITMENT => decode_commitment(payload).is_ok(),
+        KIND_SPILLED_COMMIT => decode_spilled_commit(payload).is_ok(),
         _ => decode(payload).is_ok(),
     }
 }

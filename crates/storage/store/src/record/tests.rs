@@ -12,7 +12,7 @@ fn changes() -> Vec<Change> {
 }
 
 fn encoded(changes: &[Change]) -> Vec<u8> {
-    let mut writer = Writer::new(1_700_000_000_000_001, 0);
+    let mut writer = RecordWriter::new(1_700_000_000_000_001, 0);
     changes.iter().for_each(|change| writer.push(change.tree, &change.key, &change.op));
     writer.finish()
 }
@@ -27,7 +27,7 @@ fn a_record_is_these_bytes() {
     let fourth = "07000000 0100 0000 00000000 6b";
     assert_eq!(hex, format!("{header}{first}{second}{third}{fourth}").replace(' ', ""));
     let runs = [vec![Lsn(4096), Lsn(8192)], vec![]];
-    let hex: String = encode_commitment(&runs, 2).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = encode_spilled_commit(&runs, 2).iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = "0100000002000000 0200000000000000 02000000 0010000000000000 0020000000000000 00000000";
     assert_eq!(hex, expected.replace(' ', ""));
 }
@@ -37,7 +37,7 @@ fn what_was_written_is_read() {
     assert_eq!(decode(encoded(&changes()).into()), Ok(changes()));
     assert_eq!(time_us(&encoded(&[])), Ok(1_700_000_000_000_001));
     let runs = vec![vec![Lsn(1), Lsn(2)], vec![Lsn(3)]];
-    assert_eq!(decode_commitment(encode_commitment(&runs, 5).into()), Ok(runs));
+    assert_eq!(decode_spilled_commit(encode_spilled_commit(&runs, 5).into()), Ok(runs));
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn every_cut_and_every_tail_is_damage() {
     let mut longer = whole;
     longer.push(0);
     assert_eq!(decode(longer.into()), Err(RecordDamage::Long(1)));
-    let runs = encode_commitment(&[vec![Lsn(1)]], 0);
+    let runs = encode_spilled_commit(&[vec![Lsn(1)]], 0);
     for end in 0..runs.len() {
-        assert!(decode_commitment(Bytes::copy_from_slice(&runs[..end])).is_err(), "cut at {end}");
+        assert!(decode_spilled_commit(Bytes::copy_from_slice(&runs[..end])).is_err(), "cut at {end}");
     }
 }
 
@@ -67,7 +67,7 @@ fn any_bytes_are_read_without_a_panic_or_a_large_allocation() {
             bytes[at] = random.u8(..);
         }
         bytes.truncate(random.usize(..=bytes.len()));
-        for kind in [KIND_TRANSACTION, KIND_COMMITMENT] {
+        for kind in [KIND_TRANSACTION, KIND_SPILLED_COMMIT] {
             let panicked = std::panic::catch_unwind(|| reads(kind, &bytes)).is_err();
             assert!(!panicked, "seed {seed} round {round}");
         }

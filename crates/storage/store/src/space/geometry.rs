@@ -12,7 +12,7 @@
 //! have the same size: a power of two of pages, so that runs aligned in a device are aligned in the store.
 
 use crate::StoreError;
-use crate::page::{FIRST_GUEST, HEADER_BYTES, PageId, is_page_bytes};
+use crate::page::{FIRST_EXTERNAL, HEADER_BYTES, PageId, is_page_bytes};
 use crate::tree::VALUE_EXTENTS_MAX;
 
 /// Largest run that [`crate::space::Space::allocate`] gives, in bytes.
@@ -53,9 +53,9 @@ impl Geometry {
         u64::from(self.device_pages) * u64::from(self.page_bytes)
     }
 
-    /// Most devices that page numbers can name; those from [`FIRST_GUEST`] on are of files that are not the store's.
+    /// Most devices that page numbers can name; those from [`FIRST_EXTERNAL`] on are of files that are not the store's.
     pub(crate) fn devices_max(self) -> u32 {
-        FIRST_GUEST / self.device_pages
+        FIRST_EXTERNAL / self.device_pages
     }
 
     /// Which device, and which page of it.

@@ -1,6 +1,6 @@
 //! Pages of the allocation map: header, then one bit for each page of the device, 1 for in use, lowest bit first.
 
-use crate::page::{self, HEADER_BYTES, Header, Kind, PageId};
+use crate::page::{self, HEADER_BYTES, Kind, PageHeader, PageId};
 use crate::space::bitmap::Bitmap;
 use crate::space::geometry::Geometry;
 
@@ -11,7 +11,7 @@ pub(crate) fn encode(geometry: Geometry, device: u32, nth: u32, map: &Bitmap, ls
     let words = map.words(nth as usize * geometry.map_words(), geometry.map_words());
     let places = bytes[HEADER_BYTES..].chunks_exact_mut(8);
     places.zip(words).for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
-    Header { kind: Kind::Map, level: 0, flags: 0, tree: 0, lsn }.put(&mut bytes);
+    PageHeader { kind: Kind::Map, level: 0, flags: 0, tree: 0, lsn }.put(&mut bytes);
     page::seal(page, &mut bytes);
     (page, bytes)
 }

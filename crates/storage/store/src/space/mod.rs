@@ -1,35 +1,35 @@
-//! [`Space`]: which pages are in use; the data devices ([`home`]), the superblock, the allocation map.
+//! [`Space`]: which pages are in use; the data devices ([`devices`]), the superblock, the allocation map.
 //!
 //! # Three answers to "is this page in use"
 //!
 //! ```text
 //!   taken    may not be given out        in memory only
-//!   map      in use by the state as it is now: what the next cut will write
-//!   cut      in use by the state of the last cut
+//!   map      in use by the state as it is now: what the next checkpoint will write
+//!   checkpointed  in use by the state of the last checkpoint
 //!
-//!               allocate          attach             free               cycle cleared and no snapshot left
+//!               allocate          attach             free               checkpoint cleared and no snapshot left
 //!   taken   0 ------------> 1                   1 ----------------------------------> 0
-//!   map     0        (loose: 0) --------> 1 ------------> 0
-//!   cut     0                       at a cut: = map
+//!   map     0        (uncommitted: 0) --------> 1 ------------> 0
+//!   checkpointed  0                 when a checkpoint begins: = map
 //! ```
 //!
-//! A page that the last cut has in use, or that a snapshot may still read, is not given out again when it is freed: a crash
+//! A page that the last checkpoint has in use, or that a snapshot may still read, is not given out again when it is freed: a crash
 //! would go back to a state that needs it. The map that is written does not count it any more, for after a crash, when the
-//! state is that of the cut, nobody needs it and no snapshot lives. A page that came and went since the last cut waits for
+//! state is that of the checkpoint, nobody needs it and no snapshot lives. A page that came and went since the last checkpoint began waits for
 //! snapshots only.
 //!
-//! Whoever keeps what a freed run holds for its own old readers, in memory, calls [`detach`](Space::detach) when the state lets
+//! Whoever keeps what a freed run holds for its own old readers, in memory, calls [`mark_pending_free`](Space::mark_pending_free) when the state lets
 //! go of it and [`free`](Space::free) when the last reader has: the map does not count it in between.
 //!
-//! *Loose* runs are allocated for something that no applied record refers to yet. The map does not count them, so that a
+//! *Uncommitted* runs are allocated for something that no applied record refers to yet. The map does not count them, so that a
 //! crash gives them back; [`attach`](Space::attach) puts them into the state.
 //!
 //! # Invariants
 //!
 //! 1. `map` is a part of `taken`.
-//! 2. A page that is free in `cut` is named by nothing durable: whoever has it may write it home at any time.
-//! 3. A cut holds every map page that differs from the last cut's. Devices made since then are empty on the medium and are
-//!    counted by the superblock of the cut that writes their map.
+//! 2. A page that is free in `checkpointed` is named by nothing durable: whoever has it may write it in place at any time.
+//! 3. A checkpoint holds every map page that differs from the last checkpoint's. Devices made since then are empty on the medium and are
+//!    counted by the superblock of the checkpoint that writes their map.
 //!
 //! # What it does not do
 //!
@@ -37,10 +37,10 @@
 //! on multiples of their class (the next power of two), up to 1 MiB.
 
 pub(crate) mod bitmap;
-pub(crate) mod freeze;
+pub(crate) mod devices;
 pub(crate) mod geometry;
-pub(crate) mod home;
 pub(crate) mod map;
+pub(crate) mod poison;
 pub(crate) mod superblock;
 #[cfg(test)]
 mod tests;
@@ -56,8 +56,8 @@ use crate::StoreError;
 use crate::damage::Quarantined;
 use crate::page::PageId;
 use bitmap::Bitmap;
+use devices::{DataDevices, device_name};
 use geometry::Geometry;
-use home::{Devices, device_name};
 
 /// Sizes of runs: 1, 2, 4 ... 256 pages, which is 1 MiB of the smallest pages.
 const CLASSES: usize = 9;
@@ -69,14 +69,14 @@ pub(crate) struct Usage {
     pub(crate) pages: u64,
     /// In use by the state as it is now.
     pub(crate) used: u64,
-    /// Freed, and waiting for a cycle or for snapshots.
+    /// Freed, and waiting for a checkpoint or for snapshots.
     pub(crate) waiting: u64,
 }
 
 /// Which pages are in use.
 #[derive(Debug)]
 pub(crate) struct Space {
-    home: Arc<Devices>,
+    data_devices: Arc<DataDevices>,
     geometry: Geometry,
     state: Mutex<State>,
     /// Held by whoever makes a device, so that one is made at a time.
@@ -90,12 +90,12 @@ struct State {
     first: [usize; CLASSES],
     /// Pages that can be given out, of all devices.
     free: u64,
-    /// Map pages that differ from the last cut's: device, number.
+    /// Map pages that differ from the last checkpoint's: device, number.
     changed: BTreeSet<(u32, u32)>,
     freed: VecDeque<Freed>,
-    /// Of the next cut.
-    cycle: u64,
-    /// The last cycle that is over.
+    /// Of the next checkpoint.
+    checkpoint: u64,
+    /// The last checkpoint that is over.
     over: u64,
     /// The record that is being applied.
     applying: Lsn,
@@ -108,7 +108,7 @@ struct State {
 struct Maps {
     taken: Bitmap,
     map: Bitmap,
-    cut: Bitmap,
+    checkpointed: Bitmap,
     /// For each class the first word that may have room.
     first: [usize; CLASSES],
 }
@@ -118,15 +118,15 @@ struct Freed {
     first: PageId,
     pages: u32,
     lsn: Lsn,
-    /// The cycle that must be over; none for what no cut had.
-    cycle: Option<u64>,
+    /// The checkpoint that must be over; none for what no checkpoint had.
+    checkpoint: Option<u64>,
 }
 
-/// The part of a cut that is the map.
+/// The part of a checkpoint that is the map.
 #[derive(Debug)]
-pub(crate) struct MapCut {
-    /// Number of the cycle.
-    pub(crate) cycle: u64,
+pub(crate) struct CheckpointMap {
+    /// Number of the checkpoint.
+    pub(crate) checkpoint: u64,
     /// Devices whose map counts from here on.
     pub(crate) devices: u32,
     /// Map pages that changed, sealed.
@@ -137,7 +137,7 @@ impl Maps {
     fn new(geometry: Geometry, device: u32) -> Maps {
         let mut map = Bitmap::new(geometry.device_pages);
         map.take(0, geometry.reserved(device));
-        Maps { taken: map.clone(), cut: map.clone(), map, first: [0; CLASSES] }
+        Maps { taken: map.clone(), checkpointed: map.clone(), map, first: [0; CLASSES] }
     }
 }
 
@@ -152,10 +152,10 @@ impl Space {
     /// store is repaired.
     ///
     /// Errors: [`StoreError::Corrupt`] where a device is missing; [`StoreError::Device`].
-    pub(crate) fn open(home: Arc<Devices>, devices: u32, cycle: u64) -> Result<Space, StoreError> {
-        let geometry = home.geometry();
-        if devices > home.count() {
-            let why = format!("{} of {devices} data devices is missing", device_name(home.count()));
+    pub(crate) fn open(data_devices: Arc<DataDevices>, devices: u32, checkpoint: u64) -> Result<Space, StoreError> {
+        let geometry = data_devices.geometry();
+        if devices > data_devices.count() {
+            let why = format!("{} of {devices} data devices is missing", device_name(data_devices.count()));
             return Err(StoreError::Corrupt(why.into()));
         }
         let mut state = State {
@@ -164,29 +164,29 @@ impl Space {
             free: 0,
             changed: BTreeSet::new(),
             freed: VecDeque::new(),
-            cycle: cycle + 1,
-            over: cycle,
+            checkpoint: checkpoint + 1,
+            over: checkpoint,
             applying: Lsn::ZERO,
             horizon: Lsn::ZERO,
         };
-        for device in 0..home.count() {
+        for device in 0..data_devices.count() {
             if device < devices {
-                let maps = Maps::read(&home, device, &mut state.changed)?;
+                let maps = Maps::read(&data_devices, device, &mut state.changed)?;
                 state.free += u64::from(geometry.device_pages - maps.taken.used());
                 state.devices.push(maps);
             } else {
                 state.add_device(geometry);
             }
         }
-        Ok(Space { home, geometry, state: Mutex::new(state), growing: Mutex::new(()) })
+        Ok(Space { data_devices, geometry, state: Mutex::new(state), growing: Mutex::new(()) })
     }
 
     /// Takes a run of `pages` within one device, on a multiple of its class, into the state.
     ///
     /// Errors: [`StoreError::Full`] where no device has room and none can be made: nothing changed, try again later;
-    /// [`StoreError::Frozen`]; [`StoreError::Refused`] for a run larger than 1 MiB; [`StoreError::Device`].
+    /// [`StoreError::Poisoned`]; [`StoreError::Refused`] for a run larger than 1 MiB; [`StoreError::Device`].
     pub(crate) fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
-        let first = self.allocate_loose(pages)?;
+        let first = self.allocate_uncommitted(pages)?;
         self.attach(first, pages);
         Ok(first)
     }
@@ -194,7 +194,7 @@ impl Space {
     /// The same without taking it into the state: a crash gives it back until it is [attached](Space::attach).
     ///
     /// Errors: as for [`allocate`](Space::allocate).
-    pub(crate) fn allocate_loose(&self, pages: u32) -> Result<PageId, StoreError> {
+    pub(crate) fn allocate_uncommitted(&self, pages: u32) -> Result<PageId, StoreError> {
         if pages == 0 || pages > self.geometry.run_pages_max() {
             let why = format!("a run has 1 to {} pages, not {pages}", self.geometry.run_pages_max());
             return Err(StoreError::Refused(why.into()));
@@ -209,7 +209,7 @@ impl Space {
             };
             let _one = self.growing.lock();
             if self.state.lock().devices.len() == seen {
-                self.home.grow()?;
+                self.data_devices.grow()?;
                 self.state.lock().add_device(self.geometry);
             }
         }
@@ -218,19 +218,19 @@ impl Space {
     /// Sees to it that so many pages can be given out, if not as one run: makes devices where that takes some. To be asked before
     /// something becomes durable that will need them.
     ///
-    /// Errors: [`StoreError::Full`] where no device can be made, [`StoreError::Frozen`], [`StoreError::Device`].
+    /// Errors: [`StoreError::Full`] where no device can be made, [`StoreError::Poisoned`], [`StoreError::Device`].
     pub(crate) fn reserve(&self, pages: u64) -> Result<(), StoreError> {
         while self.state.lock().free < pages {
             let _one = self.growing.lock();
             if self.state.lock().free < pages {
-                self.home.grow()?;
+                self.data_devices.grow()?;
                 self.state.lock().add_device(self.geometry);
             }
         }
         Ok(())
     }
 
-    /// Takes a loose run into the state. Panics where it is no loose run.
+    /// Takes an uncommitted run into the state. Panics where it is no uncommitted run.
     pub(crate) fn attach(&self, first: PageId, pages: u32) {
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
@@ -242,8 +242,8 @@ impl Space {
 
     /// Takes a run out of the state, as of the record that is being applied, and keeps it from being given out until it is
     /// [freed](Space::free).
-    pub(crate) fn detach(&self, first: PageId, pages: u32) {
-        if self.home.quarantine().holds(first, pages) {
+    pub(crate) fn mark_pending_free(&self, first: PageId, pages: u32) {
+        if self.data_devices.quarantine().holds(first, pages) {
             return;
         }
         let (device, place) = self.geometry.place(first);
@@ -252,31 +252,31 @@ impl Space {
         state.touch(self.geometry, device, place, pages);
     }
 
-    /// Gives up a run, or a part of one, as of the record that is being applied. Loose and detached runs wait for no snapshot.
+    /// Gives up a run, or a part of one, as of the record that is being applied. Uncommitted and pending runs wait for no snapshot.
     /// What is damaged stays in use: nobody shall write there.
     pub(crate) fn free(&self, first: PageId, pages: u32) {
-        if self.home.quarantine().holds(first, pages) {
+        if self.data_devices.quarantine().holds(first, pages) {
             return;
         }
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
-        let (next, over) = (state.cycle, state.over);
+        let (next, over) = (state.checkpoint, state.over);
         let maps = &mut state.devices[device as usize];
         if maps.map.is_free(place, pages) {
-            let is_in_cut = !maps.cut.is_free(place, pages);
-            // Out of the last cut, that cut may still be on its way, and what a crash goes back to is the one ahead of it.
-            let cycle = if is_in_cut { next } else { next - 1 };
-            match cycle > over {
-                true => state.freed.push_back(Freed { first, pages, lsn: Lsn::ZERO, cycle: Some(cycle) }),
+            let is_in_checkpoint = !maps.checkpointed.is_free(place, pages);
+            // Out of the last checkpoint, that checkpoint may still be on its way, and what a crash goes back to is the one ahead of it.
+            let checkpoint = if is_in_checkpoint { next } else { next - 1 };
+            match checkpoint > over {
+                true => state.freed.push_back(Freed { first, pages, lsn: Lsn::ZERO, checkpoint: Some(checkpoint) }),
                 false => state.give(self.geometry, first, pages),
             }
             return;
         }
         maps.map.give(place, pages);
-        let is_in_cut = !maps.cut.is_free(place, pages);
-        let (lsn, cycle) = (state.applying, is_in_cut.then_some(state.cycle));
+        let is_in_checkpoint = !maps.checkpointed.is_free(place, pages);
+        let (lsn, checkpoint) = (state.applying, is_in_checkpoint.then_some(state.checkpoint));
         state.touch(self.geometry, device, place, pages);
-        state.freed.push_back(Freed { first, pages, lsn, cycle });
+        state.freed.push_back(Freed { first, pages, lsn, checkpoint });
     }
 
     /// Says which record is being applied: what is freed from here on is needed by snapshots before it.
@@ -284,7 +284,7 @@ impl Space {
         self.state.lock().applying = lsn;
     }
 
-    /// Says that no snapshot needs what was freed at or before `horizon`, which only grows. Call it beside each cut, and
+    /// Says that no snapshot needs what was freed at or before `horizon`, which only grows. Call it beside each checkpoint, and
     /// when an old snapshot ends.
     pub(crate) fn set_horizon(&self, horizon: Lsn) {
         let mut state = self.state.lock();
@@ -294,33 +294,37 @@ impl Space {
         }
     }
 
-    /// Cuts: the state as it is now is what the cycle writes. To be called while nothing is applied.
-    pub(crate) fn cut(&self, applied: Lsn) -> MapCut {
+    /// Begins a checkpoint: the state as it is now is what the checkpoint writes. To be called while nothing is applied.
+    pub(crate) fn begin_checkpoint(&self, applied: Lsn) -> CheckpointMap {
         let mut state = self.state.lock();
-        let State { devices, changed, cycle, .. } = &mut *state;
+        let State { devices, changed, checkpoint, .. } = &mut *state;
         let mut pages = Vec::new();
         for (device, nth) in std::mem::take(changed) {
             let maps = &mut devices[device as usize];
-            maps.cut.copy_words(&maps.map, nth as usize * self.geometry.map_words(), self.geometry.map_words());
+            maps.checkpointed.copy_words(
+                &maps.map,
+                nth as usize * self.geometry.map_words(),
+                self.geometry.map_words(),
+            );
             pages.push(map::encode(self.geometry, device, nth, &maps.map, applied.0));
         }
-        let cut = MapCut { cycle: *cycle, devices: devices.len() as u32, pages };
-        *cycle += 1;
-        cut
+        let begun = CheckpointMap { checkpoint: *checkpoint, devices: devices.len() as u32, pages };
+        *checkpoint += 1;
+        begun
     }
 
-    /// Says that a cycle is over: its state is the one at home, whatever happens.
-    pub(crate) fn cleared(&self, cycle: u64) {
+    /// Says that a checkpoint is over: its state is the one on the data devices, whatever happens.
+    pub(crate) fn checkpoint_over(&self, checkpoint: u64) {
         let mut state = self.state.lock();
-        state.over = cycle;
+        state.over = checkpoint;
         state.release(self.geometry);
     }
 
-    /// Whether a run was in use at the last cut: it may be read by whoever reads that state at home.
+    /// Whether a run was in use at the last checkpoint: it may be read by whoever reads that state on the data devices.
     #[cfg(test)]
-    pub(crate) fn is_in_cut(&self, first: PageId, pages: u32) -> bool {
+    pub(crate) fn is_in_checkpoint(&self, first: PageId, pages: u32) -> bool {
         let (device, place) = self.geometry.place(first);
-        !self.state.lock().devices[device as usize].cut.is_free(place, pages)
+        !self.state.lock().devices[device as usize].checkpointed.is_free(place, pages)
     }
 
     /// Size of a page.
@@ -349,14 +353,14 @@ impl Space {
 }
 
 impl Maps {
-    /// What is damaged goes to `changed`: the next cut writes it anew.
-    fn read(home: &Devices, device: u32, changed: &mut BTreeSet<(u32, u32)>) -> Result<Maps, StoreError> {
-        let geometry = home.geometry();
+    /// What is damaged goes to `changed`: the next checkpoint writes it anew.
+    fn read(data_devices: &DataDevices, device: u32, changed: &mut BTreeSet<(u32, u32)>) -> Result<Maps, StoreError> {
+        let geometry = data_devices.geometry();
         let mut maps = Maps::new(geometry, device);
         let mut buffer = AlignedBuffer::zeroed(geometry.page_bytes as usize);
         for nth in 0..geometry.maps() {
             let page = geometry.map_page(device, nth);
-            let is_read = match home.read(page, &mut buffer).map_err(|error| error.of_reading(page, 1)) {
+            let is_read = match data_devices.read(page, &mut buffer).map_err(|error| error.of_reading(page, 1)) {
                 Ok(()) => map::decode(geometry, device, nth, &buffer, &mut maps.map),
                 Err(StoreError::Corrupt(_)) => false,
                 Err(error) => return Err(error),
@@ -365,13 +369,13 @@ impl Maps {
                 let words = std::iter::repeat_n(u64::MAX, geometry.map_words());
                 maps.map.set_words(nth as usize * geometry.map_words(), words);
                 changed.insert((device, nth));
-                let place = crate::cache::Home::place(home, page);
+                let place = crate::cache::BackingStore::place(data_devices, page);
                 let why = format!("{place} is no page of the allocation map: what it is of counts as in use");
-                home.quarantine().note(Quarantined { page, pages: 1, tree: "(allocation map)".into(), why });
+                data_devices.quarantine().note(Quarantined { page, pages: 1, tree: "(allocation map)".into(), why });
             }
         }
         maps.taken = maps.map.clone();
-        maps.cut = maps.map.clone();
+        maps.checkpointed = maps.map.clone();
         Ok(maps)
     }
 }
@@ -420,13 +424,13 @@ impl State {
         self.changed.extend((nth(place)..=nth(place + pages - 1)).map(|nth| (device, nth)));
     }
 
-    /// Gives out again what waits for no cycle and for no snapshot. Entries lose their cycle once it is over.
+    /// Gives out again what waits for no checkpoint and for no snapshot. Entries lose their checkpoint once it is over.
     fn release(&mut self, geometry: Geometry) {
         let (horizon, over) = (self.horizon, self.over);
         let mut waiting = VecDeque::new();
         for mut freed in std::mem::take(&mut self.freed) {
-            freed.cycle = freed.cycle.filter(|cycle| *cycle > over);
-            if freed.cycle.is_none() && freed.lsn <= horizon {
+            freed.checkpoint = freed.checkpoint.filter(|checkpoint| *checkpoint > over);
+            if freed.checkpoint.is_none() && freed.lsn <= horizon {
                 self.give(geometry, freed.first, freed.pages);
             } else {
                 waiting.push_back(freed);
@@ -436,7 +440,7 @@ impl State {
     }
 }
 
-impl crate::cache::Space for Space {
+impl crate::cache::PageAllocator for Space {
     fn run_bytes_max(&self) -> usize {
         self.geometry.run_bytes_max()
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   offset  bytes  field
-//!        0     32  header of a page: checksum, kind, lsn (X)
+//!        0     32  header of a page: checksum, kind, lsn (redo LSN)
 //!       32      8  magic "TERRSTO" and a zero
 //!       40      4  version, 1
 //!       44      4  page_bytes
@@ -13,9 +13,9 @@
 //!       68      4  root of the catalog, a page
 //!       72      4  next number of a tree
 //!       76      4  1 if the store was closed and nothing is to be redone, else 0
-//!       80      8  X: the pages are the state behind every record before this LSN
-//!       88      8  cycle: number of the write cycle that wrote this; 0 when the store is made
-//!       96      8  microseconds since 1970 at the cut
+//!       80      8  redo LSN: the pages are the state behind every record before it
+//!       88      8  checkpoint: number of the checkpoint that wrote this; 0 when the store is made
+//!       96      8  microseconds since 1970 when the checkpoint began
 //!      104    ...  zeros
 //! ```
 //!
@@ -24,7 +24,7 @@
 
 use journal::Lsn;
 
-use crate::page::{self, HEADER_BYTES, Header, Kind, PageId};
+use crate::page::{self, HEADER_BYTES, Kind, PageHeader, PageId};
 use crate::space::geometry::Geometry;
 
 const MAGIC: &[u8; 8] = b"TERRSTO\0";
@@ -56,10 +56,10 @@ pub(crate) struct Superblock {
     /// Whether the store was closed in good order.
     pub(crate) is_clean: bool,
     /// Everything before this is in the pages.
-    pub(crate) applied: Lsn,
-    /// Of the write cycle.
-    pub(crate) cycle: u64,
-    /// When it was cut, microseconds since 1970.
+    pub(crate) redo_lsn: Lsn,
+    /// Of the checkpoint.
+    pub(crate) checkpoint: u64,
+    /// When its checkpoint began, microseconds since 1970.
     pub(crate) micros: u64,
 }
 
@@ -100,8 +100,8 @@ impl Superblock {
             catalog: PageId(u32_at(page, 68)),
             next_tree: u32_at(page, 72),
             is_clean: u32_at(page, 76) == 1,
-            applied: Lsn(u64_at(page, 80)),
-            cycle: u64_at(page, 88),
+            redo_lsn: Lsn(u64_at(page, 80)),
+            checkpoint: u64_at(page, 88),
             micros: u64_at(page, 96),
         })
     }
@@ -120,8 +120,8 @@ impl Superblock {
         put(&self.identity.to_le_bytes());
         let roots = [self.journal, self.catalog.0, self.next_tree, u32::from(self.is_clean)];
         roots.iter().for_each(|field| put(&field.to_le_bytes()));
-        [self.applied.0, self.cycle, self.micros].iter().for_each(|field| put(&field.to_le_bytes()));
-        Header { kind: Kind::Super, level: 0, flags: 0, tree: 0, lsn: self.applied.0 }.put(&mut page);
+        [self.redo_lsn.0, self.checkpoint, self.micros].iter().for_each(|field| put(&field.to_le_bytes()));
+        PageHeader { kind: Kind::Super, level: 0, flags: 0, tree: 0, lsn: self.redo_lsn.0 }.put(&mut page);
         page::seal(PAGE, &mut page);
         page
     }
@@ -150,8 +150,8 @@ mod tests {
             catalog: PageId(17),
             next_tree: 1001,
             is_clean: true,
-            applied: Lsn(0x1122_3344_5566),
-            cycle: 9,
+            redo_lsn: Lsn(0x1122_3344_5566),
+            checkpoint: 9,
             micros: 1_700_000_000_000_000,
         }
     }

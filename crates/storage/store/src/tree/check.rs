@@ -7,8 +7,8 @@
 //!
 //! It needs a tree that is not being changed; readers may be there.
 
-use super::inner::Inner;
-use super::leaf::{Leaf, head_of};
+use super::inner::InnerPage;
+use super::leaf::{EXTENTS_DAMAGED, Leaf, head_of};
 use super::node::Node;
 use super::value::{self, Stored};
 use super::{Tree, edit};
@@ -172,20 +172,22 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         }
         match edit::bytes_used(leaf) {
             Some(bytes) => self.report.leaf_bytes_used += bytes as u64,
-            None => self.fault(page, "its cells make no sense"),
+            None if leaf.fault().is_none() => self.fault(page, "its slots and cells do not fit together"),
+            // The cell is named below.
+            None => {}
         }
         let mut before: Option<Vec<u8>> = None;
         for index in 0..leaf.count() {
             let Some(item) = leaf.item(index) else {
-                self.fault(page, format_args!("cell {index} lies outside"));
+                self.fault(page, format_args!("slot {index}: cell exceeds page"));
                 continue;
             };
             let key = [item.prefix, item.suffix].concat();
             if !leaf.covers(&key) || before.as_ref().is_some_and(|before| *before >= key) {
-                self.fault(page, format_args!("the key of cell {index} is out of order"));
+                self.fault(page, format_args!("slot {index}: key is out of order"));
             }
             if leaf.find(&key) != Some(Ok(index)) || leaf.head(index) != Some(head_of(item.suffix)) {
-                self.fault(page, format_args!("the head of cell {index} is not its key's"));
+                self.fault(page, format_args!("slot {index}: head is not its key's"));
             }
             self.report.cells += 1;
             self.report.inline_bytes += key.len() as u64;
@@ -201,7 +203,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
 
     fn extents(&mut self, page: PageId, index: usize, list: &[u8]) {
         let Some(extents) = value::decode(list) else {
-            self.fault(page, format_args!("the extents of cell {index} make no sense"));
+            self.fault(page, format_args!("slot {index}: {EXTENTS_DAMAGED}"));
             return;
         };
         for extent in extents {
@@ -221,7 +223,7 @@ fn disorder(node: &Node, image: &[u8], tree: Tree, low: &[u8], high: &[u8]) -> O
             return Some(format!("separator {index} is out of order"));
         }
         before = separator;
-        let inner = Inner::of(image, tree.id)?;
+        let inner = InnerPage::of(image, tree.id)?;
         let found = inner.position(super::inner::Toward::At(separator));
         if found != Some(index + 1) {
             return Some(format!("separator {index} is not found"));

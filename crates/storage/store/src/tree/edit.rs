@@ -9,12 +9,12 @@
 use super::leaf::{COUNT, FLAGS, HEAP, HIGH, HOLE, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, slots_at};
 use super::value::Stored;
 use crate::TreeId;
-use crate::page::{HEADER_BYTES, Header, Kind, u16_at};
+use crate::page::{HEADER_BYTES, Kind, PageHeader, u16_at};
 
 /// Writes an empty leaf over the page. The first key will show how much of the low fence is shared.
 pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: &[u8]) {
     page.fill(0);
-    Header { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
+    PageHeader { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
     put_u16(page, PREFIX, low.len());
     put_u16(page, LOW, low.len());
     put_u16(page, HIGH, high.len());

@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::inner::{Inner, Toward};
+use super::inner::{InnerPage, Toward};
 use super::leaf::Leaf;
 use super::node::Node;
 use super::value::Stored;
-use super::write::Writer;
+use super::write::TreeWriter;
 use super::{Direction, Tree, edit};
 use crate::page::PageId;
 use crate::pages::Pages;
@@ -91,7 +91,7 @@ impl Tree {
                 Err(error) => return Err(error),
             };
             let (image, node) = node;
-            let child = Inner::of(&image[..], self.id).and_then(|inner| inner.position(toward));
+            let child = InnerPage::of(&image[..], self.id).and_then(|inner| inner.position(toward));
             let Some(child) = child.filter(|child| *child <= node.count()) else { return Ok(Some(at)) };
             if child > 0 {
                 at.low = node.separator(child - 1).to_vec();
@@ -146,7 +146,7 @@ fn patiently<T>(reads: u32, read: impl Fn() -> Result<T, StoreError>) -> Result<
     read()
 }
 
-impl<P: Pages> Writer<'_, P> {
+impl<P: Pages> TreeWriter<'_, P> {
     /// Whether the change that failed last may be there in part.
     pub fn has_begun(&self) -> bool {
         self.begun
@@ -199,8 +199,8 @@ impl<P: Pages> Writer<'_, P> {
         self.forget();
         let (page, mut bytes) = self.seek(key)?;
         let tree = self.tree;
-        let damaged = || tree.corrupt(page, "its cells make no sense");
         let copy = bytes.to_vec();
+        let damaged = || tree.corrupt_leaf(page, &copy);
         let leaf = Leaf::of(&copy, tree.id).ok_or_else(damaged)?;
         let end = (!leaf.high.is_empty()).then(|| Bytes::copy_from_slice(leaf.high));
         if !leaf.is_hole {

@@ -67,7 +67,7 @@ pub(super) enum Toward<'k> {
 const SLOTS: usize = HEADER_BYTES / 8;
 
 /// An inner page whose header makes sense.
-pub(super) struct Inner<'a, W: Words + ?Sized> {
+pub(super) struct InnerPage<'a, W: Words + ?Sized> {
     words: &'a W,
     /// Height over the leaves, at least 1.
     pub(super) level: u8,
@@ -76,10 +76,10 @@ pub(super) struct Inner<'a, W: Words + ?Sized> {
     prefix: usize,
 }
 
-impl<'a, W: Words + ?Sized> Inner<'a, W> {
+impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
     /// Looks at the header; none where the page is no inner page of that tree.
     #[inline]
-    pub(super) fn of(words: &'a W, tree: TreeId) -> Option<Inner<'a, W>> {
+    pub(super) fn of(words: &'a W, tree: TreeId) -> Option<InnerPage<'a, W>> {
         let (first, second) = (words.word(0)?, words.word(1)?);
         let (kind, level) = ((first >> 32) as u8, (first >> 40) as u8);
         if kind != Kind::Inner as u8 || level == 0 || second as u32 != tree.0 {
@@ -87,7 +87,7 @@ impl<'a, W: Words + ?Sized> Inner<'a, W> {
         }
         let (count, prefix) = (usize::from((second >> 32) as u16), usize::from((second >> 48) as u16));
         let room = HEADER_BYTES + count * 8 + (count + 1) * 4 + prefix <= words.bytes();
-        room.then_some(Inner { words, level, count, prefix })
+        room.then_some(InnerPage { words, level, count, prefix })
     }
 
     /// One of its `count + 1` children.

@@ -20,7 +20,7 @@
 
 use std::cmp::Ordering;
 
-use super::value::Stored;
+use super::value::{self, Stored};
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Kind, PageId, u16_at, u32_at, u64_at};
 
@@ -42,6 +42,9 @@ pub(super) const HIGH: usize = 30;
 pub(super) const SLOT_BYTES: usize = 8;
 /// In a cell's size: the value is a list of extents.
 pub(super) const LARGE: u16 = 1 << 15;
+
+/// What is wrong with a list of extents that cannot be decoded.
+pub(super) const EXTENTS_DAMAGED: &str = "list of extents cannot be decoded";
 
 /// Where the slots begin behind fences of these lengths.
 pub(super) fn slots_at(low: usize, high: usize) -> usize {
@@ -195,6 +198,17 @@ impl<'a> Leaf<'a> {
             _ => Stored::Large(value),
         };
         Some((suffix, value))
+    }
+
+    /// The first slot whose cell cannot be read, and what is wrong with it: for the error, once something could not be read.
+    /// None where all can be.
+    pub(super) fn fault(&self) -> Option<(usize, &'static str)> {
+        let fault = |index: usize| match self.cell(index) {
+            None => Some((index, "cell exceeds page")),
+            Some((_, Stored::Large(list))) if value::decode(list).is_none() => Some((index, EXTENTS_DAMAGED)),
+            Some(_) => None,
+        };
+        (0..self.count()).find_map(fault)
     }
 
     /// What it says of a key at a slot, or of one that would be inserted there; none where a cell makes no sense. `page` is

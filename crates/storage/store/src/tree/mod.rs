@@ -50,7 +50,7 @@ pub use read::LeafBlock;
 pub(crate) use value::VALUE_EXTENTS_MAX;
 pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
-pub use write::Writer;
+pub use write::TreeWriter;
 
 use crate::damage::Damage;
 use crate::page::PageId;
@@ -81,8 +81,8 @@ impl Tree {
     }
 
     /// Begins to change it. The caller sees to it that there is one writer of a tree at a time.
-    pub fn writer<P: Pages>(self, pages: &P) -> Writer<'_, P> {
-        Writer::new(self, pages)
+    pub fn writer<P: Pages>(self, pages: &P) -> TreeWriter<'_, P> {
+        TreeWriter::new(self, pages)
     }
 
     /// Calls `each` with the keys and values of a leaf, from its bytes as they lie on a medium; answers its fences. None where the
@@ -101,5 +101,18 @@ impl Tree {
     /// Damage at a page of this tree.
     fn corrupt(&self, page: PageId, what: &str) -> StoreError {
         StoreError::Corrupt(Damage::of(page, 1, format_args!("tree {}, page {page}: {what}", self.id.0)))
+    }
+
+    /// Damage at a slot of a leaf of this tree.
+    fn corrupt_slot(&self, page: PageId, slot: usize, what: &str) -> StoreError {
+        StoreError::Corrupt(Damage::of(page, 1, format_args!("tree {}, page {page}, slot {slot}: {what}", self.id.0)))
+    }
+
+    /// Damage of a leaf with these bytes: its first slot that cannot be read, where there is one.
+    fn corrupt_leaf(&self, page: PageId, bytes: &[u8]) -> StoreError {
+        match leaf::Leaf::of(bytes, self.id).and_then(|leaf| leaf.fault()) {
+            Some((slot, what)) => self.corrupt_slot(page, slot, what),
+            None => self.corrupt(page, "its slots and cells do not fit together"),
+        }
     }
 }

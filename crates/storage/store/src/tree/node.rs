@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use super::inner::Inner;
+use super::inner::InnerPage;
 use super::leaf::{Slot, common, head_of};
 use crate::TreeId;
-use crate::page::{HEADER_BYTES, Header, Kind, PageId, u16_at};
+use crate::page::{HEADER_BYTES, Kind, PageHeader, PageId, u16_at};
 
 const COUNT: usize = 12;
 const PREFIX: usize = 14;
@@ -44,7 +44,7 @@ impl Node {
 
     /// Takes an image apart; none where it makes no sense.
     pub(super) fn of(image: &[u8], tree: TreeId) -> Option<Node> {
-        let inner = Inner::of(image, tree)?;
+        let inner = InnerPage::of(image, tree)?;
         let mut node = Node { level: inner.level, ..Node::default() };
         node.children = (0..=inner.count).map(|at| inner.child(at)).collect::<Option<_>>()?;
         for index in 0..inner.count {
@@ -131,7 +131,7 @@ impl Node {
     /// order and do not fit.
     pub(super) fn write(&self, range: Range<usize>, image: &mut [u8], tree: TreeId, lsn: u64) -> Option<()> {
         image.fill(0);
-        Header { kind: Kind::Inner, level: self.level, flags: 0, tree: tree.0, lsn }.put(image);
+        PageHeader { kind: Kind::Inner, level: self.level, flags: 0, tree: tree.0, lsn }.put(image);
         let prefix = self.prefix(&range);
         let children = HEADER_BYTES + range.len() * 8;
         let end = children + (range.len() + 1) * 4;
@@ -158,7 +158,7 @@ impl Node {
 
 /// Inserts a pair right of a child into an image in place; false where that needs the node taken apart.
 pub(super) fn insert(image: &mut [u8], tree: TreeId, lsn: u64, child: usize, pair: &Pair) -> Option<bool> {
-    let inner = Inner::of(&*image, tree)?;
+    let inner = InnerPage::of(&*image, tree)?;
     let (count, heap) = (inner.count, image.len().checked_sub(usize::from(u16_at(image, HEAP)?))?);
     let prefix = usize::from(u16_at(image, PREFIX)?);
     (child <= count).then_some(())?;

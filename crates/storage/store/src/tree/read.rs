@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::inner::{Inner, Toward};
-use super::leaf::{LARGE, Leaf};
+use super::inner::{InnerPage, Toward};
+use super::leaf::{EXTENTS_DAMAGED, LARGE, Leaf};
 use super::value::{Cell, Stored};
 use super::{Direction, Tree};
-use crate::damage::{Damage, shown};
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError};
@@ -75,6 +74,10 @@ impl Restarts {
 pub struct LeafBlock {
     bytes: Bytes,
     entries: Vec<Entry>,
+    /// The slot of each entry where slots are left out, as in holes; else empty, and the first entry's is `begin`.
+    slots: Vec<u16>,
+    begin: usize,
+    tree: Tree,
     /// The leaf's low fence: no key of it is less; empty is no bound.
     pub low: Bytes,
     /// The leaf's high fence: every key of it is less; empty is no bound.
@@ -136,21 +139,21 @@ impl LeafBlock {
     }
 
     /// The value of an entry; an inline one shares the block's bytes. Errors: [`StoreError::Corrupt`] for a list of extents
-    /// that makes no sense.
+    /// that cannot be decoded.
     pub fn cell(&self, index: usize) -> Result<Cell, StoreError> {
         match self.stored(index) {
             Stored::Inline(_) => Ok(Cell::Inline(self.bytes.slice(self.entries[index].value()))),
-            large => {
-                let page = self.page;
-                let why = || {
-                    Damage::of(page, 1, format_args!("page {page}: the list of extents of cell {index} makes no sense"))
-                };
-                large.to_cell().ok_or_else(|| StoreError::Corrupt(why()))
-            }
+            large => large.to_cell().ok_or_else(|| self.corrupt(index, EXTENTS_DAMAGED)),
         }
     }
 
-    fn of(page: PageId, leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
+    /// Damage of an entry: what is wrong with it, and its tree, page and slot.
+    pub(crate) fn corrupt(&self, index: usize, what: &str) -> StoreError {
+        let slot = self.slots.get(index).map_or(self.begin + index, |slot| usize::from(*slot));
+        self.tree.corrupt_slot(self.page, slot, what)
+    }
+
+    fn of(tree: Tree, page: PageId, leaf: Leaf<'_>, from: &[u8], to: &[u8]) -> Option<LeafBlock> {
         let begin = leaf.rank(from)?;
         let end = if to.is_empty() { leaf.count() } else { leaf.rank(to)? };
         let count = end.saturating_sub(begin);
@@ -164,11 +167,14 @@ impl LeafBlock {
         // Cells of a damaged leaf may overlap; those of a sound one fit in its page together.
         (cells <= leaf.page().len()).then_some(())?;
         let mut bytes = Vec::with_capacity(cells + count * prefix.len() + leaf.low.len() + leaf.high.len());
-        let mut entries = Vec::with_capacity(count);
+        let (mut entries, mut slots) = (Vec::with_capacity(count), Vec::new());
         for at in begin..end {
             let (suffix, value) = leaf.cell(at)?;
             if value == Stored::Absent {
                 continue;
+            }
+            if leaf.is_hole {
+                slots.push(at as u16);
             }
             let large = if matches!(value, Stored::Large(_)) { LARGE } else { 0 };
             entries.push(Entry {
@@ -185,7 +191,8 @@ impl LeafBlock {
         bytes.extend_from_slice(leaf.high);
         let bytes = Bytes::from(bytes);
         let (low, high) = (bytes.slice(at..at + leaf.low.len()), bytes.slice(at + leaf.low.len()..));
-        Some(LeafBlock { bytes, entries, low, high, lsn: Lsn(leaf.lsn), page, is_hole: leaf.is_hole })
+        let (lsn, is_hole) = (Lsn(leaf.lsn), leaf.is_hole);
+        Some(LeafBlock { bytes, entries, slots, begin, tree, low, high, lsn, page, is_hole })
     }
 }
 
@@ -193,14 +200,18 @@ impl Tree {
     /// The value of a key, copied out of its leaf, with the position of the last record that changed that leaf. Any thread.
     /// Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
     pub fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Result<(Option<Cell>, Lsn), StoreError> {
-        let (cell, lsn) = self.get_with(pages, key, |stored, lsn| (stored.map(Stored::to_cell), lsn))?;
-        match cell {
-            Some(None) => Err(StoreError::Corrupt(
-                format!("tree {}: the cell of key {} makes no sense", self.id.0, shown(key)).into(),
-            )),
-            Some(cell) => Ok((cell, lsn)),
-            None => Ok((None, lsn)),
-        }
+        self.visit(
+            pages,
+            Toward::At(key),
+            |leaf| leaf.covers(key),
+            |page, leaf| {
+                let cell = match leaf.held(leaf.find(key)?, page)? {
+                    Some(stored) => Some(stored.to_cell()?),
+                    None => None,
+                };
+                Some((cell, Lsn(leaf.lsn)))
+            },
+        )
     }
 
     /// The same without a copy: `look` sees the value where it is, while the leaf is latched, so it must be quick.
@@ -234,7 +245,7 @@ impl Tree {
         to: &[u8],
         direction: Direction,
     ) -> Result<LeafBlock, StoreError> {
-        let copy = |page, leaf: Leaf<'_>| LeafBlock::of(page, leaf, from, to);
+        let copy = |page, leaf: Leaf<'_>| LeafBlock::of(*self, page, leaf, from, to);
         match direction {
             Direction::Forward => self.visit(pages, Toward::At(from), |leaf| leaf.covers(from), copy),
             Direction::Backward => {
@@ -260,7 +271,7 @@ impl Tree {
                     Err(error) => Fault { page, error: Some(error) },
                     Ok(bytes) => match Leaf::of(&bytes, self.id) {
                         Some(leaf) if fits(leaf) => {
-                            return look(page, leaf).ok_or_else(|| self.corrupt(page, "its cells make no sense"));
+                            return look(page, leaf).ok_or_else(|| self.corrupt_leaf(page, &bytes));
                         }
                         _ => Fault { page, error: None },
                     },
@@ -292,7 +303,7 @@ impl Tree {
     ) -> Result<PageId, Fault> {
         loop {
             let step = pages.inner(page, |words| {
-                let inner = Inner::of(words, self.id)?;
+                let inner = InnerPage::of(words, self.id)?;
                 if expected.is_some_and(|level| level != inner.level) {
                     return None;
                 }

@@ -16,16 +16,16 @@
 //! pages are freed. A reader who comes to N or L in between waits for the latch.
 
 use super::edit;
-use super::inner::{Inner, Toward};
+use super::inner::{InnerPage, Toward};
 use super::leaf::Leaf;
 use super::node::Node;
-use super::write::Writer;
+use super::write::TreeWriter;
 use super::{Tree, Visited};
 use crate::StoreError;
 use crate::page::PageId;
 use crate::pages::Pages;
 
-impl<'p, P: Pages> Writer<'p, P> {
+impl<'p, P: Pages> TreeWriter<'p, P> {
     /// Takes out a leaf that became empty, if a neighbour can take over its range of keys. That there is no room for it, or
     /// damage beside it, is no error: the leaf stays, empty, and the tree is right.
     pub(super) fn unlink(
@@ -150,7 +150,7 @@ impl<'p, P: Pages> Writer<'p, P> {
         let root = self.tree.root;
         loop {
             let single = self.pages.inner(root, |words| {
-                let inner = Inner::of(words, self.tree.id)?;
+                let inner = InnerPage::of(words, self.tree.id)?;
                 if inner.count == 0 && inner.level > 1 { inner.child(0) } else { None }
             })?;
             let Some(child) = single else { return Ok(()) };

@@ -20,7 +20,7 @@ use super::edit;
 use super::hole::image_of;
 use super::leaf::{Item, Leaf, common, slots_at};
 use super::node::{self, Node, Pair};
-use super::write::{Change, Writer};
+use super::write::{KeyChange, TreeWriter};
 use crate::StoreError;
 use crate::page::PageId;
 use crate::pages::Pages;
@@ -32,7 +32,7 @@ const RUN_MIN: u32 = 8;
 #[derive(Clone, Copy)]
 struct Items<'a> {
     leaf: Leaf<'a>,
-    change: Change<'a>,
+    change: KeyChange<'a>,
 }
 
 impl<'a> Items<'a> {
@@ -158,20 +158,20 @@ impl<'a> Plan<'a> {
     }
 }
 
-impl<P: Pages> Writer<'_, P> {
+impl<P: Pages> TreeWriter<'_, P> {
     /// Applies a change that did not fit in the free bytes of a leaf, which is latched.
     pub(super) fn rebuild(
         &mut self,
         page: PageId,
         mut bytes: P::Write<'_>,
         path: &[(PageId, usize)],
-        change: Change<'_>,
+        change: KeyChange<'_>,
     ) -> Result<(), StoreError> {
         let tree = self.tree;
-        let damaged = || tree.corrupt(page, "its cells make no sense");
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch.extend_from_slice(&bytes);
+        let damaged = || tree.corrupt_leaf(page, &scratch);
         let items = Items { leaf: Leaf::of(&scratch, tree.id).ok_or_else(damaged)?, change };
         let plan = Plan::of(items, scratch.len(), self.place(items)).ok_or_else(damaged)?;
         let fences = |part: usize| {

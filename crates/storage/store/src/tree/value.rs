@@ -42,7 +42,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Copied out of the leaf; none where a list of extents makes no sense, or it is no value.
+    /// Copied out of the leaf; none where a list of extents cannot be decoded, or it is no value.
     #[inline]
     pub fn to_cell(self) -> Option<Cell> {
         match self {
@@ -153,7 +153,7 @@ pub(super) fn encode(extents: &[Extent]) -> Vec<u8> {
     extents.iter().flat_map(Extent::encode).collect()
 }
 
-/// Of a cell's list; none where it makes no sense.
+/// Of a cell's list; none where it cannot be decoded.
 pub(super) fn decode(list: &[u8]) -> Option<Box<[Extent]>> {
     let (extents, rest) = list.as_chunks::<{ Extent::ENCODED_BYTES }>();
     (rest.is_empty() && !extents.is_empty()).then_some(())?;

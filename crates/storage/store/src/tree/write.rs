@@ -1,4 +1,4 @@
-//! [`Writer`]: puts and deletes, with a finger on the last leaf.
+//! [`TreeWriter`]: puts and deletes, with a finger on the last leaf.
 //!
 //! The finger is the leaf of the last change with its fences and the path to it. A key between the fences goes to that leaf
 //! without a descent, so sorted changes cost little more than their bytes. No latch is held between changes, so readers get
@@ -8,27 +8,28 @@
 //! has them in place before a reader can see the new one.
 //!
 //! Errors of `Refused` and `Full` leave the tree as it was. After another error the change may be there in part: the tree
-//! must not be changed any more before it was reopened, and the store has to freeze.
+//! must not be changed any more before it was reopened, and the store has to be poisoned.
 
 use super::inner::Toward;
-use super::leaf::Leaf;
+use super::leaf::{EXTENTS_DAMAGED, Leaf};
 use super::value::{self, Cell, NewValue, Stored};
 use super::{Tree, edit};
-use crate::damage::shown;
 use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, Lsn, StoreError};
 
 /// Changes one tree. Dropping it forgets only the finger.
-pub struct Writer<'p, P: Pages> {
+pub struct TreeWriter<'p, P: Pages> {
     pub(super) pages: &'p P,
     pub(super) tree: Tree,
     finger: Finger,
-    pub(super) run: Run,
+    pub(super) run: InsertRun,
     /// A copy of the leaf that is being cut.
     pub(super) scratch: Vec<u8>,
     /// An inner page was changed by the change that is under way.
     pub(super) begun: bool,
+    /// Where the last change found its key.
+    found: (PageId, usize),
 }
 
 /// The leaf of the last change.
@@ -44,7 +45,7 @@ struct Finger {
 
 /// Insertions right behind one another.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Run {
+pub(super) struct InsertRun {
     pub(super) leaf: PageId,
     /// Slot of the last one.
     pub(super) index: usize,
@@ -52,16 +53,16 @@ pub(super) struct Run {
     pub(super) length: u32,
 }
 
-impl Run {
+impl InsertRun {
     fn insert(&mut self, leaf: PageId, index: usize) {
         let follows = self.leaf == leaf && index == self.index + 1;
-        *self = Run { leaf, index, length: if follows { self.length + 1 } else { 0 } };
+        *self = InsertRun { leaf, index, length: if follows { self.length + 1 } else { 0 } };
     }
 }
 
 /// What a change wants to put into a leaf.
 #[derive(Clone, Copy)]
-pub(super) struct Change<'a> {
+pub(super) struct KeyChange<'a> {
     /// The slot to replace, or the one to insert at.
     pub(super) at: Result<usize, usize>,
     pub(super) key: &'a [u8],
@@ -69,9 +70,17 @@ pub(super) struct Change<'a> {
     pub(super) lsn: u64,
 }
 
-impl<'p, P: Pages> Writer<'p, P> {
-    pub(super) fn new(tree: Tree, pages: &'p P) -> Writer<'p, P> {
-        Writer { pages, tree, finger: Finger::default(), run: Run::default(), scratch: Vec::new(), begun: false }
+impl<'p, P: Pages> TreeWriter<'p, P> {
+    pub(super) fn new(tree: Tree, pages: &'p P) -> TreeWriter<'p, P> {
+        TreeWriter {
+            pages,
+            tree,
+            finger: Finger::default(),
+            run: InsertRun::default(),
+            scratch: Vec::new(),
+            begun: false,
+            found: (PageId(0), 0),
+        }
     }
 
     /// The tree it changes.
@@ -80,13 +89,13 @@ impl<'p, P: Pages> Writer<'p, P> {
     }
 
     /// Sets a key; answers the cell it had. Its extents belong to the caller then. Errors: see
-    /// [`change`](Writer::change).
+    /// [`change`](TreeWriter::change).
     pub fn put(&mut self, key: &[u8], value: &[u8], at: Lsn) -> Result<Option<Cell>, StoreError> {
         self.change_for_old(key, Some(NewValue::Bytes(value)), at)
     }
 
     /// Removes a key; answers the cell it had. Its extents belong to the caller then. Errors: see
-    /// [`change`](Writer::change).
+    /// [`change`](TreeWriter::change).
     pub fn delete(&mut self, key: &[u8], at: Lsn) -> Result<Option<Cell>, StoreError> {
         self.change_for_old(key, None, at)
     }
@@ -95,11 +104,14 @@ impl<'p, P: Pages> Writer<'p, P> {
         let mut old = None;
         self.change(key, value, at, |stored| old = stored.map(Stored::to_cell))?;
         match old {
-            Some(None) => Err(StoreError::Corrupt(
-                format!("tree {}: the cell of key {} makes no sense", self.tree.id.0, shown(key)).into(),
-            )),
+            Some(None) => Err(self.corrupt_old()),
             old => Ok(old.flatten()),
         }
+    }
+
+    /// Damage of the cell that the last change replaced: its list of extents cannot be decoded.
+    pub(crate) fn corrupt_old(&self) -> StoreError {
+        self.tree.corrupt_slot(self.found.0, self.found.1, EXTENTS_DAMAGED)
     }
 
     /// Sets or removes a key of 1 to [`KEY_BYTES_MAX`] bytes. `keep` is called once with the old cell, or none, under the
@@ -153,28 +165,31 @@ impl<'p, P: Pages> Writer<'p, P> {
     ) -> Result<(), StoreError> {
         let (page, mut bytes) = self.seek(key)?;
         let leaf = self.leaf(page, &bytes)?;
-        let damaged = || self.tree.corrupt(page, "its cells make no sense");
+        let tree = self.tree;
+        let damaged = || tree.corrupt_leaf(page, &bytes);
         let suffix = key.strip_prefix(leaf.prefix());
         let at = leaf.find(key).ok_or_else(damaged)?;
+        let held = leaf.held(at, page).ok_or_else(damaged)?;
         let fits = match at {
             Ok(index) => {
-                keep(leaf.held(at, page).ok_or_else(damaged)?);
+                self.found = (page, index);
+                keep(held);
                 edit::overwrite(&mut bytes, index, value)
             }
             Err(index) => {
-                keep(leaf.held(at, page).ok_or_else(damaged)?);
+                keep(held);
                 self.run.insert(page, index);
                 suffix.map_or(Some(false), |suffix| edit::insert(&mut bytes, index, (&[], suffix), value))
             }
         };
-        if fits.ok_or_else(|| self.tree.corrupt(page, "its cells make no sense"))? {
+        if fits.ok_or_else(|| tree.corrupt_leaf(page, &bytes))? {
             edit::set_lsn(&mut bytes, lsn);
             return Ok(());
         }
         let path = std::mem::take(&mut self.finger.path);
-        let done = match self.rebuild(page, bytes, &path, Change { at, key, value, lsn }) {
+        let done = match self.rebuild(page, bytes, &path, KeyChange { at, key, value, lsn }) {
             // No room when a part of the change was already in place.
-            Err(StoreError::Full(cause)) if self.begun => Err(StoreError::Frozen { cause }),
+            Err(StoreError::Full(cause)) if self.begun => Err(StoreError::Poisoned { cause }),
             done => done,
         };
         self.finger.path = path;
@@ -191,15 +206,18 @@ impl<'p, P: Pages> Writer<'p, P> {
             drop(bytes);
             return self.set(key, Stored::Absent, lsn, keep);
         }
-        let damaged = || self.tree.corrupt(page, "its cells make no sense");
+        let tree = self.tree;
+        let damaged = || tree.corrupt_leaf(page, &bytes);
         let Ok(index) = leaf.find(key).ok_or_else(damaged)? else {
             keep(None);
             return Ok(());
         };
+        self.found = (page, index);
         keep(Some(leaf.cell(index).ok_or_else(damaged)?.1));
-        let left = edit::remove(&mut bytes, index).ok_or_else(damaged)?;
+        let left = edit::remove(&mut bytes, index);
+        let left = left.ok_or_else(|| tree.corrupt_leaf(page, &bytes))?;
         edit::set_lsn(&mut bytes, lsn);
-        self.run = Run::default();
+        self.run = InsertRun::default();
         if left > 0 {
             return Ok(());
         }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use device::{AlignedBuffer, Shelf};
 
 use crate::StoreError;
-use crate::cycle::ground::superblock_of;
+use crate::checkpoint::open::superblock_of;
 use crate::images::Images;
 use crate::images::format::{Headers, Mark, sum};
 use crate::space::bitmap::Bitmap;
-use crate::space::freeze::Freeze;
-use crate::space::home::{Devices, device_name};
+use crate::space::devices::{DataDevices, device_name};
 use crate::space::map;
+use crate::space::poison::Poison;
 use crate::space::superblock::{Superblock, Unreadable};
 
 /// Prints what lies on the two shelves, as it lies there; damage is printed, not refused. Changes nothing.
@@ -25,28 +25,28 @@ pub(crate) fn inspect(data: Arc<dyn Shelf>, images: Arc<dyn Shelf>, out: &mut St
     }
     let superblock = match superblock_of(&*data)? {
         Ok(superblock) => superblock,
-        Err(Unreadable::Damaged) => return line(out, format_args!("superblock: damaged, or not home yet")),
+        Err(Unreadable::Damaged) => return line(out, format_args!("superblock: damaged, or not written in place yet")),
         Err(Unreadable::Version(version)) => return line(out, format_args!("superblock: of version {version}")),
     };
     print_superblock(&superblock, out)?;
-    let home = Devices::open(data, superblock.geometry, Freeze::default(), false)?;
+    let data_devices = DataDevices::open(data, superblock.geometry, Poison::default(), false)?;
     let mut page = AlignedBuffer::zeroed(superblock.geometry.page_bytes as usize);
-    for device in 0..home.count() {
+    for device in 0..data_devices.count() {
         let name = device_name(device);
         if device >= superblock.devices {
-            line(out, format_args!("{name}: made since the last write cycle"))?;
+            line(out, format_args!("{name}: made since the last checkpoint"))?;
             continue;
         }
         let mut bitmap = Bitmap::new(superblock.geometry.device_pages);
         let mut damaged = 0;
         for nth in 0..superblock.geometry.maps() {
-            home.read(superblock.geometry.map_page(device, nth), &mut page)?;
+            data_devices.read(superblock.geometry.map_page(device, nth), &mut page)?;
             damaged += u32::from(!map::decode(superblock.geometry, device, nth, &page, &mut bitmap));
         }
         let (used, pages) = (bitmap.used(), bitmap.pages());
         match damaged {
             0 => line(out, format_args!("{name}: {used} of {pages} pages in use")),
-            _ => line(out, format_args!("{name}: {damaged} pages of its map are damaged, or not home yet")),
+            _ => line(out, format_args!("{name}: {damaged} pages of its map are damaged, or not written in place yet")),
         }?;
     }
     Ok(())
@@ -60,17 +60,18 @@ fn line(out: &mut String, text: fmt::Arguments<'_>) -> Result<(), StoreError> {
 }
 
 fn print_superblock(superblock: &Superblock, out: &mut String) -> Result<(), StoreError> {
-    let Superblock { geometry, devices, identity, journal, catalog, is_clean, applied, cycle, micros, .. } = superblock;
+    let Superblock { geometry, devices, identity, journal, catalog, is_clean, redo_lsn, checkpoint, micros, .. } =
+        superblock;
     line(
         out,
         format_args!(
-            "superblock: store {identity:016x}, journal {journal:08x}, write cycle {cycle} cut at {micros} us"
+            "superblock: store {identity:016x}, journal {journal:08x}, checkpoint {checkpoint} begun at {micros} us"
         ),
     )?;
     line(
         out,
         format_args!(
-            "  every record before lsn {applied} is in the pages; roots in page {catalog}; closed: {is_clean}"
+            "  every record before lsn {redo_lsn} is in the pages; roots in page {catalog}; closed: {is_clean}"
         ),
     )?;
     let (page_bytes, device_pages) = (geometry.page_bytes, geometry.device_pages);
@@ -78,7 +79,7 @@ fn print_superblock(superblock: &Superblock, out: &mut String) -> Result<(), Sto
 }
 
 fn print_images(shelf: Arc<dyn Shelf>, out: &mut String) -> Result<(), StoreError> {
-    let Some(images) = Images::open(shelf, Freeze::default(), false)? else {
+    let Some(images) = Images::open(shelf, Poison::default(), false)? else {
         return line(out, format_args!("no write image journal"));
     };
     line(out, format_args!("write image journal: {} bytes", images.capacity()))?;
@@ -88,8 +89,8 @@ fn print_images(shelf: Arc<dyn Shelf>, out: &mut String) -> Result<(), StoreErro
         Headers::Batch(header, mark) => (header, mark),
     };
     let what = match mark {
-        Mark::Flagged => "flagged: goes home at the next opening",
-        Mark::Cleared => "cleared: all of it is home",
+        Mark::Committed => "committed: is written in place at the next opening",
+        Mark::Invalid => "invalidated: all of it is written back",
     };
     line(out, format_args!("  {header}; {what}"))?;
     let mut damaged = 0_u32;
@@ -99,8 +100,8 @@ fn print_images(shelf: Arc<dyn Shelf>, out: &mut String) -> Result<(), StoreErro
     })?;
     match (has_table, damaged, mark) {
         (true, 0, _) => line(out, format_args!("  all images verify")),
-        (_, _, Mark::Cleared) => line(out, format_args!("  partly overwritten by a cycle that was not flagged")),
-        (true, damaged, Mark::Flagged) => line(out, format_args!("  {damaged} images are damaged")),
-        (false, _, Mark::Flagged) => line(out, format_args!("  its table is damaged")),
+        (_, _, Mark::Invalid) => line(out, format_args!("  partly overwritten by a checkpoint that was not committed")),
+        (true, damaged, Mark::Committed) => line(out, format_args!("  {damaged} images are damaged")),
+        (false, _, Mark::Committed) => line(out, format_args!("  its table is damaged")),
     }
 }

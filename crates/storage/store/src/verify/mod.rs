@@ -11,15 +11,15 @@
 //!   used, not reached  lost space; no harm to what is stored
 //! ```
 //!
-//! *Offline* ([`offline`]) it reads a store that nobody has open, a flagged batch over home, and changes nothing. *Online*
-//! ([`online`]) it reads the state of the last write cycle while no other begins; readers and writers go on, and the applier
+//! *Offline* ([`offline`]) it reads a store that nobody has open, a committed batch over the data devices, and changes nothing. *Online*
+//! ([`online`]) it reads the state of the last checkpoint while no other begins; readers and writers go on, and the applier
 //! waits only where so much becomes dirty meanwhile that it would have to anyway.
 //!
 //! Damage is a finding, not an error. Below a damaged page nothing is reached, so that what is not reached is counted as lost only
 //! where nothing is damaged. The journal is not looked at: [`journal::verify`] does that.
 
 pub(crate) mod inspect;
-pub(crate) mod still;
+pub(crate) mod reader;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,20 +29,20 @@ use device::{AlignedBuffer, Shelf};
 use journal::Lsn;
 
 use crate::StoreError;
-use crate::cycle::ground::{look, superblock_of};
+use crate::checkpoint::open::{look, superblock_of};
 use crate::images::Images;
 use crate::images::decide::{Refusal, Verdict, decide};
 use crate::images::format::{Headers, Mark, sum};
 use crate::page::{Extent, PageId};
 use crate::pages::Pages;
 use crate::space::bitmap::Bitmap;
-use crate::space::freeze::Freeze;
+use crate::space::devices::DataDevices;
 use crate::space::geometry::Geometry;
-use crate::space::home::Devices;
 use crate::space::map;
+use crate::space::poison::Poison;
 use crate::space::superblock::{self, Superblock};
 use crate::tree::{Report, Tree, Visited};
-pub use still::Still;
+pub use reader::UncachedReader;
 
 /// So many findings are described; more are only counted.
 const TOLD_MAX: usize = 100;
@@ -57,7 +57,7 @@ pub struct Progress {
 }
 
 /// Finds the trees of a store, by name, from the root of its catalog, which counts as one of them.
-pub(crate) type Trees<'a> = &'a dyn Fn(&Still<'_>, PageId) -> Result<Vec<(String, Tree)>, StoreError>;
+pub(crate) type Trees<'a> = &'a dyn Fn(&UncachedReader<'_>, PageId) -> Result<Vec<(String, Tree)>, StoreError>;
 
 /// What a check found. Displays as the report of `terrace verify`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,10 +69,10 @@ pub struct Verified {
     /// Data devices.
     pub devices: u32,
     /// Everything before this is in the pages.
-    pub applied: Lsn,
-    /// The write cycle whose state it is.
-    pub cycle: u64,
-    /// Images of a flagged batch that opening will write home.
+    pub redo_lsn: Lsn,
+    /// The checkpoint whose state it is.
+    pub checkpoint: u64,
+    /// Images of a committed batch that opening will write in place.
     pub images: u32,
     /// Pages of all devices.
     pub pages: u64,
@@ -97,11 +97,14 @@ impl Verified {
 
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verified { identity, page_bytes, devices, applied, cycle, images, pages, used, .. } = self;
+        let Verified { identity, page_bytes, devices, redo_lsn, checkpoint, images, pages, used, .. } = self;
         writeln!(f, "store {identity:016x}: {devices} devices, pages of {page_bytes} bytes")?;
-        writeln!(f, "state of write cycle {cycle}: every record before lsn {applied}")?;
+        writeln!(f, "state of checkpoint {checkpoint}: every record before lsn {redo_lsn}")?;
         if *images > 0 {
-            writeln!(f, "{images} pages of it are in the write image journal and go home at the next opening")?;
+            writeln!(
+                f,
+                "{images} pages of it are in the write image journal and are written in place at the next opening"
+            )?;
         }
         writeln!(f, "{used} of {pages} pages in use ({:.1} %)", 100.0 * *used as f64 / (*pages).max(1) as f64)?;
         let wide = self.trees.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(4);
@@ -141,8 +144,8 @@ pub(crate) fn offline(
     trees: Trees<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verified, StoreError> {
-    let freeze = Freeze::default();
-    let batches = Images::open(images, freeze.clone(), false)?;
+    let poison = Poison::default();
+    let batches = Images::open(images, poison.clone(), false)?;
     let mut overlay = HashMap::new();
     let mut damaged = Vec::new();
     let mut geometry = None;
@@ -163,7 +166,7 @@ pub(crate) fn offline(
         }
         Verdict::Restore => {
             let batches = batches.ok_or_else(|| StoreError::Corrupt(Refusal::ImagesMissing.text().into()))?;
-            let Headers::Batch(header, Mark::Flagged) = batches.headers() else {
+            let Headers::Batch(header, Mark::Committed) = batches.headers() else {
                 return Err(StoreError::Corrupt(Refusal::ImagesMissing.text().into()));
             };
             geometry = Some(header.geometry);
@@ -180,35 +183,39 @@ pub(crate) fn offline(
             }
         }
     }
-    let at_home = superblock_of(&*data)?;
+    let on_devices = superblock_of(&*data)?;
     let superblock = match overlay.get(&superblock::PAGE) {
         Some(image) => Superblock::decode(image),
-        None => at_home,
+        None => on_devices,
     };
     let superblock = superblock.map_err(|_| StoreError::Corrupt(Refusal::Damaged.text().into()))?;
-    let home = Devices::open(data, geometry.unwrap_or(superblock.geometry), freeze, false)?;
-    let mut walk = Walk::new(Still::new(&home, overlay), superblock);
+    let data_devices = DataDevices::open(data, geometry.unwrap_or(superblock.geometry), poison, false)?;
+    let mut walk = Walk::new(UncachedReader::new(&data_devices, overlay), superblock);
     damaged.into_iter().for_each(|what| walk.fault(what));
     walk.run(trees, progress)
 }
 
-/// Checks the state of the last write cycle of a store that is open; to be called between cycles, while none may begin.
+/// Checks the state of the last checkpoint of a store that is open; to be called between checkpoints, while none may begin.
 ///
 /// Errors: [`StoreError::Device`], and those of `trees` that are not damage.
 pub(crate) fn online(
-    home: &Devices,
+    data_devices: &DataDevices,
     superblock: &Superblock,
     trees: Trees<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Verified, StoreError> {
-    Walk::new(Still::new(home, HashMap::new()), *superblock).run(trees, progress)
+    Walk::new(UncachedReader::new(data_devices, HashMap::new()), *superblock).run(trees, progress)
 }
 
-/// Pages of the state of the last write cycle that are in use, and that nothing reaches. To be called as [`online`].
+/// Pages of the state of the last checkpoint that are in use, and that nothing reaches. To be called as [`online`].
 ///
 /// Errors: as of [`online`]; [`StoreError::Corrupt`] where a part of the trees cannot be walked, so that nobody can tell.
-pub(crate) fn unreached(home: &Devices, superblock: &Superblock, trees: Trees<'_>) -> Result<Vec<PageId>, StoreError> {
-    let mut walk = Walk::new(Still::new(home, HashMap::new()), *superblock);
+pub(crate) fn unreached(
+    data_devices: &DataDevices,
+    superblock: &Superblock,
+    trees: Trees<'_>,
+) -> Result<Vec<PageId>, StoreError> {
+    let mut walk = Walk::new(UncachedReader::new(data_devices, HashMap::new()), *superblock);
     walk.read_maps()?;
     for (name, tree) in trees(&walk.still, walk.superblock.catalog)? {
         let mut visited = Vec::new();
@@ -228,8 +235,8 @@ pub(crate) fn unreached(home: &Devices, superblock: &Superblock, trees: Trees<'_
         }
     }
     let mut pages = Vec::new();
-    for (device, (used, reached)) in (0..).zip(walk.used.iter().zip(&walk.reached)) {
-        let is_lost = |page: &u32| used.is_used(*page, 1) && !reached.is_used(*page, 1);
+    for (device, (used, consistent_lsn)) in (0..).zip(walk.used.iter().zip(&walk.consistent_lsn)) {
+        let is_lost = |page: &u32| used.is_used(*page, 1) && !consistent_lsn.is_used(*page, 1);
         pages.extend((0..used.pages()).filter(is_lost).map(|page| walk.geometry.page(device, page)));
     }
     Ok(pages)
@@ -237,24 +244,24 @@ pub(crate) fn unreached(home: &Devices, superblock: &Superblock, trees: Trees<'_
 
 /// A check on its way.
 struct Walk<'a> {
-    still: Still<'a>,
+    still: UncachedReader<'a>,
     superblock: Superblock,
     geometry: Geometry,
     used: Vec<Bitmap>,
-    reached: Vec<Bitmap>,
+    consistent_lsn: Vec<Bitmap>,
     found: Verified,
 }
 
 impl<'a> Walk<'a> {
-    fn new(still: Still<'a>, superblock: Superblock) -> Walk<'a> {
+    fn new(still: UncachedReader<'a>, superblock: Superblock) -> Walk<'a> {
         let geometry = superblock.geometry;
         let empty = || (0..superblock.devices).map(|_| Bitmap::new(geometry.device_pages)).collect();
         let found = Verified {
             identity: superblock.identity,
             page_bytes: geometry.page_bytes,
             devices: superblock.devices,
-            applied: superblock.applied,
-            cycle: superblock.cycle,
+            redo_lsn: superblock.redo_lsn,
+            checkpoint: superblock.checkpoint,
             images: still.images() as u32,
             pages: u64::from(superblock.devices) * u64::from(geometry.device_pages),
             used: 0,
@@ -263,7 +270,7 @@ impl<'a> Walk<'a> {
             faults: 0,
             messages: Vec::new(),
         };
-        Walk { still, superblock, geometry, used: empty(), reached: empty(), found }
+        Walk { still, superblock, geometry, used: empty(), consistent_lsn: empty(), found }
     }
 
     fn fault(&mut self, what: String) {
@@ -274,8 +281,8 @@ impl<'a> Walk<'a> {
     }
 
     fn run(mut self, trees: Trees<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
-        if self.superblock.devices > self.still.home().count() {
-            let (there, said) = (self.still.home().count(), self.superblock.devices);
+        if self.superblock.devices > self.still.data_devices().count() {
+            let (there, said) = (self.still.data_devices().count(), self.superblock.devices);
             self.fault(format!("{there} data devices are there, the superblock counts {said}"));
             return Ok(self.found);
         }
@@ -302,11 +309,11 @@ impl<'a> Walk<'a> {
                     read => read.map(|()| true)?,
                 };
                 if !read || !map::decode(self.geometry, device, nth, &page, &mut self.used[device as usize]) {
-                    let place = crate::cache::Home::place(self.still.home(), id);
+                    let place = crate::cache::BackingStore::place(self.still.data_devices(), id);
                     self.fault(format!("{place} is no page of the allocation map"));
                 }
             }
-            self.reached[device as usize].take(0, self.geometry.reserved(device));
+            self.consistent_lsn[device as usize].take(0, self.geometry.reserved(device));
         }
         Ok(())
     }
@@ -334,7 +341,7 @@ impl<'a> Walk<'a> {
     }
 
     fn tell(&self, progress: &mut dyn FnMut(Progress)) {
-        let done = self.reached.iter().map(|map| u64::from(map.used())).sum();
+        let done = self.consistent_lsn.iter().map(|map| u64::from(map.used())).sum();
         progress(Progress { done, total: self.found.used });
     }
 
@@ -358,10 +365,10 @@ impl<'a> Walk<'a> {
             if !self.used[device as usize].is_used(page, 1) {
                 self.fault(format!("tree {name}: page {id} is not in use by the allocation map"));
             }
-            if self.reached[device as usize].is_used(page, 1) {
+            if self.consistent_lsn[device as usize].is_used(page, 1) {
                 self.fault(format!("tree {name}: page {id} has another owner, too"));
             } else {
-                self.reached[device as usize].take(page, 1);
+                self.consistent_lsn[device as usize].take(page, 1);
             }
         }
     }
@@ -378,8 +385,9 @@ impl<'a> Walk<'a> {
             return;
         }
         let mut leaked = 0;
-        for (used, reached) in self.used.iter().zip(&self.reached) {
-            leaked += (0..used.pages()).filter(|page| used.is_used(*page, 1) && !reached.is_used(*page, 1)).count();
+        for (used, consistent_lsn) in self.used.iter().zip(&self.consistent_lsn) {
+            leaked +=
+                (0..used.pages()).filter(|page| used.is_used(*page, 1) && !consistent_lsn.is_used(*page, 1)).count();
         }
         self.found.leaked = Some(leaked as u64);
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Most versions live for one batch: nobody has a snapshot that old. So what a batch replaces in a tree is a sorted list, a
-//! *generation*, that is appended to and dropped whole. Where snapshots stay open and generations become many, the oldest are
+//! *version batch*, that is appended to and dropped whole. Where snapshots stay open and version batches become many, the oldest are
 //! merged into an ordered map, so that looking something up does not take longer the older the snapshot is.
 //!
 //! Invariants:
@@ -53,18 +53,18 @@ struct Version {
 
 /// What one batch replaced in a tree, in the order of the keys.
 #[derive(Debug)]
-struct Generation {
+struct VersionBatch {
     lsn: u64,
     keys: Vec<(Bytes, Option<Cell>)>,
 }
 
-/// Generations of a tree before the older half of them is merged.
-const GENERATIONS_MAX: usize = 16;
+/// Version batches of a tree before the older half of them is merged.
+const BATCHES_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 struct State {
     /// Of the last batches, oldest first.
-    recent: VecDeque<Generation>,
+    recent: VecDeque<VersionBatch>,
     /// Of those before.
     merged: BTreeMap<Bytes, VecDeque<Version>>,
     /// Which keys each batch has in `merged`, oldest first.
@@ -79,20 +79,20 @@ struct Tree {
 }
 
 impl State {
-    /// Opens the generation of a batch.
+    /// Opens the version batch of a batch.
     fn begin(&mut self, lsn: u64) {
         if self.recent.back().is_some_and(|last| last.lsn == lsn) {
             return;
         }
-        if self.recent.len() >= GENERATIONS_MAX {
-            for Generation { lsn, keys } in self.recent.drain(..GENERATIONS_MAX / 2) {
+        if self.recent.len() >= BATCHES_MAX {
+            for VersionBatch { lsn, keys } in self.recent.drain(..BATCHES_MAX / 2) {
                 self.batches.push_back((lsn, keys.iter().map(|(key, _)| key.clone()).collect()));
                 for (key, old) in keys {
                     self.merged.entry(key).or_default().push_back(Version { replaced: lsn, old });
                 }
             }
         }
-        self.recent.push_back(Generation { lsn, keys: Vec::new() });
+        self.recent.push_back(VersionBatch { lsn, keys: Vec::new() });
     }
 
     /// Answers what is not taken: the batch changes the key a second time, and what it held before the batch counts.
@@ -116,11 +116,11 @@ impl State {
         if let Some(found) = merged {
             return Some(found.old.clone());
         }
-        let find = |generation: &Generation| {
-            let place = generation.keys.binary_search_by(|(other, _)| other.as_ref().cmp(key)).ok()?;
-            Some(generation.keys[place].1.clone())
+        let find = |batch: &VersionBatch| {
+            let place = batch.keys.binary_search_by(|(other, _)| other.as_ref().cmp(key)).ok()?;
+            Some(batch.keys[place].1.clone())
         };
-        self.recent.iter().filter(|generation| generation.lsn > at).find_map(find)
+        self.recent.iter().filter(|batch| batch.lsn > at).find_map(find)
     }
 
     fn range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), at: u64) -> Vec<(Bytes, Option<Cell>)> {
@@ -130,8 +130,8 @@ impl State {
                 found.insert(key.clone(), version.old.clone());
             }
         }
-        for generation in self.recent.iter().filter(|generation| generation.lsn > at) {
-            let start = generation.keys.partition_point(|(key, _)| match range.0 {
+        for batch in self.recent.iter().filter(|batch| batch.lsn > at) {
+            let start = batch.keys.partition_point(|(key, _)| match range.0 {
                 Bound::Included(from) => key.as_ref() < from,
                 Bound::Excluded(from) => key.as_ref() <= from,
                 Bound::Unbounded => false,
@@ -141,7 +141,7 @@ impl State {
                 Bound::Excluded(to) => key.as_ref() < to,
                 Bound::Unbounded => true,
             };
-            for (key, old) in generation.keys[start..].iter().take_while(|(key, _)| inside(key)) {
+            for (key, old) in batch.keys[start..].iter().take_while(|(key, _)| inside(key)) {
                 found.entry(key.clone()).or_insert_with(|| old.clone());
             }
         }
@@ -161,8 +161,8 @@ impl State {
                 }
             }
         }
-        while let Some(generation) = self.recent.pop_front_if(|generation| generation.lsn <= lsn) {
-            generation.keys.into_iter().for_each(|(_, old)| garbage.take(old));
+        while let Some(batch) = self.recent.pop_front_if(|batch| batch.lsn <= lsn) {
+            batch.keys.into_iter().for_each(|(_, old)| garbage.take(old));
         }
     }
 }
@@ -245,12 +245,12 @@ impl Versions {
     }
 
     /// A way to add versions of one tree.
-    pub(crate) fn pusher<'a>(&self, tree: TreeId, replaced: &'a mut Replaced) -> Pusher<'a> {
+    pub(crate) fn writer<'a>(&self, tree: TreeId, replaced: &'a mut Replaced) -> VersionWriter<'a> {
         let target = self.tree_or_new(tree);
         target.newest.fetch_max(replaced.lsn, Ordering::AcqRel);
         target.state.write().begin(replaced.lsn);
         replaced.trees.push(tree);
-        Pusher { tree: target, replaced }
+        VersionWriter { tree: target, replaced }
     }
 
     /// Keeps nothing of what a batch replaces, from here on, nor what it has replaced so far: its versions alone exceed the limit.
@@ -261,8 +261,8 @@ impl Versions {
         for tree in &replaced.trees {
             if let Some(tree) = self.tree(*tree) {
                 let mut state = tree.state.write();
-                if let Some(generation) = state.recent.back_mut().filter(|last| last.lsn == replaced.lsn) {
-                    std::mem::take(&mut generation.keys).into_iter().for_each(|(_, old)| garbage.take(old));
+                if let Some(batch) = state.recent.back_mut().filter(|last| last.lsn == replaced.lsn) {
+                    std::mem::take(&mut batch.keys).into_iter().for_each(|(_, old)| garbage.take(old));
                 }
             }
         }
@@ -357,12 +357,12 @@ impl Versions {
 }
 
 /// Adds the versions of one tree in one batch; fastest in the order of the keys.
-pub(crate) struct Pusher<'a> {
+pub(crate) struct VersionWriter<'a> {
     tree: Arc<Tree>,
     replaced: &'a mut Replaced,
 }
 
-impl Pusher<'_> {
+impl VersionWriter<'_> {
     /// Memory that the batch's versions take, in all trees.
     pub(crate) fn bytes(&self) -> u64 {
         self.replaced.bytes

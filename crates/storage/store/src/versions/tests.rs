@@ -10,7 +10,7 @@ fn value(number: u8) -> Cell {
 
 fn push(versions: &Versions, lsn: u64, key: &'static str, old: Option<Cell>) {
     let mut replaced = Replaced::at(lsn);
-    versions.pusher(TREE, &mut replaced).push(&Bytes::from_static(key.as_bytes()), old);
+    versions.writer(TREE, &mut replaced).push(&Bytes::from_static(key.as_bytes()), old);
     versions.publish(replaced);
 }
 
@@ -87,12 +87,12 @@ fn versions_of_many_batches_are_what_a_model_says() {
         let mut now = history.last().expect("one at least").clone();
         let mut replaced = Replaced::at(batch);
         {
-            let mut pusher = versions.pusher(TREE, &mut replaced);
+            let mut replacing = versions.writer(TREE, &mut replaced);
             for (key, held) in keys.iter().zip(&mut now) {
                 if random.u8(..4) > 0 {
                     continue;
                 }
-                pusher.push(key, held.map(value));
+                replacing.push(key, held.map(value));
                 *held = random.bool().then(|| random.u8(..));
             }
         }

@@ -1,16 +1,16 @@
-//! [`WriteSet`]: what a transaction has changed so far, and nobody else sees.
+//! [`WriteBuffer`]: what a transaction has changed so far, and nobody else sees.
 //!
 //! ```text
 //!   layer    in memory: tree -> key -> operation                    newest
-//!   runs     spilled: sorted fragments in the journal, run by run    older the earlier
+//!   runs     spilled: sorted spill chunks in the journal, run by run    older the earlier
 //!   undo     for each change since the first savepoint: what the layer held before
 //! ```
 //!
 //! *Savepoints* are positions in the undo log; going back takes the changes back one by one. Nothing is cloned.
 //!
-//! *Spilling*: beyond a limit of memory the layer becomes a run of fragments in the journal, which are durable before
-//! they are read. A commitment that names the fragments makes them count; without one they are skipped by recovery, so that
-//! neither a rollback nor a crash leaves anything behind. The fragments are the only copy: they are read back where the
+//! *Spilling*: beyond a limit of memory the layer becomes a run of spill chunks in the journal, which are durable before
+//! they are read. A commit record that names the spill chunks makes them count; without one they are skipped by recovery, so that
+//! neither a rollback nor a crash leaves anything behind. The spill chunks are the only copy: they are read back where the
 //! transaction looks at its own changes, and when they are applied.
 //!
 //! With savepoints in force the layer is spilled as several runs, one for the changes up to the first savepoint and one
@@ -21,7 +21,7 @@
 //! 2. After a spill the layer and the undo log are empty, and each savepoint is a number of runs.
 //! 3. A dropped tree takes no more changes; the mark is the operation of its empty key.
 
-mod run;
+mod sorted_run;
 mod spills;
 
 use std::collections::{BTreeMap, HashSet};
@@ -31,11 +31,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use journal::{Journal, Lsn};
 
-use crate::commit::recent::{self, Footprint, WHOLE};
+use crate::commit::recent::{self, WHOLE, WriteSet};
 use crate::record::{self, Change, Op};
 use crate::{StoreError, TreeId};
 
-pub(crate) use run::{Run, RunCursor};
+pub(crate) use sorted_run::{RunCursor, SortedRun};
 pub(crate) use spills::{Claim, Spills};
 
 /// What a change takes in memory beside key and value, rounded up.
@@ -86,21 +86,21 @@ struct Mark {
 
 /// See the file's essay.
 #[derive(Debug, Default)]
-pub(crate) struct WriteSet {
+pub(crate) struct WriteBuffer {
     layer: Layer,
     bytes: usize,
     undo: Vec<Undo>,
     marks: Vec<Mark>,
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Arc<SortedRun>>,
     /// Hashes of keys that count as changed when it comes to conflicts, and are not.
     counted: BTreeMap<TreeId, Vec<u64>>,
     /// Trees that it makes; of those taken back, too.
     pub(crate) created: Vec<TreeId>,
-    /// Of the journal, from the first fragment on.
+    /// Of the journal, from the first spill chunk on.
     pub(crate) claim: Option<Claim>,
 }
 
-impl WriteSet {
+impl WriteBuffer {
     /// Whether nothing is changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.layer.values().all(BTreeMap::is_empty)
@@ -112,7 +112,7 @@ impl WriteSet {
     }
 
     /// The runs spilled so far, oldest first.
-    pub(crate) fn runs(&self) -> &[Arc<Run>] {
+    pub(crate) fn runs(&self) -> &[Arc<SortedRun>] {
         &self.runs
     }
 
@@ -195,13 +195,13 @@ impl WriteSet {
 
     /// Moves the layer into the journal, as runs.
     ///
-    /// Errors: those of `append`; the write set is of no more use then.
+    /// Errors: those of `append`; the write buffer is of no more use then.
     pub(crate) fn spill(&mut self, append: &mut dyn FnMut(&[u8]) -> Result<Lsn, StoreError>) -> Result<(), StoreError> {
         let parts = self.split();
         let mut boundaries = Vec::with_capacity(parts.len());
         for part in parts {
             if part.values().any(|keys| !keys.is_empty()) {
-                let run = Run::write(&part, append)?;
+                let run = SortedRun::write(&part, append)?;
                 self.runs.push(Arc::new(run));
             }
             boundaries.push(self.runs.len());
@@ -262,29 +262,29 @@ impl WriteSet {
     }
 
     /// What it conflicts with; asked once.
-    pub(crate) fn footprint(&mut self) -> Footprint {
-        let mut footprint = Footprint::default();
+    pub(crate) fn write_set(&mut self) -> WriteSet {
+        let mut write_set = WriteSet::default();
         let mut trees = HashSet::new();
         for (tree, keys) in self.layer.iter().filter(|(_, keys)| !keys.is_empty()) {
             trees.insert(*tree);
-            footprint.keys.extend(keys.keys().map(|key| recent::hash(*tree, key)));
+            write_set.keys.extend(keys.keys().map(|key| recent::hash(*tree, key)));
             if keys.contains_key(WHOLE) {
-                footprint.dropped.push(*tree);
+                write_set.dropped.push(*tree);
             }
         }
         for run in &self.runs {
             trees.extend(run.trees.iter().copied());
-            footprint.dropped.extend(run.dropped.iter().copied());
-            footprint.runs.push(run.hashes.clone());
+            write_set.dropped.extend(run.dropped.iter().copied());
+            write_set.runs.push(run.hashes.clone());
         }
         for (tree, mut hashes) in std::mem::take(&mut self.counted) {
             trees.insert(tree);
             hashes.sort_unstable();
-            footprint.runs.push(Arc::new(hashes));
+            write_set.runs.push(Arc::new(hashes));
         }
-        footprint.trees = trees.into_iter().collect();
-        footprint.trees.sort_unstable();
-        footprint
+        write_set.trees = trees.into_iter().collect();
+        write_set.trees.sort_unstable();
+        write_set
     }
 
     /// The layer's changes of a range, in order.

@@ -1,7 +1,7 @@
-//! [`Spills`]: from where on the journal is needed for huge transactions.
+//! [`Spills`]: from where on the journal is needed for spilled transactions.
 //!
-//! A fragment is needed while its transaction is open, and, once it is committed, until a cycle has brought everything up to
-//! its commitment into the pages.
+//! A spill chunk is needed while its transaction is open, and, once it is committed, until a checkpoint has brought everything up to
+//! its commit record into the pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Spills {
     }
 
     /// Where the journal must begin for everything from `from` on to be applied: what is committed there, or may be, names
-    /// fragments before it.
+    /// spill chunks before it.
     pub(crate) fn needed(&self, from: u64) -> u64 {
         let state = self.state.lock();
         let needed = state.open.values().filter(|spill| spill.committed.is_none_or(|lsn| lsn >= from));
@@ -59,7 +59,7 @@ impl Spills {
 }
 
 impl Claim {
-    /// Its commitment lies there.
+    /// Its commit record lies there.
     pub(crate) fn committed(mut self, lsn: u64) {
         self.committed = true;
         if let Some(spill) = self.of.state.lock().open.get_mut(&self.number) {
@@ -81,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_journal_is_kept_while_a_fragment_may_be_needed() {
+    fn the_journal_is_kept_while_a_spill_chunk_may_be_needed() {
         let spills = Arc::new(Spills::default());
         let (open, committed) = (spills.claim(100), spills.claim(50));
         assert_eq!(spills.needed(500), 50);
         committed.committed(400);
-        assert_eq!(spills.needed(400), 50, "the commitment is not in the pages yet");
+        assert_eq!(spills.needed(400), 50, "the commit record is not in the pages yet");
         assert_eq!(spills.needed(401), 100);
         assert_eq!(spills.needed(400), 50, "asking forgets nothing");
         spills.forget(401);

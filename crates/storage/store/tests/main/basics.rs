@@ -330,7 +330,7 @@ fn on_data_devices_of_any_size_the_longest_value_is_stored_and_a_longer_one_refu
         assert!(matches!(record(longest + 1), Err(StoreError::Refused(_))));
         let last = record(longest).expect("it is taken");
         store.wait_visible(last).expect("it is applied");
-        assert_eq!(store.frozen(), None);
+        assert_eq!(store.poisoned(), None);
         let rows = store.interpreted()[0];
         store.close().expect("closes");
         let (store, _) = Store::open(places, options).expect("opens");
@@ -361,7 +361,7 @@ fn what_was_committed_is_there_after_reopening_and_ids_are_not_used_twice() {
 }
 
 #[test]
-fn after_a_failed_flush_updates_are_frozen_and_reads_go_on() {
+fn after_a_failed_flush_the_store_is_poisoned_and_reads_go_on() {
     let memory: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     let shelf = Arc::new(FaultyShelf::new(memory.clone()));
     let (store, _) = Store::open(places(&(shelf.clone() as Arc<dyn Shelf>)), small()).expect("opens");
@@ -372,13 +372,13 @@ fn after_a_failed_flush_updates_are_frozen_and_reads_go_on() {
     crate::support::fail_flushes(&shelf);
     let mut transaction = store.begin();
     transaction.put(tree, b"a", b"2").expect("fits");
-    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
-    assert!(store.frozen().is_some());
+    assert!(matches!(transaction.commit(), Err(StoreError::Poisoned { .. })));
+    assert!(store.poisoned().is_some());
     assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
     let mut transaction = store.begin();
     transaction.put(tree, b"b", b"2").expect("fits");
-    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
-    assert!(matches!(store.append(1, &[b"x"]), Err(StoreError::Frozen { .. })));
+    assert!(matches!(transaction.commit(), Err(StoreError::Poisoned { .. })));
+    assert!(matches!(store.append(1, &[b"x"]), Err(StoreError::Poisoned { .. })));
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_full_journal_refuses_the_transaction_and_takes_it_once_there_is_room() {
     };
     let refused = (0..100).find_map(|number| commit(number).err().map(|error| (number, error)));
     let Some((number, StoreError::Full(_))) = refused else { panic!("{refused:?}") };
-    assert!(store.frozen().is_none(), "full is not frozen");
+    assert!(store.poisoned().is_none(), "full is not poisoned");
     assert_eq!(all(&store.snapshot(), tree).len(), number as usize);
     shelf.heal();
     commit(number).expect("there is room again");

@@ -107,15 +107,15 @@ fn live(shelf: &Arc<CrashShelf>, changes: usize) -> History {
     for life in 0..2 {
         let (store, _) = Store::open(places(shelf), options()).expect("opens");
         (0..changes).for_each(|_| history.change(&store, shelf, random));
-        store.checkpoint().expect("writes home");
-        // Old values stay readable over a cut; a crash must give their pages back.
+        store.checkpoint().expect("writes in place");
+        // Old values stay readable over a checkpoint; a crash must give their pages back.
         let reader = store.snapshot();
         (0..changes).for_each(|_| history.change(&store, shelf, random));
-        store.checkpoint().expect("writes home");
+        store.checkpoint().expect("writes in place");
         drop(reader);
         (0..changes).for_each(|_| history.change(&store, shelf, random));
         if life == 1 {
-            store.checkpoint().expect("writes home");
+            store.checkpoint().expect("writes in place");
             store.close().expect("closes");
         }
     }
@@ -136,7 +136,7 @@ fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(
     history.check(point, &content(&store).map_err(told)?)?;
     store.checkpoint().map_err(told)?;
     let report = store.verify(&mut |_| ()).map_err(told)?;
-    if report.is_sound() { Ok(()) } else { Err(format!("behind the next cycle:\n{report}")) }
+    if report.is_sound() { Ok(()) } else { Err(format!("behind the next checkpoint:\n{report}")) }
 }
 
 #[test]

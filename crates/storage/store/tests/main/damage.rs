@@ -1,7 +1,7 @@
 //! One damage stops nothing else: every kind of page, damaged in every way, while the store is used, and repaired.
 //!
-//! The store has two trees of some hundred rows, short and long, and a third that nobody damages. Each case damages one page at
-//! home and goes through the same life: open, read, write, cycle, reopen, back up, repair, check.
+//! The store has two trees of some hundred rows, short and long, and a third that nobody damages. Each case damages one page on
+//! its device and goes through the same life: open, read, write, checkpoint, reopen, back up, repair, check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -246,7 +246,7 @@ impl Bench {
                 store.checkpoint().unwrap_or_else(|error| panic!("{case}: {error}"));
             }
         }
-        assert_eq!(store.frozen(), None, "{case}");
+        assert_eq!(store.poisoned(), None, "{case}");
     }
 }
 
@@ -320,7 +320,9 @@ fn live_and_repair(mut bench: Bench, what: What, case: &dyn fmt::Display) {
         What::Leaf => assert!(gone < 30, "{case}: {gone} rows"),
         What::Extent => assert!(gone <= 1, "{case}: {gone} rows, {given_up:?}"),
         // Leaves say themselves where they belong.
-        What::Inner | What::Root | What::Map | What::Superblock => assert!(given_up.is_empty(), "{case}: {given_up:?}"),
+        What::Inner | What::Root | What::Map | What::Superblock => {
+            assert!(given_up.is_empty(), "{case}: {given_up:?}")
+        }
     }
 }
 

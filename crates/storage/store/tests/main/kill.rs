@@ -1,4 +1,4 @@
-//! `kill -9` of a real process: this test runs itself as a child that commits from several threads, with write cycles beside
+//! `kill -9` of a real process: this test runs itself as a child that commits from several threads, with checkpoints beside
 //! it, kills it at a random moment, opens what it left, and looks for what it had acknowledged.
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::file::{FileOptions, FileShelf};
-use store::{CycleOptions, Direction, Options, Places, Store, StoreError, verify_places};
+use store::{CheckpointOptions, Direction, Options, Places, Store, StoreError, verify_places};
 
 use crate::support::{replay, seed, small};
 
@@ -29,15 +29,15 @@ fn places(root: &Path) -> Places {
 }
 
 fn options() -> Options {
-    let cycles = CycleOptions {
+    let checkpoints = CheckpointOptions {
         interval: Duration::from_millis(50),
         dirty_bytes: 1 << 20,
         dirty_bytes_max: 2 << 20,
-        ..CycleOptions::default()
+        ..CheckpointOptions::default()
     };
     let sizes = Options { data_device_bytes: 4 << 20, images_device_bytes: 1 << 20, ..small() };
     // Small enough that some transactions spill.
-    Options { background: true, cycles: Some(cycles), transaction_bytes: 4 << 10, ..sizes }
+    Options { background: true, checkpoints: Some(checkpoints), transaction_bytes: 4 << 10, ..sizes }
 }
 
 /// The child: each thread sets its keys to the next number, again and again, and prints it once it is committed.

@@ -1,15 +1,15 @@
-//! What lies in pages: recovery from a cycle's state, snapshots held over cycles, values in extents, faults while writing home.
+//! What lies in pages: recovery from a checkpoint's state, snapshots held over checkpoints, values in extents, faults while writing in place.
 
 use std::sync::Arc;
 
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use store::{CycleOptions, Options, Places, Store, StoreError};
+use store::{CheckpointOptions, Options, Places, Store, StoreError};
 
 use crate::support::{all, get, memory, open_with_tree, places, put, replay, seed, small, with_tree};
 
 #[test]
-fn recovery_begins_where_the_last_cycle_was_cut_and_the_journal_before_is_given_up() {
+fn recovery_begins_at_the_redo_lsn_of_the_last_checkpoint_and_the_journal_before_is_given_up() {
     let places = memory();
     let (store, opened) = Store::open(places.clone(), small()).expect("opens");
     assert!(opened.is_new);
@@ -20,12 +20,12 @@ fn recovery_begins_where_the_last_cycle_was_cut_and_the_journal_before_is_given_
         put(&store, tree, &format!("k{key:04}"), &"v".repeat(300));
     }
     let written = store.checkpoint().expect("writes");
-    assert!(store.journal().first() > journal::Lsn(0), "whole segments before X are given up");
+    assert!(store.journal().first() > journal::Lsn(0), "whole segments before the redo LSN are given up");
     put(&store, tree, "k0000", "later");
     let expected = all(&store.snapshot(), tree);
     drop(store);
     let (store, opened) = Store::open(places.clone(), small()).expect("opens");
-    assert_eq!((opened.applied_from, opened.records, opened.is_new), (written.applied, 1, false));
+    assert_eq!((opened.applied_from, opened.records, opened.is_new), (written.redo_lsn, 1, false));
     assert_eq!(all(&store.snapshot(), tree), expected);
     store.close().expect("closes");
     let (store, opened) = Store::open(places, small()).expect("opens");
@@ -34,7 +34,7 @@ fn recovery_begins_where_the_last_cycle_was_cut_and_the_journal_before_is_given_
 }
 
 #[test]
-fn a_snapshot_held_over_cycles_keeps_its_values_also_those_in_extents() {
+fn a_snapshot_held_over_checkpoints_keeps_its_values_also_those_in_extents() {
     let (store, tree) = with_tree(small());
     let large = |byte: u8| vec![byte; 300_000];
     let mut transaction = store.begin();
@@ -74,7 +74,11 @@ fn a_tree_larger_than_the_cache_is_loaded_read_and_recovered() {
         cache_bytes: 4 << 20,
         data_device_bytes: 16 << 20,
         images_device_bytes: 1 << 20,
-        cycles: Some(CycleOptions { dirty_bytes: 1 << 20, dirty_bytes_max: 2 << 20, ..CycleOptions::default() }),
+        checkpoints: Some(CheckpointOptions {
+            dirty_bytes: 1 << 20,
+            dirty_bytes_max: 2 << 20,
+            ..CheckpointOptions::default()
+        }),
         ..small()
     };
     let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
@@ -93,7 +97,7 @@ fn a_tree_larger_than_the_cache_is_loaded_read_and_recovered() {
         transaction.commit().expect("commits");
     }
     let metrics = store.metrics();
-    assert!(metrics.cycles.cycles > 2 && metrics.cache.misses > 0, "{metrics:?}");
+    assert!(metrics.checkpoints.checkpoints > 2 && metrics.cache.misses > 0, "{metrics:?}");
     let expected: Vec<String> = model.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let told = replay(seed, "pages::a_tree_larger_than_the_cache_is_loaded_read_and_recovered");
     assert!(all(&store.snapshot(), tree) == expected, "{told}");
@@ -103,7 +107,7 @@ fn a_tree_larger_than_the_cache_is_loaded_read_and_recovered() {
 }
 
 #[test]
-fn a_cycle_that_cannot_write_freezes_updates_and_loses_nothing() {
+fn a_checkpoint_that_cannot_write_poisons_the_store_and_loses_nothing() {
     let kept: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     let faulty = Arc::new(FaultyShelf::new(kept.clone()));
     let split = |shelf: Arc<dyn Shelf>| Places { data: shelf, ..memory() };
@@ -114,11 +118,11 @@ fn a_cycle_that_cannot_write_freezes_updates_and_loses_nothing() {
     transaction.put(tree, b"a", b"1").expect("fits");
     transaction.commit().expect("commits");
     faulty.inject(Rule::from(Operation::Write, 1, Fault::Eio));
-    assert!(matches!(store.checkpoint(), Err(StoreError::Frozen { .. })));
+    assert!(matches!(store.checkpoint(), Err(StoreError::Poisoned { .. })));
     assert!(faulty.hits() > 0);
     let mut transaction = store.begin();
     transaction.put(tree, b"b", b"2").expect("fits");
-    assert!(matches!(transaction.commit(), Err(StoreError::Frozen { .. })));
+    assert!(matches!(transaction.commit(), Err(StoreError::Poisoned { .. })));
     assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
     drop(store);
     faulty.heal();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::{CrashShelf, Shelf};
-use store::{CycleOptions, Options, Store, TreeId};
+use store::{CheckpointOptions, Options, Store, TreeId};
 
 use crate::support::{all, places, replay, seed, small};
 
@@ -26,25 +26,26 @@ fn tiny() -> Options {
     }
 }
 
-/// The same with cycles that are cut as soon as two pages are dirty: in the middle of transactions, huge ones and others.
+/// The same with checkpoints that begin as soon as two pages are dirty: in the middle of transactions, spilled ones and others.
 fn hasty() -> Options {
-    let cycles = CycleOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 32 << 10, ..CycleOptions::default() };
-    Options { cycles: Some(cycles), ..tiny() }
+    let checkpoints =
+        CheckpointOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 32 << 10, ..CheckpointOptions::default() };
+    Options { checkpoints: Some(checkpoints), ..tiny() }
 }
 
 /// The states that were committed, and for each how many operations the shelf had been called when it was acknowledged.
 struct History {
     states: Vec<Vec<String>>,
     acknowledged: Vec<usize>,
-    /// Cycles that were cut between two parts of a transaction.
-    cut_inside: u64,
+    /// Checkpoints that began between two parts of a transaction.
+    begun_inside: u64,
 }
 
 fn workload(shelf: &Arc<CrashShelf>, seed: u64, options: &Options) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
     let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
     let mut model: BTreeMap<String, String> = BTreeMap::new();
-    let mut history = History { states: vec![Vec::new()], acknowledged: vec![0], cut_inside: 0 };
+    let mut history = History { states: vec![Vec::new()], acknowledged: vec![0], begun_inside: 0 };
     for life in 0..3 {
         let (store, _) = Store::open(places(&dyn_shelf), options.clone()).expect("opens");
         let tree = tree_of(&store);
@@ -65,10 +66,10 @@ fn workload(shelf: &Arc<CrashShelf>, seed: u64, options: &Options) -> History {
             }
             // It counts from before it is acknowledged: it may be found.
             history.states.push(model.iter().map(|(key, value)| format!("{key}={value}")).collect());
-            let before = store.metrics().cycles.cycles;
+            let before = store.metrics().checkpoints.checkpoints;
             transaction.commit().expect("commits");
             // The first one is ahead of it.
-            history.cut_inside += (store.metrics().cycles.cycles - before).saturating_sub(1);
+            history.begun_inside += (store.metrics().checkpoints.checkpoints - before).saturating_sub(1);
             history.acknowledged.push(shelf.operations());
             if step % 4 == 3 {
                 store.checkpoint().expect("writes");
@@ -113,7 +114,7 @@ fn check(history: &History, point: usize, after: &Arc<CrashShelf>, options: &Opt
 fn a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged() {
     for (name, options) in [("usual", tiny()), ("hasty", hasty())] {
         let history = enumerate(&options);
-        assert_eq!(history.cut_inside > 0, name == "hasty", "{name}: {} cycles", history.cut_inside);
+        assert_eq!(history.begun_inside > 0, name == "hasty", "{name}: {} checkpoints", history.begun_inside);
     }
 }
 

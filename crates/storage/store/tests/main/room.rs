@@ -6,7 +6,8 @@ use std::time::Duration;
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, FileOptions, FileShelf, MemoryShelf, Operation, Shelf};
 use store::{
-    Changes, CycleOptions, Foreign, Interpreter, Lsn, Options, Places, RoomBound, RoomBounds, Store, StoreError, TreeId,
+    Changes, CheckpointOptions, Foreign, Interpreter, Lsn, Options, Places, SpaceLimit, SpaceLimits, Store, StoreError,
+    TreeId,
 };
 
 use crate::support::{all, get, memory, open_with_tree, put, small};
@@ -32,9 +33,9 @@ fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redon
         for thousand in 0..12 {
             fill(&store, tree, thousand * 1000..(thousand + 1) * 1000, &"v".repeat(1000)).expect("commits");
         }
-        store.checkpoint().expect("writes home");
+        store.checkpoint().expect("writes in place");
         let before = store.snapshot();
-        // One row of each leaf: 12 MiB of leaves, of which no write cycle may bring one home before its cut.
+        // One row of each leaf: 12 MiB of leaves, of which none may be written before a checkpoint begins.
         fill(&store, tree, (0..12_000).step_by(8), &"w".repeat(1000)).expect("commits");
         let check = |store: &Store| {
             let rows = all(&store.snapshot(), tree);
@@ -43,11 +44,11 @@ fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redon
         };
         check(&store);
         assert!(get(&before, tree, &key(8)).is_some_and(|value| value.starts_with('v')), "a snapshot stays what it is");
-        assert!(store.metrics().cycles.cycles > 2, "cycles were cut while it was applied");
+        assert!(store.metrics().checkpoints.checkpoints > 2, "checkpoints began while it was applied");
         drop((before, store));
         let (store, _) = Store::open(places, options).expect("opens");
         check(&store);
-        store.checkpoint().expect("writes home");
+        store.checkpoint().expect("writes in place");
         let verified = store.verify(&mut |_| ()).expect("reads");
         assert!(verified.is_sound(), "{verified}");
     }
@@ -65,7 +66,7 @@ fn full(background: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) 
 }
 
 #[test]
-fn a_store_without_file_descriptors_refuses_updates_is_not_frozen_and_goes_on_once_there_are_some() {
+fn a_store_without_file_descriptors_refuses_updates_is_not_poisoned_and_goes_on_once_there_are_some() {
     for (on_journal, background) in [(true, false), (true, true), (false, false), (false, true)] {
         let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
         let others = memory();
@@ -81,7 +82,7 @@ fn a_store_without_file_descriptors_refuses_updates_is_not_frozen_and_goes_on_on
         let refused = (0..20_000).find_map(|number| fill(&store, tree, number..number + 1, &"v".repeat(700)).err());
         let Some(StoreError::Full(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("descriptor"), "{why}");
-        assert!(store.lacks_descriptor() && store.frozen().is_none(), "it waits, and is not frozen");
+        assert!(store.lacks_descriptor() && store.poisoned().is_none(), "it waits, and is not poisoned");
         assert!(matches!(store.try_room(100_000), Err(StoreError::Full(_))));
         shelf.heal();
         store.try_room(100_000).expect("there is room");
@@ -95,13 +96,13 @@ fn a_store_without_file_descriptors_refuses_updates_is_not_frozen_and_goes_on_on
 
 #[test]
 fn transactions_leave_room_to_records_of_services_and_say_which_setting_bounds_them() {
-    let pages = RoomBounds { pages: Some(RoomBound { bytes: 1 << 20, setting: "space" }), ..RoomBounds::default() };
+    let pages = SpaceLimits { pages: Some(SpaceLimit { bytes: 1 << 20, setting: "space" }), ..SpaceLimits::default() };
     let reserve =
-        RoomBounds { reserve: Some(RoomBound { bytes: u64::MAX / 2, setting: "reserve" }), ..RoomBounds::default() };
+        SpaceLimits { reserve: Some(SpaceLimit { bytes: u64::MAX / 2, setting: "reserve" }), ..SpaceLimits::default() };
     let cases = [(pages, "space"), (reserve, "reserve")];
     // Large rows, many rows, and many that spill.
     let sizes = [(30, 60_000, 64 << 20), (3_000, 1_000, 64 << 20), (3_000, 1_000, 64 << 10)];
-    for ((bounds, setting), (rows, bytes, transaction_bytes)) in
+    for ((limits, setting), (rows, bytes, transaction_bytes)) in
         cases.into_iter().flat_map(|case| sizes.map(|size| (case, size)))
     {
         // Only files know how much room there is.
@@ -112,7 +113,7 @@ fn transactions_leave_room_to_records_of_services_and_say_which_setting_bounds_t
         let (store, tree) = open_with_tree(&places, &options);
         fill(&store, tree, 0..10, "kept").expect("commits");
         store.close().expect("closes");
-        let (store, _) = Store::open(places.clone(), Options { bounds, ..options.clone() }).expect("opens");
+        let (store, _) = Store::open(places.clone(), Options { limits, ..options.clone() }).expect("opens");
         let appended = store.appended();
         let mut transaction = store.begin();
         let value = "v".repeat(bytes);
@@ -145,7 +146,7 @@ fn a_full_data_medium_refuses_updates_before_they_are_durable_and_a_store_on_it_
             Some((number, error))
         });
         let Some((number, StoreError::Full(_))) = refused else { panic!("{refused:?}") };
-        assert!(store.frozen().is_none(), "full is not frozen");
+        assert!(store.poisoned().is_none(), "full is not poisoned");
         if reopens {
             drop(store);
             store = Store::open(places, options).expect("opens on a full medium").0;
@@ -163,7 +164,7 @@ fn a_full_data_medium_refuses_updates_before_they_are_durable_and_a_store_on_it_
 }
 
 #[test]
-fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
+fn a_batch_that_finds_no_room_waits_for_it_unseen_and_poisons_nothing() {
     let (shelf, places, options, store, tree) = full(true);
     put(&store, tree, "large", &"1".repeat(20_000));
     let mut rows = 1001;
@@ -172,7 +173,7 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
         rows += 1;
     }
     let before = store.snapshot();
-    // Short rows, of which each cuts a full leaf into two: more than is set aside for so few bytes.
+    // Short rows, of which each checkpoints a full leaf into two: more than is set aside for so few bytes.
     let mut transaction = store.begin();
     transaction.put(tree, b"a large one that comes first", &[b'x'; 20_000]).expect("fits");
     (0..200).for_each(|n| transaction.put(tree, key(n * 500 + 1).as_bytes(), &[b'y'; 500]).expect("fits"));
@@ -182,7 +183,7 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert!(store.frozen().is_none());
+    assert!(store.poisoned().is_none());
     assert!(!waiting.is_finished(), "it is durable, so it is not refused");
     assert_eq!(all(&store.snapshot(), tree).len(), rows as usize, "no part of it is seen");
     shelf.heal();
@@ -191,7 +192,7 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
     assert_eq!(all(&before, tree).len(), rows as usize);
     drop(before);
     put(&store, tree, "last", "1");
-    store.checkpoint().expect("writes home");
+    store.checkpoint().expect("writes in place");
     let verified = store.verify(&mut |_| ()).expect("reads");
     assert!(verified.is_sound(), "{verified}");
     let used = store.metrics().pages_used;
@@ -205,8 +206,10 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_freezes_nothing() {
 fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
     let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
     let places = Places { images: shelf.clone(), ..memory() };
-    let cycles = CycleOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 512 << 10, ..CycleOptions::default() };
-    let options = Options { images_device_bytes: 64 << 10, cycles: Some(cycles), background: true, ..small() };
+    let checkpoints =
+        CheckpointOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 512 << 10, ..CheckpointOptions::default() };
+    let options =
+        Options { images_device_bytes: 64 << 10, checkpoints: Some(checkpoints), background: true, ..small() };
     let options = Options { interpreter: Some(Arc::new(Keys)), cache_bytes: 4 << 20, ..options };
     let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
     let tree = store.interpreted()[0];
@@ -215,9 +218,9 @@ fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
         (from..from + 3000).map(append).fold(Lsn(0), |_, lsn| lsn)
     };
     store.wait_visible(append(0, b'1')).expect("applies");
-    store.checkpoint().expect("writes home");
+    store.checkpoint().expect("writes in place");
     shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
-    // Changes of pages that are home, more than a batch of images takes and more than the cache does.
+    // Changes of pages that are written back, more than a batch of images takes and more than the cache does.
     store.commit(append(0, b'2')).expect("is durable");
     let (told, closed) = std::sync::mpsc::channel();
     let closing = std::thread::spawn(move || told.send(store.close()));

@@ -1,4 +1,4 @@
-//! Huge transactions: their changes lie in the journal, and nothing else tells them from small ones.
+//! Spilled transactions: their changes lie in the journal, and nothing else tells them from small ones.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -92,38 +92,38 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn a_huge_transaction_conflicts_and_is_conflicted_with_like_a_small_one() {
+fn a_spilled_transaction_conflicts_and_is_conflicted_with_like_a_small_one() {
     let (store, tree) = with_tree(spilling());
     let fill = |transaction: &mut Transaction| {
         for key in 0..1000 {
             transaction.put(tree, format!("k{key:04}").as_bytes(), &[b'x'; 40]).expect("fits");
         }
     };
-    let (mut huge, mut small) = (store.begin(), store.begin());
-    fill(&mut huge);
+    let (mut spilled, mut small) = (store.begin(), store.begin());
+    fill(&mut spilled);
     small.put(tree, b"k0001", b"small").expect("fits");
-    huge.commit().expect("is first");
+    spilled.commit().expect("is first");
     assert!(matches!(small.commit(), Err(StoreError::Conflict)));
-    let mut huge = store.begin();
-    fill(&mut huge);
+    let mut spilled = store.begin();
+    fill(&mut spilled);
     put(&store, tree, "k0002", "small");
-    assert!(matches!(huge.commit(), Err(StoreError::Conflict)));
+    assert!(matches!(spilled.commit(), Err(StoreError::Conflict)));
     assert_eq!(all(&store.snapshot(), tree)[2], "k0002=small");
     assert_eq!(all(&store.snapshot(), tree).len(), 1000);
 }
 
 #[test]
-fn a_snapshot_stays_what_it_was_beside_a_huge_transaction_and_its_failure_leaves_nothing() {
+fn a_snapshot_stays_what_it_was_beside_a_spilled_transaction_and_its_failure_leaves_nothing() {
     let (store, tree) = with_tree(spilling());
     put(&store, tree, "a", "1");
     let before = store.snapshot();
-    let mut huge = store.begin();
+    let mut spilled = store.begin();
     for key in 0..2000 {
-        huge.put(tree, format!("k{key:04}").as_bytes(), b"huge").expect("fits");
+        spilled.put(tree, format!("k{key:04}").as_bytes(), b"huge").expect("fits");
     }
-    huge.delete(tree, b"a").expect("fits");
+    spilled.delete(tree, b"a").expect("fits");
     assert_eq!(all(&store.snapshot(), tree), ["a=1"]);
-    huge.commit().expect("commits");
+    spilled.commit().expect("commits");
     assert_eq!(all(&before, tree), ["a=1"]);
     assert_eq!(all(&store.snapshot(), tree).len(), 2000);
 }

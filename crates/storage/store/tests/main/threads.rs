@@ -1,4 +1,4 @@
-//! Real threads on everything at once: writers, readers with old snapshots, write cycles, spills, a cache that is too small,
+//! Real threads on everything at once: writers, readers with old snapshots, checkpoints, spills, a cache that is too small,
 //! values in extents; and a journal whose commits are a matter of instructions.
 
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::Shelf;
 use device::pmem::{Absent, PmemOptions, PmemShelf};
-use store::{CycleOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId, verify_places};
+use store::{CheckpointOptions, Direction, Options, Places, Snapshot, Store, StoreError, TreeId, verify_places};
 
 use crate::support::{memory, open_with_tree, replay, seed, small};
 
@@ -88,7 +88,7 @@ fn stress(places: &Places, options: &Options, seed: u64, steps: u32) {
         assert!(!failed, "{}", replay(seed, "threads"));
     });
     let rows = check(&store.snapshot(), tree).expect("reads");
-    assert!(store.metrics().cycles.cycles > 0, "no cycle ran: {:?}", store.metrics());
+    assert!(store.metrics().checkpoints.checkpoints > 0, "no checkpoint ran: {:?}", store.metrics());
     store.close().expect("closes");
     let verified = verify_places(places, &mut |_| ()).expect("reads");
     assert!(verified.is_sound(), "{verified}");
@@ -98,18 +98,24 @@ fn stress(places: &Places, options: &Options, seed: u64, steps: u32) {
 }
 
 fn busy() -> Options {
-    let cycles = CycleOptions {
+    let checkpoints = CheckpointOptions {
         interval: Duration::from_millis(5),
         dirty_bytes: 1 << 20,
         dirty_bytes_max: 2 << 20,
-        ..CycleOptions::default()
+        ..CheckpointOptions::default()
     };
     let sizes = Options { cache_bytes: 4 << 20, data_device_bytes: 16 << 20, images_device_bytes: 1 << 20, ..small() };
-    Options { background: true, cycles: Some(cycles), transaction_bytes: 1 << 20, queue_bytes: 1 << 20, ..sizes }
+    Options {
+        background: true,
+        checkpoints: Some(checkpoints),
+        transaction_bytes: 1 << 20,
+        queue_bytes: 1 << 20,
+        ..sizes
+    }
 }
 
 #[test]
-fn readers_see_whole_transactions_beside_writers_and_cycles() {
+fn readers_see_whole_transactions_beside_writers_and_checkpoints() {
     stress(&memory(), &busy(), seed(5), 30);
 }
 
@@ -134,5 +140,5 @@ fn a_closed_store_reads_and_takes_no_updates() {
     assert!(matches!(other.append(1, &[b"x"]), Err(StoreError::Refused(_))));
     assert!(matches!(other.checkpoint(), Err(StoreError::Refused(_))));
     assert_eq!(check(&other.snapshot(), tree).expect("reads"), 0);
-    assert!(other.frozen().is_none(), "closed is not frozen");
+    assert!(other.poisoned().is_none(), "closed is not poisoned");
 }

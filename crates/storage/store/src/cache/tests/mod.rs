@@ -1,6 +1,6 @@
-//! The cache against a model: what is read is what was written last, and what a cut says is what was there at the cut.
+//! The cache against a model: what is read is what was written last, and what a checkpoint says is what was there when the checkpoint began.
 
-mod guest;
+mod external;
 mod model;
 mod stress;
 mod tiers;
@@ -10,30 +10,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalogue::{Model as TimingModel, Timing, VirtualClock, media};
 
 use super::*;
-use crate::page::{self, Extent, Header, Kind};
+use crate::page::{self, Extent, Kind, PageHeader};
 use crate::pages::Pages;
 
 const PAGE: usize = 4096;
 
-/// Homes and space in plain memory. Pages freed are not given out again before [`Medium::settle`], as in a write cycle.
+/// Homes and space in plain memory. Pages freed are not given out again before [`Medium::settle`], as in a checkpoint.
 #[derive(Default)]
 struct Medium {
     pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
     space: Mutex<Used>,
-    /// Pages that durable content refers to: only a write cycle may write them.
+    /// Pages that durable content refers to: only a checkpoint may write them.
     durable: Mutex<BTreeSet<u32>>,
 }
 
 #[derive(Default)]
 struct Used {
     next: u32,
-    /// Freed since the last cut, before it, and before one that is finished.
+    /// Freed since the last checkpoint began, before it, and before one that is finished.
     freed: Vec<(u32, u32)>,
     waiting: Vec<(u32, u32)>,
     settled: Vec<(u32, u32)>,
 }
 
-impl Home for Medium {
+impl BackingStore for Medium {
     fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         let pages = self.pages.lock();
         for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
@@ -46,7 +46,7 @@ impl Home for Medium {
     }
 
     fn write(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
-        assert!(!self.durable.lock().contains(&first.0), "page {first} was written home outside a write cycle");
+        assert!(!self.durable.lock().contains(&first.0), "page {first} was written in place outside a checkpoint");
         self.put(first, bytes);
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Home for Medium {
 }
 
 impl Medium {
-    /// As a write cycle writes.
+    /// As a checkpoint writes.
     fn put(&self, first: PageId, bytes: &[u8]) {
         let mut pages = self.pages.lock();
         for (page, bytes) in (first.0..).zip(bytes.chunks_exact(PAGE)) {
@@ -66,7 +66,7 @@ impl Medium {
     }
 }
 
-impl Space for Medium {
+impl PageAllocator for Medium {
     fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
         let mut space = self.space.lock();
         if let Some(at) = space.settled.iter().position(|(_, length)| *length == pages) {
@@ -82,7 +82,7 @@ impl Space for Medium {
 }
 
 impl Medium {
-    /// With a cut: what was freed so far can be used again when it is finished.
+    /// With a checkpoint: what was freed so far can be used again when it is finished.
     fn wait(&self) {
         let mut space = self.space.lock();
         space.waiting = std::mem::take(&mut space.freed);
@@ -126,7 +126,7 @@ fn makes() -> Vec<CacheOptions> {
 fn image(kind: Kind, version: u64) -> Vec<u8> {
     let mut image: Vec<u8> = (0..PAGE as u64).map(|at| (at ^ version.wrapping_mul(0x9E37_79B9) >> 7) as u8).collect();
     image[..32].fill(0);
-    Header { kind, level: 0, flags: 0, tree: 1, lsn: version }.put(&mut image);
+    PageHeader { kind, level: 0, flags: 0, tree: 1, lsn: version }.put(&mut image);
     image
 }
 
@@ -136,7 +136,7 @@ fn body(page: &[u8]) -> &[u8] {
 }
 
 #[test]
-fn damage_at_home_is_found_when_it_is_read_and_says_where() {
+fn damage_on_a_data_device_is_found_when_it_is_read_and_says_where() {
     let medium = Arc::new(Medium::default());
     let cache = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
     let (page, mut leaf) = cache.create_leaf().expect("room");
@@ -144,15 +144,15 @@ fn damage_at_home_is_found_when_it_is_read_and_says_where() {
     drop(leaf);
     let inner = cache.create_inner(&image(Kind::Inner, 2)).expect("room");
     let extent = cache.create_extent(&[7; 10_000]).expect("room");
-    let cut = cache.cut();
-    for run in cut.fresh() {
+    let checkpoint = cache.begin_checkpoint();
+    for run in checkpoint.fresh() {
         let mut bytes = vec![0; run.pages as usize * PAGE];
-        cut.image(*run, &mut bytes);
+        checkpoint.image(*run, &mut bytes);
         medium.put(run.first, &bytes);
     }
-    cut.finish();
+    checkpoint.finish();
     for at in [page, inner, extent.first] {
-        medium.pages.lock().get_mut(&at.0).expect("is home")[100] ^= 1;
+        medium.pages.lock().get_mut(&at.0).expect("is written back")[100] ^= 1;
     }
     let anew = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
     for _ in 0..2 {
@@ -167,7 +167,7 @@ fn damage_at_home_is_found_when_it_is_read_and_says_where() {
         }
     }
     // Mended, it is read.
-    medium.pages.lock().get_mut(&page.0).expect("is home")[100] ^= 1;
+    medium.pages.lock().get_mut(&page.0).expect("is written back")[100] ^= 1;
     assert_eq!(body(&anew.read(page).expect("mended")), body(&image(Kind::Leaf, 1)));
 }
 
@@ -187,14 +187,14 @@ fn looking_for_a_value_that_is_gone_leaves_nothing_behind_at_the_page_that_is_th
     }
     cache.write(leaf).expect("reads")[100] ^= 1;
     cache.replace_inner(inner, &image(Kind::Inner, 2)).expect("reads");
-    let cut = cache.cut();
-    let runs: Vec<_> = cut.changed().iter().map(|run| (run.first, run.pages)).collect();
+    let checkpoint = cache.begin_checkpoint();
+    let runs: Vec<_> = checkpoint.changed().iter().map(|run| (run.first, run.pages)).collect();
     assert_eq!(runs, [(leaf, 1), (inner, 1)]);
-    cut.finish();
+    checkpoint.finish();
 }
 
 #[test]
-fn a_load_larger_than_the_cache_goes_home_by_itself_while_it_is_fresh() {
+fn a_load_larger_than_the_cache_is_written_back_early_while_it_is_fresh() {
     let medium = Arc::new(Medium::default());
     let cache = Cache::new(&options(NEAR_BYTES_MIN), medium.clone(), medium.clone()).expect("a cache");
     let pages: Vec<PageId> = (0..4000)
@@ -204,18 +204,18 @@ fn a_load_larger_than_the_cache_goes_home_by_itself_while_it_is_fresh() {
             page
         })
         .collect();
-    assert!(medium.pages.lock().len() > 2000, "most were written home");
+    assert!(medium.pages.lock().len() > 2000, "most were written in place");
     for (page, version) in pages.iter().zip(0..) {
         assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
     }
-    // Changed again after a cut they must stay, until there is no more room.
-    let cut = cache.cut();
-    for run in cut.fresh() {
+    // Changed again after a checkpoint they must stay, until there is no more room.
+    let checkpoint = cache.begin_checkpoint();
+    for run in checkpoint.fresh() {
         let mut bytes = vec![0; PAGE];
-        cut.image(*run, &mut bytes);
+        checkpoint.image(*run, &mut bytes);
         medium.put(run.first, &bytes);
     }
-    cut.finish();
+    checkpoint.finish();
     let mut waited = None;
     for (number, page) in pages.iter().enumerate() {
         match cache.write(*page) {

@@ -1,4 +1,4 @@
-//! One thread's random operations against a map, with cuts and their homecoming in between, on every make of cache.
+//! One thread's random operations against a map, with checkpoints and their homecoming in between, on every make of cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,9 +19,9 @@ struct Model {
     held: BTreeMap<PageId, Held>,
     version: u64,
     random: fastrand::Rng,
-    /// The cut, what was held then, and what of it is not home.
-    cut: Option<(Cut, BTreeMap<PageId, Held>, Vec<Run>)>,
-    leases: Vec<(bytes::Bytes, Vec<u8>)>,
+    /// The checkpoint, what was held then, and what of it is not written back.
+    checkpoint: Option<(CheckpointPages, BTreeMap<PageId, Held>, Vec<PageRun>)>,
+    pins: Vec<(bytes::Bytes, Vec<u8>)>,
     /// Pages that durable content refers to.
     durable: BTreeSet<PageId>,
 }
@@ -35,8 +35,8 @@ impl Model {
             held: BTreeMap::new(),
             version: 0,
             random: fastrand::Rng::with_seed(seed),
-            cut: None,
-            leases: Vec::new(),
+            checkpoint: None,
+            pins: Vec::new(),
             durable: BTreeSet::new(),
         }
     }
@@ -53,14 +53,14 @@ impl Model {
             12..60 => self.read(),
             60..80 => self.change(),
             80..86 => self.free(),
-            86..88 => self.begin_cut(),
-            88..98 => self.home_one(),
-            _ => self.finish_cut(),
+            86..88 => self.begin_checkpoint(),
+            88..98 => self.write_back_one(),
+            _ => self.finish_checkpoint(),
         }
         // The applier waits where it is told to.
         while self.cache.pressure() == Pressure::Wait {
-            self.begin_cut();
-            self.finish_cut();
+            self.begin_checkpoint();
+            self.finish_checkpoint();
         }
     }
 
@@ -109,11 +109,11 @@ impl Model {
                 let found = self.cache.read_extent_with(extent, hint).expect("reads");
                 assert!(found == bytes, "extent {page}");
                 assert!(self.cache.read(page).is_err(), "an extent is no leaf");
-                if self.random.u32(..4) == 0 && self.leases.len() < 3 {
-                    self.leases.push((found, bytes));
-                } else if !self.leases.is_empty() {
-                    let (lease, bytes) = self.leases.swap_remove(0);
-                    assert!(lease == bytes, "a lease changed");
+                if self.random.u32(..4) == 0 && self.pins.len() < 3 {
+                    self.pins.push((found, bytes));
+                } else if !self.pins.is_empty() {
+                    let (pinned, bytes) = self.pins.swap_remove(0);
+                    assert!(pinned == bytes, "a pin changed");
                 }
             }
         }
@@ -148,63 +148,67 @@ impl Model {
         assert!(self.cache.read(page).is_err() && self.cache.inner(page, |_| ()).is_err(), "a freed page is read");
     }
 
-    fn begin_cut(&mut self) {
-        if self.cut.is_some() {
+    fn begin_checkpoint(&mut self) {
+        if self.checkpoint.is_some() {
             return;
         }
-        let cut = self.cache.cut();
+        let checkpoint = self.cache.begin_checkpoint();
         self.medium.wait();
-        for run in cut.fresh() {
+        for run in checkpoint.fresh() {
             assert!(!self.durable.contains(&run.first), "page {} is not fresh", run.first);
         }
-        for run in cut.changed() {
+        for run in checkpoint.changed() {
             assert!(self.durable.contains(&run.first), "page {} is fresh", run.first);
         }
-        let open = cut.fresh().iter().chain(cut.changed()).copied().collect();
+        let open = checkpoint.fresh().iter().chain(checkpoint.changed()).copied().collect();
         self.durable = self.held.keys().copied().collect();
         *self.medium.durable.lock() = self.held.keys().map(|page| page.0).collect();
-        self.cut = Some((cut, self.held.clone(), open));
+        self.checkpoint = Some((checkpoint, self.held.clone(), open));
     }
 
-    fn home_one(&mut self) {
-        let Some((cut, then, open)) = &mut self.cut else { return };
+    fn write_back_one(&mut self) {
+        let Some((checkpoint, then, open)) = &mut self.checkpoint else { return };
         if open.is_empty() {
-            return self.finish_cut();
+            return self.finish_checkpoint();
         }
         let run = open.swap_remove(self.random.usize(..open.len()));
         let mut bytes = vec![0; run.pages as usize * PAGE];
-        cut.image(run, &mut bytes);
+        checkpoint.image(run, &mut bytes);
         match then.get(&run.first) {
             Some(Held::Leaf(version)) => assert_eq!(body(&bytes), body(&image(Kind::Leaf, *version))),
             Some(Held::Inner(version)) => assert_eq!(body(&bytes), body(&image(Kind::Inner, *version))),
             Some(Held::Extent(_, content)) => assert!(bytes.starts_with(content), "{run:?}"),
-            None => panic!("{run:?} was in the cut and not held"),
+            None => panic!("{run:?} was in the checkpoint and not held"),
         }
         if !run.is_extent {
             check(run.first, &bytes).expect("sealed");
         }
         self.medium.put(run.first, &bytes);
-        cut.homed(run);
+        checkpoint.written_back(run);
     }
 
-    fn finish_cut(&mut self) {
-        while self.cut.as_ref().is_some_and(|(_, _, open)| !open.is_empty()) {
-            self.home_one();
+    fn finish_checkpoint(&mut self) {
+        while self.checkpoint.as_ref().is_some_and(|(_, _, open)| !open.is_empty()) {
+            self.write_back_one();
         }
-        let Some((cut, then, _)) = self.cut.take() else { return };
-        cut.finish();
+        let Some((checkpoint, then, _)) = self.checkpoint.take() else { return };
+        checkpoint.finish();
         self.medium.settle();
-        assert_eq!(self.cache.dirty_bytes().cut, 0);
-        // What is at home now is what was there at the cut.
+        assert_eq!(self.cache.dirty_bytes().checkpoint, 0);
+        // What is on the data devices now is what was there when the checkpoint began.
         for (page, held) in then.iter().filter(|(page, _)| self.durable.contains(page)) {
             let mut bytes = vec![0; PAGE];
             self.medium.read(*page, &mut bytes).expect("reads");
             match held {
-                Held::Leaf(version) => assert_eq!(body(&bytes), body(&image(Kind::Leaf, *version)), "{page} at home"),
-                Held::Inner(version) => assert_eq!(body(&bytes), body(&image(Kind::Inner, *version)), "{page} at home"),
+                Held::Leaf(version) => {
+                    assert_eq!(body(&bytes), body(&image(Kind::Leaf, *version)), "{page} on the data devices")
+                }
+                Held::Inner(version) => {
+                    assert_eq!(body(&bytes), body(&image(Kind::Inner, *version)), "{page} on the data devices")
+                }
                 Held::Extent(_, content) => {
                     let length = content.len().min(PAGE);
-                    assert!(bytes[..length] == content[..length], "extent {page} at home");
+                    assert!(bytes[..length] == content[..length], "extent {page} on the data devices");
                 }
             }
         }
@@ -221,16 +225,16 @@ impl Model {
                 (true, false) => sums.changed += bytes,
                 _ => {}
             }
-            sums.cut += if state.has(Flag::Cut) { bytes } else { 0 };
+            sums.checkpoint += if state.has(Flag::Checkpoint) { bytes } else { 0 };
         }
         assert_eq!(self.cache.dirty_bytes(), sums);
-        let kept: HashMap<_, _> = self.cache.kept.lock().keys().map(|page| (*page, ())).collect();
-        assert!(kept.keys().all(|page| self.cache.state(*page).has(Flag::Kept)));
+        let pre_images: HashMap<_, _> = self.cache.pre_images.lock().keys().map(|page| (*page, ())).collect();
+        assert!(pre_images.keys().all(|page| self.cache.state(*page).has(Flag::PreImage)));
     }
 }
 
 #[test]
-fn what_is_read_is_what_was_written_last_and_a_cut_is_what_was_there() {
+fn what_is_read_is_what_was_written_last_and_a_checkpoint_is_what_was_there() {
     for (make, options) in makes().iter().enumerate() {
         for seed in [1, 2] {
             println!("seed {seed}, make {make}: {options:?}");
@@ -241,11 +245,11 @@ fn what_is_read_is_what_was_written_last_and_a_cut_is_what_was_there() {
                     model.check_sums();
                 }
             }
-            model.finish_cut();
-            model.begin_cut();
-            model.finish_cut();
+            model.finish_checkpoint();
+            model.begin_checkpoint();
+            model.finish_checkpoint();
             // A new cache over the same homes finds everything.
-            model.leases.clear();
+            model.pins.clear();
             let nothing = Arc::new(Medium::default());
             model.cache = Cache::new(options, model.medium.clone(), nothing).expect("a cache");
             for _ in 0..2000 {

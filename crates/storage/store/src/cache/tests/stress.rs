@@ -1,4 +1,4 @@
-//! Readers beside one writer, extents, write cycles and evictions, on every make of cache. Contents certify themselves: object,
+//! Readers beside one writer, extents, checkpoints and evictions, on every make of cache. Contents certify themselves: object,
 //! version, and bytes that follow from both.
 
 use std::sync::atomic::AtomicBool;
@@ -63,7 +63,7 @@ fn content(kind: Kind, object: usize, version: u32) -> Vec<u8> {
     let words = (0..PAGE as u64 / 8).flat_map(|at| mix(base + (at << 20)).to_le_bytes());
     let mut page: Vec<u8> = words.collect();
     page[..32].fill(0);
-    Header { kind, level: 0, flags: 0, tree: object as u32, lsn: version.into() }.put(&mut page);
+    PageHeader { kind, level: 0, flags: 0, tree: object as u32, lsn: version.into() }.put(&mut page);
     page
 }
 
@@ -75,7 +75,7 @@ fn extent_content(object: usize, version: u32) -> Vec<u8> {
 
 /// The object and version that a page says it is, if all of it says the same.
 fn certified(page: &[u8]) -> (usize, u32) {
-    let header = Header::of(page).expect("a header");
+    let header = PageHeader::of(page).expect("a header");
     let (object, version) = (header.tree as usize, header.lsn as u32);
     assert!(body(page) == body(&content(header.kind, object, version)), "page of object {object} is torn");
     (object, version)
@@ -115,18 +115,18 @@ impl Scene {
         }
     }
 
-    fn read_extent(&self, random: &mut fastrand::Rng, leases: &mut Vec<(bytes::Bytes, usize, u32)>) {
+    fn read_extent(&self, random: &mut fastrand::Rng, pins: &mut Vec<(bytes::Bytes, usize, u32)>) {
         let object = random.usize(..EXTENTS);
         let hint = if random.bool() { Hint::Scan } else { Hint::Point };
         // The lock stands for the snapshot that keeps what is freed from being used again.
         let place = self.extents[object].read();
         if let Some((extent, version)) = *place {
             let bytes = self.cache.read_extent_with(extent, hint).expect("reads");
-            leases.push((bytes, object, version));
+            pins.push((bytes, object, version));
         }
         drop(place);
-        if leases.len() > 2 {
-            let (bytes, object, version) = leases.swap_remove(random.usize(..leases.len()));
+        if pins.len() > 2 {
+            let (bytes, object, version) = pins.swap_remove(random.usize(..pins.len()));
             assert!(bytes == extent_content(object, version), "extent {object}: not version {version}");
         }
     }
@@ -134,10 +134,10 @@ impl Scene {
     fn reader(&self, seed: u64) {
         let _stop = StopOnPanic(&self.stop);
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut leases = Vec::new();
+        let mut pins = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             match random.u32(..20) {
-                0 => self.read_extent(&mut random, &mut leases),
+                0 => self.read_extent(&mut random, &mut pins),
                 _ => self.read(&mut random),
             }
         }
@@ -199,7 +199,7 @@ impl Scene {
             let object = random.usize(..EXTENTS);
             let extent = match self.cache.create_extent(&extent_content(object, version)) {
                 Ok(extent) => extent,
-                // A few slabs, and leases in most of them.
+                // A few slabs, and pins in most of them.
                 Err(StoreError::Full(_)) => {
                     thread::yield_now();
                     continue;
@@ -214,37 +214,37 @@ impl Scene {
         }
     }
 
-    /// Write cycles, one after the other. What goes home is what was there at the cut.
-    fn cycles(&self) {
+    /// Checkpoints, one after the other. What is written in place is what was there when the checkpoint began.
+    fn checkpoints(&self) {
         let _stop = StopOnPanic(&self.stop);
         while !self.stop.load(Ordering::Relaxed) {
             let standing = self.applier.lock();
-            let cut = self.cache.cut();
+            let checkpoint = self.cache.begin_checkpoint();
             self.medium.wait();
             let then: BTreeMap<u32, (usize, u32)> = (0..OBJECTS)
                 .filter_map(|object| self.entry(object).map(|entry| (entry.page.0, (object, entry.version))))
                 .collect();
             let extents = self.extents.iter().filter_map(|extent| Some(extent.read().as_ref()?.0.first.0));
             let after: BTreeSet<u32> = then.keys().copied().chain(extents).collect();
-            // A fresh page of the cut may be on its way home already (stolen): it is durable once the cut has its image, for
+            // A fresh page of the checkpoint may be on its way to its device already (early write-back): it is durable once the checkpoint has its image, for
             // which it waits for the thief's latch.
-            let fresh: BTreeSet<u32> = cut.fresh().iter().map(|run| run.first.0).collect();
+            let fresh: BTreeSet<u32> = checkpoint.fresh().iter().map(|run| run.first.0).collect();
             self.medium.durable.lock().extend(after.difference(&fresh));
             drop(standing);
-            for run in cut.fresh().iter().chain(cut.changed()) {
-                // As a device would: the writer goes on meanwhile, and changes what is not home.
+            for run in checkpoint.fresh().iter().chain(checkpoint.changed()) {
+                // As a device would: the writer goes on meanwhile, and changes what is not written back.
                 thread::yield_now();
                 let mut bytes = vec![0; run.pages as usize * PAGE];
-                cut.image(*run, &mut bytes);
+                checkpoint.image(*run, &mut bytes);
                 self.medium.durable.lock().insert(run.first.0);
                 match then.get(&run.first.0) {
                     Some(object) => assert_eq!(certified(&bytes), *object, "{run:?}"),
-                    None => assert!(run.is_extent, "{run:?} was nothing at the cut"),
+                    None => assert!(run.is_extent, "{run:?} was nothing when the checkpoint began"),
                 }
                 self.medium.put(run.first, &bytes);
-                cut.homed(*run);
+                checkpoint.written_back(*run);
             }
-            cut.finish();
+            checkpoint.finish();
             *self.medium.durable.lock() = after;
             self.medium.settle();
         }
@@ -252,9 +252,9 @@ impl Scene {
 }
 
 #[test]
-fn readers_never_see_a_frame_of_another_page_beside_writer_cycles_and_evictions() {
+fn readers_never_see_a_frame_of_another_page_beside_writer_checkpoints_and_evictions() {
     let makes = makes();
-    let mut kept_images = 0;
+    let mut pre_images = 0;
     for (make, options) in makes.iter().enumerate().filter(|(_, options)| options.near_bytes == NEAR_BYTES_MIN) {
         let seed = 10 * make as u64;
         println!("seed {seed}, make {make}: {options:?}");
@@ -271,13 +271,13 @@ fn readers_never_see_a_frame_of_another_page_beside_writer_cycles_and_evictions(
             scope.spawn(|| scene.reader(seed + 1));
             scope.spawn(|| scene.reader(seed + 2));
             scope.spawn(|| scene.spiller(seed + 3));
-            scope.spawn(|| scene.cycles());
+            scope.spawn(|| scene.checkpoints());
             scene.writer(seed + 4);
         });
         let metrics = scene.cache.metrics();
         println!("{metrics:?}");
         assert!(metrics.evictions > 0 && metrics.misses > 0, "{metrics:?}");
-        kept_images += metrics.kept_images;
+        pre_images += metrics.pre_images;
     }
-    assert!(kept_images > 0, "the writer never met a cut");
+    assert!(pre_images > 0, "the writer never met a checkpoint");
 }

@@ -2,21 +2,21 @@
 
 use super::*;
 
-/// Leaves that lie at home, clean.
-fn at_home(cache: &Arc<Cache>, medium: &Medium, many: u64) -> Vec<PageId> {
+/// Leaves that lie on the data devices, clean.
+fn on_devices(cache: &Arc<Cache>, medium: &Medium, many: u64) -> Vec<PageId> {
     let make = |version| {
         let (page, mut leaf) = cache.create_leaf().expect("room");
         leaf.copy_from_slice(&image(Kind::Leaf, version));
         page
     };
     let pages = (0..many).map(make).collect();
-    let cut = cache.cut();
-    for run in cut.fresh() {
+    let checkpoint = cache.begin_checkpoint();
+    for run in checkpoint.fresh() {
         let mut bytes = vec![0; PAGE];
-        cut.image(*run, &mut bytes);
+        checkpoint.image(*run, &mut bytes);
         medium.put(run.first, &bytes);
     }
-    cut.finish();
+    checkpoint.finish();
     pages
 }
 
@@ -27,8 +27,8 @@ fn far(promote: f64) -> CacheOptions {
 #[test]
 fn what_leaves_near_memory_is_found_in_far_memory_and_nothing_is_read_twice() {
     let (cache, medium) = cache(&far(0.0));
-    let pages = at_home(&cache, &medium, 5000);
-    assert_eq!(cache.metrics().steals, 0, "far memory has room for what is dirty too");
+    let pages = on_devices(&cache, &medium, 5000);
+    assert_eq!(cache.metrics().early_writes, 0, "far memory has room for what is dirty too");
     let before = cache.metrics();
     for _ in 0..2 {
         for (page, version) in pages.iter().zip(0..) {
@@ -47,7 +47,7 @@ fn what_leaves_near_memory_is_found_in_far_memory_and_nothing_is_read_twice() {
 fn promotion_is_as_probable_as_it_is_said_to_be() {
     for (promote, expected) in [(0.0, 0..=0), (0.1, 10..=190), (1.0, 1000..=1000)] {
         let (cache, medium) = cache(&far(promote));
-        let pages = at_home(&cache, &medium, 5000);
+        let pages = on_devices(&cache, &medium, 5000);
         // The first were demoted long ago.
         for page in &pages[..1000] {
             drop(cache.read(*page).expect("reads"));
@@ -61,8 +61,8 @@ fn promotion_is_as_probable_as_it_is_said_to_be() {
 fn a_scan_of_more_than_the_cache_leaves_what_is_hot_in_memory() {
     for options in [options(8 << 20), CacheOptions { far_bytes: 8 << 20, ..options(8 << 20) }] {
         let (cache, medium) = cache(&options);
-        let hot = at_home(&cache, &medium, 600);
-        let cold = at_home(&cache, &medium, 20_000);
+        let hot = on_devices(&cache, &medium, 600);
+        let cold = on_devices(&cache, &medium, 20_000);
         for _ in 0..4 {
             for page in &hot {
                 drop(cache.read(*page).expect("reads"));
@@ -85,7 +85,7 @@ fn a_scan_of_more_than_the_cache_leaves_what_is_hot_in_memory() {
 #[test]
 fn large_extents_find_room_among_scattered_changes_within_the_budget() {
     let (cache, medium) = cache(&options(32 << 20));
-    let pages = at_home(&cache, &medium, 9000);
+    let pages = on_devices(&cache, &medium, 9000);
     // One frame in thirty, all over memory, holds what cannot leave.
     let (mut changed, mut version) = (Vec::new(), 10_000);
     for page in pages.iter().step_by(30) {
@@ -109,7 +109,7 @@ fn large_extents_find_room_among_scattered_changes_within_the_budget() {
 #[test]
 fn a_page_that_comes_back_soon_is_known_and_stays() {
     let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
-    let pages = at_home(&cache, &medium, 1200);
+    let pages = on_devices(&cache, &medium, 1200);
     for page in pages.iter().chain(&pages) {
         drop(cache.read(*page).expect("reads"));
     }
@@ -121,7 +121,7 @@ fn a_page_that_comes_back_soon_is_known_and_stays() {
 fn modelled_far_memory_takes_its_time_and_near_memory_none() {
     let (model, clock) = modelled();
     let (cache, medium) = cache(&CacheOptions { far_model: Some(model.clone()), ..far(0.0) });
-    let pages = at_home(&cache, &medium, 5000);
+    let pages = on_devices(&cache, &medium, 5000);
     let read = |page: PageId| {
         let (before, far_hits) = (clock.elapsed(), cache.metrics().far_hits);
         drop(cache.read(page).expect("reads"));
@@ -144,7 +144,7 @@ fn memory_mode_fetches_what_near_memory_lost_and_writes_back_what_was_newer() {
     let (model, clock) = modelled();
     let direct = CacheOptions { far_bytes: 32 << 20, policy: Policy::DirectMapped, far_model: Some(model), ..far(0.0) };
     let (cache, medium) = cache(&direct);
-    let pages = at_home(&cache, &medium, 5000);
+    let pages = on_devices(&cache, &medium, 5000);
     let made = cache.metrics();
     assert!(made.direct_write_backs > 3500, "new pages displaced newer ones: {made:?}");
     let mut before = made;
@@ -170,15 +170,15 @@ fn memory_mode_fetches_what_near_memory_lost_and_writes_back_what_was_newer() {
 }
 
 #[test]
-fn readers_read_past_a_cache_that_is_full_of_leases_and_writers_are_told() {
+fn readers_read_past_a_cache_that_is_full_of_pins_and_writers_are_told() {
     let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
-    let pages = at_home(&cache, &medium, 2000);
-    let mut leases = Vec::new();
+    let pages = on_devices(&cache, &medium, 2000);
+    let mut pins = Vec::new();
     let (told, values) = loop {
-        let bytes = vec![leases.len() as u8; 1 << 20];
+        let bytes = vec![pins.len() as u8; 1 << 20];
         match cache.create_extent(&bytes) {
-            Ok(extent) => leases.push((extent, cache.read_extent(extent).expect("reads"))),
-            Err(error) => break (error, leases.len()),
+            Ok(extent) => pins.push((extent, cache.read_extent(extent).expect("reads"))),
+            Err(error) => break (error, pins.len()),
         }
     };
     assert!(matches!(told, StoreError::Full(_)) && values >= 4, "{told} after {values}");
@@ -186,18 +186,18 @@ fn readers_read_past_a_cache_that_is_full_of_leases_and_writers_are_told() {
     for (page, version) in pages.iter().zip(0..) {
         assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
     }
-    for (number, (_, lease)) in leases.iter().enumerate() {
-        assert!(lease.iter().all(|byte| *byte == number as u8));
+    for (number, (_, pinned)) in pins.iter().enumerate() {
+        assert!(pinned.iter().all(|byte| *byte == number as u8));
     }
-    // With one lease less there is room again.
-    let (extent, lease) = leases.remove(0);
-    drop(lease);
+    // With one pin less there is room again.
+    let (extent, pinned) = pins.remove(0);
+    drop(pinned);
     drop(cache.create_leaf().expect("room"));
-    assert!(cache.read_extent(extent).expect("was written home").iter().all(|byte| *byte == 0));
+    assert!(cache.read_extent(extent).expect("was written in place").iter().all(|byte| *byte == 0));
 }
 
 #[test]
-fn a_cut_dropped_unfinished_keeps_its_pages_and_nobody_waits_for_it() {
+fn a_checkpoint_dropped_unfinished_keeps_its_pages_and_nobody_waits_for_it() {
     let (cache, _) = cache(&options(NEAR_BYTES_MIN));
     let mut pages = Vec::new();
     for version in 0..400 {
@@ -205,14 +205,14 @@ fn a_cut_dropped_unfinished_keeps_its_pages_and_nobody_waits_for_it() {
         leaf.copy_from_slice(&image(Kind::Leaf, version));
         pages.push(page);
     }
-    drop(cache.cut());
+    drop(cache.begin_checkpoint());
     let more = (0..100).map(|_| cache.create_extent(&[1; 100_000])).find_map(Result::err);
     assert!(more.is_none(), "fresh ones make room for each other: {more:?}");
     for (page, version) in pages.iter().zip(0..) {
         drop(cache.write(*page).expect("writes"));
         assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
     }
-    assert_eq!(cache.metrics().kept_images, 400);
+    assert_eq!(cache.metrics().pre_images, 400);
 }
 
 #[test]
@@ -220,13 +220,13 @@ fn inner_pages_are_read_past_their_slots_when_all_of_those_are_changed() {
     let (cache, medium) = cache(&options(NEAR_BYTES_MIN));
     let make = |version| cache.create_inner(&image(Kind::Inner, version)).expect("fresh ones make room");
     let pages: Vec<PageId> = (0..400).map(make).collect();
-    let cut = cache.cut();
-    for run in cut.fresh() {
+    let checkpoint = cache.begin_checkpoint();
+    for run in checkpoint.fresh() {
         let mut bytes = vec![0; PAGE];
-        cut.image(*run, &mut bytes);
+        checkpoint.image(*run, &mut bytes);
         medium.put(run.first, &bytes);
     }
-    cut.finish();
+    checkpoint.finish();
     let replaced =
         pages.iter().take_while(|page| cache.replace_inner(**page, &image(Kind::Inner, 1000)).is_ok()).count();
     assert!((64..400).contains(&replaced), "{replaced} of 400");

@@ -1,15 +1,15 @@
-//! The tree over the page cache, smaller than the tree, with write cycles in between: pages come and go below it.
+//! The tree over the page cache, smaller than the tree, with checkpoints in between: pages come and go below it.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cache::{Cache, CacheOptions, Cut, Home, Pressure, Run, Space};
+use crate::cache::{BackingStore, Cache, CacheOptions, CheckpointPages, PageAllocator, PageRun, Pressure};
 
 const PAGE: usize = 4096;
 
-/// Where pages lie and which are free, in plain memory. What is freed is used again after the next finished cut.
+/// Where pages lie and which are free, in plain memory. What is freed is used again after the next finished checkpoint.
 #[derive(Default)]
 struct Medium {
     pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
@@ -18,7 +18,7 @@ struct Medium {
     usable: Mutex<Vec<(u32, u32)>>,
 }
 
-impl Home for Medium {
+impl BackingStore for Medium {
     fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         let pages = self.pages.lock();
         for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
@@ -39,7 +39,7 @@ impl Home for Medium {
     }
 }
 
-impl Space for Medium {
+impl PageAllocator for Medium {
     fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
         let mut usable = self.usable.lock();
         if let Some(at) = usable.iter().rposition(|(_, length)| *length == pages) {
@@ -58,15 +58,15 @@ impl Space for Medium {
 struct Cached {
     cache: Arc<Cache>,
     medium: Arc<Medium>,
-    cycle: Option<Cycle>,
+    checkpoint: Option<Checkpoint>,
 }
 
-/// A write cycle that is under way.
-struct Cycle {
-    cut: Cut,
-    /// What of the cut is not home yet.
-    left: Vec<Run>,
-    /// What was freed before the cut.
+/// A checkpoint that is under way.
+struct Checkpoint {
+    checkpoint: CheckpointPages,
+    /// What of the checkpoint is not written back yet.
+    left: Vec<PageRun>,
+    /// What was freed before the checkpoint.
     freed: Vec<(u32, u32)>,
 }
 
@@ -75,15 +75,15 @@ impl Cached {
         let medium = Arc::new(Medium::default());
         let options = CacheOptions { page_bytes: PAGE, near_bytes, ..CacheOptions::default() };
         let cache = Cache::new(&options, medium.clone(), medium.clone()).expect("possible");
-        Cached { cache, medium, cycle: None }
+        Cached { cache, medium, checkpoint: None }
     }
 
-    /// What the applier does between two changes: a part of a write cycle now and then, all of one where it must wait.
+    /// What the applier does between two changes: a part of a checkpoint now and then, all of one where it must wait.
     fn between(&mut self, rng: &mut fastrand::Rng) {
         match self.cache.pressure() {
-            Pressure::None if self.cycle.is_none() => {}
-            Pressure::None | Pressure::Cycle if rng.u8(..10) > 0 => {}
-            Pressure::None | Pressure::Cycle => self.step(rng.usize(..40)),
+            Pressure::None if self.checkpoint.is_none() => {}
+            Pressure::None | Pressure::Checkpoint if rng.u8(..10) > 0 => {}
+            Pressure::None | Pressure::Checkpoint => self.step(rng.usize(..40)),
             Pressure::Wait => {
                 while self.cache.pressure() == Pressure::Wait {
                     self.step(usize::MAX);
@@ -92,23 +92,23 @@ impl Cached {
         }
     }
 
-    /// A part of a write cycle: at most so many runs of the cut go home.
+    /// A part of a checkpoint: at most so many runs of the checkpoint are written in place.
     fn step(&mut self, runs: usize) {
-        let cycle = self.cycle.get_or_insert_with(|| {
+        let checkpoint = self.checkpoint.get_or_insert_with(|| {
             let freed = std::mem::take(&mut *self.medium.freed.lock());
-            let cut = self.cache.cut();
-            let left = cut.fresh().iter().chain(cut.changed()).copied().collect();
-            Cycle { cut, left, freed }
+            let checkpoint = self.cache.begin_checkpoint();
+            let left = checkpoint.fresh().iter().chain(checkpoint.changed()).copied().collect();
+            Checkpoint { checkpoint, left, freed }
         });
-        for run in cycle.left.split_off(cycle.left.len().saturating_sub(runs)) {
+        for run in checkpoint.left.split_off(checkpoint.left.len().saturating_sub(runs)) {
             let mut image = vec![0; run.pages as usize * PAGE];
-            cycle.cut.image(run, &mut image);
+            checkpoint.checkpoint.image(run, &mut image);
             self.medium.write(run.first, &image).expect("memory does not fail");
-            cycle.cut.homed(run);
+            checkpoint.checkpoint.written_back(run);
         }
-        if let Some(mut done) = self.cycle.take_if(|cycle| cycle.left.is_empty()) {
+        if let Some(mut done) = self.checkpoint.take_if(|checkpoint| checkpoint.left.is_empty()) {
             self.medium.usable.lock().append(&mut done.freed);
-            done.cut.finish();
+            done.checkpoint.finish();
         }
     }
 }

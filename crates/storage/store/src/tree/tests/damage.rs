@@ -133,3 +133,55 @@ fn every_header_byte_may_have_every_extreme_value() {
     }
     sound(tree, &pages);
 }
+
+/// A way to meet a cell.
+type Meet = fn(Tree, &MemoryPages) -> Result<(), StoreError>;
+
+#[test]
+fn damage_of_a_cell_names_its_tree_page_and_slot() {
+    const SLOT: usize = 12;
+    let slot_at = |leaf: &[u8]| {
+        let length = |at: usize| usize::from(u16::from_le_bytes([leaf[at], leaf[at + 1]]));
+        crate::tree::leaf::slots_at(length(28), length(30)) + 8 * SLOT
+    };
+    let outside = |leaf: &mut [u8]| {
+        let at = slot_at(leaf) + 2;
+        leaf[at..at + 2].copy_from_slice(&0xfff0_u16.to_le_bytes());
+    };
+    let shorter = |leaf: &mut [u8]| {
+        let at = slot_at(leaf) + 2;
+        let cell = usize::from(u16::from_le_bytes([leaf[at], leaf[at + 1]]));
+        leaf[cell] -= 1;
+    };
+    let meets: [(&str, Meet); 5] = [
+        ("get", |tree, pages| tree.get(pages, b"k12").map(drop)),
+        ("scan", |tree, pages| walk(tree, pages, Direction::Forward, 1)),
+        ("put", |tree, pages| tree.writer(pages).put(b"k12", b"new", Lsn(9)).map(drop)),
+        ("delete", |tree, pages| tree.writer(pages).delete(b"k12", Lsn(9)).map(drop)),
+        ("check", |tree, pages| tree.check(pages, |_| ())?.into_result(tree)),
+    ];
+    for (meet, run) in meets {
+        for (damage, what) in
+            [(&outside as &dyn Fn(&mut [u8]), "cell exceeds page"), (&shorter, "list of extents cannot be decoded")]
+        {
+            let pages = MemoryPages::new(4096);
+            let tree = Tree::create(&pages, ID, Lsn(1)).expect("room");
+            for at in 0..20 {
+                let value = vec![7; if at == SLOT { 4096 } else { 10 }];
+                tree.writer(&pages).put(format!("k{at:02}").as_bytes(), &value, Lsn(2)).expect("room");
+            }
+            let mut leaf = None;
+            let note = |one| leaf = leaf.or(if let Visited::Leaf(page) = one { Some(page) } else { None });
+            tree.check(&pages, note).expect("memory does not fail");
+            let leaf = leaf.expect("has a leaf");
+            pages.damage(leaf, damage);
+            let error = run(tree, &pages).expect_err("the damage is met").to_string();
+            let expected = match meet {
+                // What checks a tree says so ahead of its faults.
+                "check" => format!("page {leaf}: slot {SLOT}: {what}"),
+                _ => format!("tree {}, page {leaf}, slot {SLOT}: {what}", ID.0),
+            };
+            assert!(error.contains(&expected), "{meet}: {error}");
+        }
+    }
+}

@@ -98,7 +98,7 @@ fn changes(rng: &mut fastrand::Rng) -> Vec<Change> {
 
 #[test]
 fn no_room_at_any_call_refuses_the_change_and_leaves_a_sound_tree() {
-    let (mut refused, mut frozen) = (0, 0);
+    let (mut refused, mut poisoned) = (0, 0);
     'runs: for fails_at in 0..24 {
         let mut rng = fastrand::Rng::with_seed(6);
         let pages =
@@ -116,9 +116,9 @@ fn no_room_at_any_call_refuses_the_change_and_leaves_a_sound_tree() {
             let mut done = change();
             pages.arm(u32::MAX);
             if let Err(error) = &done {
-                if matches!(error, StoreError::Frozen { .. }) {
+                if matches!(error, StoreError::Poisoned { .. }) {
                     // A part of it is there; whoever reads finds the tree right as far as it goes, but it must be left alone.
-                    frozen += 1;
+                    poisoned += 1;
                     continue 'runs;
                 }
                 assert!(matches!(error, StoreError::Full(_)), "{error}");
@@ -138,5 +138,5 @@ fn no_room_at_any_call_refuses_the_change_and_leaves_a_sound_tree() {
         sound(tree, &pages.pages);
         equal(tree, &pages.pages, &model);
     }
-    assert!(refused > 100 && frozen > 0, "refused {refused}, frozen {frozen}");
+    assert!(refused > 100 && poisoned > 0, "refused {refused}, poisoned {poisoned}");
 }

@@ -38,10 +38,10 @@ fn key(rng: &mut fastrand::Rng, keys: Keys, at: u32) -> Vec<u8> {
     }
 }
 
-fn value(rng: &mut fastrand::Rng, page_bytes: usize, huge: bool) -> Vec<u8> {
+fn value(rng: &mut fastrand::Rng, page_bytes: usize, spilled: bool) -> Vec<u8> {
     let longest = inline_bytes_max(page_bytes, 8);
     let bytes = match rng.u8(..100) {
-        0 if huge => rng.usize(..3 << 20),
+        0 if spilled => rng.usize(..3 << 20),
         0..4 => rng.usize(longest - 2..longest + 3),
         4..8 => rng.usize(longest..page_bytes * 3),
         8..20 => rng.usize(..longest),

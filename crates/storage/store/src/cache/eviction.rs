@@ -1,0 +1,378 @@
+//! Making room: which page leaves memory when another comes.
+//!
+//! ```text
+//!   free frame of the class?  ->  it
+//!   hand over the frames:     seen      -> counted down, passed by
+//!                             clean     -> leaves
+//!                             fresh     -> written in place, leaves (early write-back)
+//!                             dirty, in the checkpoint, latched, pinned -> passed by
+//!   slabs of other classes:   emptied where hardly a frame in them is in use; those that are in use, or must stay, are
+//!                             moved to other slabs of their class
+//!   nothing after some rounds -> slabs beyond the budget, or Full
+//! ```
+//!
+//! A page that leaves near memory goes to far memory if there is any (far.rs). In all, a page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
+//! the caller may hold latches.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device::AlignedBuffer;
+use device::arena::Exclusive;
+
+use super::Cache;
+use super::far::Hint;
+use super::frames::Tier;
+use super::metrics::Count;
+use super::ring::ScannedPage;
+use super::slots::Writing;
+use super::state::{Flag, Place, State};
+use crate::StoreError;
+use crate::page::{self, PageId};
+
+/// Rounds of the hand before uses no longer count, and after which it gives up.
+const ROUNDS_COUNTED: u32 = 4;
+const ROUNDS: u32 = 6;
+
+/// Of a slab's frames at most one in this many may be in use where it is given up for another class.
+const SLAB_IN_USE: u32 = 8;
+
+/// After rounds in vain, of a slab's frames at most one in this many may hold changes that cannot leave memory.
+const SLAB_STAYING: u32 = 2;
+
+/// Between two attempts at room that a checkpoint makes: a device writes dozens of pages in it.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// There is no slot to be had.
+pub(super) fn full() -> StoreError {
+    StoreError::Full("all memory for inner pages is changed; give the page cache more memory".into())
+}
+
+/// What came of trying to give a frame up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EvictOutcome {
+    /// The frame is free.
+    Evicted,
+    /// Its usage count went down.
+    Used,
+    /// It has to stay for now.
+    Held,
+}
+
+impl Cache {
+    /// A free frame for `pages` pages, latched exclusively and nobody's.
+    pub(super) fn frame<'a>(&'a self, tier: &'a Tier, pages: u32) -> Result<Exclusive<'a>, StoreError> {
+        let class = tier.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+            return Ok(frame);
+        }
+        tier.reap();
+        let mut failed = None;
+        // Frames are counted by the smallest; a round of larger ones is shorter.
+        let mut steps = 0;
+        let round = tier.units();
+        while steps < ROUNDS * round {
+            if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+                return Ok(frame);
+            }
+            let count_usage = steps < ROUNDS_COUNTED * round;
+            match self.sweep(tier, class, count_usage) {
+                Ok(units) => steps += units,
+                Err(error) => {
+                    failed = Some(error);
+                    steps += round / 4 + 1;
+                }
+            }
+        }
+        tier.reap();
+        let frame = tier.arena.allocate(class, tier.arena.slabs());
+        frame.ok_or_else(|| {
+            failed.unwrap_or_else(|| {
+                let bytes = tier.bytes();
+                let text = format!("all {bytes} bytes of the page cache are in use or changed; give it more memory");
+                StoreError::Full(text.into())
+            })
+        })
+    }
+
+    /// Tries `take` again as long as there is no room and a checkpoint is under way, which makes some; not while that waits for
+    /// room on its own medium, which may be for ever. Latches that the caller
+    /// holds are not in its way: what it holds for writing was kept aside if it is in the checkpoint.
+    pub(super) fn in_time<T>(&self, take: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        loop {
+            let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+            let is_checkpointing =
+                is(&self.checkpointing) && !is(&self.checkpoint_failed) && !is(&self.checkpoint_waits);
+            match take() {
+                Err(StoreError::Full(_)) if is_checkpointing => std::thread::sleep(PAUSE),
+                done => return done,
+            }
+        }
+    }
+
+    /// A free frame for a page that comes from its device. For a scan that is one of its own, where nothing is free.
+    pub(super) fn frame_for(&self, pages: u32, hint: Hint) -> Result<Exclusive<'_>, StoreError> {
+        if hint == Hint::Point {
+            return self.frame(&self.main, pages);
+        }
+        let tier = &self.main;
+        let class = tier.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
+            return Ok(frame);
+        }
+        tier.reap();
+        // Entries of pages that others use, or that left already, are no longer of the ring.
+        while let Some(entry) = self.ring.pop() {
+            let ours = |(page, state): (PageId, State)| page == entry.page && state.usage() == 0;
+            if !self.of_frame(tier, entry.frame).is_some_and(ours) {
+                continue;
+            }
+            if self.try_evict(tier, entry.frame, false)? == EvictOutcome::Evicted
+                && let Some(frame) = tier.arena.allocate(class, tier.slabs)
+            {
+                return Ok(frame);
+            }
+        }
+        self.frame(tier, pages)
+    }
+
+    /// Notes a page that a scan brought.
+    pub(super) fn scanned(&self, page: PageId, frame: &Exclusive<'_>) {
+        self.ring.push(ScannedPage { page, frame: frame.number(), bytes: frame.len() as u64 });
+    }
+
+    /// A frame of far memory for what leaves near memory; that of another only if `displaces`.
+    pub(super) fn far_frame<'a>(&'a self, far: &'a Tier, pages: u32, displaces: bool) -> Option<Exclusive<'a>> {
+        let class = far.arena.class_of(pages as usize * self.page_bytes);
+        if let Some(frame) = far.arena.allocate(class, far.slabs) {
+            return Some(frame);
+        }
+        if !displaces {
+            return None;
+        }
+        far.reap();
+        let mut steps = 0;
+        while steps < ROUNDS * far.units() {
+            steps += self.sweep(far, class, steps < ROUNDS_COUNTED * far.units()).ok()?;
+            if let Some(frame) = far.arena.allocate(class, far.slabs) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// Moves the hand to the next frame that can be given up, or over one slab; how many units it passed.
+    fn sweep(&self, tier: &Tier, class: u8, count_usage: bool) -> Result<u32, StoreError> {
+        let slab_units = tier.arena.slab_units();
+        let mut passed = 0;
+        while passed < slab_units {
+            let frame = tier.next();
+            let slab = frame / slab_units;
+            let own = tier.arena.class(slab);
+            if own != class && frame.is_multiple_of(slab_units) && self.is_idle(tier, slab, count_usage) {
+                self.empty(tier, slab, own)?;
+                return Ok(passed + slab_units);
+            }
+            passed += 1 << own;
+            // Of another class only the count goes down.
+            if own != class {
+                self.decrement_usage(tier, frame);
+            } else if self.try_evict(tier, frame, count_usage)? == EvictOutcome::Evicted {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Whether a slab can be emptied: hardly a frame is in use, and none cannot move.
+    fn is_idle(&self, tier: &Tier, slab: u32, count_usage: bool) -> bool {
+        let first = slab * tier.arena.slab_units();
+        let frames = (first..first + tier.arena.slab_units()).step_by(1 << tier.arena.class(slab));
+        let many = frames.len() as u32;
+        let (mut in_use, mut must_stay) = (0, 0);
+        for frame in frames {
+            if let Some((_, state)) = self.of_frame(tier, frame) {
+                if tier.arena.is_pinned(frame) {
+                    return false;
+                }
+                let stays = !state.is_clean() && !state.may_write_early() && !self.has_below(tier);
+                must_stay += u32::from(stays);
+                in_use += u32::from(stays || state.usage() > 0);
+            }
+        }
+        if count_usage { in_use * SLAB_IN_USE <= many } else { must_stay * SLAB_STAYING <= many }
+    }
+
+    /// Gives up what lies in a slab, or moves it to others of the class.
+    fn empty(&self, tier: &Tier, slab: u32, class: u8) -> Result<(), StoreError> {
+        let first = slab * tier.arena.slab_units();
+        for frame in (first..first + tier.arena.slab_units()).step_by(1 << class) {
+            let is_used = self.of_frame(tier, frame).is_some_and(|(_, state)| state.usage() > 0);
+            if is_used && self.relocate(tier, frame, slab, class)? {
+                continue;
+            }
+            if self.try_evict(tier, frame, false)? != EvictOutcome::Evicted {
+                self.relocate(tier, frame, slab, class)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a page to another slab of its class; false where it is latched, or there is no room.
+    fn relocate(&self, tier: &Tier, frame: u32, slab: u32, class: u8) -> Result<bool, StoreError> {
+        let Some((page, _)) = self.of_frame(tier, frame) else { return Ok(false) };
+        let Some(mut to) = self.frame_outside(tier, class, slab)? else { return Ok(false) };
+        let from = tier.arena.try_exclusive(frame);
+        match (&from, self.of_frame(tier, frame)) {
+            // The slab may have been emptied by somebody else, and have another class.
+            (Some(from), Some((now, state))) if now == page && from.len() == to.len() => {
+                to.copy_from_slice(from);
+                self.moved(page, state, &to, tier);
+                self.counters.add(Count::Relocation, 1);
+            }
+            _ => {
+                tier.release(to);
+                return Ok(false);
+            }
+        }
+        from.into_iter().for_each(|from| tier.release(from));
+        Ok(true)
+    }
+
+    /// A free frame of a class in another slab than one, if need be of a page that leaves.
+    fn frame_outside<'a>(&'a self, tier: &'a Tier, class: u8, slab: u32) -> Result<Option<Exclusive<'a>>, StoreError> {
+        let slab_units = tier.arena.slab_units();
+        let mut steps = 0;
+        loop {
+            if let Some(frame) = tier.arena.allocate_outside(class, tier.slabs, slab) {
+                return Ok(Some(frame));
+            }
+            if steps >= 2 * tier.units() {
+                return Ok(None);
+            }
+            let frame = tier.next();
+            let own = tier.arena.class(frame / slab_units);
+            steps += 1 << own;
+            if own == class && frame / slab_units != slab {
+                self.try_evict(tier, frame, true)?;
+            }
+        }
+    }
+
+    /// Whether pages that leave a tier's frames may go to another.
+    fn has_below(&self, tier: &Tier) -> bool {
+        tier.place == Place::Near && self.far.is_some()
+    }
+
+    /// Whose frame it is, if a page's word says so too.
+    fn of_frame(&self, tier: &Tier, frame: u32) -> Option<(PageId, State)> {
+        let page = tier.owner(frame)?;
+        let state = self.state(page);
+        (state.place() == tier.place && state.frame() == frame).then_some((page, state))
+    }
+
+    fn decrement_usage(&self, tier: &Tier, frame: u32) -> bool {
+        let Some((page, _)) = self.of_frame(tier, frame) else { return false };
+        let here = |state: State| state.place() == tier.place && state.frame() == frame && state.usage() > 0;
+        self.change(page, |state| here(state).then(|| state.with_usage(state.usage() - 1))).is_ok()
+    }
+
+    /// Tries to give the frame's page up.
+    fn try_evict(&self, tier: &Tier, frame: u32, count_usage: bool) -> Result<EvictOutcome, StoreError> {
+        if count_usage && self.decrement_usage(tier, frame) {
+            return Ok(EvictOutcome::Used);
+        }
+        let Some((page, state)) = self.of_frame(tier, frame) else { return Ok(EvictOutcome::Held) };
+        if !state.is_clean() && !state.may_write_early() && !self.has_below(tier) {
+            return Ok(EvictOutcome::Held);
+        }
+        let Some(mut guard) = tier.arena.try_exclusive(frame) else { return Ok(EvictOutcome::Held) };
+        // Under the latch where it lies cannot change; but a checkpoint can come.
+        let state = match self.of_frame(tier, frame) {
+            Some((now, state)) if now == page => state,
+            _ => return Ok(EvictOutcome::Held),
+        };
+        if self.has_below(tier) && self.demote(page, state, &guard) {
+            tier.release(guard);
+            return Ok(EvictOutcome::Evicted);
+        }
+        if state.may_write_early() {
+            self.write_early(page, state, &mut guard)?;
+        }
+        if !self.leave(page, state) {
+            return Ok(EvictOutcome::Held);
+        }
+        tier.release(guard);
+        Ok(EvictOutcome::Evicted)
+    }
+
+    /// A clean page leaves memory, from where it is in `from`.
+    fn leave(&self, page: PageId, from: State) -> bool {
+        let left = self.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let leave = |state: State| (state.is_where(from) && state.is_clean()).then(|| state.nowhere(left));
+        let gone = self.change(page, leave).is_ok();
+        if gone {
+            self.counters.add(Count::Eviction, 1);
+        }
+        gone
+    }
+
+    /// Writes a fresh page in place, so that it is clean, unless a checkpoint came in between: then the checkpoint writes it again, after this,
+    /// since it waits for the latch that the caller holds. So it is written back here before anything durable refers to it.
+    fn write_early(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
+        if !state.has(Flag::Extent) {
+            page::seal(page, bytes);
+        }
+        self.backing.write(page, bytes)?;
+        self.counters.add(Count::EarlyWrite, 1);
+        self.counters.add(Count::EarlyWriteBytes, bytes.len() as u64);
+        // A checkpoint wants it written again, or refers to it from now on: then it stays as the checkpoint has it.
+        let _ = self.change(page, |state| state.may_write_early().then(|| state.without(Flag::Dirty)));
+        Ok(())
+    }
+
+    /// A slot of nobody for an inner page, in writing.
+    pub(super) fn slot(&self) -> Result<Writing<'_>, StoreError> {
+        if let Some(slot) = self.slots.take(false) {
+            return Ok(slot);
+        }
+        let mut failed = None;
+        for step in 0..ROUNDS * self.slots.made() {
+            let (slot, made) = self.slots.next();
+            match self.try_evict_slot(slot, step < ROUNDS_COUNTED * made) {
+                Ok(Some(writing)) => return Ok(writing),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        self.slots.take(true).ok_or_else(|| failed.unwrap_or_else(full))
+    }
+
+    /// Tries to give a slot's page up.
+    fn try_evict_slot(&self, slot: u32, count_usage: bool) -> Result<Option<Writing<'_>>, StoreError> {
+        let Some(page) = self.slots.owner(slot) else { return Ok(None) };
+        let here = |state: State| state.place() == Place::Slot && state.frame() == slot;
+        if count_usage {
+            let down = |state: State| (here(state) && state.usage() > 0).then(|| state.with_usage(state.usage() - 1));
+            if self.change(page, down).is_ok() {
+                return Ok(None);
+            }
+        }
+        let state = self.state(page);
+        if !here(state) || !state.is_clean() && !state.may_write_early() {
+            return Ok(None);
+        }
+        let Some(writing) = self.slots.try_write(slot) else { return Ok(None) };
+        let state = self.state(page);
+        if here(state) && state.may_write_early() {
+            let mut image = AlignedBuffer::zeroed(self.page_bytes);
+            writing.copy(&mut image);
+            self.write_early(page, state, &mut image)?;
+        }
+        if !here(state) || !self.leave(page, state) {
+            return Ok(None);
+        }
+        writing.set_owner(None);
+        Ok(Some(writing))
+    }
+}

@@ -1,0 +1,346 @@
+//! [`Checkpointer`]: the thread that runs checkpoints, and the waiting that keeps dirty pages within bounds.
+//!
+//! ```text
+//!   applier    admit() -- waits while too much is dirty --> lock, apply, unlock          never admit under the lock: cutting needs it
+//!   thread     load? -> begin (takes the applier's lock) -> step, pause, step, pause ... -> over(redo LSN): the journal is truncated
+//!   others     run() waits for a checkpoint that begins after the call;  close() runs two, the second marks the store as closed
+//! ```
+//!
+//! A checkpoint that finds no room for its images is gone on with once there is some; until then [`admit`](Checkpointer::admit) answers
+//! [`StoreError::Full`] instead of waiting for ever. Every other failure poisons the store.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use device::supervise;
+use journal::Lsn;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::StoreError;
+use crate::checkpoint::pace::{CheckpointOptions, Load, THREADS, Urgency, pause, threads, urgency};
+use crate::checkpoint::writer::{Checkpoint, CheckpointBegin, CheckpointSummary, CheckpointWriter};
+use crate::space::poison::Poison;
+
+/// What a checkpointer needs of the store.
+pub(crate) trait CheckpointSource: Send + Sync {
+    /// Cuts: takes the applier's lock, shortly.
+    fn begin_checkpoint(&self) -> Result<CheckpointBegin, StoreError>;
+
+    /// Dirty bytes in the cache, and everything before which LSN is applied.
+    fn load(&self) -> (u64, Lsn);
+
+    /// A checkpoint is over: nothing before this is needed for recovery. Truncates the journal, as far as nobody else needs it.
+    /// Errors are reported, and poison nothing: more of the journal stays.
+    fn over(&self, redo_lsn: Lsn) -> Result<(), StoreError>;
+}
+
+/// What checkpoints did since opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointStats {
+    /// Checkpoints that are over.
+    pub checkpoints: u64,
+    /// Fresh pages, written in place without an image.
+    pub fresh_pages: u64,
+    /// Pages that went through the write image journal.
+    pub changed_pages: u64,
+    /// Bytes written to the write image journal.
+    pub image_bytes: u64,
+    /// Bytes written in place by checkpoints.
+    pub data_bytes: u64,
+    /// How long the last one took, pauses included.
+    pub last_duration: Duration,
+    /// Everything before this is in the pages: where a recovery would begin.
+    pub redo_lsn: Lsn,
+    /// How often the applier waited for a checkpoint.
+    pub waits: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stats: CheckpointStats,
+    /// Checkpoints asked for, and how many of those asked for had been when the last one that is over began.
+    asked: u64,
+    served: u64,
+    is_running: bool,
+    wants_close: bool,
+    stop: bool,
+    /// Why the checkpoint that runs cannot go on for now.
+    full: Option<StoreError>,
+}
+
+struct Shared {
+    subject: Arc<dyn CheckpointSource>,
+    options: CheckpointOptions,
+    poison: Poison,
+    writer: Mutex<CheckpointWriter>,
+    state: Mutex<State>,
+    /// Somebody asked, or stops.
+    work: Condvar,
+    /// A checkpoint is over, or will not be.
+    done: Condvar,
+}
+
+/// Runs checkpoints on a thread of its own until it is closed or dropped; dropping runs no last checkpoint.
+pub(crate) struct Checkpointer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpointer").field("state", &self.shared.state).finish_non_exhaustive()
+    }
+}
+
+/// How often the thread looks whether something is due.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long it waits before it tries again where there was no room.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Checkpointer {
+    /// Starts the thread.
+    ///
+    /// Errors: [`StoreError::Refused`] where the system gives no thread.
+    pub(crate) fn start(
+        writer: CheckpointWriter,
+        subject: Arc<dyn CheckpointSource>,
+        options: CheckpointOptions,
+        poison: Poison,
+    ) -> Result<Checkpointer, StoreError> {
+        let stats = CheckpointStats { redo_lsn: writer.superblock().redo_lsn, ..CheckpointStats::default() };
+        let shared = Arc::new(Shared {
+            subject,
+            options,
+            poison,
+            writer: Mutex::new(writer),
+            state: Mutex::new(State { stats, ..State::default() }),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let (runner, told) = (shared.clone(), shared.clone());
+        let panicked = move |why: &str| _ = told.poison.set(&why);
+        let spawned = supervise::thread("store-checkpoint", move || runner.serve(), panicked);
+        let thread =
+            spawned.map_err(|error| StoreError::Refused(format!("no thread for checkpoints: {error}").into()))?;
+        Ok(Checkpointer { shared, thread: Some(thread) })
+    }
+
+    /// Waits while so much is dirty, or so much journal would have to be redone, that a checkpoint must end first. To be called by
+    /// whoever applies, without the applier's lock.
+    ///
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`] while the checkpoint that would help has no room.
+    pub(crate) fn admit(&self) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        shared.poison.check()?;
+        if shared.urgency(Duration::ZERO) < Urgency::Stop {
+            return Ok(());
+        }
+        let mut state = shared.state.lock();
+        state.stats.waits += 1;
+        loop {
+            shared.poison.check()?;
+            if let Some(full) = &state.full {
+                return Err(full.clone());
+            }
+            shared.work.notify_one();
+            shared.done.wait_for(&mut state, LOOK);
+            drop(state);
+            if shared.urgency(Duration::ZERO) < Urgency::Stop {
+                return Ok(());
+            }
+            state = shared.state.lock();
+        }
+    }
+
+    /// Runs a checkpoint that begins after this call, as fast as it goes; returns when it is over.
+    ///
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: it has no room now, and is tried again.
+    pub(crate) fn run(&self) -> Result<CheckpointSummary, StoreError> {
+        self.shared.request(false)
+    }
+
+    /// Writes everything back, marks the store as closed, ends the thread. Nothing may be applied meanwhile.
+    ///
+    /// Errors: as for [`run`](Checkpointer::run); the thread has ended all the same.
+    pub(crate) fn close(mut self) -> Result<(), StoreError> {
+        // The mark goes in a checkpoint of its own: when it is persistent, everything else is.
+        let result = self.run().and_then(|_| self.shared.request(true)).map(|_| ());
+        self.stop();
+        result
+    }
+
+    /// Why the checkpoint that runs cannot go on for now, if so.
+    pub(crate) fn full(&self) -> Option<StoreError> {
+        self.shared.state.lock().full.clone()
+    }
+
+    /// What was done since opening.
+    pub(crate) fn stats(&self) -> CheckpointStats {
+        self.shared.state.lock().stats
+    }
+
+    /// Runs `work` while no checkpoint runs and none begins: the data devices hold the state of the last one, and stay so.
+    ///
+    /// Errors: [`StoreError::Poisoned`]: a checkpoint ended half way, so that the data devices hold no state; those of `work`.
+    pub(crate) fn between_checkpoints<T>(
+        &self,
+        work: impl FnOnce(&CheckpointWriter) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let writer = self.shared.writer.lock();
+        self.shared.poison.check()?;
+        work(&writer)
+    }
+
+    fn stop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.work.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, that poisoned the store.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Poisons the store if the thread ends by a panic, so that nobody waits for it.
+struct PoisonOnPanic<'a>(&'a Shared);
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison.set(&"the thread of checkpoints panicked");
+            self.0.done.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    fn load(&self) -> Load {
+        let (dirty_bytes, redo_lsn) = self.subject.load();
+        let base = self.state.lock().stats.redo_lsn;
+        Load { dirty_bytes, journal_bytes: redo_lsn.0.saturating_sub(base.0) }
+    }
+
+    fn urgency(&self, since: Duration) -> Urgency {
+        urgency(&self.options, self.load(), since)
+    }
+
+    /// Whether somebody waits for a checkpoint.
+    fn is_awaited(&self) -> bool {
+        let state = self.state.lock();
+        state.asked > state.served || state.stop
+    }
+
+    fn request(&self, close: bool) -> Result<CheckpointSummary, StoreError> {
+        let mut state = self.state.lock();
+        state.asked += 1;
+        state.wants_close |= close;
+        let mine = state.asked;
+        self.work.notify_all();
+        while state.served < mine {
+            self.poison.check()?;
+            if let Some(full) = &state.full {
+                return Err(full.clone());
+            }
+            self.done.wait_for(&mut state, LOOK);
+        }
+        Ok(CheckpointSummary { redo_lsn: state.stats.redo_lsn, ..CheckpointSummary::default() })
+    }
+
+    /// The thread.
+    fn serve(&self) {
+        let _guard = PoisonOnPanic(self);
+        let mut began = Instant::now();
+        loop {
+            let due = self.urgency(began.elapsed()) > Urgency::None;
+            let mut state = self.state.lock();
+            if state.stop || self.poison.check().is_err() {
+                self.done.notify_all();
+                return;
+            }
+            if !due && state.asked == state.served {
+                self.work.wait_for(&mut state, LOOK);
+                continue;
+            }
+            began = Instant::now();
+            supervise::rehearse("store-checkpoint");
+            if let Err(error) = self.checkpoint(state) {
+                // DirtyPages: said where it happened.
+                tracing::warn!(%error, "a checkpoint ended early");
+            }
+            self.done.notify_all();
+        }
+    }
+
+    fn checkpoint(&self, mut state: MutexGuard<'_, State>) -> Result<(), StoreError> {
+        let (asked, close) = (state.asked, std::mem::take(&mut state.wants_close));
+        state.is_running = true;
+        drop(state);
+        let began = Instant::now();
+        let mut writer = self.writer.lock();
+        let begin = self.subject.begin_checkpoint().map_err(|error| self.poison.set(&error))?;
+        let mut checkpoint = writer.begin(begin, close);
+        let written = self.write(&mut writer, &mut checkpoint, began)?;
+        let Some(written) = written else { return Ok(()) };
+        drop(writer);
+        if let Err(error) = self.subject.over(written.redo_lsn) {
+            tracing::warn!(%error, "the journal was not truncated");
+        }
+        let mut state = self.state.lock();
+        state.is_running = false;
+        state.served = asked;
+        let stats = &mut state.stats;
+        stats.checkpoints += 1;
+        stats.fresh_pages += written.fresh_pages;
+        stats.changed_pages += written.changed_pages;
+        stats.image_bytes += written.image_bytes;
+        stats.data_bytes += written.data_bytes;
+        stats.redo_lsn = written.redo_lsn;
+        stats.last_duration = began.elapsed();
+        Ok(())
+    }
+
+    /// Steps until the checkpoint is over; none where it was told to stop before anything was written.
+    fn write(
+        &self,
+        writer: &mut CheckpointWriter,
+        checkpoint: &mut Checkpoint,
+        began: Instant,
+    ) -> Result<Option<CheckpointSummary>, StoreError> {
+        loop {
+            writer.set_threads(if self.is_awaited() { THREADS } else { threads(&self.options, self.load()) });
+            match writer.step(checkpoint) {
+                Ok(Some(written)) => return Ok(Some(written)),
+                Ok(None) => self.state.lock().full = None,
+                Err(error @ StoreError::Full(_)) => {
+                    tracing::warn!(%error, "a checkpoint waits for room");
+                    let mut state = self.state.lock();
+                    state.full = Some(error);
+                    self.done.notify_all();
+                    self.work.wait_for(&mut state, AGAIN);
+                    if state.stop {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let (done, total) = checkpoint.progress();
+            if self.is_awaited() || self.urgency(Duration::ZERO) >= Urgency::Hurry {
+                continue;
+            }
+            let pause = pause(&self.options, done, total, began.elapsed());
+            let mut state = self.state.lock();
+            if !pause.is_zero() && !state.stop {
+                self.work.wait_for(&mut state, pause);
+            }
+        }
+    }
+}

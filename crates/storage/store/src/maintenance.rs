@@ -1,0 +1,209 @@
+//! Looking after a store: checking it, backing it up, restoring it; while it is open, or as it lies in its places.
+//!
+//! ```text
+//!   Store::verify   Store::backup      while it is used: between checkpoints, the pages on the data devices are one state
+//!   verify_places   restore            nobody has it open
+//! ```
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::Shelf;
+use journal::Record;
+
+use crate::backup::restore::{self, Restoration, Restoring};
+use crate::backup::retention::Retention;
+use crate::backup::{Copying, Manifest, Source, Until, Work, check_empty};
+use crate::checkpointing::{Checkpoints, closed};
+use crate::forest::{ROOTS, Span};
+use crate::options::Places;
+use crate::page::PageId;
+use crate::record::{self, KIND_SPILLED_COMMIT, KIND_TRANSACTION};
+use crate::space::devices::DataDevices;
+use crate::store::{CATALOG, Inner};
+use crate::tree::Tree;
+use crate::verify::{self, Progress, UncachedReader, Verified};
+use crate::{Direction, Store, StoreError, TreeId};
+
+/// What is kept of the places, and of the journal.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    /// Where the journal lies.
+    pub(crate) segments: Arc<dyn Shelf>,
+    /// The data devices.
+    pub(crate) data_devices: Arc<DataDevices>,
+    /// How much of the journal is kept.
+    pub(crate) retention: Retention,
+}
+
+impl Store {
+    /// Checks the state of the last checkpoint: every page and extent, each tree, and which pages are in use. Readers and
+    /// writers go on; no checkpoint begins meanwhile, so that updates wait once as much is dirty as the cache takes. `progress` is
+    /// called every few hundred pages. What changed since that checkpoint is in memory and in the journal: run
+    /// [`checkpoint`](Store::checkpoint) first to have it checked as well.
+    ///
+    /// Errors: [`StoreError::Poisoned`] (then check it closed, with [`verify_places`]), [`StoreError::Device`]. Damage is no
+    /// error but a finding.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+        let mut found = None;
+        self.inner.between_checkpoints(&mut |writer| {
+            found = Some(verify::online(writer.data_devices(), writer.superblock(), &trees_of, progress)?);
+            Ok(())
+        })?;
+        found.ok_or_else(closed)
+    }
+
+    /// Makes a backup on an empty shelf while the store is used: the state of a checkpoint that ends while it runs, and the
+    /// journal from there on. [`restore`](fn@crate::restore) takes it. `progress` is called for each mebibyte, and ends the backup where it says
+    /// so.
+    ///
+    /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;
+    /// [`StoreError::Corrupt`] where something of the store is damaged, and where: nobody could restore the backup;
+    /// [`StoreError::Full`] where the shelf is; [`StoreError::Poisoned`], [`StoreError::Journal`], [`StoreError::Device`]. After
+    /// an error there is no backup, and nothing of it on the shelf unless that refuses to be emptied.
+    pub fn backup(
+        &self,
+        to: Arc<dyn Shelf>,
+        progress: &mut dyn FnMut(Copying) -> ControlFlow<()>,
+    ) -> Result<Manifest, StoreError> {
+        let inner = &*self.inner;
+        let Maintenance { segments, data_devices, retention } = &inner.maintenance;
+        let needed = |from: journal::Lsn| journal::Lsn(inner.spills.needed(from.0));
+        let consistent_lsn = || journal::Lsn(inner.consistent_lsn.load(Ordering::SeqCst));
+        let check = |to: &Arc<dyn Shelf>, manifest: &Manifest| {
+            let found = verify::offline(to.clone(), to.clone(), &trees_of, &mut |_| ())?;
+            restore::check(manifest, &found)
+        };
+        let (journal, needed, consistent_lsn) = (&inner.journal, &needed, &consistent_lsn);
+        let source = Source { data_devices, journal, segments, retention, needed, consistent_lsn, check: &check };
+        crate::backup::backup(source, &|work| inner.between_checkpoints(work), &to, progress).map_err(not_backed_up)
+    }
+}
+
+/// What to do where a store cannot be backed up.
+fn not_backed_up(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(why) => {
+            let text = format!("{why}; there is no backup: stop the node, see `terrace repair`, and back up again");
+            StoreError::Corrupt(why.said(text))
+        }
+        other => other,
+    }
+}
+
+impl Inner {
+    /// Runs `work` while no checkpoint runs and none begins: the data devices are the state of the last one.
+    pub(crate) fn between_checkpoints(&self, work: Work<'_>) -> Result<(), StoreError> {
+        let checkpoints = self.checkpoints.lock();
+        match &*checkpoints {
+            Checkpoints::Thread(checkpointer) => {
+                let checkpointer = checkpointer.clone();
+                drop(checkpoints);
+                checkpointer.between_checkpoints(work)
+            }
+            Checkpoints::Inline(inline) => {
+                self.poison.check()?;
+                // One that found no room has written nothing.
+                work(&inline.writer)
+            }
+            Checkpoints::Closed => Err(closed()),
+        }
+    }
+}
+
+/// Checks the store in places that nobody has open for writing; changes nothing.
+///
+/// Errors: [`StoreError::Refused`] where there is no store, [`StoreError::Corrupt`] where it could not be opened either,
+/// [`StoreError::Device`]. Other damage is no error but a finding. The journal is not looked at: [`journal::verify`].
+pub fn verify_places(places: &Places, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+    verify::offline(places.data.clone(), places.images.clone(), &trees_of, progress)
+}
+
+/// What lies in the places, in text for people who look for a fault: superblock, write images, devices. Nobody needs to have
+/// it closed; damage is told, not refused. Changes nothing.
+///
+/// Errors: [`StoreError::Corrupt`] where devices are missing, [`StoreError::Device`].
+pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
+    let mut out = String::new();
+    verify::inspect::inspect(places.data.clone(), places.images.clone(), &mut out)?;
+    Ok(out)
+}
+
+/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a journal
+/// that goes on behind the one in the backup: that of the store, if it still can be read. `foreign` tells when a record of a
+/// service was appended, in microseconds since 1970, where it says so; transactions do. `progress` is called now and then.
+///
+/// All of the backup is checked before anything is copied. Going back is as exact as group commits are: of those that were made
+/// persistent together all are kept or none.
+///
+/// Errors: [`StoreError::Refused`] where the places are not empty, or the moment lies before the backup; [`StoreError::Corrupt`]
+/// where the backup is not complete or damaged, with the place, or the journal does not belong to it; [`StoreError::Full`],
+/// [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
+pub fn restore(
+    backup: &Arc<dyn Shelf>,
+    kept: Option<&Arc<dyn Shelf>>,
+    places: &Places,
+    until: Until,
+    foreign: &dyn Fn(&Record) -> Option<u64>,
+    progress: &mut dyn FnMut(Restoring),
+) -> Result<Restoration, StoreError> {
+    let manifest = Manifest::read(&**backup)?;
+    [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
+    // A backup has no write images: whichever shelf is asked for them has none.
+    let found =
+        verify::offline(backup.clone(), backup.clone(), &trees_of, &mut |told| progress(Restoring::Checking(told)))?;
+    restore::check(&manifest, &found)?;
+    let time_of = |record: &Record| match record.kind {
+        KIND_TRANSACTION | KIND_SPILLED_COMMIT => record::time_us(&record.payload).ok(),
+        kind if kind < crate::Foreign::KINDS => foreign(record),
+        _ => None,
+    };
+    restore::restore(backup, kept, places, until, &time_of, progress)
+}
+
+/// The trees of a store, by name, from the root of its roots.
+pub(crate) fn trees_of(still: &UncachedReader<'_>, roots: PageId) -> Result<Vec<(String, Tree)>, StoreError> {
+    let roots = Tree { root: roots, id: ROOTS };
+    let mut trees = Vec::new();
+    each(still, roots, &mut |key, value| {
+        let (Ok(id), Ok(root)) = (key.try_into(), value.try_into()) else { return false };
+        trees.push(Tree { root: PageId(u32::from_le_bytes(root)), id: TreeId(u32::from_be_bytes(id)) });
+        true
+    })?;
+    let mut names = std::collections::HashMap::new();
+    if let Some(catalog) = trees.iter().find(|tree| tree.id == CATALOG) {
+        each(still, *catalog, &mut |key, value| {
+            if let Ok(id) = value.try_into()
+                && key.first() != Some(&0)
+            {
+                names.insert(u32::from_le_bytes(id), String::from_utf8_lossy(key).into_owned());
+            }
+            true
+        })?;
+    }
+    let name = |tree: &Tree| match tree.id {
+        CATALOG => "(catalog)".to_owned(),
+        // Dropped, and given up at the next opening at the latest.
+        id => names.get(&id.0).cloned().unwrap_or_else(|| format!("(dropped {})", id.0)),
+    };
+    let mut named: Vec<(String, Tree)> = trees.iter().map(|tree| (name(tree), *tree)).collect();
+    named.push(("(roots)".to_owned(), roots));
+    Ok(named)
+}
+
+/// Takes a key and its value; false where they are no row of the catalog.
+type CatalogRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
+
+/// Calls `row` with each key and value of a tree without long values.
+fn each(still: &UncachedReader<'_>, tree: Tree, row: CatalogRow<'_>) -> Result<(), StoreError> {
+    let mut left = Some(Span::all());
+    while let Some(span) = left {
+        let block = tree.leaf_block(still, &span.from, &span.to, Direction::Forward)?;
+        if let Some(at) = (0..block.len()).find(|at| !row(block.key(*at), block.stored(*at).bytes())) {
+            return Err(block.corrupt(at, "holds no tree and its root"));
+        }
+        left = span.split(&block.low, &block.high, Direction::Forward).1;
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! [`UncachedReader`]: the pages of one state, read without a cache, so that what lies on the devices is what is looked at.
+//!
+//! ```text
+//!   page in a committed batch?  -- yes --> its image        (a store that was not closed, before it is opened again)
+//!          | no
+//!          v
+//!   data devices              checked: page by its checksum, extent by its cell's
+//! ```
+//!
+//! It is the [`Pages`] of a reader; what would change something is refused.
+
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use device::AlignedBuffer;
+
+use crate::StoreError;
+use crate::page::{self, Extent, Kind, PageId};
+use crate::pages::Pages;
+use crate::space::devices::DataDevices;
+
+/// The pages of one state, to be read only.
+#[derive(Debug)]
+pub struct UncachedReader<'a> {
+    data_devices: &'a DataDevices,
+    images: HashMap<PageId, Vec<u8>>,
+}
+
+/// A page that was read.
+#[derive(Debug)]
+pub struct Copied(AlignedBuffer);
+
+impl Deref for Copied {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Copied {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn read_only<T>() -> Result<T, StoreError> {
+    Err(StoreError::Refused("these pages are read only: they are looked at, not used".into()))
+}
+
+impl<'a> UncachedReader<'a> {
+    /// What lies on the data devices, but for pages of which `images` has others.
+    pub(crate) fn new(data_devices: &'a DataDevices, images: HashMap<PageId, Vec<u8>>) -> UncachedReader<'a> {
+        UncachedReader { data_devices, images }
+    }
+
+    /// How many pages have another image than the one on the data devices.
+    pub(crate) fn images(&self) -> usize {
+        self.images.len()
+    }
+
+    /// The devices.
+    pub(crate) fn data_devices(&self) -> &DataDevices {
+        self.data_devices
+    }
+
+    /// A page as it lies there, unchecked. Errors: [`StoreError::Device`], [`StoreError::Corrupt`] where there is none.
+    pub(crate) fn raw(&self, page: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
+        match self.images.get(&page) {
+            Some(image) => buffer.copy_from_slice(image),
+            None => self.data_devices.read(page, buffer).map_err(|error| error.of_reading(page, 1))?,
+        }
+        Ok(())
+    }
+
+    fn checked(&self, page: PageId, is_one: fn(Kind) -> bool) -> Result<Copied, StoreError> {
+        let mut bytes = AlignedBuffer::zeroed(self.page_bytes());
+        self.raw(page, &mut bytes)?;
+        let place = crate::cache::BackingStore::place(self.data_devices, page);
+        if let Err(error) = page::check(page, &bytes) {
+            return Err(StoreError::Corrupt(format!("{place}: {error}").into()));
+        }
+        match page::kind(&bytes) {
+            Some(kind) if is_one(kind) => Ok(Copied(bytes)),
+            kind => Err(StoreError::Corrupt(format!("{place} is of another kind: {kind:?}").into())),
+        }
+    }
+}
+
+impl Pages for UncachedReader<'_> {
+    type Read<'a>
+        = Copied
+    where
+        Self: 'a;
+    type Write<'a>
+        = Copied
+    where
+        Self: 'a;
+
+    fn page_bytes(&self) -> usize {
+        self.data_devices.geometry().page_bytes as usize
+    }
+
+    fn read(&self, page: PageId) -> Result<Copied, StoreError> {
+        self.checked(page, |kind| kind != Kind::Inner)
+    }
+
+    fn write(&self, _page: PageId) -> Result<Copied, StoreError> {
+        read_only()
+    }
+
+    fn create_leaf(&self) -> Result<(PageId, Copied), StoreError> {
+        read_only()
+    }
+
+    fn create_inner(&self, _image: &[u8]) -> Result<PageId, StoreError> {
+        read_only()
+    }
+
+    fn inner<R>(&self, page: PageId, mut probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
+        let bytes = self.checked(page, |kind| kind == Kind::Inner)?;
+        let words = bytes.as_chunks::<8>().0.iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word)));
+        Ok(probe(&words.collect::<Vec<_>>()))
+    }
+
+    fn replace_inner(&self, _page: PageId, _image: &[u8]) -> Result<(), StoreError> {
+        read_only()
+    }
+
+    fn free(&self, _page: PageId) {}
+
+    fn extent_bytes_max(&self) -> usize {
+        self.data_devices.geometry().run_bytes_max()
+    }
+
+    fn create_extent(&self, _bytes: &[u8]) -> Result<Extent, StoreError> {
+        read_only()
+    }
+
+    fn read_extent(&self, extent: Extent) -> Result<Bytes, StoreError> {
+        let geometry = self.data_devices.geometry();
+        let pages = extent.pages(self.page_bytes());
+        let (device, place) = geometry.place(extent.first);
+        if u64::from(place) + u64::from(pages) > u64::from(geometry.device_pages) {
+            let why = format!("the extent at page {} leaves device {device}", extent.first);
+            return Err(StoreError::Corrupt(why.into()));
+        }
+        let mut bytes = AlignedBuffer::zeroed(pages as usize * self.page_bytes());
+        // Extents never change: none is in a batch.
+        self.data_devices.read(extent.first, &mut bytes).map_err(|error| error.of_reading(extent.first, pages))?;
+        bytes.truncate(extent.bytes as usize);
+        extent.check(&bytes)?;
+        Ok(Bytes::from_owner(Copied(bytes)))
+    }
+
+    fn free_extent(&self, _extent: Extent) {}
+}
