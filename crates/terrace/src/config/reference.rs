@@ -101,7 +101,7 @@ fn sections() -> Vec<Section> {
             (None, line) => {
                 let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
                 if let ([key, _, default, example, _], true) = (&cells[..], line.starts_with("| `")) {
-                    section.rows.push(Row { key: key.trim_matches('`'), default: *default, example: quoted(example) });
+                    section.rows.push(Row { key: key.trim_matches('`'), default, example: quoted(example) });
                 }
             }
         }
