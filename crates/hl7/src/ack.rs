@@ -178,7 +178,7 @@ pub fn is_acknowledgement(message: &Message<'_>) -> bool {
 
 /// A message error condition (table 0357).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct ErrorCondition {
     /// The number, ERR-3.1.
     pub number: u16,
     /// The table's text, ERR-3.2.
@@ -188,26 +188,26 @@ pub struct Condition {
 }
 
 /// Table 0357 as of HL7 2.8; 104 came with 2.7, the others with 2.3.1.
-pub const CONDITIONS: [Condition; 14] = [
-    Condition { number: 0, text: "Message accepted", code: Code::AA },
-    Condition { number: 100, text: "Segment sequence error", code: Code::AE },
-    Condition { number: 101, text: "Required field missing", code: Code::AE },
-    Condition { number: 102, text: "Data type error", code: Code::AE },
-    Condition { number: 103, text: "Table value not found", code: Code::AE },
-    Condition { number: 104, text: "Value too long", code: Code::AE },
-    Condition { number: 200, text: "Unsupported message type", code: Code::AR },
-    Condition { number: 201, text: "Unsupported event code", code: Code::AR },
-    Condition { number: 202, text: "Unsupported processing id", code: Code::AR },
-    Condition { number: 203, text: "Unsupported version id", code: Code::AR },
-    Condition { number: 204, text: "Unknown key identifier", code: Code::AR },
-    Condition { number: 205, text: "Duplicate key identifier", code: Code::AR },
-    Condition { number: 206, text: "Application record locked", code: Code::AR },
-    Condition { number: 207, text: "Application internal error", code: Code::AR },
+pub const CONDITIONS: [ErrorCondition; 14] = [
+    ErrorCondition { number: 0, text: "Message accepted", code: Code::AA },
+    ErrorCondition { number: 100, text: "Segment sequence error", code: Code::AE },
+    ErrorCondition { number: 101, text: "Required field missing", code: Code::AE },
+    ErrorCondition { number: 102, text: "Data type error", code: Code::AE },
+    ErrorCondition { number: 103, text: "Table value not found", code: Code::AE },
+    ErrorCondition { number: 104, text: "Value too long", code: Code::AE },
+    ErrorCondition { number: 200, text: "Unsupported message type", code: Code::AR },
+    ErrorCondition { number: 201, text: "Unsupported event code", code: Code::AR },
+    ErrorCondition { number: 202, text: "Unsupported processing id", code: Code::AR },
+    ErrorCondition { number: 203, text: "Unsupported version id", code: Code::AR },
+    ErrorCondition { number: 204, text: "Unknown key identifier", code: Code::AR },
+    ErrorCondition { number: 205, text: "Duplicate key identifier", code: Code::AR },
+    ErrorCondition { number: 206, text: "Application record locked", code: Code::AR },
+    ErrorCondition { number: 207, text: "Application internal error", code: Code::AR },
 ];
 
 /// The condition of a number of table 0357.
 #[must_use]
-pub fn condition(number: u16) -> Option<&'static Condition> {
+pub fn condition(number: u16) -> Option<&'static ErrorCondition> {
     CONDITIONS.iter().find(|condition| condition.number == number)
 }
 

@@ -19,7 +19,7 @@
 //!
 //! Invariants:
 //! - The parts tile the input: each byte belongs to exactly one part, in order. Line ends belong to the line before.
-//! - Nothing is dropped and nothing repaired: what is wrong is a [`Problem`], and the messages are there all the same.
+//! - Nothing is dropped and nothing repaired: what is wrong is a [`BatchProblem`], and the messages are there all the same.
 //!
 //! Not here: parsing the messages; a message with an unreadable MSH is a part like any other.
 
@@ -36,7 +36,7 @@ use crate::charset::Charset;
 use crate::table::Lines;
 use crate::{Delimiters, Segment, SegmentName, Value};
 use splitter::{LineStarts, Splitter};
-pub use stream::{Event, Stream};
+pub use stream::{BatchEvent, Stream};
 
 const FHS: SegmentName = SegmentName::new(*b"FHS");
 const BHS: SegmentName = SegmentName::new(*b"BHS");
@@ -74,7 +74,7 @@ pub struct Part {
 
 /// What does not fit. Each names a part by its index in [`Batch::parts`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Problem {
+pub enum BatchProblem {
     /// BTS-1 is not the number of messages, or FTS-1 not the number of batches: something was lost on the way.
     #[error("part {part}: the trailer declares {declared}, found {found}; ask the sender to send it again")]
     Count {
@@ -116,7 +116,7 @@ pub struct Batch<'a> {
     /// Where the messages are, in order.
     pub messages: Vec<Range<usize>>,
     /// What does not fit, in order.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<BatchProblem>,
 }
 
 impl<'a> Batch<'a> {
@@ -190,15 +190,15 @@ fn line_end(raw: &[u8], from: usize) -> usize {
     }
 }
 
-impl Problem {
+impl BatchProblem {
     /// The part at fault, an index of [`Batch::parts`].
     #[must_use]
     pub fn part(&self) -> usize {
         match *self {
-            Problem::Count { part, .. }
-            | Problem::NotACount { part }
-            | Problem::Unclosed { part }
-            | Problem::Stray { part, .. } => part,
+            BatchProblem::Count { part, .. }
+            | BatchProblem::NotACount { part }
+            | BatchProblem::Unclosed { part }
+            | BatchProblem::Stray { part, .. } => part,
         }
     }
 }
@@ -239,13 +239,13 @@ pub fn respond(
     response.out
 }
 
-impl Problem {
+impl BatchProblem {
     /// What the sender should read in the trailer of the answer.
     fn comment(&self) -> Option<String> {
         match self {
-            Problem::Count { declared, found, .. } => Some(format!("declared {declared}, received {found}")),
-            Problem::NotACount { .. } => Some("the count is not a number".to_owned()),
-            Problem::Unclosed { .. } | Problem::Stray { .. } => None,
+            BatchProblem::Count { declared, found, .. } => Some(format!("declared {declared}, received {found}")),
+            BatchProblem::NotACount { .. } => Some("the count is not a number".to_owned()),
+            BatchProblem::Unclosed { .. } | BatchProblem::Stray { .. } => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Batches: every nesting the standard allows, and what does not fit.
 
 use hl7::Message;
-use hl7::batch::{self, Batch, Kind, Problem};
+use hl7::batch::{self, Batch, BatchProblem, Kind};
 
 /// The parts of an input as `FBMbf?` letters with their bytes.
 #[track_caller]
@@ -34,7 +34,7 @@ fn tiles(batch: &Batch<'_>) {
     assert_eq!(end, batch.raw().len());
 }
 
-fn problems(raw: &str) -> Vec<Problem> {
+fn problems(raw: &str) -> Vec<BatchProblem> {
     batch::split(raw.as_bytes()).problems
 }
 
@@ -101,7 +101,7 @@ fn files_with_byte_order_marks_put_together_are_split() {
 
 #[test]
 fn counts_that_do_not_fit_are_reported() {
-    let count = |part, declared, found| Problem::Count { part, declared, found };
+    let count = |part, declared, found| BatchProblem::Count { part, declared, found };
     for (segments, expected) in [
         ("BHS| MSH| MSH| BTS|3", vec![count(3, 3, 2)]),
         ("BHS| MSH| BTS|0", vec![count(2, 0, 1)]),
@@ -109,9 +109,9 @@ fn counts_that_do_not_fit_are_reported() {
         ("BHS| MSH| BTS|", vec![]),
         ("BHS| MSH| BTS||comment", vec![]),
         ("BHS| MSH| BTS|001", vec![]),
-        ("BHS| MSH| BTS|one", vec![Problem::NotACount { part: 2 }]),
-        ("BHS| MSH| BTS|-1", vec![Problem::NotACount { part: 2 }]),
-        ("BHS| MSH| BTS|99999999999999999999", vec![Problem::NotACount { part: 2 }]),
+        ("BHS| MSH| BTS|one", vec![BatchProblem::NotACount { part: 2 }]),
+        ("BHS| MSH| BTS|-1", vec![BatchProblem::NotACount { part: 2 }]),
+        ("BHS| MSH| BTS|99999999999999999999", vec![BatchProblem::NotACount { part: 2 }]),
         ("FHS| BHS| MSH| BTS|1 FTS|2", vec![count(4, 2, 1)]),
         ("FHS| MSH| MSH| FTS|2", vec![count(3, 2, 1)]),
         ("FHS| BHS| MSH| BTS|2 BHS| BTS|1 FTS|3", vec![count(3, 2, 1), count(5, 1, 0), count(6, 3, 2)]),
@@ -125,7 +125,7 @@ fn counts_that_do_not_fit_are_reported() {
 
 #[test]
 fn a_header_without_its_trailer_is_reported_since_the_file_may_be_cut_short() {
-    let unclosed = |part| Problem::Unclosed { part };
+    let unclosed = |part| BatchProblem::Unclosed { part };
     for (segments, expected) in [
         ("BHS| MSH|", vec![unclosed(0)]),
         ("FHS| BHS| MSH| BTS|1", vec![unclosed(0)]),
@@ -140,7 +140,7 @@ fn a_header_without_its_trailer_is_reported_since_the_file_may_be_cut_short() {
 
 #[test]
 fn bytes_outside_of_any_message_are_reported() {
-    let stray = |part, bytes| Problem::Stray { part, bytes };
+    let stray = |part, bytes| BatchProblem::Stray { part, bytes };
     for (raw, expected, reported) in [
         ("junk\rMSH|^~\\&|\r", "?M", vec![stray(0, 5)]),
         ("PID|1\rOBX|1\rMSH|^~\\&|\r", "?M", vec![stray(0, 12)]),
@@ -250,10 +250,10 @@ fn a_stream_passes_over_a_message_over_its_bound_and_goes_on_behind_it() {
         }
         stream.end(&mut events);
         let at = "\r\nMSH|^~\\&|A\rPID|1\r".len();
-        let message = |at: usize, text: &str| batch::Event::Message { at, bytes: text.as_bytes().to_vec() };
+        let message = |at: usize, text: &str| batch::BatchEvent::Message { at, bytes: text.as_bytes().to_vec() };
         let wanted = [
             message(0, &input[..at]),
-            batch::Event::Oversize { at, bytes: large.len() },
+            batch::BatchEvent::Oversize { at, bytes: large.len() },
             message(at + large.len(), "MSH|^~\\&|B\r"),
         ];
         assert!(events == wanted, "{events:?}");
@@ -274,9 +274,10 @@ fn corpus_files_tile_and_only_the_known_one_has_a_wrong_count() {
             }
         }
         let name = path.file_name().expect("a file").to_string_lossy().into_owned();
-        let counts: Vec<_> = batch.problems.iter().filter(|problem| matches!(problem, Problem::Count { .. })).collect();
+        let counts: Vec<_> =
+            batch.problems.iter().filter(|problem| matches!(problem, BatchProblem::Count { .. })).collect();
         if name == "test-0001-input-covid-19.hl7" {
-            assert!(matches!(counts[..], [Problem::Count { declared: 25, .. }]), "{counts:?}");
+            assert!(matches!(counts[..], [BatchProblem::Count { declared: 25, .. }]), "{counts:?}");
         } else {
             assert!(counts.is_empty(), "{name}: {counts:?}");
         }

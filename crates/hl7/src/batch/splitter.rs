@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
-use super::{Kind, Part, Problem};
+use super::{BatchProblem, Kind, Part};
 use crate::table::Lines;
 use crate::{Delimiters, Segment};
 
@@ -16,7 +16,7 @@ pub(super) struct Splitter {
     is_blank: bool,
     /// Parts so far.
     parts: usize,
-    problems: Vec<Problem>,
+    problems: Vec<BatchProblem>,
     /// The field separator in force: that of the last header.
     separator: Option<u8>,
     file: Option<Open>,
@@ -121,12 +121,12 @@ impl Splitter {
     }
 
     /// The problems found since the last call.
-    pub(super) fn problems(&mut self) -> Vec<Problem> {
+    pub(super) fn problems(&mut self) -> Vec<BatchProblem> {
         std::mem::take(&mut self.problems)
     }
 
     /// The last part, and the problems not yet taken, in order of their parts; input of `len` bytes has ended.
-    pub(super) fn finish(mut self, len: usize) -> (Option<Part>, Vec<Problem>) {
+    pub(super) fn finish(mut self, len: usize) -> (Option<Part>, Vec<BatchProblem>) {
         self.end_group();
         self.end_file();
         if self.last.is_none() && len > 0 {
@@ -135,14 +135,14 @@ impl Splitter {
             self.parts += 1;
         }
         let last = self.end_part();
-        self.problems.sort_by_key(Problem::part);
+        self.problems.sort_by_key(BatchProblem::part);
         (last, self.problems)
     }
 
     fn end_part(&mut self) -> Option<Part> {
         let last = self.last.take()?;
         if last.kind == Kind::Stray && !self.is_blank {
-            self.problems.push(Problem::Stray { part: self.parts - 1, bytes: last.range.len() });
+            self.problems.push(BatchProblem::Stray { part: self.parts - 1, bytes: last.range.len() });
         }
         Some(last)
     }
@@ -180,12 +180,12 @@ impl Splitter {
 
     fn end_group(&mut self) {
         let header = self.group.take().and_then(|group| group.header);
-        self.problems.extend(header.map(|part| Problem::Unclosed { part }));
+        self.problems.extend(header.map(|part| BatchProblem::Unclosed { part }));
     }
 
     fn end_file(&mut self) {
         let header = self.file.take().and_then(|file| file.header);
-        self.problems.extend(header.map(|part| Problem::Unclosed { part }));
+        self.problems.extend(header.map(|part| BatchProblem::Unclosed { part }));
     }
 
     /// Holds what a trailer declares against what there is; an empty count declares nothing.
@@ -197,8 +197,8 @@ impl Splitter {
         }
         match std::str::from_utf8(declared).ok().and_then(|digits| digits.parse().ok()) {
             Some(declared) if declared == found => {}
-            Some(declared) => self.problems.push(Problem::Count { part, declared, found }),
-            None => self.problems.push(Problem::NotACount { part }),
+            Some(declared) => self.problems.push(BatchProblem::Count { part, declared, found }),
+            None => self.problems.push(BatchProblem::NotACount { part }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! [`Stream`]: splitting of input that comes in pieces, in memory that its longest message bounds.
 //!
 //! ```text
-//!   feed(piece) --> [ the message that is open, up to the bound ][ the line that is open ] --> Event, as each is complete
+//!   feed(piece) --> [ the message that is open, up to the bound ][ the line that is open ] --> BatchEvent, as each is complete
 //! ```
 //!
 //! It answers what [`split`](super::split) answers of the same bytes, however they are cut (the fuzz target holds the two
@@ -10,7 +10,7 @@
 use memchr::memchr2;
 
 use super::splitter::{LineStarts, Splitter};
-use super::{Kind, Part, Problem};
+use super::{BatchProblem, Kind, Part};
 use crate::table::Lines;
 
 /// What is looked at of a line to tell what it begins, in bytes; a trailer's count stands within.
@@ -18,7 +18,7 @@ const HEAD: usize = 4 << 10;
 
 /// What a stream found.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum BatchEvent {
     /// A message, whole.
     Message {
         /// Where it begins in the input.
@@ -34,7 +34,7 @@ pub enum Event {
         bytes: usize,
     },
     /// What does not fit. Parts are counted as in [`Batch::parts`](super::Batch::parts).
-    Problem(Problem),
+    Problem(BatchProblem),
 }
 
 /// Splits input that comes in pieces.
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     /// Takes the next piece; what is complete goes to `events`.
-    pub fn feed(&mut self, mut piece: &[u8], events: &mut Vec<Event>) {
+    pub fn feed(&mut self, mut piece: &[u8], events: &mut Vec<BatchEvent>) {
         while let Some(first) = piece.first() {
             // A CR is the end of its line unless an LF follows, which only the next byte says.
             let after_cr = self.tail.ends_with(b"\r");
@@ -90,17 +90,17 @@ impl Stream {
     }
 
     /// The input has ended.
-    pub fn end(mut self, events: &mut Vec<Event>) {
+    pub fn end(mut self, events: &mut Vec<BatchEvent>) {
         if !self.tail.is_empty() {
             self.end_line(events);
         }
         let (last, problems) = self.splitter.finish(self.at);
         ended(last, self.bound, &mut self.open, events);
-        events.extend(problems.into_iter().map(Event::Problem));
+        events.extend(problems.into_iter().map(BatchEvent::Problem));
     }
 
     /// More bytes of the open line.
-    fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+    fn push(&mut self, bytes: &[u8], events: &mut Vec<BatchEvent>) {
         self.at += bytes.len();
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(2)..]);
         self.tail.drain(..self.tail.len().saturating_sub(2));
@@ -116,18 +116,18 @@ impl Stream {
     }
 
     /// Tells the splitter of the open line.
-    fn tell(&mut self, events: &mut Vec<Event>) {
+    fn tell(&mut self, events: &mut Vec<BatchEvent>) {
         let head = std::mem::take(&mut self.head);
         let last = self.splitter.line(&head, self.line..self.at, self.starts.is_bare());
         if last.is_some() {
             ended(last, self.bound, &mut self.open, events);
         }
-        events.extend(self.splitter.problems().into_iter().map(Event::Problem));
+        events.extend(self.splitter.problems().into_iter().map(BatchEvent::Problem));
         self.is_told = true;
         self.keep(&head);
     }
 
-    fn end_line(&mut self, events: &mut Vec<Event>) {
+    fn end_line(&mut self, events: &mut Vec<BatchEvent>) {
         if !self.is_told {
             self.tell(events);
         }
@@ -145,12 +145,12 @@ impl Stream {
 }
 
 /// A part has ended; `open` holds its bytes, if it is a message that is not over the bound.
-fn ended(part: Option<Part>, bound: usize, open: &mut Vec<u8>, events: &mut Vec<Event>) {
+fn ended(part: Option<Part>, bound: usize, open: &mut Vec<u8>, events: &mut Vec<BatchEvent>) {
     let bytes = std::mem::take(open);
     let Some(Part { kind: Kind::Message, range }) = part else { return };
     events.push(match range.len() > bound {
-        true => Event::Oversize { at: range.start, bytes: range.len() },
-        false => Event::Message { at: range.start, bytes },
+        true => BatchEvent::Oversize { at: range.start, bytes: range.len() },
+        false => BatchEvent::Message { at: range.start, bytes },
     });
 }
 
@@ -161,13 +161,13 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-impl std::fmt::Debug for Event {
+impl std::fmt::Debug for BatchEvent {
     /// As above.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Event::Message { at, bytes } => write!(f, "Message({} bytes at {at})", bytes.len()),
-            Event::Oversize { at, bytes } => write!(f, "Oversize({bytes} bytes at {at})"),
-            Event::Problem(problem) => write!(f, "{problem:?}"),
+            BatchEvent::Message { at, bytes } => write!(f, "Message({} bytes at {at})", bytes.len()),
+            BatchEvent::Oversize { at, bytes } => write!(f, "Oversize({bytes} bytes at {at})"),
+            BatchEvent::Problem(problem) => write!(f, "{problem:?}"),
         }
     }
 }

@@ -84,12 +84,12 @@ fn check_stream(batch: &Batch<'_>) {
         stream.end(&mut events);
         for event in events {
             match event {
-                batch::Event::Message { at, bytes } => messages.push((at, bytes)),
-                batch::Event::Problem(problem) => problems.push(problem),
-                batch::Event::Oversize { .. } => panic!("there is no bound"),
+                batch::BatchEvent::Message { at, bytes } => messages.push((at, bytes)),
+                batch::BatchEvent::Problem(problem) => problems.push(problem),
+                batch::BatchEvent::Oversize { .. } => panic!("there is no bound"),
             }
         }
-        problems.sort_by_key(batch::Problem::part);
+        problems.sort_by_key(batch::BatchProblem::part);
         assert!(messages == wanted, "in pieces of {size} bytes");
         assert_eq!(problems, batch.problems);
     }

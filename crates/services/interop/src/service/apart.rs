@@ -76,7 +76,7 @@ fn unfit(batch: &Batch<'_>) -> Option<String> {
     if batch.messages.len() > MESSAGES_MAX {
         return Some(format!("more than {MESSAGES_MAX} messages in one frame; send smaller batches"));
     }
-    let stray = batch.problems.iter().any(|problem| matches!(problem, batch::Problem::Stray { .. }));
+    let stray = batch.problems.iter().any(|problem| matches!(problem, batch::BatchProblem::Stray { .. }));
     stray.then(|| "a batch (FHS, BHS) with segments that belong to no message; nothing of it was taken".to_owned())
 }
 

@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use hl7::batch::Event;
+use hl7::batch::BatchEvent;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -236,13 +236,13 @@ impl Pickup<'_> {
             let mut taken = Vec::new();
             for event in events {
                 match event {
-                    Event::Problem(problem) => tracing::warn!(service, %file, "{problem}"),
-                    Event::Oversize { at, bytes } => {
+                    BatchEvent::Problem(problem) => tracing::warn!(service, %file, "{problem}"),
+                    BatchEvent::Oversize { at, bytes } => {
                         count(&self.engine.counters.oversize);
                         refused += 1;
                         tracing::warn!(service, %file, at, bytes, "a message over message_bytes was refused; the others are taken");
                     }
-                    Event::Message { bytes, .. } => {
+                    BatchEvent::Message { bytes, .. } => {
                         if !look.is_stored(messages) {
                             let message = match hl7::batch::with_segment_ends(&bytes) {
                                 Cow::Borrowed(_) => bytes.into(),

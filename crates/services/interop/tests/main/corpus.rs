@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hl7::ack::{self, Mode};
-use hl7::batch::{self, Kind, Problem};
+use hl7::batch::{self, BatchProblem, Kind};
 use hl7::{Message, mllp};
 
 use crate::receiver::Accepting;
@@ -28,7 +28,7 @@ fn gather(folder: &Path, paths: &mut Vec<PathBuf>) {
 fn expected(raw: &[u8]) -> (usize, usize) {
     let batch = batch::split(raw);
     let is_batch = batch.parts.first().is_some_and(|part| matches!(part.kind, Kind::FileHeader | Kind::BatchHeader));
-    let stray = batch.problems.iter().any(|problem| matches!(problem, Problem::Stray { .. }));
+    let stray = batch.problems.iter().any(|problem| matches!(problem, BatchProblem::Stray { .. }));
     if batch.messages.is_empty() || (stray && (is_batch || batch.messages.len() == 1)) {
         return (1, 1);
     }

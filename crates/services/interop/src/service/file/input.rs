@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 
-use hl7::batch::{Event, Stream};
+use hl7::batch::{BatchEvent, Stream};
 use hl7::charset::Charset;
 use hl7::{Draft, Reading};
 
@@ -70,7 +70,7 @@ impl Input {
     }
 
     /// Reads on, until there are messages enough for a while or no more.
-    pub(super) fn window(mut self) -> io::Result<(Input, Vec<Event>)> {
+    pub(super) fn window(mut self) -> io::Result<(Input, Vec<BatchEvent>)> {
         let (mut events, mut seen) = (Vec::new(), 0);
         let (mut messages, mut bytes) = (0, 0);
         let mut piece = Vec::new();
@@ -86,7 +86,7 @@ impl Input {
                 stream.end(&mut events);
             }
             for event in &mut events[seen..] {
-                if let Event::Message { bytes: message, .. } = event {
+                if let BatchEvent::Message { bytes: message, .. } = event {
                     if self.wide.is_some() {
                         declare_utf8(message);
                     }
