@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::page::PageId;
+use crate::page_id::PageId;
 
 /// So many pages are told apart; more are only counted and kept from being given out.
 const TOLD_MAX: usize = 1000;

@@ -6,7 +6,7 @@ use device::{DeviceError, Operation};
 use journal::JournalError;
 
 use crate::damage::Damage;
-use crate::page::PageId;
+use crate::page_id::PageId;
 
 /// Why the store refused. Cheap to clone: many waiters may be told of one failure.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -70,6 +70,11 @@ impl From<DeviceError> for StoreError {
 const UNREADABLE: [i32; 6] = [5, 61, 74, 84, 117, 121];
 
 impl StoreError {
+    /// What a closed store answers.
+    pub(crate) fn closed() -> StoreError {
+        StoreError::Refused("the store is closed; open it again".into())
+    }
+
     /// The error of a page that was to be read: bytes that the medium does not give back are damage of that page.
     pub(crate) fn of_reading(self, first: PageId, pages: u32) -> StoreError {
         let is_lost = match &self {

@@ -10,8 +10,7 @@
 //! the trees of the interpreter, are not asked; nor are those that remove more than they set.
 
 use crate::StoreError;
-use crate::store::{FIRST_TREE, Inner};
-use crate::writes::WriteBuffer;
+use crate::space::Space;
 
 /// A number of bytes, and what its setting is called: the error says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,28 +30,28 @@ pub struct SpaceLimits {
     pub reserve: Option<SpaceLimit>,
 }
 
-impl Inner {
-    /// Errors: [`StoreError::Full`], which names the setting.
-    pub(crate) fn within_limits(&self, writes: &WriteBuffer) -> Result<(), StoreError> {
-        let SpaceLimits { pages, reserve } = self.options.limits;
-        if pages.is_none() && reserve.is_none() {
-            return Ok(());
-        }
-        let grows = writes.grows();
-        if grows == 0 || !writes.trees().any(|tree| tree.0 >= FIRST_TREE) {
-            return Ok(());
-        }
-        let page_bytes = self.space.page_bytes();
-        if let Some(SpaceLimit { bytes, setting }) = pages {
-            let used = self.space.usage().used * page_bytes;
+impl SpaceLimits {
+    /// Whether a transaction that adds `grows` bytes of rows fits beside what there is. `free_bytes` is asked for the bytes that
+    /// the medium has left, where it knows.
+    ///
+    /// Errors: [`StoreError::Full`], which names the setting; those of `free_bytes`.
+    pub(crate) fn check(
+        &self,
+        grows: u64,
+        space: &Space,
+        free_bytes: impl FnOnce() -> Result<Option<u64>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let page_bytes = space.page_bytes();
+        if let Some(SpaceLimit { bytes, setting }) = self.pages {
+            let used = space.usage().used * page_bytes;
             if used.saturating_add(grows) > bytes {
                 let text = format!("{setting} lets tables grow up to {bytes} bytes of pages, and {used} are in use");
                 return Err(StoreError::Full(text.into()));
             }
         }
-        let Some(SpaceLimit { bytes, setting }) = reserve else { return Ok(()) };
-        let Some(free) = self.maintenance.data_devices.free_bytes()? else { return Ok(()) };
-        let free = free.saturating_add(self.space.available() * page_bytes);
+        let Some(SpaceLimit { bytes, setting }) = self.reserve else { return Ok(()) };
+        let Some(free) = free_bytes()? else { return Ok(()) };
+        let free = free.saturating_add(space.available() * page_bytes);
         if free < bytes.saturating_add(grows) {
             let text = format!("{setting} leaves {bytes} bytes of the medium to messages, and {free} are free");
             return Err(StoreError::Full(text.into()));

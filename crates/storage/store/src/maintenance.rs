@@ -7,78 +7,59 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::Shelf;
-use journal::Record;
+use journal::{Journal, Record};
 
+use crate::apply::Applier;
 use crate::backup::restore::{self, Restoration, Restoring};
-use crate::backup::retention::Retention;
-use crate::backup::{Copying, Manifest, Source, Until, Work, check_empty};
-use crate::checkpointing::{Checkpoints, closed};
-use crate::forest::{ROOTS, Span};
+use crate::backup::{Copying, Manifest, Source, Until, check_empty};
+use crate::catalog::{CATALOG, ROOTS};
+use crate::checkpoint::runner::Checkpoints;
+use crate::interpreter::Foreign;
 use crate::options::Places;
 use crate::page::PageId;
+use crate::range::{Direction, Span};
 use crate::record::{self, KIND_SPILLED_COMMIT, KIND_TRANSACTION};
 use crate::space::devices::DataDevices;
-use crate::store::{CATALOG, Inner};
 use crate::tree::Tree;
 use crate::verify::{self, Progress, UncachedReader, Verified};
-use crate::{Direction, Store, StoreError, TreeId};
+use crate::{StoreError, TreeId};
 
-/// What is kept of the places, and of the journal.
-#[derive(Debug)]
-pub(crate) struct Maintenance {
+/// What a backup is made of.
+pub(crate) struct BackedUp<'a> {
+    pub(crate) journal: &'a Journal,
+    pub(crate) applier: &'a Applier,
+    pub(crate) data_devices: &'a DataDevices,
     /// Where the journal lies.
-    pub(crate) segments: Arc<dyn Shelf>,
-    /// The data devices.
-    pub(crate) data_devices: Arc<DataDevices>,
-    /// How much of the journal is kept.
-    pub(crate) retention: Retention,
+    pub(crate) segments: &'a Arc<dyn Shelf>,
 }
 
-impl Store {
-    /// Checks the state of the last checkpoint: every page and extent, each tree, and which pages are in use. Readers and
-    /// writers go on; no checkpoint begins meanwhile, so that updates wait once as much is dirty as the cache takes. `progress` is
-    /// called every few hundred pages. What changed since that checkpoint is in memory and in the journal: run
-    /// [`checkpoint`](Store::checkpoint) first to have it checked as well.
-    ///
-    /// Errors: [`StoreError::Poisoned`] (then check it closed, with [`verify_places`]), [`StoreError::Device`]. Damage is no
-    /// error but a finding.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
-        let mut found = None;
-        self.inner.between_checkpoints(&mut |writer| {
-            found = Some(verify::online(writer.data_devices(), writer.superblock(), &trees_of, progress)?);
-            Ok(())
-        })?;
-        found.ok_or_else(closed)
-    }
+/// What [`Store::verify`](crate::Store::verify) does.
+pub(crate) fn verify(checkpoints: &Checkpoints, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
+    let mut found = None;
+    checkpoints.between(&mut |writer| {
+        found = Some(verify::online(writer.data_devices(), writer.superblock(), &trees_of, progress)?);
+        Ok(())
+    })?;
+    found.ok_or_else(StoreError::closed)
+}
 
-    /// Makes a backup on an empty shelf while the store is used: the state of a checkpoint that ends while it runs, and the
-    /// journal from there on. [`restore`](fn@crate::restore) takes it. `progress` is called for each mebibyte, and ends the backup where it says
-    /// so.
-    ///
-    /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;
-    /// [`StoreError::Corrupt`] where something of the store is damaged, and where: nobody could restore the backup;
-    /// [`StoreError::Full`] where the shelf is; [`StoreError::Poisoned`], [`StoreError::Journal`], [`StoreError::Device`]. After
-    /// an error there is no backup, and nothing of it on the shelf unless that refuses to be emptied.
-    pub fn backup(
-        &self,
-        to: Arc<dyn Shelf>,
-        progress: &mut dyn FnMut(Copying) -> ControlFlow<()>,
-    ) -> Result<Manifest, StoreError> {
-        let inner = &*self.inner;
-        let Maintenance { segments, data_devices, retention } = &inner.maintenance;
-        let needed = |from: journal::Lsn| journal::Lsn(inner.spills.needed(from.0));
-        let consistent_lsn = || journal::Lsn(inner.consistent_lsn.load(Ordering::SeqCst));
-        let check = |to: &Arc<dyn Shelf>, manifest: &Manifest| {
-            let found = verify::offline(to.clone(), to.clone(), &trees_of, &mut |_| ())?;
-            restore::check(manifest, &found)
-        };
-        let (journal, needed, consistent_lsn) = (&inner.journal, &needed, &consistent_lsn);
-        let source = Source { data_devices, journal, segments, retention, needed, consistent_lsn, check: &check };
-        crate::backup::backup(source, &|work| inner.between_checkpoints(work), &to, progress).map_err(not_backed_up)
-    }
+/// What [`Store::backup`](crate::Store::backup) does.
+pub(crate) fn backup(
+    of: BackedUp<'_>,
+    to: &Arc<dyn Shelf>,
+    progress: &mut dyn FnMut(Copying) -> ControlFlow<()>,
+) -> Result<Manifest, StoreError> {
+    let BackedUp { journal, applier, data_devices, segments } = of;
+    let consistent_lsn = || applier.redo.consistent_lsn();
+    let check = |to: &Arc<dyn Shelf>, manifest: &Manifest| {
+        let found = verify::offline(to.clone(), to.clone(), &trees_of, &mut |_| ())?;
+        restore::check(manifest, &found)
+    };
+    let (retention, consistent_lsn) = (&*applier.retention, &consistent_lsn);
+    let source = Source { data_devices, journal, segments, retention, consistent_lsn, check: &check };
+    crate::backup::backup(source, &|work| applier.checkpoints.between(work), to, progress).map_err(not_backed_up)
 }
 
 /// What to do where a store cannot be backed up.
@@ -89,26 +70,6 @@ fn not_backed_up(error: StoreError) -> StoreError {
             StoreError::Corrupt(why.said(text))
         }
         other => other,
-    }
-}
-
-impl Inner {
-    /// Runs `work` while no checkpoint runs and none begins: the data devices are the state of the last one.
-    pub(crate) fn between_checkpoints(&self, work: Work<'_>) -> Result<(), StoreError> {
-        let checkpoints = self.checkpoints.lock();
-        match &*checkpoints {
-            Checkpoints::Thread(checkpointer) => {
-                let checkpointer = checkpointer.clone();
-                drop(checkpoints);
-                checkpointer.between_checkpoints(work)
-            }
-            Checkpoints::Inline(inline) => {
-                self.poison.check()?;
-                // One that found no room has written nothing.
-                work(&inline.writer)
-            }
-            Checkpoints::Closed => Err(closed()),
-        }
     }
 }
 
@@ -156,7 +117,7 @@ pub fn restore(
     restore::check(&manifest, &found)?;
     let time_of = |record: &Record| match record.kind {
         KIND_TRANSACTION | KIND_SPILLED_COMMIT => record::time_us(&record.payload).ok(),
-        kind if kind < crate::Foreign::KINDS => foreign(record),
+        kind if kind < Foreign::KINDS => foreign(record),
         _ => None,
     };
     restore::restore(backup, kept, places, until, &time_of, progress)

@@ -4,7 +4,6 @@ use crate::Lsn;
 use crate::cache::{self, DirtyBytes};
 use crate::checkpoint::checkpointer::CheckpointStats;
 use crate::space::devices::DataDeviceStats;
-use crate::store::Inner;
 
 /// Figures of a store, since it was opened or as they are now.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,37 +46,4 @@ pub struct Metrics {
     pub recent_keys: u64,
     /// Whether the store is poisoned.
     pub is_poisoned: bool,
-}
-
-impl Inner {
-    pub(crate) fn metrics(&self) -> Metrics {
-        let usage = self.space.usage();
-        let (versions_bytes, versions) = self.versions.size();
-        let (snapshots, oldest) = self.snapshots.count();
-        let (records_applied, changes_applied) = {
-            let applier = self.applier.lock();
-            (applier.records, applier.changes)
-        };
-        Metrics {
-            journal: self.journal.stats(),
-            cache: self.forest.cache.metrics(),
-            checkpoints: self.checkpoint_stats(),
-            data_devices: self.maintenance.data_devices.stats(),
-            dirty: self.forest.cache.dirty_bytes(),
-            pages: usage.pages,
-            pages_used: usage.used,
-            pages_waiting: usage.waiting,
-            pages_quarantined: self.maintenance.data_devices.quarantine().pages(),
-            versions_bytes,
-            versions,
-            snapshots,
-            oldest_snapshot: oldest.map(Lsn),
-            visible: Lsn(self.snapshots.visible()),
-            queue_bytes: self.queue.bytes() as u64,
-            records_applied,
-            changes_applied,
-            recent_keys: self.order.lock().recent_keys() as u64,
-            is_poisoned: self.is_poisoned(),
-        }
-    }
 }

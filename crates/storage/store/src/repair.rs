@@ -21,12 +21,16 @@ use bytes::Bytes;
 use device::AlignedBuffer;
 
 use crate::damage::{range_shown, shown};
+use crate::engine::Store;
 use crate::maintenance::trees_of;
 use crate::page::{self, Extent, Kind, PageHeader, PageId};
 use crate::pages::Pages;
+use crate::range::Direction;
+use crate::snapshot::Snapshot;
+use crate::transaction::Transaction;
 use crate::tree::{Cell, Tree};
 use crate::verify::{self, UncachedReader};
-use crate::{Direction, Lsn, Snapshot, Store, StoreError, TreeId};
+use crate::{Lsn, StoreError, TreeId};
 
 /// Bytes of rows that one transaction puts back. A choice: one record, and far below what the smallest journal takes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -93,7 +97,7 @@ fn is_covered(loss: &Loss, leaves: &[Fenced]) -> bool {
 /// Puts rows, some in one transaction.
 struct Putting<'a> {
     store: &'a Store,
-    transaction: Option<crate::Transaction>,
+    transaction: Option<Transaction>,
     bytes: usize,
     rows: u64,
 }
@@ -122,7 +126,7 @@ impl<'a> Putting<'a> {
 
 impl Store {
     fn check_repairing(&self) -> Result<(), StoreError> {
-        match self.inner.options.repair {
+        match self.engine.options.repair {
             true => Ok(()),
             false => Err(StoreError::Refused("the store is not open to be repaired".into())),
         }
@@ -175,8 +179,8 @@ impl Store {
     pub fn open_hole(&self, loss: &Loss) -> Result<(), StoreError> {
         self.check_repairing()?;
         let Part::Keys(low, _) = &loss.part else { return Ok(()) };
-        let _applier = self.inner.applier.lock();
-        let mut writer = self.inner.forest.change(loss.tree, self.inner.snapshots.visible())?;
+        let _applier = self.engine.applier.lock();
+        let mut writer = self.engine.trees.forest.change(loss.tree, self.engine.trees.snapshots.visible())?;
         writer.open_hole(low)
     }
 
@@ -188,10 +192,10 @@ impl Store {
         self.check_repairing()?;
         self.checkpoint()?;
         let leaves = self.lost_leaves(losses)?;
-        let data_devices = &*self.inner.maintenance.data_devices;
+        let data_devices = &*self.engine.data_devices;
         let mut putting = Putting::new(self);
         let mut covered = Vec::new();
-        let mut bytes = AlignedBuffer::zeroed(self.inner.forest.cache.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.page_bytes());
         for (_, page, tree) in leaves {
             data_devices.read(page, &mut bytes)?;
             let mut rows = Vec::new();
@@ -224,9 +228,9 @@ impl Store {
 
     /// Leaves of trees with holes that are in use and reached by nobody, the newest first.
     fn lost_leaves(&self, losses: &[Loss]) -> Result<Vec<(u64, PageId, TreeId)>, StoreError> {
-        let data_devices = &*self.inner.maintenance.data_devices;
+        let data_devices = &*self.engine.data_devices;
         let mut leaves = Vec::new();
-        let mut bytes = AlignedBuffer::zeroed(self.inner.forest.cache.page_bytes());
+        let mut bytes = AlignedBuffer::zeroed(self.engine.trees.forest.cache.page_bytes());
         for id in self.unreached()? {
             match data_devices.read(id, &mut bytes).map_err(|error| error.of_reading(id, 1)) {
                 Err(StoreError::Corrupt(_)) => continue,
@@ -245,7 +249,7 @@ impl Store {
 
     fn unreached(&self) -> Result<Vec<PageId>, StoreError> {
         let mut pages = Vec::new();
-        self.inner.between_checkpoints(&mut |writer| {
+        self.engine.applier.checkpoints.between(&mut |writer| {
             pages = verify::unreached(writer.data_devices(), writer.superblock(), &trees_of)?;
             Ok(())
         })?;
@@ -305,9 +309,9 @@ impl Store {
 
     /// Whether a value is what a cell says of the one that cannot be read.
     fn was(&self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
-        let (cell, _) = self.inner.forest.get(tree, key, u64::MAX)?;
+        let (cell, _) = self.engine.trees.forest.get(tree, key, u64::MAX)?;
         let Some(Cell::Large(extents)) = cell else { return Ok(false) };
-        let parts = value.chunks(self.inner.maintenance.data_devices.geometry().run_bytes_max());
+        let parts = value.chunks(self.engine.data_devices.geometry().run_bytes_max());
         let fits = |(extent, part): (&Extent, &[u8])| extent.check(part).is_ok();
         Ok(parts.len() == extents.len() && extents.iter().zip(parts).all(fits))
     }
@@ -323,19 +327,19 @@ impl Store {
             // It may have been cut since: from its least key on, leaf by leaf.
             let mut next = Some(low.clone());
             while let Some(key) = next {
-                let applier = self.inner.applier.lock();
-                let mut writer = self.inner.forest.change(loss.tree, self.inner.snapshots.visible())?;
+                let applier = self.engine.applier.lock();
+                let mut writer = self.engine.trees.forest.change(loss.tree, self.engine.trees.snapshots.visible())?;
                 next = writer.heal(&key)?.filter(|end| !end.is_empty() && (high.is_empty() || *end < *high));
                 drop(applier);
             }
         }
-        self.inner.maintenance.data_devices.quarantine().clear();
+        self.engine.data_devices.quarantine().clear();
         self.checkpoint()?;
         let lost = self.unreached()?;
         {
-            let _applier = self.inner.applier.lock();
-            self.inner.space.applying(Lsn(self.inner.snapshots.visible()));
-            lost.iter().for_each(|page| self.inner.space.free(*page, 1));
+            let _applier = self.engine.applier.lock();
+            self.engine.applier.space.applying(Lsn(self.engine.trees.snapshots.visible()));
+            lost.iter().for_each(|page| self.engine.applier.space.free(*page, 1));
         }
         self.checkpoint()?;
         Ok(lost.len() as u64)

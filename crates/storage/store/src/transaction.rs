@@ -1,128 +1,27 @@
-//! [`Snapshot`] and [`Transaction`]: reading at one moment, and changing with the outcome deferred to commit.
+//! [`Transaction`]: reading at one moment, and changing with the outcome deferred to commit.
 //!
 //! *Snapshot isolation*: a transaction reads what was visible when it began, and its own changes; of two that change the same
 //! key the first to commit wins, the other gets [`StoreError::Conflict`]. So no update is lost and nothing half done is seen.
 //! What it allows is *write skew*: two transactions that each read what the other changes may both commit.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::Lsn;
 
-use crate::apply::id_of;
 use crate::cache::Hint;
-use crate::commit::recent::WHOLE;
+use crate::catalog::{CATALOG, FIRST_TREE, id_of, is_internal};
+use crate::commit::Committer;
 use crate::cursor::{Cursor, Own};
+use crate::range::Direction;
 use crate::record::Op;
-use crate::store::{CATALOG, FIRST_TREE};
-use crate::tree::Cell;
-use crate::versions::Held;
+use crate::snapshot::Snapshot;
+use crate::write_set::WHOLE;
 use crate::writes::WriteBuffer;
-use crate::{KEY_BYTES_MAX, Store, StoreError, TreeId};
+use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 
 /// Beside a value, what a record of one change takes at most.
 const RECORD_OVERHEAD_BYTES: u64 = 4096;
-
-/// A consistent view of one moment. Cheap to clone; old versions are kept while one lives.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub(crate) store: Store,
-    held: Arc<Held>,
-}
-
-/// Which way a cursor goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Smallest key first.
-    Forward,
-    /// Largest key first.
-    Backward,
-}
-
-impl Snapshot {
-    pub(crate) fn new(store: Store) -> Snapshot {
-        let held = Arc::new(store.inner.snapshots.begin());
-        Snapshot { store, held }
-    }
-
-    /// The store.
-    pub fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// The last record it sees.
-    pub fn lsn(&self) -> Lsn {
-        Lsn(self.held.lsn())
-    }
-
-    /// The tree of that name. Errors: as of [`get`](Snapshot::get).
-    pub fn tree(&self, name: &str) -> Result<Option<TreeId>, StoreError> {
-        Ok(self.get(CATALOG, name.as_bytes())?.and_then(|value| id_of(&value)))
-    }
-
-    /// All trees by name, in byte order of the names. Errors: as of [`get`](Snapshot::get).
-    pub fn trees(&self) -> Result<Vec<(String, TreeId)>, StoreError> {
-        let mut cursor = self.scan(CATALOG, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        let mut trees = Vec::new();
-        while let Some((name, value)) = cursor.next()? {
-            if !is_internal(&name) {
-                trees.extend(id_of(&value).map(|id| (String::from_utf8_lossy(&name).into_owned(), id)));
-            }
-        }
-        Ok(trees)
-    }
-
-    /// The value of a key. A large value is not copied: it points into the page cache and keeps its place there. A tree that
-    /// does not exist is empty.
-    ///
-    /// Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`], [`StoreError::Device`].
-    pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.get_with(tree, key, Hint::Point)
-    }
-
-    /// The same, with what the reader does with it.
-    pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
-        let inner = &self.store.inner;
-        // A page that is something else by now is no damage where this snapshot is too old.
-        let found = inner.forest.get(tree, key, self.held.lsn());
-        let (mut cell, lsn) =
-            found.or_else(|error| self.check().and_then(|()| Err(inner.met_key(tree, key, error))))?;
-        if lsn > self.held.lsn()
-            && let Some(old) = inner.versions.get(tree, key, self.held.lsn())
-        {
-            cell = old;
-        }
-        let value = cell.map(|cell| self.value(tree, key, &cell, hint)).transpose()?;
-        self.check()?;
-        Ok(value)
-    }
-
-    /// The keys of a range with their values.
-    pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
-        Cursor::new(self.clone(), tree, (from, to), direction, Own::none(direction))
-    }
-
-    /// Whether everything it sees is still there. Errors: [`StoreError::TooOld`].
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        match self.store.inner.versions.is_too_old(self.held.lsn()) {
-            true => Err(StoreError::TooOld),
-            false => Ok(()),
-        }
-    }
-
-    /// The value of a key's cell that this snapshot sees.
-    pub(crate) fn value(&self, tree: TreeId, key: &[u8], cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
-        let value = self.store.inner.forest.value(cell, hint);
-        // What a snapshot that is too old points to may be gone: that is no damage.
-        self.check()?;
-        value.map_err(|error| self.store.inner.met_value(tree, key, cell, error))
-    }
-}
-
-fn is_internal(name: &[u8]) -> bool {
-    name.first() == Some(&0)
-}
 
 /// Changes that become visible, and durable, all at once at [`commit`](Transaction::commit), or never. It reads its own
 /// changes over the snapshot it began with. Dropping it rolls back.
@@ -141,6 +40,10 @@ pub struct Savepoint(usize);
 impl Transaction {
     pub(crate) fn new(snapshot: Snapshot) -> Transaction {
         Transaction { snapshot, writes: WriteBuffer::default(), broken: None }
+    }
+
+    fn committer(&self) -> &Committer {
+        &self.snapshot.store.engine.committer
     }
 
     /// What it reads beneath its own changes.
@@ -166,7 +69,7 @@ impl Transaction {
         if self.tree(name)?.is_some() {
             return Err(StoreError::Refused(format!("tree {name} exists").into()));
         }
-        let id = self.snapshot.store.inner.new_tree();
+        let id = self.committer().new_tree();
         self.writes.created.push(id);
         self.put(CATALOG, name.as_bytes(), &id.0.to_le_bytes())?;
         Ok(id)
@@ -193,7 +96,7 @@ impl Transaction {
 
     /// The same, with what the reader does with it.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
-        match self.writes.get(self.snapshot.store.journal(), tree, key)? {
+        match self.writes.get(&self.snapshot.store.engine.journal, tree, key)? {
             Some(Op::Put(value)) => Ok(Some(value)),
             Some(Op::Delete | Op::DropTree) => Ok(None),
             None => self.snapshot.get_with(tree, key, hint),
@@ -206,8 +109,8 @@ impl Transaction {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(StoreError::Refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()).into()));
         }
-        let of_record = self.snapshot.store.inner.record_bytes_max().saturating_sub(RECORD_OVERHEAD_BYTES);
-        let max = of_record.min(self.snapshot.store.inner.value_bytes_max() as u64);
+        let of_record = self.committer().record_bytes_max().saturating_sub(RECORD_OVERHEAD_BYTES);
+        let max = of_record.min(self.committer().value_bytes_max() as u64);
         if value.len() as u64 > max {
             return Err(StoreError::Refused(format!("a value has at most {max} bytes, not {}", value.len()).into()));
         }
@@ -238,9 +141,9 @@ impl Transaction {
             return Err(StoreError::Refused("this transaction has dropped the tree".into()));
         }
         self.writes.set(tree, Bytes::copy_from_slice(key), op);
-        let inner = &self.snapshot.store.inner;
-        if self.writes.bytes() > inner.options.transaction_bytes {
-            inner.spill(&mut self.writes).inspect_err(|error| self.broken = Some(error.clone()))?;
+        let engine = &self.snapshot.store.engine;
+        if self.writes.bytes() > engine.options.transaction_bytes {
+            engine.committer.spill(&mut self.writes).inspect_err(|error| self.broken = Some(error.clone()))?;
         }
         Ok(())
     }
@@ -279,8 +182,8 @@ impl Transaction {
         if self.writes.is_empty() {
             return Ok(self.snapshot.lsn());
         }
-        let store = self.snapshot.store.clone();
-        store.inner.commit(self.snapshot, self.writes)
+        let Snapshot { store, held } = self.snapshot;
+        store.engine.committer.commit(held, self.writes)
     }
 
     /// Gives up all changes.

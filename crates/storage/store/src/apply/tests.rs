@@ -43,13 +43,13 @@ fn a_transaction_whose_old_versions_exceed_the_limit_keeps_none_and_neither_does
     update(&store, tree, &[1; 60]);
     let before = store.snapshot();
     update(&store, tree, &[2; 60]);
-    assert!(store.inner.versions.most.load(Ordering::Relaxed) <= LIMIT);
+    assert!(store.engine.trees.versions.most.load(Ordering::Relaxed) <= LIMIT);
     assert!(matches!(first(&before, tree), Err(StoreError::TooOld)));
     assert_eq!(first(&store.snapshot(), tree).expect("reads"), Some(2));
     drop((before, store));
     let (store, opened) = Store::open(places, options).expect("opens");
     assert_eq!(opened.records, 2);
-    assert_eq!(store.inner.versions.most.load(Ordering::Relaxed), 0, "nobody could look at them");
+    assert_eq!(store.engine.trees.versions.most.load(Ordering::Relaxed), 0, "nobody could look at them");
     assert_eq!(first(&store.snapshot(), tree).expect("reads"), Some(2));
     store.checkpoint().expect("writes in place");
     let verified = store.verify(&mut |_| ()).expect("reads");

@@ -19,7 +19,7 @@
 //! store at rest does not need: its superblock says that it is whole. So [`crate::verify`] can check it as it lies there.
 //!
 //! *Restoring* copies both onto empty shelves. *Going back to a moment* takes the journal, from the backup or kept
-//! ([`retention::Retention`]), up to a position: opening redoes it. It is as exact as group commits are: of those that were made
+//! ([`Retention`]), up to a position: opening redoes it. It is as exact as group commits are: of those that were made
 //! persistent together all are kept or none.
 //!
 //! What it does not do: increments. Each backup is whole; devices are copied with their length, pages that are not in use
@@ -27,7 +27,6 @@
 
 pub(crate) mod manifest;
 pub(crate) mod restore;
-pub(crate) mod retention;
 #[cfg(test)]
 mod tests;
 
@@ -39,15 +38,15 @@ use device::{AlignedBuffer, Device, DeviceError, Shelf};
 use journal::{Journal, Lsn, View};
 
 use crate::StoreError;
-use crate::checkpoint::writer::CheckpointWriter;
+use crate::checkpoint::runner::BetweenCheckpoints;
 use crate::page::PageId;
+use crate::retention::Retention;
 use crate::space::bitmap::Bitmap;
 use crate::space::devices::{DataDevices, device_name};
 use crate::space::geometry::Geometry;
 use crate::space::map;
 use crate::space::superblock::{self, Superblock};
 pub use manifest::Manifest;
-use retention::Retention;
 
 /// Copied at a time, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -107,16 +106,11 @@ pub(crate) struct Source<'a> {
     pub(crate) segments: &'a Arc<dyn Shelf>,
     /// What the journal is kept by.
     pub(crate) retention: &'a Retention,
-    /// From where on the journal is needed to apply everything from a position on.
-    pub(crate) needed: &'a dyn Fn(Lsn) -> Lsn,
     /// The data devices hold nothing of records from there on; asked between two checkpoints.
     pub(crate) consistent_lsn: &'a dyn Fn() -> Lsn,
     /// Whether what was copied is whole, and what the manifest says; asked before that is written.
     pub(crate) check: CheckCopy<'a>,
 }
-
-/// What is done between two checkpoints.
-pub(crate) type Work<'a> = &'a mut dyn FnMut(&CheckpointWriter) -> Result<(), StoreError>;
 
 /// Ends noting what is written.
 struct Watch<'a>(&'a DataDevices);
@@ -135,7 +129,7 @@ impl Drop for Watch<'_> {
 /// was, unless it refuses to be emptied; there is no manifest in any case.
 pub(crate) fn backup(
     source: Source<'_>,
-    between_checkpoints: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    between_checkpoints: &dyn Fn(BetweenCheckpoints<'_>) -> Result<(), StoreError>,
     to: &Arc<dyn Shelf>,
     progress: Tell<'_>,
 ) -> Result<Manifest, StoreError> {
@@ -154,7 +148,7 @@ pub(crate) fn backup(
 
 fn make(
     source: Source<'_>,
-    between_checkpoints: &dyn Fn(Work<'_>) -> Result<(), StoreError>,
+    between_checkpoints: &dyn Fn(BetweenCheckpoints<'_>) -> Result<(), StoreError>,
     to: &Arc<dyn Shelf>,
     progress: Tell<'_>,
 ) -> Result<Manifest, StoreError> {
@@ -178,7 +172,7 @@ fn make(
     between_checkpoints(&mut |writer| {
         let redo_lsn = writer.superblock().redo_lsn;
         // The hold keeps the spill chunks too, also of what is committed from here on.
-        superblock = Some((*writer.superblock(), (source.needed)(redo_lsn), (source.consistent_lsn)()));
+        superblock = Some((*writer.superblock(), source.retention.needed(redo_lsn), (source.consistent_lsn)()));
         copy.last_pass(writer.superblock(), &source.data_devices.take_watched(), progress)
     })?;
     let (superblock, from, consistent_lsn) =

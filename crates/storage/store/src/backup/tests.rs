@@ -8,6 +8,7 @@ use journal::{Lsn, View};
 use super::restore::restore;
 use super::*;
 use crate::checkpoint::tests::toy::{Toy, ToyOp, Values};
+use crate::checkpoint::writer::CheckpointWriter;
 use crate::options::Places;
 
 struct Node {

@@ -56,6 +56,18 @@ pub struct CheckpointStats {
     pub waits: u64,
 }
 
+impl CheckpointStats {
+    /// One more is over.
+    pub(crate) fn add(&mut self, written: &CheckpointSummary) {
+        self.checkpoints += 1;
+        self.fresh_pages += written.fresh_pages;
+        self.changed_pages += written.changed_pages;
+        self.image_bytes += written.image_bytes;
+        self.data_bytes += written.data_bytes;
+        self.redo_lsn = written.redo_lsn;
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     stats: CheckpointStats,
@@ -70,7 +82,7 @@ struct State {
 }
 
 struct Shared {
-    subject: Arc<dyn CheckpointSource>,
+    source: Arc<dyn CheckpointSource>,
     options: CheckpointOptions,
     poison: Poison,
     writer: Mutex<CheckpointWriter>,
@@ -105,13 +117,13 @@ impl Checkpointer {
     /// Errors: [`StoreError::Refused`] where the system gives no thread.
     pub(crate) fn start(
         writer: CheckpointWriter,
-        subject: Arc<dyn CheckpointSource>,
+        source: Arc<dyn CheckpointSource>,
         options: CheckpointOptions,
         poison: Poison,
     ) -> Result<Checkpointer, StoreError> {
         let stats = CheckpointStats { redo_lsn: writer.superblock().redo_lsn, ..CheckpointStats::default() };
         let shared = Arc::new(Shared {
-            subject,
+            source,
             options,
             poison,
             writer: Mutex::new(writer),
@@ -119,8 +131,8 @@ impl Checkpointer {
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let (runner, told) = (shared.clone(), shared.clone());
-        let panicked = move |why: &str| _ = told.poison.set(&why);
+        let (runner, poisoned) = (shared.clone(), shared.clone());
+        let panicked = move |why: &str| _ = poisoned.poison.set(&why);
         let spawned = supervise::thread("store-checkpoint", move || runner.serve(), panicked);
         let thread =
             spawned.map_err(|error| StoreError::Refused(format!("no thread for checkpoints: {error}").into()))?;
@@ -223,7 +235,7 @@ impl Drop for PoisonOnPanic<'_> {
 
 impl Shared {
     fn load(&self) -> Load {
-        let (dirty_bytes, redo_lsn) = self.subject.load();
+        let (dirty_bytes, redo_lsn) = self.source.load();
         let base = self.state.lock().stats.redo_lsn;
         Load { dirty_bytes, journal_bytes: redo_lsn.0.saturating_sub(base.0) }
     }
@@ -285,25 +297,19 @@ impl Shared {
         drop(state);
         let began = Instant::now();
         let mut writer = self.writer.lock();
-        let begin = self.subject.begin_checkpoint().map_err(|error| self.poison.set(&error))?;
+        let begin = self.source.begin_checkpoint().map_err(|error| self.poison.set(&error))?;
         let mut checkpoint = writer.begin(begin, close);
         let written = self.write(&mut writer, &mut checkpoint, began)?;
         let Some(written) = written else { return Ok(()) };
         drop(writer);
-        if let Err(error) = self.subject.over(written.redo_lsn) {
+        if let Err(error) = self.source.over(written.redo_lsn) {
             tracing::warn!(%error, "the journal was not truncated");
         }
         let mut state = self.state.lock();
         state.is_running = false;
         state.served = asked;
-        let stats = &mut state.stats;
-        stats.checkpoints += 1;
-        stats.fresh_pages += written.fresh_pages;
-        stats.changed_pages += written.changed_pages;
-        stats.image_bytes += written.image_bytes;
-        stats.data_bytes += written.data_bytes;
-        stats.redo_lsn = written.redo_lsn;
-        stats.last_duration = began.elapsed();
+        state.stats.add(&written);
+        state.stats.last_duration = began.elapsed();
         Ok(())
     }
 

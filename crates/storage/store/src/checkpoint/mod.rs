@@ -12,6 +12,7 @@
 //! * [`pace`]: when a checkpoint begins and how fast it goes, pure
 //! * [`writer`]: the I/O of the steps; what the cache gives, [`dirty`]
 //! * [`open`]: opening, making and restoring
+//! * [`runner`]: on which thread checkpoints run
 //! * [`checkpointer`]: the thread that runs checkpoints, and what makes the applier wait
 //!
 //! A page that is *fresh* (free in the last checkpoint's map) is written in place at once: until the commit mark nothing durable names it. Every other
@@ -26,6 +27,7 @@ pub(crate) mod machine;
 pub(crate) mod open;
 pub(crate) mod pace;
 pub(crate) mod run_writer;
+pub(crate) mod runner;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod writer;

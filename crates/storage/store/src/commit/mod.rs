@@ -23,30 +23,36 @@
 //!    is refused before the append, keys and values by [`Transaction::put`](crate::Transaction::put) and
 //!    [`Interpreter::check`](crate::Interpreter::check).
 
-pub(crate) mod queue;
+pub(crate) mod background;
 pub(crate) mod recent;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiters;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use journal::{JournalError, Lsn};
+use parking_lot::Mutex;
 
-use crate::checkpointing::closed;
+use crate::apply::{Applier, Recovery};
+use crate::catalog::{CATALOG, FIRST_TREE};
 use crate::interpreter::{Changes, Foreign};
+use crate::limits::SpaceLimits;
+use crate::queue::{QueuedRecord, RecordBody};
 use crate::record::{self, Change, RecordWriter};
-use crate::store::{CATALOG, Inner};
-use crate::transaction::Snapshot;
+use crate::space::devices::DataDevices;
+use crate::versions::Held;
+use crate::write_set::WriteSet;
 use crate::writes::WriteBuffer;
 use crate::{StoreError, TreeId};
 
-use queue::{QueuedRecord, RecordBody};
-use recent::{Recent, WriteSet};
-use waiters::Role;
+use background::Background;
+use recent::RecentWrites;
+use waiters::{CommitWaiters, Role};
 
 /// Transactions entered before what nobody can conflict with is forgotten.
 const FORGET_EVERY: u32 = 256;
@@ -62,20 +68,23 @@ const ENTRY_BYTES: usize = 128;
 
 /// What is under the order lock.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
-    recent: Recent,
+struct CommitOrder {
+    recent: RecentWrites,
     entered: u32,
     /// The last record of a service's.
     foreign: u64,
     /// Those that are in the catalog once everything ordered is applied.
-    pub(crate) trees: HashSet<TreeId>,
+    trees: HashSet<TreeId>,
 }
 
-impl Order {
-    /// Keys known as written lately.
-    pub(crate) fn recent_keys(&self) -> usize {
-        self.recent.len()
-    }
+/// Puts records into the journal in one order, waits until they are durable and visible, and applies where no other thread does.
+pub(crate) struct Committer {
+    pub(crate) applier: Arc<Applier>,
+    pub(crate) waiters: Arc<CommitWaiters>,
+    pub(crate) background: Background,
+    data_devices: Arc<DataDevices>,
+    order: Mutex<CommitOrder>,
+    next_tree: AtomicU32,
 }
 
 /// A transaction as it goes into journal and queue.
@@ -87,18 +96,48 @@ struct Prepared {
 }
 
 /// The applier's role; given up when dropped.
-struct InRole<'a>(&'a Inner);
+struct InRole<'a>(&'a Committer);
 
 impl Drop for InRole<'_> {
     fn drop(&mut self) {
-        self.0.waiters.applied(|| self.0.snapshots.visible(), || self.0.journal.durable().0);
+        self.0.waiters.applied(|| self.0.visible(), || self.0.durable());
     }
 }
 
-impl Inner {
-    /// Commits what a transaction has written: durable and visible when it returns.
-    pub(crate) fn commit(&self, snapshot: Snapshot, mut writes: WriteBuffer) -> Result<Lsn, StoreError> {
-        self.check_updates()?;
+impl Committer {
+    /// Behind what recovery found. `waiters` are woken by whatever poisons the store.
+    pub(crate) fn new(
+        applier: Arc<Applier>,
+        waiters: Arc<CommitWaiters>,
+        data_devices: Arc<DataDevices>,
+        recovery: Recovery,
+    ) -> Committer {
+        let order = Mutex::new(CommitOrder { trees: recovery.trees, ..CommitOrder::default() });
+        let next_tree = AtomicU32::new(recovery.next_tree);
+        Committer { applier, waiters, background: Background::default(), data_devices, order, next_tree }
+    }
+
+    /// An id that no tree has had.
+    pub(crate) fn new_tree(&self) -> TreeId {
+        TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Keys known as written lately.
+    pub(crate) fn recent_keys(&self) -> usize {
+        self.order.lock().recent.len()
+    }
+
+    fn visible(&self) -> u64 {
+        self.applier.trees.snapshots.visible()
+    }
+
+    fn durable(&self) -> u64 {
+        self.applier.journal.durable().0
+    }
+
+    /// Commits what a transaction has written on that snapshot: durable and visible when it returns.
+    pub(crate) fn commit(&self, snapshot: Arc<Held>, mut writes: WriteBuffer) -> Result<Lsn, StoreError> {
+        self.applier.check_updates()?;
         self.within_limits(&writes)?;
         self.make_room()?;
         if writes.record_bytes() as u64 > self.record_bytes_max() || !writes.runs().is_empty() {
@@ -107,7 +146,7 @@ impl Inner {
         self.reserve(writes.grows())?;
         let write_set = writes.write_set();
         let prepared = self.prepare(&mut writes);
-        let lsn = self.order(&snapshot, write_set, prepared, &writes.created)?;
+        let lsn = self.order(snapshot.lsn(), write_set, prepared, &writes.created)?;
         if let Some(claim) = writes.claim.take() {
             claim.committed(lsn.0);
         }
@@ -117,16 +156,29 @@ impl Inner {
             match self.wait_visible(lsn.0) {
                 Ok(()) => return Ok(lsn),
                 // It is durable, and checkpoints wait for room: so does it.
-                Err(StoreError::Full(_)) if self.options.background => std::thread::sleep(FULL_PAUSE),
+                Err(StoreError::Full(_)) if self.applier.options.background => std::thread::sleep(FULL_PAUSE),
                 // The store is being closed: nobody sees it here any more, and the next opening finds it.
                 Err(StoreError::Refused(_)) if self.make_durable(lsn).is_ok() => return Ok(lsn),
-                Err(error) => return Err(self.poison_with(error)),
+                Err(error) => return Err(self.applier.poison_with(error)),
             }
         }
     }
 
+    /// Errors: [`StoreError::Full`], which names the setting.
+    fn within_limits(&self, writes: &WriteBuffer) -> Result<(), StoreError> {
+        let limits = &self.applier.options.limits;
+        if *limits == SpaceLimits::default() {
+            return Ok(());
+        }
+        let grows = writes.grows();
+        if grows == 0 || !writes.trees().any(|tree| tree.0 >= FIRST_TREE) {
+            return Ok(());
+        }
+        limits.check(grows, &self.applier.space, || self.data_devices.free_bytes())
+    }
+
     fn prepare(&self, writes: &mut WriteBuffer) -> Prepared {
-        let time = (self.options.clock)();
+        let time = (self.applier.options.clock)();
         if !writes.runs().is_empty() {
             let runs: Vec<record::SpilledRun> = writes.runs().iter().map(|run| run.lsns()).collect();
             let payload = record::encode_spilled_commit(&runs, time);
@@ -145,16 +197,9 @@ impl Inner {
         Prepared { kind: record::KIND_TRANSACTION, payload: writer.finish(), what, bytes: capacity }
     }
 
-    fn order(
-        &self,
-        snapshot: &Snapshot,
-        write_set: WriteSet,
-        prepared: Prepared,
-        created: &[TreeId],
-    ) -> Result<Lsn, StoreError> {
-        let at = snapshot.lsn().0;
+    fn order(&self, at: u64, write_set: WriteSet, prepared: Prepared, created: &[TreeId]) -> Result<Lsn, StoreError> {
         let mut order = self.order.lock();
-        self.check_updates()?;
+        self.applier.check_updates()?;
         if !order.recent.allows(at, &write_set) {
             return Err(StoreError::Conflict);
         }
@@ -164,14 +209,16 @@ impl Inner {
                 format!("tree {gone} does not exist: it was dropped before this transaction began, or never made");
             return Err(StoreError::Refused(why.into()));
         }
-        let foreign = |tree: &TreeId| self.interpreted.contains(tree);
+        let foreign = |tree: &TreeId| self.applier.trees.interpreted().contains(tree);
         if order.foreign > at && write_set.trees.iter().any(foreign) {
             let conflicts = match &prepared.what {
                 RecordBody::Changes(changes) => self.meets_records(at, changes)?,
                 // Its keys lie in the journal; whoever changes so many of a service's rows does it alone.
                 RecordBody::Spilled(_) | RecordBody::Foreign { .. } => true,
             };
-            snapshot.check()?;
+            if self.applier.trees.versions.is_too_old(at) {
+                return Err(StoreError::TooOld);
+            }
             if conflicts {
                 return Err(StoreError::Conflict);
             }
@@ -186,7 +233,7 @@ impl Inner {
         order.entered += 1;
         if order.entered >= FORGET_EVERY {
             order.entered = 0;
-            order.recent.forget(self.snapshots.oldest());
+            order.recent.forget(self.applier.trees.snapshots.oldest());
         }
         Ok(lsn)
     }
@@ -194,25 +241,25 @@ impl Inner {
     /// Whether a record of a service's after `at` changes what these do; under the order lock, so that none is added.
     fn meets_records(&self, at: u64, changes: &[Change]) -> Result<bool, StoreError> {
         // What was applied since is among the old versions, or in a batch that is applied in part; all else is in the queue.
-        let applier = self.applier.lock();
+        let state = self.applier.lock();
         let is_begun = |change: &Change| {
             let place = (change.tree, &change.key);
-            applier.batch.binary_search_by(|other| (other.tree, &other.key).cmp(&place)).is_ok()
+            state.batch.binary_search_by(|other| (other.tree, &other.key).cmp(&place)).is_ok()
         };
         if changes.iter().any(is_begun) {
             return Ok(true);
         }
-        if changes.iter().any(|change| self.versions.is_replaced(change.tree, &change.key, at)) {
+        if changes.iter().any(|change| self.applier.trees.versions.is_replaced(change.tree, &change.key, at)) {
             return Ok(true);
         }
-        let Some(interpreter) = &self.options.interpreter else { return Ok(false) };
+        let Some(interpreter) = &self.applier.options.interpreter else { return Ok(false) };
         let keys: HashSet<(TreeId, &Bytes)> = changes.iter().map(|change| (change.tree, &change.key)).collect();
         let mut meets = false;
-        self.queue.visit(|entry| {
+        self.applier.queue.visit(|entry| {
             if let RecordBody::Foreign { kind, payload } = &entry.what {
                 let mut theirs = Changes::default();
                 let record = Foreign { lsn: Lsn(entry.lsn), kind: *kind, payload };
-                interpreter.apply(&record, &self.interpreted, &mut theirs)?;
+                interpreter.apply(&record, self.applier.trees.interpreted(), &mut theirs)?;
                 meets |= theirs.list.iter().any(|change| keys.contains(&(change.tree, &change.key)));
             }
             Ok::<(), StoreError>(())
@@ -223,14 +270,14 @@ impl Inner {
     /// Appends a service's record.
     pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
         assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
-        self.check_updates()?;
-        let payload = match &self.options.interpreter {
+        self.applier.check_updates()?;
+        let payload = match &self.applier.options.interpreter {
             Some(interpreter) => {
                 let payload = Bytes::from(parts.concat());
                 self.reserve(payload.len() as u64)?;
                 // What is durable must be applied: what cannot be is refused here.
                 let record = Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload };
-                interpreter.check(&record, &self.interpreted, self.value_bytes_max())?;
+                interpreter.check(&record, self.applier.trees.interpreted(), self.value_bytes_max())?;
                 payload
             }
             None => Bytes::new(),
@@ -247,37 +294,37 @@ impl Inner {
         Ok(lsn)
     }
 
-    /// Appends to journal and queue; under the order lock. A checkpoint that begins between the
-    /// append and the push must not count this record as applied: until it is queued, `appending` holds a durable LSN below it.
+    /// Appends to journal and queue; under the order lock. A checkpoint that begins between the append and the push must
+    /// not count this record as applied: until it is queued, the redo position holds a durable LSN below it.
     fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: RecordBody) -> Result<Lsn, StoreError> {
-        self.appending.store(self.journal.durable().0, Ordering::SeqCst);
-        let appended = self.journal.append(kind, parts);
+        let Applier { journal, queue, redo, .. } = &*self.applier;
+        redo.begin_append(journal.durable());
+        let appended = journal.append(kind, parts);
         if let Ok(lsn) = appended {
-            self.queue.push(QueuedRecord { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
-            self.last.store(lsn.0, Ordering::Release);
+            queue.push(QueuedRecord { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
         }
-        self.appending.store(u64::MAX, Ordering::SeqCst);
+        redo.end_append(appended.as_ref().ok().copied());
         appended.map_err(|error| self.refused(error))
     }
 
     /// Makes the record at `lsn` durable.
     pub(crate) fn make_durable(&self, lsn: Lsn) -> Result<(), StoreError> {
-        self.journal.commit(lsn).map_err(|error| self.refused(error))
+        self.applier.journal.commit(lsn).map_err(|error| self.refused(error))
     }
 
     /// Returns when the record at `lsn` is durable and visible; flushes and applies if nobody else does.
     pub(crate) fn wait_visible(&self, lsn: u64) -> Result<(), StoreError> {
-        if self.journal.is_inline() {
+        if self.applier.journal.is_inline() {
             self.make_durable(Lsn(lsn))?;
         }
         loop {
             // Asked before a role is taken: who poisoned the store woke everybody who waited before.
-            if self.snapshots.visible() >= lsn {
+            if self.visible() >= lsn {
                 return Ok(());
             }
-            self.check_updates()?;
-            let durable = || self.journal.durable().0;
-            match self.waiters.enter(lsn, || self.snapshots.visible(), durable) {
+            self.applier.check_updates()?;
+            let durable = || self.durable();
+            match self.waiters.enter(lsn, || self.visible(), durable) {
                 Role::Done => return Ok(()),
                 Role::Flush => {
                     let result = self.make_durable(Lsn(lsn));
@@ -289,7 +336,7 @@ impl Inner {
                 }
                 Role::Wait(seat) => {
                     // Who poisons or closes the store wakes those who wait by then.
-                    if self.check_updates().is_err() {
+                    if self.applier.check_updates().is_err() {
                         self.waiters.wake_all();
                     }
                     seat.wait();
@@ -302,11 +349,11 @@ impl Inner {
     /// something.
     pub(crate) fn apply_in_role(&self) -> Result<bool, StoreError> {
         let _role = InRole(self);
-        match self.admit() {
-            Ok(()) => self.apply_batch(),
+        match self.applier.admit() {
+            Ok(()) => self.applier.apply_batch(),
             // Without room for a checkpoint nothing is applied until there is some.
             Err(error @ StoreError::Full(_)) => Err(error),
-            Err(error) => Err(self.poison_with(error)),
+            Err(error) => Err(self.applier.poison_with(error)),
         }
     }
 
@@ -316,25 +363,25 @@ impl Inner {
         if bytes == 0 {
             return Ok(());
         }
-        let page_bytes = self.space.page_bytes();
-        self.space.reserve(2 * (bytes + self.queue.bytes() as u64) / page_bytes + PAGES_FREE)
+        let page_bytes = self.applier.space.page_bytes();
+        self.applier.space.reserve(2 * (bytes + self.applier.queue.bytes() as u64) / page_bytes + PAGES_FREE)
     }
 
     /// What [`Store::try_room`](crate::Store::try_room) says.
     pub(crate) fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
-        self.check_updates()?;
-        self.journal.make_room(bytes).map_err(|error| self.refused(error))?;
+        self.applier.check_updates()?;
+        self.applier.journal.make_room(bytes).map_err(|error| self.refused(error))?;
         self.reserve(bytes)?;
-        self.room_for_checkpoint()?;
+        self.applier.checkpoints.check_room()?;
         // Nobody waits for one any more, though none may have been opened since.
-        self.poison.lacks(false);
+        self.applier.poison.lacks(false);
         Ok(())
     }
 
     /// Applies records while more of them wait than may.
     fn make_room(&self) -> Result<(), StoreError> {
-        while self.queue.bytes() > self.options.queue_bytes {
-            match self.queue.first() {
+        while self.applier.queue.bytes() > self.applier.options.queue_bytes {
+            match self.applier.queue.first() {
                 Some(first) => self.wait_visible(first)?,
                 None => break,
             }
@@ -344,13 +391,17 @@ impl Inner {
 
     /// Moves what a transaction has written into the journal, and waits until it can be read there.
     pub(crate) fn spill(&self, writes: &mut WriteBuffer) -> Result<(), StoreError> {
-        self.check_updates()?;
+        self.applier.check_updates()?;
         self.within_limits(writes)?;
         let mut last = Lsn::ZERO;
         // Nothing is truncated from here on: said before the first spill chunk is there.
-        writes.claim.get_or_insert_with(|| self.spills.claim(self.journal.durable().0));
+        writes.claim.get_or_insert_with(|| self.applier.retention.claim(self.applier.journal.durable()));
         let mut append = |payload: &[u8]| {
-            last = self.journal.append(record::KIND_SPILL_CHUNK, &[payload]).map_err(|error| self.refused(error))?;
+            last = self
+                .applier
+                .journal
+                .append(record::KIND_SPILL_CHUNK, &[payload])
+                .map_err(|error| self.refused(error))?;
             Ok(last)
         };
         writes.spill(&mut append)?;
@@ -359,12 +410,12 @@ impl Inner {
 
     /// Longest value that trees of this store take.
     pub(crate) fn value_bytes_max(&self) -> usize {
-        self.maintenance.data_devices.geometry().value_bytes_max()
+        self.data_devices.geometry().value_bytes_max()
     }
 
     /// Largest payload of a record.
     pub(crate) fn record_bytes_max(&self) -> u64 {
-        self.options.journal.max_record_bytes
+        self.applier.options.journal.max_record_bytes
     }
 
     /// What a refusal of the journal's means: no room leaves everything as it was, anything else poisons the store.
@@ -372,8 +423,8 @@ impl Inner {
         match error {
             JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),
             JournalError::TooLarge { .. } => StoreError::Refused(error.to_string().into()),
-            JournalError::Closed => closed(),
-            other => self.poison_with(other.into()),
+            JournalError::Closed => StoreError::closed(),
+            other => self.applier.poison_with(other.into()),
         }
     }
 }

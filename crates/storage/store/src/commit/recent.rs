@@ -1,4 +1,4 @@
-//! [`Recent`]: which keys were written lately, so that the first of two committers wins.
+//! [`RecentWrites`]: which keys were written lately, so that the first of two committers wins.
 //!
 //! ```text
 //!   keys    hash of (tree, key) -> LSN of the last transaction that wrote it
@@ -13,33 +13,12 @@
 //! Invariant: what a transaction with an open snapshot S could conflict with (everything after S) is here.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
 use crate::TreeId;
-
-/// The key of a tree's own existence: dropping it conflicts with every write to it.
-pub(crate) const WHOLE: &[u8] = b"";
-
-/// A key of a tree, for conflicts.
-pub(crate) fn hash(tree: TreeId, key: &[u8]) -> u64 {
-    FixedState::with_seed(0x0074_6572_7261_6365).hash_one((tree.0, key))
-}
-
-/// What one transaction writes, as far as conflicts go.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WriteSet {
-    /// One for each key in memory.
-    pub(crate) keys: Vec<u64>,
-    /// Sorted, one list for each run of a spilled transaction.
-    pub(crate) runs: Vec<Arc<Vec<u64>>>,
-    /// The trees written to, each once.
-    pub(crate) trees: Vec<TreeId>,
-    /// The trees dropped.
-    pub(crate) dropped: Vec<TreeId>,
-}
+use crate::write_set::{WHOLE, WriteSet, hash};
 
 #[derive(Debug, Default)]
 struct WrittenKeys {
@@ -50,7 +29,7 @@ struct WrittenKeys {
 
 /// See the file's essay.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentWrites {
     keys: HashMap<u64, u64, FixedState>,
     trees: HashMap<TreeId, u64, FixedState>,
     log: VecDeque<WrittenKeys>,
@@ -58,7 +37,7 @@ pub(crate) struct Recent {
     newest: u64,
 }
 
-impl Recent {
+impl RecentWrites {
     /// Whether nobody who committed after `snapshot` wrote what this one writes.
     pub(crate) fn allows(&self, snapshot: u64, write_set: &WriteSet) -> bool {
         if self.newest <= snapshot {
@@ -138,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_first_committer_of_a_key_wins() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWrites::default();
         recent.enter(10, of(&[1, 2]));
         recent.enter(20, of(&[3]));
         for (snapshot, keys, allowed) in
@@ -151,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_spilled_transaction_conflicts_like_any_other() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWrites::default();
         recent.enter(10, run(&[1, 5, 9]));
         assert!(!recent.allows(5, &of(&[5])) && recent.allows(5, &of(&[6])) && recent.allows(10, &of(&[5])));
         assert!(!recent.allows(5, &run(&[2, 9])) && recent.allows(5, &run(&[2, 8])));
@@ -163,7 +142,7 @@ mod tests {
 
     #[test]
     fn dropping_a_tree_conflicts_with_writing_to_it() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWrites::default();
         recent.enter(10, of(&[1]));
         let drops = WriteSet { keys: vec![hash(TreeId(9), WHOLE)], dropped: vec![TreeId(9)], ..WriteSet::default() };
         assert!(!recent.allows(5, &drops) && recent.allows(10, &drops));
@@ -174,7 +153,7 @@ mod tests {
 
     #[test]
     fn forgetting_keeps_what_is_newer() {
-        let mut recent = Recent::default();
+        let mut recent = RecentWrites::default();
         recent.enter(10, of(&[1]));
         recent.enter(20, of(&[1]));
         recent.forget(10);

@@ -51,7 +51,7 @@ fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
         .collect();
     // As devices and the thread of checkpoints do: they know nothing of those who wait.
     std::thread::sleep(Duration::from_millis(50));
-    store.inner.poison.set(&"a flush failed");
+    store.engine.applier.poison.set(&"a flush failed");
     for _ in 0..4 {
         let outcome = outcomes.recv_timeout(Duration::from_secs(20));
         assert!(matches!(outcome, Ok(Err(StoreError::Poisoned { .. }))), "{outcome:?}");
@@ -126,7 +126,7 @@ fn a_record_that_cannot_be_applied_poisons_the_store_whatever_the_reason_and_is_
         let outcome = in_time(move || transaction.commit());
         assert!(matches!(outcome, Err(StoreError::Poisoned { .. })), "{outcome:?}");
         assert!(
-            matches!(store.inner.run_checkpoint(), Err(StoreError::Poisoned { .. })),
+            matches!(store.engine.applier.checkpoint(), Err(StoreError::Poisoned { .. })),
             "no checkpoint of what is half changed"
         );
         assert!(store.snapshot().get(tree, b"good").expect("reads").is_some(), "reads go on");
@@ -148,9 +148,11 @@ fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_it
     drop((calls, go));
     let (tree, snapshot) = (store.interpreted()[0], store.snapshot());
     let change = |key: &'static str| Change { tree, key: key.into(), op: Op::Delete };
-    let meets = |key| store.inner.meets_records(snapshot.lsn().0, &[change("z"), change(key)]).expect("is looked up");
+    let meets = |key| {
+        store.engine.committer.meets_records(snapshot.lsn().0, &[change("z"), change(key)]).expect("is looked up")
+    };
     // As between two pieces of it: its records are no longer in the queue, and not all of them in the trees.
-    store.inner.applier.lock().batch = Arc::new(vec![change("b"), change("d")]);
+    store.engine.applier.lock().batch = Arc::new(vec![change("b"), change("d")]);
     assert_eq!(["a", "b", "c", "d", "e"].map(meets), [false, true, false, true, false]);
     let lsn = store.append(3, &[b"c"]).expect("appends");
     assert!(meets("c"), "is in the queue");

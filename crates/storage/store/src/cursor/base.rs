@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::{Skipped, in_order};
 use crate::cache::Hint;
-use crate::forest::Span;
 use crate::page::PageId;
-use crate::transaction::{Direction, Snapshot};
+use crate::range::{Direction, Span};
+use crate::snapshot::Snapshot;
 use crate::tree::{Cell, LeafBlock};
 use crate::{StoreError, TreeId};
 
@@ -79,7 +79,7 @@ impl Base {
     /// that are no damage.
     pub(super) fn skip_damage(&mut self) -> Result<Option<Skipped>, StoreError> {
         let Some(span) = self.left.clone() else { return Ok(None) };
-        let forest = &self.snapshot.store.inner.forest;
+        let forest = &self.snapshot.versioned().forest;
         match forest.block(self.tree, &span, self.direction, self.snapshot.lsn().0, self.hint) {
             Ok(Some(block)) if block.is_hole && self.accepted != Some(block.page) => {
                 self.accepted = Some(block.page);
@@ -99,18 +99,18 @@ impl Base {
 
     /// Reads the next piece of the range.
     fn fill(&mut self, span: Span) -> Result<(), StoreError> {
-        let inner = &self.snapshot.store.inner;
+        let trees = self.snapshot.versioned();
         let at = self.snapshot.lsn();
-        let block = inner.forest.block(self.tree, &span, self.direction, at.0, self.hint);
+        let block = trees.forest.block(self.tree, &span, self.direction, at.0, self.hint);
         let block = match block {
             Ok(block) => block,
             Err(error) => {
                 self.snapshot.check()?;
-                return Err(inner.met(self.tree, &span, self.direction, error));
+                return Err(trees.met(self.tree, &span, self.direction, error));
             }
         };
         if let Some(hole) = block.as_ref().filter(|block| block.is_hole && self.accepted != Some(block.page)) {
-            return Err(inner.met_hole(self.tree, hole.page, &hole.low, &hole.high));
+            return Err(trees.met_hole(self.tree, hole.page, &hole.low, &hole.high));
         }
         let piece = match &block {
             Some(block) => {
@@ -121,7 +121,7 @@ impl Base {
             None => span,
         };
         let newer = block.as_ref().is_none_or(|block| block.lsn > at);
-        let versions = if newer { inner.versions.range(self.tree, piece.bounds(), at.0) } else { Vec::new() };
+        let versions = if newer { trees.versions.range(self.tree, piece.bounds(), at.0) } else { Vec::new() };
         self.snapshot.check()?;
         self.piece = match block {
             Some(block) if versions.is_empty() => {

@@ -21,8 +21,10 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use crate::cache::Hint;
+use crate::catalog::{CATALOG, id_of, is_internal};
+use crate::range::Direction;
 use crate::record::Op;
-use crate::transaction::{Direction, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::tree::Cell;
 use crate::{StoreError, TreeId};
 
@@ -132,6 +134,25 @@ impl Cursor {
     }
 }
 
+impl Snapshot {
+    /// The keys of a range with their values.
+    pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
+        Cursor::new(self.clone(), tree, (from, to), direction, Own::none(direction))
+    }
+
+    /// All trees by name, in byte order of the names. Errors: as of [`get`](Snapshot::get).
+    pub fn trees(&self) -> Result<Vec<(String, TreeId)>, StoreError> {
+        let mut cursor = self.scan(CATALOG, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut trees = Vec::new();
+        while let Some((name, value)) = cursor.next()? {
+            if !is_internal(&name) {
+                trees.extend(id_of(&value).map(|id| (String::from_utf8_lossy(&name).into_owned(), id)));
+            }
+        }
+        Ok(trees)
+    }
+}
+
 /// A key with its value, or with what is wrong with that.
 pub type Tried = (Bytes, Result<Bytes, StoreError>);
 
@@ -159,14 +180,5 @@ fn in_order(direction: Direction, left: &[u8], right: &[u8]) -> Ordering {
     match direction {
         Direction::Forward => left.cmp(right),
         Direction::Backward => right.cmp(left),
-    }
-}
-
-/// Whether a range holds no key: `BTreeMap::range` panics for some of these.
-pub(crate) fn is_empty(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-    match range {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
-        _ => false,
     }
 }

@@ -5,8 +5,9 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::in_order;
+use crate::range::Direction;
 use crate::record::Op;
-use crate::transaction::{Direction, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::writes::{RunCursor, WriteBuffer};
 use crate::{StoreError, TreeId};
 
@@ -57,7 +58,7 @@ impl Own {
         if self.runs.is_empty() {
             return Ok(self.layer.next());
         }
-        let journal = snapshot.store.journal();
+        let journal = &snapshot.store.engine.journal;
         if !self.started {
             self.started = true;
             for run in &mut self.runs {

@@ -12,89 +12,21 @@
 //! Invariant: only the applier changes trees, and the roots with them; a checkpoint begins under the applier's lock.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 
 use crate::cache::{Cache, Hint, ScanReader};
+use crate::catalog::{CATALOG, ROOTS};
 use crate::damage::{Quarantined, range_shown, shown};
 use crate::page::PageId;
 use crate::pages::Pages;
+use crate::range::{Direction, Span};
 use crate::space::Space;
 use crate::space::devices::DataDevices;
-use crate::store::CATALOG;
 use crate::tree::{Broken, Cell, Hole, LeafBlock, NewValue, Stored, Tree, TreeWriter};
-use crate::{Direction, Lsn, StoreError, TreeId};
-
-/// The tree of trees, which is in no other tree.
-pub(crate) const ROOTS: TreeId = TreeId(u32::MAX);
-
-/// Whether something of a value lies in pages of its own.
-pub(crate) fn has_pages(cell: &Cell) -> bool {
-    matches!(cell, Cell::Large(_))
-}
-
-/// Memory a value takes beside its cell.
-pub(crate) fn memory_bytes(cell: &Cell) -> u64 {
-    match cell {
-        Cell::Inline(bytes) => bytes.len() as u64,
-        Cell::Large(extents) => std::mem::size_of_val(&**extents) as u64,
-        Cell::Lost(_) => 0,
-    }
-}
-
-/// A range of keys: from the first inclusive to the second exclusive; an empty second is no bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) from: Bytes,
-    pub(crate) to: Bytes,
-}
-
-impl Span {
-    /// Of bounds; none where no key can lie between them.
-    pub(crate) fn of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Option<Span> {
-        let behind = |key: &[u8]| Bytes::from([key, &[0]].concat());
-        let from = match from {
-            Bound::Included(key) => Bytes::copy_from_slice(key),
-            Bound::Excluded(key) => behind(key),
-            Bound::Unbounded => Bytes::new(),
-        };
-        let to = match to {
-            Bound::Included(key) => behind(key),
-            Bound::Excluded([]) => return None,
-            Bound::Excluded(key) => Bytes::copy_from_slice(key),
-            Bound::Unbounded => Bytes::new(),
-        };
-        (to.is_empty() || from < to).then_some(Span { from, to })
-    }
-
-    /// Everything.
-    pub(crate) fn all() -> Span {
-        Span { from: Bytes::new(), to: Bytes::new() }
-    }
-
-    /// As bounds.
-    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        let to = if self.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.to.as_ref()) };
-        (Bound::Included(self.from.as_ref()), to)
-    }
-
-    /// Cuts off what a leaf with these fences holds, going in that direction: that part, and the rest.
-    pub(crate) fn split(self, low: &Bytes, high: &Bytes, direction: Direction) -> (Span, Option<Span>) {
-        let Span { from, to } = self;
-        match direction {
-            Direction::Forward if !high.is_empty() && (to.is_empty() || *high < to) => {
-                (Span { from, to: high.clone() }, Some(Span { from: high.clone(), to }))
-            }
-            Direction::Backward if *low > from => {
-                (Span { from: low.clone(), to }, Some(Span { from, to: low.clone() }))
-            }
-            _ => (Span { from, to }, None),
-        }
-    }
-}
+use crate::{Lsn, StoreError, TreeId};
 
 /// See the file's essay.
 #[derive(Debug)]
@@ -360,28 +292,5 @@ impl ForestWriter<'_> {
     /// Makes the leaf that covers a key no hole any more, if it is one; answers where it ends.
     pub(crate) fn heal(&mut self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.writer.heal(key, self.lsn)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_become_spans_and_spans_are_cut_at_fences() {
-        let span = |from: &'static [u8], to: &'static [u8]| Span { from: from.into(), to: to.into() };
-        let of = |from, to| Span::of(from, to);
-        assert_eq!(of(Bound::Unbounded, Bound::Unbounded), Some(Span::all()));
-        assert_eq!(of(Bound::Excluded(b"a"), Bound::Included(b"b")), Some(span(b"a\0", b"b\0")));
-        assert_eq!(of(Bound::Included(b"b"), Bound::Excluded(b"b")), None);
-        assert_eq!(of(Bound::Unbounded, Bound::Excluded(b"")), None);
-        assert_eq!(of(Bound::Excluded(b"a"), Bound::Excluded(b"a\0")), None);
-        let (low, high) = (Bytes::from_static(b"f"), Bytes::from_static(b"m"));
-        let cut = span(b"g", b"z").split(&low, &high, Direction::Forward);
-        assert_eq!(cut, (span(b"g", b"m"), Some(span(b"m", b"z"))));
-        let cut = span(b"a", b"h").split(&low, &high, Direction::Backward);
-        assert_eq!(cut, (span(b"f", b"h"), Some(span(b"a", b"f"))));
-        assert_eq!(span(b"g", b"m").split(&low, &high, Direction::Forward).1, None);
-        assert_eq!(span(b"f", b"").split(&low, &Bytes::new(), Direction::Backward).1, None);
     }
 }

@@ -24,12 +24,11 @@ mod extent;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 use crate::StoreError;
 use crate::damage::Damage;
+pub use crate::page_id::PageId;
 pub use extent::{EXTENT_BYTES_MAX, Extent};
 
 /// Smallest page of a store, bytes: two cells with the longest key and a quarter page of value must find room.
@@ -41,19 +40,9 @@ pub const PAGE_BYTES_DEFAULT: usize = 8 << 10;
 /// Bytes of the header that all kinds share.
 pub const HEADER_BYTES: usize = 32;
 
-/// Names a page of a store: its place is this number times the page size. 0 is the superblock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageId(pub u32);
-
 /// Page numbers from here on are of external files: those that are not the store's, in the page cache. What remains is 24 TiB of pages of
 /// 8 KiB.
 pub(crate) const FIRST_EXTERNAL: u32 = 3 << 30;
-
-impl fmt::Display for PageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

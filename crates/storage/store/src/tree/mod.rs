@@ -43,7 +43,7 @@ mod tests;
 mod value;
 mod write;
 
-pub use crate::Direction;
+pub use crate::range::Direction;
 pub use check::{Report, Visited};
 pub use hole::{Broken, Hole};
 pub use read::LeafBlock;

@@ -75,6 +75,20 @@ impl Cell {
         }
     }
 
+    /// Whether something of the value lies in pages of its own.
+    pub(crate) fn has_pages(&self) -> bool {
+        matches!(self, Cell::Large(_))
+    }
+
+    /// Memory that the value takes beside the cell.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match self {
+            Cell::Inline(bytes) => bytes.len() as u64,
+            Cell::Large(extents) => std::mem::size_of_val(&**extents) as u64,
+            Cell::Lost(_) => 0,
+        }
+    }
+
     /// The value. One in a single extent is not copied: it points into the cache. Errors as [`Pages::read_extent`].
     pub fn read<P: Pages>(&self, pages: &P) -> Result<Bytes, StoreError> {
         match self {

@@ -35,8 +35,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::TreeId;
-use crate::cursor::is_empty;
-use crate::forest::{has_pages, memory_bytes};
+use crate::range::is_empty;
 use crate::tree::Cell;
 
 pub(crate) use snapshots::{Held, Snapshots};
@@ -228,7 +227,7 @@ pub(crate) struct Garbage {
 
 impl Garbage {
     fn take(&mut self, old: Option<Cell>) {
-        self.values.extend(old.filter(has_pages));
+        self.values.extend(old.filter(Cell::has_pages));
     }
 }
 
@@ -379,7 +378,7 @@ impl VersionWriter<'_> {
         if self.replaced.lets_go {
             return old;
         }
-        self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, memory_bytes);
+        self.replaced.bytes += OVERHEAD_BYTES + key.len() as u64 + old.as_ref().map_or(0, Cell::memory_bytes);
         self.replaced.versions += 1;
         let key = if self.replaced.copies_keys { Bytes::copy_from_slice(key) } else { key.clone() };
         self.tree.state.write().push(key, old)

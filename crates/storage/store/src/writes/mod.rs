@@ -22,7 +22,6 @@
 //! 3. A dropped tree takes no more changes; the mark is the operation of its empty key.
 
 mod sorted_run;
-mod spills;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -31,12 +30,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use journal::{Journal, Lsn};
 
-use crate::commit::recent::{self, WHOLE, WriteSet};
+use crate::range::is_empty;
 use crate::record::{self, Change, Op};
+use crate::spills::Claim;
+use crate::write_set::{self, WHOLE, WriteSet};
 use crate::{StoreError, TreeId};
 
 pub(crate) use sorted_run::{RunCursor, SortedRun};
-pub(crate) use spills::{Claim, Spills};
 
 /// What a change takes in memory beside key and value, rounded up.
 const OVERHEAD_BYTES: usize = 128;
@@ -161,7 +161,7 @@ impl WriteBuffer {
 
     /// Counts keys as changed, as far as conflicts go. Going back to a savepoint leaves that as it is.
     pub(crate) fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
-        let hashes = keys.into_iter().map(|key| recent::hash(tree, key));
+        let hashes = keys.into_iter().map(|key| write_set::hash(tree, key));
         self.counted.entry(tree).or_default().extend(hashes);
     }
 
@@ -263,34 +263,34 @@ impl WriteBuffer {
 
     /// What it conflicts with; asked once.
     pub(crate) fn write_set(&mut self) -> WriteSet {
-        let mut write_set = WriteSet::default();
+        let mut found = WriteSet::default();
         let mut trees = HashSet::new();
         for (tree, keys) in self.layer.iter().filter(|(_, keys)| !keys.is_empty()) {
             trees.insert(*tree);
-            write_set.keys.extend(keys.keys().map(|key| recent::hash(*tree, key)));
+            found.keys.extend(keys.keys().map(|key| write_set::hash(*tree, key)));
             if keys.contains_key(WHOLE) {
-                write_set.dropped.push(*tree);
+                found.dropped.push(*tree);
             }
         }
         for run in &self.runs {
             trees.extend(run.trees.iter().copied());
-            write_set.dropped.extend(run.dropped.iter().copied());
-            write_set.runs.push(run.hashes.clone());
+            found.dropped.extend(run.dropped.iter().copied());
+            found.runs.push(run.hashes.clone());
         }
         for (tree, mut hashes) in std::mem::take(&mut self.counted) {
             trees.insert(tree);
             hashes.sort_unstable();
-            write_set.runs.push(Arc::new(hashes));
+            found.runs.push(Arc::new(hashes));
         }
-        write_set.trees = trees.into_iter().collect();
-        write_set.trees.sort_unstable();
-        write_set
+        found.trees = trees.into_iter().collect();
+        found.trees.sort_unstable();
+        found
     }
 
     /// The layer's changes of a range, in order.
     pub(crate) fn range(&self, tree: TreeId, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Vec<(Bytes, Op)> {
         let Some(keys) = self.layer.get(&tree) else { return Vec::new() };
-        if crate::cursor::is_empty(range) {
+        if is_empty(range) {
             return Vec::new();
         }
         keys.range::<[u8], _>(range).map(|(key, op)| (key.clone(), op.clone())).collect()

@@ -15,9 +15,9 @@ use journal::{Journal, Lsn};
 use parking_lot::Mutex;
 
 use super::{Growth, Layer};
-use crate::commit::recent::{self, WHOLE};
+use crate::range::Direction;
 use crate::record::{self, Change, Op, RecordWriter};
-use crate::transaction::Direction;
+use crate::write_set::{self, WHOLE};
 use crate::{StoreError, TreeId};
 
 /// Changes are gathered until a spill chunk has so many bytes: one read of the journal, and a small part of a write buffer.
@@ -65,7 +65,7 @@ impl SortedRun {
             first.get_or_insert_with(|| (tree, key.clone()));
             writer.push(tree, key, op);
             growth.add(key, op);
-            hashes.push(recent::hash(tree, key));
+            hashes.push(write_set::hash(tree, key));
         }
         let first = first.expect("a run has changes");
         chunks.push(Fragment { lsn: append(&writer.finish())?, first });
@@ -107,7 +107,7 @@ impl SortedRun {
 
     /// What it does to a key.
     pub(super) fn get(&self, journal: &Journal, tree: TreeId, key: &[u8]) -> Result<Option<Op>, StoreError> {
-        if self.hashes.binary_search(&recent::hash(tree, key)).is_err() {
+        if self.hashes.binary_search(&write_set::hash(tree, key)).is_err() {
             return Ok(None);
         }
         let Some(chunk) = self.begun(tree, key).checked_sub(1) else { return Ok(None) };

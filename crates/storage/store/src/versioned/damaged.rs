@@ -1,25 +1,27 @@
-//! Damage that was met: whoever knows that an error is final says here in which tree it met it, looking for which keys. What is
-//! answered names tree, page, place and keys; the page is in the [`Quarantine`](crate::damage::Quarantine) from then on.
+//! Damage that was met: a reader that knows that an error is final reports here in which tree it met it, looking for which keys.
+//! The error that comes back names tree, page, place and keys; the page is in the [`Quarantine`](crate::damage::Quarantine)
+//! from then on.
 
 use bytes::Bytes;
 
+use super::VersionedTrees;
 use crate::cache::BackingStore;
+use crate::catalog::CATALOG;
 use crate::damage::{Damage, Quarantined, range_shown, shown};
-use crate::forest::Span;
 use crate::page::{Extent, PageId};
 use crate::pages::Pages;
-use crate::store::{CATALOG, Inner};
+use crate::range::{Direction, Span};
 use crate::tree::{Cell, lost};
-use crate::{Direction, StoreError, TreeId};
+use crate::{StoreError, TreeId};
 
-impl Inner {
+impl VersionedTrees {
     /// What a tree is called. Only where something is to be said of it: it looks for the name.
     pub(crate) fn tree_name(&self, tree: TreeId) -> String {
         if tree == CATALOG {
             return "(catalog)".to_owned();
         }
-        let place = self.interpreted.iter().position(|id| *id == tree);
-        let of_interpreter = place.zip(self.options.interpreter.as_ref());
+        let place = self.interpreted().iter().position(|id| *id == tree);
+        let of_interpreter = place.zip(self.interpreter.as_ref());
         if let Some((place, interpreter)) = of_interpreter {
             return interpreter.trees().swap_remove(place);
         }
@@ -66,7 +68,7 @@ impl Inner {
 
     fn note(&self, tree: TreeId, (page, pages): (PageId, u32), why: &str) -> StoreError {
         let name = self.tree_name(tree);
-        let data_devices = &*self.maintenance.data_devices;
+        let data_devices = &*self.data_devices;
         let place = data_devices.place(page);
         let why = if why.contains(&place) { why.to_owned() } else { format!("{place}: {why}") };
         let text = format!("tree {name}: {why}");

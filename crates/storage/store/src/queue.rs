@@ -12,7 +12,9 @@ use bytes::Bytes;
 use journal::Lsn;
 use parking_lot::Mutex;
 
-use crate::record::{Change, SpilledRun};
+use crate::StoreError;
+use crate::interpreter::Foreign;
+use crate::record::{self, Change, RecordDamage, SpilledRun};
 
 /// What a record does.
 #[derive(Debug)]
@@ -32,6 +34,31 @@ pub(crate) struct QueuedRecord {
     /// Memory it takes here.
     pub(crate) bytes: usize,
     pub(crate) what: RecordBody,
+}
+
+impl QueuedRecord {
+    /// A record of the journal as it waits to be applied; none for spill chunks, which only their commit record names.
+    ///
+    /// Errors: [`StoreError::Corrupt`] where it cannot be decoded, or is of a kind that this version does not know.
+    pub(crate) fn of(record: journal::Record) -> Result<Option<QueuedRecord>, StoreError> {
+        let journal::Record { lsn, kind, payload } = record;
+        let damaged = |damage: RecordDamage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
+        let bytes = payload.len();
+        let payload = Bytes::from(payload);
+        let what = match kind {
+            record::KIND_TRANSACTION => RecordBody::Changes(record::decode(payload).map_err(damaged)?),
+            record::KIND_SPILLED_COMMIT => {
+                RecordBody::Spilled(record::decode_spilled_commit(payload).map_err(damaged)?)
+            }
+            record::KIND_SPILL_CHUNK => return Ok(None),
+            kind if kind < Foreign::KINDS => RecordBody::Foreign { kind, payload },
+            kind => {
+                let what = format!("the record at lsn {lsn} has kind {kind}, which this version does not know");
+                return Err(StoreError::Corrupt(what.into()));
+            }
+        };
+        Ok(Some(QueuedRecord { lsn: lsn.0, bytes, what }))
+    }
 }
 
 /// See the file's essay.

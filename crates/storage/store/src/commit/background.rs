@@ -11,8 +11,9 @@ use std::time::Duration;
 use device::supervise;
 use parking_lot::{Condvar, Mutex};
 
+use super::Committer;
 use crate::StoreError;
-use crate::store::Inner;
+use crate::apply::BATCH_BYTES;
 
 /// Between batches. A record becomes visible about so much later than durable, if nobody waits for it. Large batches are cheap: a
 /// leaf is looked up once, and a row that is made and deleted again, such as an output that waits for its delivery, costs
@@ -61,32 +62,35 @@ impl Background {
 }
 
 /// Starts the thread.
-pub(crate) fn start(inner: &Arc<Inner>) -> Result<JoinHandle<()>, StoreError> {
+///
+/// Errors: [`StoreError::Refused`] where the system gives no thread.
+pub(crate) fn start(committer: &Arc<Committer>) -> Result<JoinHandle<()>, StoreError> {
     let work = {
-        let inner = inner.clone();
-        move || run(&inner)
+        let committer = committer.clone();
+        move || run(&committer)
     };
-    let poison = inner.poison.clone();
+    let poison = committer.applier.poison.clone();
     let spawned = supervise::thread("store-apply", work, move |why| _ = poison.set(&why));
     spawned.map_err(|error| StoreError::Refused(format!("the applying thread could not be started: {error}").into()))
 }
 
-fn run(inner: &Inner) {
+fn run(committer: &Committer) {
+    let applier = &*committer.applier;
     let (mut applied, mut full) = (false, false);
     loop {
         // With more than a batch behind there is nothing to wait for, unless all of it waits for the journal, or for room.
-        let behind = applied && inner.queue.bytes() > super::BATCH_BYTES && !inner.is_poisoned();
+        let behind = applied && applier.queue.bytes() > BATCH_BYTES && !applier.is_poisoned();
         applied = false;
         // Where there is no room, room does not come in a moment.
-        if !behind && !inner.background.sleep(|| !full && inner.queue.first().is_some()) {
+        if !behind && !committer.background.sleep(|| !full && applier.queue.first().is_some()) {
             return;
         }
         supervise::rehearse("store-apply");
-        if inner.is_poisoned() || !inner.waiters.try_apply() {
+        if applier.is_poisoned() || !committer.waiters.try_apply() {
             continue;
         }
-        // A failure poisons the store, and is told to whoever comes next.
-        let outcome = inner.apply_in_role();
+        // A failure poisons the store, and is reported to the next caller.
+        let outcome = committer.apply_in_role();
         (applied, full) = (matches!(outcome, Ok(true)), matches!(outcome, Err(StoreError::Full(_))));
     }
 }
