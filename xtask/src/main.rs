@@ -36,8 +36,8 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> anyhow::Result<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["tidy", "--mend"] => tidy::report::mend(&root()?),
-        ["tidy"] => tidy::report::run(&root()?),
+        ["tidy", "--mend"] => tidy::run::mend(&root()?),
+        ["tidy"] => tidy::run::run(&root()?),
         ["ci"] => ci::run(&root()?),
         ["fuzz", rest @ ..] => fuzz::run(&root()?, rest),
         [] | ["help" | "--help" | "-h"] => {

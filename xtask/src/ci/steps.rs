@@ -79,7 +79,7 @@ fn doc(place: &Place) -> anyhow::Result<Outcome> {
 }
 
 fn tidy_step(place: &Place) -> anyhow::Result<Outcome> {
-    let findings = tidy::report::check_all(&tidy::tree::Tree::load(&place.root)?);
+    let findings = tidy::run::check_all(&tidy::tree::Tree::load(&place.root)?);
     let log: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
     std::fs::write(place.logs.join("tidy.log"), &log).context("cannot write the log")?;
     Ok(Outcome { ok: findings.is_empty(), cases: Tally::default(), note: None, log })

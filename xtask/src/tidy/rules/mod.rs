@@ -1,6 +1,7 @@
 //! The rules, one file each. A rule's tests hold a case that fires and one that does not.
 
 pub(crate) mod architecture;
+pub(crate) mod cycles;
 pub(crate) mod documented;
 pub(crate) mod essays;
 pub(crate) mod faults;
@@ -12,5 +13,6 @@ pub(crate) mod quotes;
 pub(crate) mod size;
 pub(crate) mod spawns;
 pub(crate) mod text;
+pub(crate) mod types;
 pub(crate) mod unsafety;
 pub(crate) mod words;
