@@ -183,7 +183,7 @@ fn expand(code: &str, mut at: usize, mut path: ModulePath, out: &mut Vec<ModuleP
         }
         let word: String = code[at..].chars().take_while(|c| is_word(*c)).collect();
         at += word.len();
-        if !word.is_empty() && !(word == "self" && !path.is_empty()) {
+        if !word.is_empty() && (word != "self" || path.is_empty()) {
             path.push(word.clone());
         }
         let next = skip(at);
