@@ -226,8 +226,8 @@ impl Scene {
                 .collect();
             let extents = self.extents.iter().filter_map(|extent| Some(extent.read().as_ref()?.0.first.0));
             let after: BTreeSet<u32> = then.keys().copied().chain(extents).collect();
-            // A fresh page of the checkpoint may be on its way to its device already (early write-back): it is durable once the checkpoint has its image, for
-            // which it waits for the thief's latch.
+            // An early write-back of a fresh page may be under way: the page counts as durable from when the checkpoint has its
+            // image, since reading that waits for the latch of the thread that writes.
             let fresh: BTreeSet<u32> = checkpoint.fresh().iter().map(|run| run.first.0).collect();
             self.medium.durable.lock().extend(after.difference(&fresh));
             drop(standing);
