@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use interop::node::Node;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use store::{Loss, RoomBounds, Store, StoreError};
+use store::{Loss, SpaceLimits, Store, StoreError};
 
 /// Why, and what to do.
 const WITHOUT: &str =
@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for Settings {
 
 impl Settings {
     /// Never called.
-    pub fn bounds(&self) -> RoomBounds {
+    pub fn bounds(&self) -> SpaceLimits {
         match *self {}
     }
 
