@@ -10,7 +10,7 @@
 //!
 //! A hole does not know what it lost: of a key that is not in it nobody can say what it holds, or whether it is there, and
 //! who asks is told so. A key that was put since is in it; one that was removed since is there as known to be absent. It splits
-//! as other leaves do, into holes, and is never taken out. [`Writer::heal`] makes it a leaf as all others again.
+//! as other leaves do, into holes, and is never taken out. [`TreeWriter::heal`] makes it a leaf as all others again.
 //!
 //! What is damaged is looked at several times before it is given up: a wire may have failed, and not the medium.
 
