@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use workload::table::thousands;
+
 use crate::terminal;
 
 /// A table whose columns line up; numbers to the right.
@@ -57,15 +59,7 @@ impl fmt::Display for Table {
 
 /// `1234567` as `1,234,567`.
 pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    thousands(&n.to_string())
 }
 
 /// Bytes in the largest unit that leaves at least one before the point.

@@ -52,7 +52,11 @@ fn is_number(cell: &str) -> bool {
 
 /// A whole number with commas between thousands.
 pub fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
+    thousands(&format!("{value:.0}"))
+}
+
+/// Digits with commas between thousands.
+pub fn thousands(digits: &str) -> String {
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {

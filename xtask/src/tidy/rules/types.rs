@@ -18,7 +18,6 @@ const FILES_MAX: usize = 3;
 
 /// Of a crate: names that are defined more than once.
 const TWICE: &[(&str, &[&str])] = &[
-    ("crates/lab/workload", &["Sample"]),
     ("crates/media/catalogue", &["Kind", "Unit"]),
     // Of each kind of processor one, of which one is built.
     ("crates/media/device", &["Instructions", "Operation"]),

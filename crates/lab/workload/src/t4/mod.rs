@@ -217,12 +217,12 @@ impl Session {
     pub fn measure(&mut self) -> anyhow::Result<Report> {
         let node = self.node.as_ref().expect("the session runs");
         let bar = progress_bar((self.plan.services * self.plan.messages) as u64);
-        let before = Sample::of(node)?;
+        let before = NodeSample::of(node)?;
         let outcome = self.load.run(|acknowledged, delivered| {
             bar.set_position(acknowledged);
             bar.set_message(format!("{delivered} delivered"));
         });
-        let after = Sample::of(node);
+        let after = NodeSample::of(node);
         bar.finish_and_clear();
         let outcome = match outcome {
             Err(error) if !error.is::<Interrupted>() => {
@@ -290,7 +290,7 @@ fn write_settings(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
 
 /// The counters of the node at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct NodeSample {
     usage: Usage,
     journal_writes: u64,
     journal_bytes: u64,
@@ -302,11 +302,11 @@ pub(crate) struct Sample {
     models: Vec<ModelStatus>,
 }
 
-impl Sample {
-    fn of(node: &Node) -> anyhow::Result<Sample> {
+impl NodeSample {
+    fn of(node: &Node) -> anyhow::Result<NodeSample> {
         let status = node.status()?;
         let journal = status.journal;
-        Ok(Sample {
+        Ok(NodeSample {
             cache_mode: status.store.cache_mode,
             usage: node.usage()?,
             journal_writes: journal.writes,

@@ -11,7 +11,7 @@ use interop::node::ModelStatus;
 use serde::Serialize;
 
 use super::published::{self, Published};
-use super::{Outcome, Quantiles, Sample};
+use super::{NodeSample, Outcome, Quantiles};
 use crate::machine::{FileSystem, Machine};
 use crate::table::grouped;
 
@@ -124,13 +124,13 @@ impl Report {
         config: Config,
         outcome: &Outcome,
         stored: u64,
-        samples: Range<&Sample>,
+        samples: Range<&NodeSample>,
     ) -> Report {
         let (before, after) = (samples.start, samples.end);
         let counts = outcome.counts;
         let per_second = |count: u64| if outcome.seconds > 0.0 { count as f64 / outcome.seconds } else { 0.0 };
         let per_inbound = |micros: u64| micros as f64 / counts.acknowledged.max(1) as f64;
-        let journal = |of: fn(&Sample) -> u64| per_second(of(after).saturating_sub(of(before)));
+        let journal = |of: fn(&NodeSample) -> u64| per_second(of(after).saturating_sub(of(before)));
         let usage = after.usage.since(before.usage);
         let run = Run {
             name: format!("t4, bodies {}", config.bodies),
@@ -411,7 +411,7 @@ mod tests {
             published: published::TESTS,
             differs: Vec::new(),
         };
-        let after = Sample {
+        let after = NodeSample {
             usage: Usage { cpu_us: 9_000, written_bytes: 1_100_000 },
             journal_writes: 40,
             journal_bytes: 1_000_000,
@@ -422,7 +422,7 @@ mod tests {
             cache_mode: "dram".to_owned(),
             models: Vec::new(),
         };
-        Report::new(Machine::here(), config, &outcome, 500, &Sample::default()..&after)
+        Report::new(Machine::here(), config, &outcome, 500, &NodeSample::default()..&after)
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn what_the_journal_lies_on_and_is_worth_is_what_the_node_says() {
         let report = report(|_| ());
-        let after = Sample {
+        let after = NodeSample {
             journal_tier: "pmem".to_owned(),
             durability: "emulated".to_owned(),
             real: false,
@@ -502,9 +502,9 @@ mod tests {
                 late: 7,
                 late_us: 3,
             }],
-            ..Sample::default()
+            ..NodeSample::default()
         };
-        let samples = &Sample::default()..&after;
+        let samples = &NodeSample::default()..&after;
         let again = Report::new(report.machine, report.config, &Outcome::default(), 0, samples);
         let run = &again.runs[0];
         assert_eq!((run.journal_tier.as_str(), run.durability.as_str(), run.real), ("pmem", "emulated", false));
