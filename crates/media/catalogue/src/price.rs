@@ -30,7 +30,7 @@ pub enum Basis {
 
 /// What a price is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Unit {
+pub enum PriceUnit {
     /// Bought, a GB of the label.
     #[serde(rename = "USD/GB")]
     PerGb,
@@ -57,7 +57,7 @@ pub struct Price {
     /// The most.
     pub high: Option<f64>,
     /// What it is for.
-    pub unit: Unit,
+    pub unit: PriceUnit,
     /// Who asked it.
     pub basis: Basis,
     /// Month, `yyyy-mm`.

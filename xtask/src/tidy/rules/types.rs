@@ -18,9 +18,9 @@ const FILES_MAX: usize = 3;
 
 /// Of a crate: names that are defined more than once.
 const TWICE: &[(&str, &[&str])] = &[
-    ("crates/media/catalogue", &["Kind", "Unit"]),
+    ("crates/media/catalogue", &["Kind"]),
     // Of each kind of processor one, of which one is built.
-    ("crates/media/device", &["Instructions", "Operation"]),
+    ("crates/media/device", &["Instructions"]),
     (
         "crates/services/interop",
         &[

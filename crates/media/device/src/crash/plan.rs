@@ -77,13 +77,13 @@ impl Chosen {
 }
 
 /// One un-flushed operation.
-pub(super) struct Operation {
+pub(super) struct PendingOperation {
     index: usize,
     step: Step,
     atoms: Range<usize>,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for PendingOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} {}", self.index, self.step)
     }
@@ -98,7 +98,7 @@ struct Atom {
 
 /// What is uncertain at a point.
 pub(super) struct Pending {
-    operations: Vec<Operation>,
+    operations: Vec<PendingOperation>,
     atoms: Vec<Atom>,
     /// The atoms of each queue, in order.
     queues: Vec<Vec<usize>>,
@@ -129,7 +129,7 @@ impl Pending {
                 pending.atoms.push(Atom { place: None, is_queued: false });
             }
             let step = steps[index].clone();
-            pending.operations.push(Operation { index, step, atoms: first..pending.atoms.len() });
+            pending.operations.push(PendingOperation { index, step, atoms: first..pending.atoms.len() });
         }
         pending.queues = queues.into_values().collect();
         pending
@@ -143,7 +143,7 @@ impl Pending {
         self.atoms.len()
     }
 
-    pub(super) fn operations(&self) -> &[Operation] {
+    pub(super) fn operations(&self) -> &[PendingOperation] {
         &self.operations
     }
 
