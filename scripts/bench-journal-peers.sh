@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# The journal's group commit beside its peers on this machine's disk: 1 KiB, durable before it is acknowledged.
+# Compares the group commit of the journal with other engines on the disk of this machine: records of 1 KiB, durable
+# before they are acknowledged.
 #
 #   scripts/bench-journal-peers.sh [DIR [SECONDS [ROUNDS]]]        default: ./peers-data 5 2
 #
-#   journal    crates/storage/journal: append + commit from so many threads          (records, checksums, recovery)
-#   bare       one mutex, two buffers, pwrite + fdatasync on a preallocated file      (the ceiling; same program)
+#   journal    crates/storage/journal: append + commit from N threads                 (records, checksums, recovery)
+#   bare       one mutex, two buffers, pwrite + fdatasync on a preallocated file      (the upper limit; same program)
 #   redis      appendonly yes, appendfsync always; redis-benchmark SET over a unix socket
-#              (one reply after one fsync per event-loop turn; the client shares the cores, so it pays for both)
+#              (one reply after one fsync per event-loop turn; client and server share the cores)
 #   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each   (plus memtable and index)
-#   fio        one 4 KiB O_DIRECT write + fdatasync per job. NOT group commit: every job waits for a flush of its
-#              own, the kernel merges what it can. It shows what the disk does for those who do not group.
+#   fio        one 4 KiB O_DIRECT write + fdatasync per job. This is NOT group commit: every job waits for its own
+#              flush, and the kernel merges flushes where it can. It shows the rate of the disk without group commit.
 #
-# The engines take turns, round after round, so that a slow minute of the disk hits all of them. What each does beside
-# writing a log differs; the table compares the cost of durability, not the products.
+# The engines take turns, round after round, so that a slow minute of the disk affects all of them. The engines do
+# different work besides the log: the table compares the cost of durability, not the products.
 #
-# Needs Debian packages redis-server, redis-tools, rocksdb-tools, fio: installed with apt-get if they are missing and
-# this runs as root. Redis runs in DIR on a socket of its own, and is ended by its process number.
+# It needs the Debian packages redis-server, redis-tools, rocksdb-tools and fio. As root it installs missing packages
+# with apt-get. Redis runs in DIR on its own socket, and the script ends it by its process id.
 set -euo pipefail
 
 source "$(dirname "$0")/peers-lib.sh"
@@ -30,7 +31,7 @@ end_redis() {
 }
 trap 'end_redis; rm -rf "$dir"' EXIT
 
-run_ours() { # both lines come from one program, which interleaves them in nine turns of its own
+run_ours() { # both lines come from one program, which alternates between them in nine turns
     local each
     each=$(awk "BEGIN { print $seconds / 9 }")
     "$bench" "$dir/ours" "$each" "$1" | awk '$1 == "bare" || $1 == "journal" { print $1, $3, $4, $5 }' |
@@ -43,7 +44,7 @@ run_redis() {
         --appendonly yes --appendfsync always --auto-aof-rewrite-percentage 0 --daemonize no > "$dir/redis/log" &
     redis_pid=$!
     until redis-cli -s "$dir/redis/socket" ping > /dev/null 2>&1; do sleep 0.05; done
-    # redis-benchmark counts requests, not time: a short run tells how many make up the time.
+    # redis-benchmark counts requests, not time: a short run measures how many requests fill the time.
     local rate
     rate=$(redis_set "$1" $((500 * $1)) | cut -d' ' -f1)
     read -r rate p50 p99 < <(redis_set "$1" "$(awk "BEGIN { print int($rate * $seconds) }")")
@@ -61,7 +62,7 @@ run_fio() {
     fio --name=commit --directory="$dir/fio" --rw=write --bs=4k --direct=1 --ioengine=psync --fdatasync=1 \
         --numjobs="$1" --size=1m --overwrite=1 --time_based --runtime="$seconds" --group_reporting \
         --output-format=json > "$dir/fio.json" 2> /dev/null
-    # A commit is a write and the flush behind it.
+    # A commit is a write and the flush after it.
     python3 - "$dir/fio.json" << 'PYTHON' | while read -r rate p50 p99; do note fio "$1" "$rate" "$p50" "$p99"; done
 import json, sys
 job = json.load(open(sys.argv[1]))["jobs"][0]

@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# The store's durable puts beside its peers on this machine's disk: 1 KiB under a random key of 16 bytes, one transaction each.
+# Compares durable puts of the store with other engines on the disk of this machine: values of 1 KiB under random keys
+# of 16 bytes, one transaction each.
 #
 #   scripts/bench-put-peers.sh [DIR [SECONDS [ROUNDS]]]            default: ./peers-data 5 2
 #
-#   store      crates/storage/store: a transaction with one put; journal, tree of pages, checkpoints beside it; cache 1 GiB
+#   store      crates/storage/store: a transaction with one put; journal, tree of pages, checkpoints in the background;
+#              cache 1 GiB
 #   journal    crates/storage/journal: the same bytes appended and committed, nothing else          (same program)
-#   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each, two memtables of 512 MiB, flushes beside it
-#   postgres   PostgreSQL 15, a table (k bytea primary key, v bytea), pgbench over a unix socket, statements prepared once,
-#              synchronous_commit=on; shared_buffers 1 GB, max_wal_size 4 GB and min_wal_size 1 GB, wal_compression off as
-#              RocksDB's. Server and client share the cores; key and value are made in the server, so 1 KiB does not cross the
-#              socket.
+#   rocksdb    db_bench fillrandom sync=1: write groups with one fsync of the WAL each, two memtables of 512 MiB,
+#              memtable flushes in the background
+#   postgres   PostgreSQL 15, a table (k bytea primary key, v bytea), pgbench over a unix socket, prepared statements,
+#              synchronous_commit=on; shared_buffers 1 GB, max_wal_size 4 GB and min_wal_size 1 GB, wal_compression off
+#              (as in RocksDB). Server and client share the cores. The server makes key and value, so the 1 KiB do not
+#              pass through the socket.
 #
-# The engines take turns, round after round, each on new files, so that a slow minute of the disk hits all of them. The last
-# table is what counts: puts/s of the store over those of each peer in the same round, the median of the rounds. Goals: at 128
-# committers 1.3 of RocksDB and 2 of PostgreSQL, at one not behind them.
+# The engines take turns, round after round, each on new files, so that a slow minute of the disk affects all of them.
+# The last table is the result: puts/s of the store divided by those of each other engine in the same round, and the
+# median of the rounds. Goals: with 128 committers 1.3 of RocksDB and 2 of PostgreSQL; with one committer at least 1.
 #
-# Needs Debian packages rocksdb-tools and postgresql-15: installed with apt-get if they are missing and this runs as root.
-# PostgreSQL runs in DIR on a socket of its own, as user postgres where this is root, and is ended by its own pg_ctl.
+# It needs the Debian packages rocksdb-tools and postgresql-15. As root it installs missing packages with apt-get.
+# PostgreSQL runs in DIR on its own socket (as user postgres if this script runs as root), and its own pg_ctl ends it.
 set -euo pipefail
 
 source "$(dirname "$0")/peers-lib.sh"
@@ -56,7 +59,7 @@ SQL
         -h "$dir/postgres" -U bench postgres > pgbench.out 2> pgbench.err)
     local rate p50 p99
     rate=$(awk '$1 == "tps" { printf "%.0f", $3 }' "$dir/postgres/pgbench.out")
-    # Field 3 of the log is a transaction's time in microseconds.
+    # Field 3 of the log is the time of a transaction in microseconds.
     read -r p50 p99 < <(cat "$dir"/postgres/pgbench_log.* | awk '{ print $3 }' | sort -n |
         awk '{ all[NR] = $1 } END { print all[int((NR + 1) * 0.5)], all[int((NR + 1) * 0.99)] }')
     note postgres "$1" "$rate" "$p50" "$p99"
@@ -64,9 +67,9 @@ SQL
     rm -rf "$dir/postgres"
 }
 
-print_ratios() { # ENGINE...: of the store's rate to theirs in the same round
+print_ratios() { # ENGINE...: the rate of the store divided by theirs in the same round
     echo
-    echo "the store's puts/s over theirs, median of the rounds (all rounds)"
+    echo "puts/s of the store divided by theirs, median of the rounds (all rounds)"
     awk -v order="$*" -v counts="${committers[*]}" '
         { round[$1, $2]++; rate[$1, $2, round[$1, $2]] = $3 }
         END {

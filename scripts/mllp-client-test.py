@@ -1,13 +1,13 @@
-"""A stock client and a stock receiver against a running node: python-hl7's MLLPClient, mllp_send and hl7.mllp.
+"""Tests a running node with a stock client and a stock receiver: MLLPClient, mllp_send and hl7.mllp of python-hl7.
 
     mllp-client-test.py TERRACE MLLP_SEND
 
     MLLPClient, mllp_send --> service plain  \\                     / operation archive  --> files
     MLLPClient over TLS   --> service secure  +-- rules, transform  \\ operation receiver --> hl7.mllp server (here)
 
-Each function named `case_...` is one case; what it raises is its failure. Frames are made, and answers are read, by
-the package, so nothing here knows our own idea of MLLP or HL7; only `frames` looks at bytes, since MLLPClient answers
-what one read gives. The node is ended by its process id in every case, also when this script is told to end.
+Each function named `case_...` is one case; it fails if it raises an exception. The package makes the frames and reads
+the replies, so this script has no implementation of MLLP or HL7. Only `frames` reads bytes, because MLLPClient returns
+the result of a single read. The node is always ended by its process id, also when this script gets a signal to end.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ import hl7.mllp
 from hl7.client import MLLPClient
 
 TERRACE, MLLP_SEND = sys.argv[1:3]
-# Longer than anything here takes; what takes longer is a failure, not a slow machine.
+# Longer than any step here takes, also on a slow machine: a step that takes longer has failed.
 PATIENCE = 60
 
 PRODUCTION = {
@@ -79,7 +79,7 @@ def message(control_id, kind="ADT^A01^ADT_A01", version="2.5.1", name="DOE^JOHN"
 
 
 class Node:
-    """The node under test, from `with` to its end."""
+    """The node under test. It runs from `with` to the end of the block."""
 
     def __init__(self, folder, receiver):
         self.data = folder / "data"
@@ -131,7 +131,7 @@ class Node:
         return subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout
 
     def stored(self, control_id):
-        """What is listed with this control id, oldest first."""
+        """The listed messages with this control id, oldest first."""
         lines = self.command("message", "list", "--json", "-n", "0", "--control-id", control_id).splitlines()
         return [json.loads(line) for line in lines]
 
@@ -141,7 +141,7 @@ class Node:
 
 
 class Receiver(threading.Thread):
-    """python-hl7's own server: acknowledges with what `create_ack` makes, and keeps what came."""
+    """The server of python-hl7: it acknowledges with `create_ack`, and keeps the received messages."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -163,7 +163,7 @@ class Receiver(threading.Thread):
             while not writer.is_closing():
                 received = await reader.readmessage()
                 control_id = str(received.segment("MSH")[10])
-                # A receiver that refuses one message: python-hl7 makes that answer too.
+                # A receiver that refuses one message: python-hl7 makes this reply too.
                 code = "AE" if control_id == "REFUSE" else "AA"
                 self.received[control_id] = received
                 writer.writemessage(received.create_ack(code))
@@ -173,7 +173,7 @@ class Receiver(threading.Thread):
 
 
 def wait_for(what, probe):
-    """Asks until the answer is yes; time only bounds it."""
+    """Repeats a check until it is true, or until the time is over."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         answer = probe()
@@ -184,7 +184,7 @@ def wait_for(what, probe):
 
 
 def frames(client, data, count):
-    """Sends bytes and reads until there are so many answers: MLLPClient's own `send` gives what one read gives."""
+    """Sends bytes and reads the given number of replies: `send` of MLLPClient returns the result of a single read."""
     answers = client.send(data)
     while answers.count(b"\x1c\r") < count:
         more = client.socket.recv(4096)
@@ -343,7 +343,7 @@ def case_enhanced_mode_answers_as_asked(node, _):
         is_answer(commit, "CA", "BOTH")
         is_answer(application, "AA", "BOTH")
         assert str(commit.segment("MSH")[10]) != str(application.segment("MSH")[10])
-        # The first wants no answer: the one that comes is for the second.
+        # The first message requests no reply: the received one is for the second.
         (answer,) = frames(client, frame(message("SILENT", header="|||NE|NE")) + frame(message("LOUD")), 1)
         is_answer(answer, "AA", "LOUD")
     equal(len(node.stored("SILENT")), 1)
@@ -418,7 +418,7 @@ def case_a_delivery_that_the_packages_server_refuses_is_given_up(node, _):
 
 
 def run(folder):
-    """Runs every case; answers how many passed and failed."""
+    """Runs every case. Returns the numbers of passed and failed ones."""
     receiver = Receiver()
     node = Node(folder, receiver.port)
     node.receiver = receiver
@@ -445,7 +445,7 @@ def run(folder):
 
 
 def main():
-    # Told to end, it ends the node first.
+    # On a signal to end, it ends the node first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="terrace-clients-") as folder:
         passed, failed = run(pathlib.Path(folder))

@@ -1,6 +1,7 @@
-# What scripts share that test a node's SQL with clients of others: where things are, a node, and how results of several clients
-# become one. Sourced in the root of the checkout, not run. It sets `terrace` (the program), `cache` (what is fetched once: TERRACE_CACHE,
-# else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace) and `dir` (removed at the end, with the node).
+# Functions of the scripts that test the SQL service of a node with third-party clients. This file is sourced in the
+# root of the checkout, not run. It sets `terrace` (the program), `cache` (the folder of downloads: TERRACE_CACHE, else
+# $XDG_CACHE_HOME/terrace, else ~/.cache/terrace) and `dir` (a folder that is removed at the end, after the node is
+# stopped).
 
 terrace=$(realpath -m "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
 [ -x "$terrace" ] || { echo "there is no $terrace; build it with cargo build --release" >&2; echo "0 passed, 1 failed"; exit 1; }
@@ -17,15 +18,16 @@ end() {
 }
 trap end EXIT
 
-# skip WHY: ends the script, which had nothing to test.
+# skip WHY: ends a script that has nothing to test.
 skip() {
     echo "skipped: $1"
     echo "0 passed, 0 failed"
     exit 0
 }
 
-# python_place NAME PROBE PACKAGE...: sets `python` to that of a virtual environment with these packages, which is made once. PROBE is
-# what Python can say if it is whole. Fails where it cannot be made.
+# python_place NAME PROBE PACKAGE...: sets `python` to the Python of a virtual environment with these packages. The
+# environment is created once. PROBE is Python code that runs without an error if the environment is complete. Fails if
+# the environment cannot be created.
 python_place() {
     local place probe=$2
     place=$cache/$1-$(python3 -c 'import platform; print(platform.python_version())')
@@ -36,7 +38,8 @@ python_place() {
     python3 -m venv "$place" && "$place/bin/pip" install --quiet --disable-pip-version-check "$@" >"$dir/pip-log" 2>&1 && "$python" -c "$probe"
 }
 
-# start_node [LINE]...: starts a node with the user ann, password s3cret, and these lines in its [sql]. Sets `address` of SQL and `mllp`.
+# start_node [LINE]...: starts a node with the user ann, password s3cret, and these lines in its [sql]. Sets `address`
+# (SQL) and `mllp`.
 start_node() {
     local verifier
     verifier=$(echo s3cret | "$terrace" sql verifier)
@@ -63,7 +66,8 @@ start_node() {
 
 passed=0
 failed=0
-# run_client NAME COMMAND...: shows what it says, and counts what its last line counts.
+# run_client NAME COMMAND...: runs a client, shows its output, and adds the numbers of its last line to `passed` and
+# `failed`.
 run_client() {
     local name=$1 last
     shift
@@ -75,12 +79,12 @@ run_client() {
         failed=$((failed + BASH_REMATCH[2]))
     else
         cat "$dir/told"
-        echo "FAILED $name: it did not come to its end"
+        echo "FAILED $name: it ended without a result"
         failed=$((failed + 1))
     fi
 }
 
-# tell: the last line, and the exit code.
+# tell: prints the last line and returns the exit code.
 tell() {
     echo "$passed passed, $failed failed"
     [ "$failed" -eq 0 ]

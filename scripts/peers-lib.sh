@@ -1,17 +1,18 @@
-# What scripts/bench-*-peers.sh share: their arguments, their folder, packages, RocksDB, and the table. Sourced, not run; it
-# takes DIR, SECONDS and ROUNDS from the arguments of the script, and sets `dir`, `seconds`, `rounds`, `committers`, `results`.
+# Functions of scripts/bench-*-peers.sh: arguments, folder, packages, RocksDB, and the table. This file is sourced, not
+# run. It takes DIR, SECONDS and ROUNDS from the arguments of the script, and sets `dir`, `seconds`, `rounds`,
+# `committers`, `results`.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=${2:-5}
 rounds=${3:-2}
 committers=(1 16 128)
 mkdir -p "${1:-peers-data}"
-# A folder of its own: it is removed at the end, and what else is in DIR is not ours.
+# A folder of the run alone, which is removed at the end. Other files in DIR are not touched.
 dir=$(mktemp -d "$(cd "${1:-peers-data}" && pwd)/peers-XXXXXX")
 results="$dir/results"
 : > "$results"
 
-# need COMMAND PACKAGE [COMMAND PACKAGE]...: installs Debian's packages of the commands that are missing
+# need COMMAND PACKAGE [COMMAND PACKAGE]...: installs the Debian packages of the missing commands.
 need() {
     local missing=()
     while (($#)); do
@@ -20,12 +21,13 @@ need() {
     done
     if ((${#missing[@]})); then
         echo "installing ${missing[*]}" >&2
-        # RUNLEVEL=1: Debian's packages then do not start their services.
+        # RUNLEVEL=1: the packages of Debian then do not start their services.
         RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >&2
     fi
 }
 
-# engine, committers, commits per second, p50 and p99 in microseconds
+# note ENGINE COMMITTERS RATE P50 P99: adds a line to the results; the rate is in commits per second, p50 and p99 in
+# microseconds.
 note() { echo "$1 $2 $3 $4 $5" | tee -a "$results" >&2; }
 
 run_rocksdb() { # committers
@@ -40,7 +42,7 @@ run_rocksdb() { # committers
     rm -rf "$dir/rocksdb"
 }
 
-# take_turns ENGINE...: run_ENGINE for each number of committers, round after round
+# take_turns ENGINE...: calls run_ENGINE for each number of committers, round after round.
 take_turns() {
     local round threads engine
     for ((round = 1; round <= rounds; round++)); do
@@ -51,7 +53,7 @@ take_turns() {
     done
 }
 
-# print_table WHAT ENGINE...: each round's rates
+# print_table WHAT ENGINE...: prints the rates of each round.
 print_table() {
     local what=$1
     shift

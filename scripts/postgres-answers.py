@@ -1,10 +1,11 @@
-"""Asks a PostgreSQL for the answers in crates/services/sql/src/wire/tests/postgres.txt and catalogs.txt and writes the files anew.
+"""Runs the statements of postgres.txt and catalogs.txt in crates/services/sql/src/wire/tests on a PostgreSQL server, and replaces the
+results in these files.
 
     python3 scripts/postgres-answers.py "host=127.0.0.1 port=5432 user=ann dbname=terrace"
 
-The database must be one to be thrown away: its schema public is dropped. The answers in the files are PostgreSQL 15's, of a
-cluster in UTF8 with locale C.UTF-8 and time zone UTC, whose first user is ann and whose database is terrace. Lines that say what
-this server does (`!`, `~`) stay as they are. Needs psycopg 3; scripts/test-sql-clients.sh says where it comes from.
+Use a database without other content: its schema public is dropped. The results in the files come from PostgreSQL 15, a cluster in
+UTF8 with locale C.UTF-8 and time zone UTC, whose first user is ann and whose database is terrace. Lines about the behaviour of
+Terrace (`!`, `~`) are kept. Needs psycopg 3; scripts/test-sql-clients.sh installs it.
 """
 
 import pathlib
@@ -18,7 +19,7 @@ FILES = ("postgres.txt", "catalogs.txt")
 
 
 def rows(connection, query):
-    """The lines of an answer: values as text, cells joined by `|`."""
+    """The lines of a result: values as text, cells joined by `|`."""
     result = connection.pgconn.exec_(query.encode())
     if result.status != pq.ExecStatus.TUPLES_OK:
         return ["error " + result.error_field(pq.DiagnosticField.SQLSTATE).decode()]

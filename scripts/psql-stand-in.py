@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`psql -c STATEMENT` where there is no psql: runs it with psycopg and prints what psql would. PGHOST and its kin say where."""
+"""Replaces `psql -c STATEMENT` where psql is missing: runs the statement with psycopg and prints the result as psql does. PGHOST and
+the other PG variables give the address."""
 
 import sys
 
@@ -13,7 +14,7 @@ def shown(value):
 def main():
     if len(sys.argv) != 3 or sys.argv[1] != "-c":
         sys.exit("psql-stand-in: only -c STATEMENT")
-    # Values stay as the server writes them.
+    # Values are printed as the server sends them.
     with psycopg.connect(autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(sys.argv[2])
         if cursor.description is None:

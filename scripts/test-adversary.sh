@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Hostile clients, careless statements and huge messages against the real node, while others send as ever. The attacks are
-# small here; `terrace bench adversary` does them at full size. The seed is drawn and printed: `--seed N` repeats the run.
+# Tests the real node with hostile clients, careless statements and huge messages, while other clients send messages as
+# usual. The attacks are small here; `terrace bench adversary` runs them at full size. The seed is drawn and printed:
+# `--seed N` repeats the run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")

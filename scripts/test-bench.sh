@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The benches from outside: what they print and write, and that Ctrl-C leaves nothing behind. No figure is judged here.
+# Tests the benches from outside: their output and files, and that Ctrl-C leaves nothing behind. No figure is checked
+# here.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
@@ -15,7 +16,7 @@ trap '[ -n "$child" ] && kill "$child" 2>/dev/null; exit 1' INT TERM
 passed=0
 failed=0
 
-# case NAME STATUS: counts it and says so.
+# case NAME STATUS: counts the case and prints its result.
 case_is() {
     if [ "$2" -eq 0 ]; then
         passed=$((passed + 1))
@@ -26,7 +27,7 @@ case_is() {
     fi
 }
 
-# Whether each of the words stands in a file.
+# Whether each of the words is in a file.
 holds() {
     local file=$1
     shift
@@ -38,14 +39,14 @@ holds() {
 mkdir "$place/memory" "$place/disk"
 "$terrace" bench persist --quick --dir "$place/memory" --data "$place/disk" --json "$place/persist.json" >"$place/persist.txt" 2>&1
 status=$?
-# Whether a target is met here is not judged; that a missed one is told and ends with 1 is.
+# A missed target does not fail this test. A run that misses one must print it and exit with 1.
 if grep -q '^target missed: ' "$place/persist.txt"; then [ "$status" -eq 1 ]; else [ "$status" -eq 0 ]; fi
-case_is "persist runs, and ends with 1 exactly where it names a missed target" $?
+case_is "persist runs, and ends with 1 exactly if it names a missed target" $?
 holds "$place/persist.json" '"bench": "persist"' '"targets"' '"pattern": "sequential write"' '"store": "clwb"' '"domain": "eadr"' \
     '"durability": "emulated"' '"real": false' '"amplification"' '"published"'
 case_is "its JSON has the keys of the contract" $?
 holds "$place/persist.txt" "ADR against eADR" "+50 %" "-24 %" "+14.3 %" "journal over bare ntstore"
-case_is "its text has the published figures beside ours" $?
+case_is "its text has the published figures beside the measured ones" $?
 [ -z "$(find "$place/memory" "$place/disk" -mindepth 1)" ]
 case_is "it leaves nothing behind" $?
 
@@ -55,13 +56,14 @@ case_is "the matrix runs" $?
 holds "$place/matrix.txt" "journal on App Direct" "Memory Mode" "3,355 4,845" "5,399" "1.60"
 case_is "it shows the published figures" $?
 ! grep -q "has no page cache" "$place/matrix.txt" && holds "$place/matrix.txt" "every node has a page cache" "tier pmem: modelled 12 x dcpmm100-128g;"
-case_is "it says what its nodes have, and what stands in for far memory" $?
+case_is "it prints the caches of its nodes and the stand-in for far memory" $?
 holds "$place/matrix.json" '"journal_tier": "home"' '"real": true' '"cache_mode": "dram"' '"cache_mode": "dual"'
-case_is "its JSON says what each journal lies on" $?
+case_is "its JSON gives the tier of each journal" $?
 [ -z "$(find "$place/memory" "$place/disk" -mindepth 1)" ]
 case_is "it leaves nothing behind" $?
 
-# Whether a node of ten seconds is flat is not judged; that both sides of it worked, and nothing was lost, is.
+# The test does not check that the rates of a ten-second run are constant. It checks that messages and SQL worked, and
+# that nothing was lost.
 mkdir "$place/soak"
 (cd "$place/soak" && exec "$terrace" bench soak --minutes 0.2 --rate 100 --json "$place/soak.json" >"$place/soak.txt" 2>&1)
 holds "$place/soak.json" '"bench": "soak"' '"lost": 0' '"drained": true' '"stopped_well": true'
@@ -71,7 +73,7 @@ case_is "SQL works beside the messages from its first sample to its last" $?
 [ -z "$(find "$place/soak" -mindepth 1)" ]
 case_is "it leaves nothing behind" $?
 
-# A run that is ended by a signal: the node runs when its folder has a node.json.
+# A run that is ended by a signal. The node runs when its folder has a node.json.
 for signal in INT TERM; do
     mkdir -p "$place/run"
     (cd "$place/run" && exec env -u TERRACE_LOG "$terrace" bench t4 --services 8 >"$place/$signal.txt" 2>&1) &

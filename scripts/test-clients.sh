@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Stock clients against the real binary: the MLLP client, command and server of the PyPI package `hl7` (python-hl7).
+# Tests the release binary with stock clients: the MLLP client, command and server of the PyPI package `hl7`
+# (python-hl7).
 #
-# The package is installed once, pinned by hash, into a virtual environment in the cache directory:
-# TERRACE_CACHE, else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. The cases are in mllp-client-test.py.
+# The package is installed once, pinned by hash, into a virtual environment in the cache directory: TERRACE_CACHE, else
+# $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. The cases are in mllp-client-test.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +30,7 @@ venv=$cache/python-hl7-$VERSION-$(python3 -c 'import platform; print(platform.py
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Whether the environment is whole; one that an interrupted run left half made is not.
+# Whether the environment is complete. An environment that an interrupted run left is not.
 ready() {
     "$venv/bin/python" -c "import hl7; assert hl7.__version__ == '$VERSION'" 2>/dev/null && [ -x "$venv/bin/mllp_send" ]
 }

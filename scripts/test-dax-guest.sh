@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The release binary on a real Linux persistent-memory stack: QEMU emulates an NVDIMM (software emulation, no KVM), its
-# content is a file that survives the guest. Three boots:
+# Tests the release binary on a real Linux persistent-memory stack. QEMU emulates an NVDIMM (software emulation, no KVM),
+# whose content is a file that survives the guest. There are three boots:
 #
-#   adr       tier list and tier apply; a node's journal on XFS mapped with MAP_SYNC; a message; then qemu is killed
-#   eadr      the message is read back, verify is clean; eADR is detected; a poisoned page becomes an error
-#   unknown   a domain that is not told is treated as ADR; far memory is listed; a disk is refused as persistent memory
+#   adr       tier list and tier apply; the journal of a node on XFS, mapped with MAP_SYNC; a message; then qemu is killed
+#   eadr      the message is read back, verify reports no damage; eADR is detected; a poisoned page becomes an error
+#   unknown   an unreported domain is treated as ADR; far memory is listed; a disk is refused as persistent memory
 #
-# What is missing is installed (Debian packages), the guest's kernel is fetched once and kept in
-# ${TERRACE_CACHE:-~/.cache/terrace}/dax-guest. What this cannot show is a missing write-back: a guest's stores reach the
-# file with or without it. The crash simulation of crate device does that.
+# The script installs missing Debian packages. It fetches the kernel of the guest once and keeps it in
+# ${TERRACE_CACHE:-~/.cache/terrace}/dax-guest. This test cannot find a missing write-back: the stores of a guest reach
+# the file with or without it. The crash simulation of crate device finds such faults.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,14 +36,14 @@ finish() {
     [ "$failed" -eq 0 ]
     exit
 }
-# Where this cannot run it has failed: nothing else tests what it tests.
+# A machine that cannot run this test fails it: no other test covers these cases.
 give_up() {
     fail "$*"
     finish
 }
 
 [ "$(uname -m)" = x86_64 ] || give_up "the guest runs programs of this machine, and it is made for x86_64"
-# Some of the tools are for administrators.
+# Some of the tools are in the folders of the administrator.
 PATH=$PATH:/usr/sbin:/sbin
 guest=${TERRACE_CACHE:-$HOME/.cache/terrace}/dax-guest
 # shellcheck source=scripts/dax-guest/lib.sh
@@ -56,11 +56,11 @@ cargo build --release --quiet -p journal --example dax_check || give_up "cannot 
 install_packages
 fetch_kernel
 build_initramfs "$dax_check"
-# Zeros: a module that was never used.
+# A file of zeros is a module that was never used.
 truncate -s 1G "$place/module"
 truncate -s 512M "$place/disk"
 
-# Counts the cases of a boot and shows what they printed.
+# Counts the cases of a boot and shows their output.
 count() {
     local log=$1 lines
     lines=$(tr -d '\r' <"$log" | sed -n 's/^CASE //p')
@@ -69,7 +69,7 @@ count() {
     if grep -q '^FAILED' <<<"$lines"; then tr -d '\r' <"$log"; else echo "$lines"; fi
 }
 
-echo "boot adr: a blank module, the memory controller is safe"
+echo "boot adr: a blank module, the power-fail domain is the memory controller"
 start adr "$place/adr" mem-ctrl
 if await "$place/adr" "HOST cut the power" 120; then
     cut_power
@@ -79,10 +79,10 @@ else
     cut_power
     count "$place/adr"
     tail -40 "$place/adr"
-    give_up "the first boot did not come to the power cut in 120 s"
+    give_up "the first boot did not reach the power cut in 120 s"
 fi
 
-# boot NAME PERSISTENCE [QEMU ARGUMENT...]: one that ends by itself.
+# boot NAME PERSISTENCE [QEMU ARGUMENT...]: runs a boot that ends by itself.
 boot() {
     start "$@"
     if await "$2" "GUEST DONE" 120; then
@@ -96,9 +96,9 @@ boot() {
     fi
 }
 
-echo "boot eadr: the same module, the caches are safe too"
+echo "boot eadr: the same module, the CPU caches are in the power-fail domain too"
 boot eadr "$place/eadr" cpu
-echo "boot unknown: the machine does not say; a second node is memory only"
+echo "boot unknown: the machine does not report its domain; a second node has memory only"
 boot unknown "$place/unknown" "" \
     -object memory-backend-ram,id=near,size=1G -object memory-backend-ram,id=far,size=1G \
     -numa node,nodeid=0,cpus=0,memdev=near -numa node,nodeid=1,memdev=far

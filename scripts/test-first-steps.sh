@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A newcomer's first steps with the real binary: write a production, check it, run it, send a message, look at it, kill the
-# node, start it again, stop it. Each case says what it expects; how scripts behave is in README.md.
+# Tests the first steps of a new user with the real binary: write a production, check it, run it, send a message, list
+# it, kill the node, start it again, stop it. The text of each case is its expectation. README.md has the rules for
+# scripts.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")
@@ -47,8 +48,8 @@ refuses() {
     "$@" >says.log 2>&1 || status=$?
     [ "$status" -eq "$code" ] && grep -q -- "$pattern" says.log || { echo "exit code $status"; cat says.log; return 1; }
 }
-# await COMMAND...: waits until the command succeeds. A node that has ended ends the wait, and so does PATIENCE: longer than
-# anything here takes, so that a mistake is a failed case and not a script that hangs.
+# await COMMAND...: waits until the command succeeds. It fails if the node has ended, or after PATIENCE seconds.
+# PATIENCE is longer than any step here takes: a mistake fails the case, and the script does not hang.
 PATIENCE=60
 await() {
     local since=$SECONDS

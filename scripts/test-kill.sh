@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The real node killed under messages and SQL: what its senders know is compared with what is stored and what arrived, and
-# `terrace verify` has to find nothing, before and after a start. The rounds are few here; `terrace bench kill` does 50. The
-# seed is drawn and printed: `terrace bench kill --seed N` repeats it.
+# Kills the real node while it receives messages and SQL statements. The test compares the records of the senders with
+# the stored and delivered messages. `terrace verify` must report no damage before and after each start. Three rounds
+# run here; `terrace bench kill` runs 50. The seed is drawn and printed: `terrace bench kill --seed N` repeats the run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 terrace=$(realpath "${TERRACE:-${CARGO_TARGET_DIR:-target}/release/terrace}")

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Stock clients against a node's SQL on loopback: psql and psycopg 3. Then a message is sent to the node, and asked for with SQL.
+# Tests the SQL service of a node on loopback with stock clients: psql and psycopg 3. Then a message is sent to the node
+# and read with SQL.
 #
 #   scripts/test-sql-clients.sh
 #
-# The node is the program that TERRACE names, else target/release/terrace. psycopg is installed once into a virtual environment in the cache
-# directory: TERRACE_CACHE, else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. psql comes from Debian (postgresql-client). The cases are in
-# sql-client-test.py; drivers of other languages are test-sql-drivers.sh's.
+# The node is the program that TERRACE names, else target/release/terrace. psycopg is installed once into a virtual
+# environment in the cache directory: TERRACE_CACHE, else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. psql is the
+# Debian package postgresql-client. The cases are in sql-client-test.py; test-sql-drivers.sh tests drivers of other
+# languages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/node-lib.sh

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Drivers against a node's SQL on loopback, and what they ask before a program asks anything: Go's pgx and lib/pq, Node's pg, Python's
-# SQLAlchemy with psycopg, asyncpg and pandas, Java's JDBC driver. One whose toolchain is not there, or whose packages cannot be had, is
-# reported as skipped; the others run.
+# Tests the SQL service of a node on loopback with drivers, and with the catalog queries that the drivers send on their
+# own: pgx and lib/pq of Go, pg of Node, SQLAlchemy with psycopg, asyncpg and pandas of Python, the JDBC driver of Java.
+# A driver whose toolchain is missing, or whose packages cannot be downloaded, is reported as skipped; the others run.
 #
 #   scripts/test-sql-drivers.sh
 #
-# The node is the program that TERRACE names, else target/release/terrace. The clients are in sql-drivers/; versions are pinned there
-# (go.sum, package.json, requirements.txt) and here. Go's modules come from the module proxy, pg from npm, Python's packages from PyPI, the
-# JDBC driver from Maven Central, once into the cache directory: TERRACE_CACHE, else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace.
+# The node is the program that TERRACE names, else target/release/terrace. The clients are in sql-drivers/. Versions are
+# pinned there (go.sum, package.json, requirements.txt) and here. Packages are downloaded once into the cache directory
+# (TERRACE_CACHE, else $XDG_CACHE_HOME/terrace, else ~/.cache/terrace): Go modules from the module proxy, pg from npm,
+# Python packages from PyPI, the JDBC driver from Maven Central.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/node-lib.sh
@@ -15,18 +16,18 @@ cd "$(dirname "$0")/.."
 
 JDBC=42.7.4
 
-# go_client: builds it; says why it is skipped where that is not possible.
+# go_client: builds the client. If that is not possible, prints why the client is skipped.
 go_client() {
     command -v go >/dev/null || { echo "skipped: go (no toolchain)"; return 1; }
     (cd scripts/sql-drivers/go && GOFLAGS=-mod=readonly GOTOOLCHAIN=local go build -o "$dir/go-client" .) 2>"$dir/go-log" || {
-        # Code of ours that does not compile is no reason to skip.
+        # A compile error of our own code must fail, not skip.
         grep -q '^\./\|^# terrace' "$dir/go-log" && { cat "$dir/go-log" >&2; echo "0 passed, 1 failed"; exit 1; }
         echo "skipped: go ($(head -1 "$dir/go-log"))"
         return 1
     }
 }
 
-# node_client: installs pg once; says why it is skipped where that is not possible.
+# node_client: installs pg once. If that is not possible, prints why the client is skipped.
 node_client() {
     command -v node >/dev/null && command -v npm >/dev/null || { echo "skipped: node (no toolchain)"; return 1; }
     local version
@@ -45,7 +46,7 @@ node_client() {
     cp scripts/sql-drivers/node/client.js "$node_place/client.js"
 }
 
-# python_client: installs its packages once; says why it is skipped where that is not possible.
+# python_client: installs the packages once. If that is not possible, prints why the client is skipped.
 python_client() {
     local wanted=scripts/sql-drivers/python/requirements.txt sum
     command -v python3 >/dev/null || { echo "skipped: python (no python3)"; return 1; }
@@ -55,7 +56,7 @@ python_client() {
     return 1
 }
 
-# java_client: fetches the driver once; says why it is skipped where that is not possible.
+# java_client: downloads the driver once. If that is not possible, prints why the client is skipped.
 java_client() {
     command -v javac >/dev/null || { echo "skipped: java (no JDK)"; return 1; }
     jar=$cache/postgresql-$JDBC.jar

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# SQLite's public sqllogictest scripts over the wire of a real node: how many records pass, and why the rest do not.
+# Runs the public sqllogictest scripts of SQLite over the wire protocol of a real node, and reports how many records pass
+# and why the others do not.
 #
 #   scripts/test-sqllogic.sh [--published] [OPTION OF terrace bench sqllogic]...
 #
-# As ci runs it, one script of each folder and 50 queries of it: a minute. --published is the run of docs/sqllogictest.md, 100
-# queries. Options replace that share: without --files and --queries it is then 4 and 1,000, which takes longest. A failure whose
-# reason is not known fails the test; what is known is in crates/lab/bench/src/sqllogic/reasons.rs.
+# ci runs one script of each folder and 50 queries of each script, which takes a minute. --published repeats the run of
+# docs/sqllogictest.md with 100 queries. Options replace this selection: without --files and --queries it is then 4 and
+# 1,000, which takes longest. A failure with an unknown reason fails the test; the known reasons are in
+# crates/lab/bench/src/sqllogic/reasons.rs.
 #
-# The scripts come with a package of Maven's, net.hydromatic:sql-logic-test (the scripts are in the public domain). It is
-# fetched once, its SHA-256 is verified, and the scripts are unpacked in the cache directory: TERRACE_CACHE, else
-# $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. That takes 110 MB and 1.1 GB.
+# The scripts are part of a Maven package, net.hydromatic:sql-logic-test (the scripts are in the public domain). It is
+# downloaded once, its SHA-256 is verified, and the scripts are unpacked in the cache directory: TERRACE_CACHE, else
+# $XDG_CACHE_HOME/terrace, else ~/.cache/terrace. They take 110 MB and 1.1 GB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/node-lib.sh
@@ -35,9 +37,10 @@ if [ ! -d "$scripts" ]; then
     mvn --batch-mode --quiet "$PLUGIN:copy" -Dartifact="net.hydromatic:sql-logic-test:$VERSION" \
         -DoutputDirectory="$dir" -Dmdep.useBaseVersion=true >&2 || skip "the scripts cannot be fetched"
     echo "$SHA256  $dir/sql-logic-test-$VERSION.jar" | sha256sum --check --quiet ||
-        { echo "the package is another one than it was: look at it before its hash is changed" >&2; exit 1; }
+        { echo "the package has changed: review it before you change its hash" >&2; exit 1; }
     mkdir -p "$cache"
-    # Unpacked beside and moved in whole: a run that is ended leaves nothing half done.
+    # The scripts are unpacked beside the final folder, which is then moved in one step: an interrupted run leaves no
+    # partial folder.
     rm -rf "$scripts.new"
     python3 - "$dir/sql-logic-test-$VERSION.jar" "$scripts.new" <<'PYTHON'
 import sys, zipfile

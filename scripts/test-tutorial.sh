@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs every command of docs/tutorial.md with the real binary, in an empty folder, and compares what it prints with what the page shows.
+# Runs every command of docs/tutorial.md with the real binary, in an empty folder, and compares its output with the
+# output in the document.
 #
-#   scripts/test-tutorial.sh [--write]       --write writes the outputs of the page anew
+#   scripts/test-tutorial.sh [--write]       --write replaces the outputs in the document
 #
-# How they are compared is said in tutorial.py. psql comes from Debian (postgresql-client); where it cannot be had, psql-stand-in.py runs the
-# statements with psycopg and prints rows as psql does, and a line says so. How scripts behave is in README.md.
+# tutorial.py describes how outputs are compared. psql is the Debian package postgresql-client. If it cannot be installed,
+# psql-stand-in.py runs the statements with psycopg and prints rows as psql does, and the output has a line about it.
+# README.md has the rules for scripts.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/node-lib.sh
@@ -21,7 +23,7 @@ if command -v psql >/dev/null || { [ "$(id -u)" = 0 ] && DEBIAN_FRONTEND=noninte
 elif python_place "psycopg-$PSYCOPG" "import psycopg; assert psycopg.__version__ == '$PSYCOPG'" "psycopg[binary]==$PSYCOPG"; then
     printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$(realpath -s "$python")" "$PWD/scripts/psql-stand-in.py" >"$dir/bin/psql"
     chmod +x "$dir/bin/psql"
-    echo "SQL by psycopg $PSYCOPG: there is no psql, and it cannot be installed (Debian package postgresql-client)"
+    echo "SQL by psycopg $PSYCOPG: psql is missing and cannot be installed (Debian package postgresql-client)"
 else
     skip "neither psql nor psycopg $PSYCOPG can be had"
 fi

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Runs the commands of a document and compares what they print with what the document shows.
+"""Runs the commands of a document and compares their output with the output in the document.
 
-    tutorial.py DOCUMENT           in the current folder, which is empty; `terrace` and `psql` are on the PATH
-    tutorial.py DOCUMENT --write   writes the outputs of the document anew
+    tutorial.py DOCUMENT           runs in the current folder, which is empty; `terrace` and `psql` are on the PATH
+    tutorial.py DOCUMENT --write   replaces the outputs in the document
 
-A block that begins with ```console holds commands and outputs: `$ ` begins a command, `> ` continues it, and what follows is its output.
-One shell runs all of them, in order. Compared is each line, but for
+A block that begins with ```console has commands and outputs: `$ ` begins a command, `> ` continues it, and its output follows. One
+shell runs all commands in order. Each line is compared, except
 
   - alignment: blanks, and the dashes below headings,
   - times, control ids that Terrace made, verifiers of passwords, process ids, places in the journal, sizes in KiB and more, durations,
   - ids of messages: those of `terrace message list`. An id of the document stands for one id of the run, in commands too,
   - ports: each port of PORTS stands for a free one,
-  - a line `...`, which stands for any lines, and a line that ends with ` ...`, of which only the beginning counts.
+  - a line `...`, which matches any lines, and a line that ends with ` ...`, of which only the beginning is compared.
 
-A command that only looks is run again until its output is right: what it looks at happens a moment after the command before it.
-Prints a line a command; the last line is `N passed, M failed`.
+A command that only reads is repeated until its output is right: its result may need a moment after the command before it. The script
+prints one line for each command; the last line is `N passed, M failed`.
 """
 
 import os
@@ -28,7 +28,7 @@ import time
 
 # Ports of the document: MLLP, MLLP of the receiver, SQL.
 PORTS = ["2575", "2576", "5432"]
-# Longer than anything here takes, so that a mistake is a failed case and not a script that hangs.
+# Longer than any step here takes: a mistake fails the case, and the script does not hang.
 PATIENCE = 60
 LOOKS = re.compile(r"terrace (message (list|show|trace)|status)|cat [^>]*$|ls\b|grep |psql -c \"select")
 VARIABLE = [
@@ -50,7 +50,7 @@ class Command:
         self.line = line  # of the document, from 0
         self.text = []
         self.output = []
-        self.end = line  # behind its last line
+        self.end = line  # after its last line
 
 
 def commands(lines):
@@ -72,7 +72,7 @@ def commands(lines):
 
 
 class Shell:
-    """One bash for all commands, with a process group of its own."""
+    """One bash for all commands, in its own process group."""
 
     MARK = "-- end of command --"
 
@@ -88,7 +88,7 @@ class Shell:
         )
 
     def run(self, text):
-        """What a command prints, and its exit code."""
+        """The output of a command, and its exit code."""
         self.process.stdin.write(f"{text}\nprintf '\\n%s %d\\n' '{self.MARK}' $?\n")
         self.process.stdin.flush()
         lines = []
@@ -98,7 +98,7 @@ class Shell:
             lines.append(line.rstrip())
         else:
             raise SystemExit("the shell has ended")
-        # The mark begins with a line of its own.
+        # The mark begins on a new line.
         lines = lines[:-1] if lines and not lines[-1] else lines
         return lines, int(line.rsplit(" ", 1)[1])
 
@@ -110,7 +110,7 @@ class Shell:
 
 
 class Names:
-    """What stands for what: ports and ids of the document, and those of this run."""
+    """Maps the ports and ids of the document to those of this run."""
 
     def __init__(self, ids):
         self.known = ids
@@ -124,7 +124,7 @@ class Names:
             one.close()
 
     def use(self, text):
-        """Ids are those of the store that a command names."""
+        """The ids belong to the store that a command names."""
         store = re.search(r"--data (\S+)/", text)
         self.ids = self.stores.setdefault(store and store[1], dict.fromkeys(self.known))
 
@@ -139,7 +139,7 @@ class Names:
         return re.sub(r"\b\d+\b", lambda m: back.get(m[0], m[0]), text)
 
     def files(self):
-        """Files that the program wrote name the ports of the document."""
+        """Replaces the ports of the document in the files that the program wrote."""
         for path in pathlib.Path(".").rglob("*.toml"):
             text = path.read_text()
             changed = re.sub(r"\b\d+\b", lambda m: self.ports.get(m[0], m[0]), text)
@@ -147,7 +147,7 @@ class Names:
                 path.write_text(changed)
 
     def agree(self, expected, actual):
-        """Whether two lines are the same. Ids that are met for the first time are learned if they are."""
+        """Whether two lines are equal. If they are, new ids in them are added to the map."""
         learned = {}
         wanted, had = expected.strip(), actual.strip()
         for pattern, name in VARIABLE:
@@ -180,21 +180,21 @@ class Names:
 
 
 def ids_of(found):
-    """The ids that the document's listings show."""
+    """The ids in the listings of the document."""
     listings = [command.output for command in found if command.text[0].startswith("terrace message list")]
     numbers = [line.split()[0] for output in listings for line in output if line.strip()]
     return [number for number in numbers if number.isdigit()]
 
 
 def tidy(output):
-    """Without empty lines at the end, which stand between commands of the document."""
+    """Removes empty lines at the end, which separate commands in the document."""
     while output and not output[-1].strip():
         output = output[:-1]
     return output
 
 
 def run(shell, names, command, writing):
-    """Runs a command, again while it only looks and what it shows is not right yet. Returns its output and what is wrong, if anything."""
+    """Runs a command, and repeats a command that only reads until its output is right. Returns its output and the difference, if any."""
     names.use("\n".join(command.text))
     text = names.to_run("\n".join(command.text))
     patience = time.monotonic() + PATIENCE
@@ -206,7 +206,7 @@ def run(shell, names, command, writing):
         if code != 0:
             wrong = f"exit code {code}"
         elif writing:
-            # What happens a moment later has happened when nothing changes any more.
+            # When the output does not change any more, all later effects have happened.
             wrong = None if output == before or not LOOKS.match(text) else "it changes"
         else:
             ids = dict(names.ids)
@@ -220,7 +220,7 @@ def run(shell, names, command, writing):
 
 
 def compares():
-    """Whether the comparison tells lines apart. One that took everything would pass every page."""
+    """Whether the comparison detects differences. One that accepts everything would pass every document."""
     cases = [
         ("8240  2026-11-23 05:22:23.819  ADT  140", "12336   2027-01-01 00:00:00.1  ADT  140", True),
         ("8240", "8241", False),  # 8240 is 12336 from here on
@@ -241,7 +241,7 @@ def compares():
 
 def main():
     if not compares():
-        raise SystemExit("0 passed, 1 failed: the comparison does not tell lines apart")
+        raise SystemExit("0 passed, 1 failed: the comparison does not detect differences")
     document, writing = pathlib.Path(sys.argv[1]), sys.argv[2:] == ["--write"]
     lines = document.read_text().splitlines()
     found = commands(lines)

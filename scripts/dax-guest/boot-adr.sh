@@ -1,5 +1,5 @@
-# First boot: a blank module on a machine whose memory controller is safe (ADR). Provision it, run a node on it, and hold
-# still when a message is acknowledged, so that the host can cut the power.
+# First boot: a blank module on a machine whose power-fail domain is the memory controller (ADR). Provisions the module,
+# runs a node on it, and stops after a message is acknowledged, so that the host can cut the power.
 terrace tier list >/tmp/list
 expect "tier list: the region's domain is memory_controller, ADR" grep -Eq '^region0 .* memory_controller +ADR$' /tmp/list
 expect "tier list: a region whose labels are blank is one raw namespace" grep -Eq '^namespace0.0 +raw ' /tmp/list
@@ -30,5 +30,5 @@ expect "the node's journal is mapped synchronously, by line, on ADR, and power-f
 expect "a message is acknowledged with AA" sh -c 'terrace message send /tmp/message.hl7 | tee /tmp/answer | grep -q "MSA|AA|POWERCUT1"'
 cat /tmp/answer
 echo "HOST cut the power"
-# Nothing is synced, unmounted or stopped: this guest ends here.
+# The guest ends here, without sync, umount or stop.
 sleep 600

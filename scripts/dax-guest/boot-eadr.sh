@@ -1,4 +1,5 @@
-# Second boot: the same module after the power was cut, on a machine whose caches are safe too (eADR).
+# Second boot: the same module after the power cut, on a machine whose CPU caches are in the power-fail domain too
+# (eADR).
 terrace tier list >/tmp/list
 expect "tier list: the region's domain is cpu_cache, eADR" grep -Eq '^region0 .* cpu_cache +eADR$' /tmp/list
 mkdir -p /mnt/pmem0

@@ -1,4 +1,4 @@
-# Third boot: a machine that does not say what it protects, with a second NUMA node that is memory only.
+# Third boot: a machine that does not report its power-fail domain, with a second NUMA node that has memory only.
 terrace tier list >/tmp/list
 expect "tier list: a domain that is not told is unknown, and treated as ADR" \
     sh -c 'grep -Eq "^region0 .* unknown$" /tmp/list && grep -q "^region0: unknown, treated as ADR" /tmp/list'

@@ -1,10 +1,10 @@
-# What the boots share; runs in the guest.
+# Functions of all boots; they run in the guest.
 
-# What a case came to; the host counts these lines.
+# Results of a case: the host counts these lines.
 ok() { echo "CASE ok $*"; }
 failed() { echo "CASE FAILED $*"; }
 
-# expect TEXT COMMAND...: ok if the command succeeds, else what it printed.
+# expect TEXT COMMAND...: prints ok if the command succeeds, else FAILED and the output of the command.
 expect() {
     text=$1
     shift
@@ -16,7 +16,7 @@ expect() {
     fi
 }
 
-# Settings of a node whose journal is on the mounted persistent memory, and a message.
+# Writes the settings of a node whose journal is on the mounted persistent memory, and a message.
 node_settings() {
     cat >/tmp/terrace.toml <<'END'
 data = "/mnt/pmem0/data"
@@ -38,7 +38,7 @@ END
         >/tmp/message.hl7
 }
 
-# Starts the node and waits until it answers; its status is in /tmp/status.
+# Starts the node and waits until it replies; its status is then in /tmp/status.
 serve_node() {
     terrace serve --config /tmp/terrace.toml >/tmp/serve 2>&1 &
     for try in $(seq 100); do

@@ -1,12 +1,13 @@
-# Parts of test-dax-guest.sh: what the guest is made of, and how it is started. Sourced, not run.
+# Functions of test-dax-guest.sh: they build the guest and start it. This file is sourced, not run.
 #
-#   $guest    cache: kernel package and what is unpacked of it, kept between runs
-#   $place    this run's: initramfs, the module's file, disk, serial logs
+#   $guest    cache, kept between runs: the kernel package and its unpacked files
+#   $place    files of this run: initramfs, the file of the module, disk, serial logs
 #
-# The processor is emulated (TCG) with everything it can emulate, `-cpu max`: clwb among it. KVM is not used: under some
-# hosts it opens and then hangs, and a guest of ten seconds does not need it. What the guest shows is behaviour, never speed.
+# The processor is emulated (TCG) with all features that QEMU can emulate (`-cpu max`), among them clwb. KVM is not used:
+# on some hosts it opens and then hangs, and a guest that runs ten seconds does not need it. The guest shows behaviour,
+# never speed.
 
-# Sets $sudo to what makes a command root's.
+# Sets $sudo to the prefix that runs a command as root.
 become_root() {
     sudo=()
     [ "$(id -u)" -ne 0 ] || return 0
@@ -19,7 +20,7 @@ update_packages() {
     "${sudo[@]}" apt-get update -qq || give_up "apt-get update: the Debian mirror is out of reach"
 }
 
-# Installs the Debian packages of the commands that are missing.
+# Installs the Debian packages of the missing commands.
 install_packages() {
     local missing=() entry
     for entry in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs \
@@ -27,20 +28,20 @@ install_packages() {
         command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    command -v apt-get >/dev/null || give_up "missing ${missing[*]}, and this is no Debian: install them by hand"
+    command -v apt-get >/dev/null || give_up "missing ${missing[*]}, and this system has no apt-get: install them by hand"
     export DEBIAN_FRONTEND=noninteractive
     update_packages
-    # Another installation may hold the lock for a while.
+    # Another installation may hold the lock for some time.
     "${sudo[@]}" apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null \
         || give_up "cannot install ${missing[*]}"
 }
 
-# The package of the distribution's newest kernel.
+# Prints the package of the newest kernel of the distribution.
 kernel_package() {
     apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends:/ { print $2; exit }'
 }
 
-# Fetches and unpacks it, once; sets $kernel and $modules.
+# Fetches and unpacks the kernel package once. Sets $kernel and $modules.
 fetch_kernel() {
     local name
     mkdir -p "$guest"
@@ -70,8 +71,8 @@ newest_kernel() {
     compgen -G "$guest/kernel/boot/vmlinuz-*" | tail -1
 }
 
-# Paths of the modules named and of what they depend on, each after its dependencies. `modprobe --show-depends` would
-# leave out what is built into this machine's kernel.
+# Prints the paths of the named modules and of the modules they depend on; each module follows its dependencies.
+# `modprobe --show-depends` would leave out modules that are built into the kernel of this machine.
 module_order() {
     awk -v wanted="$*" '
         function base(path) { sub(/.*\//, "", path); sub(/\.ko.*/, "", path); gsub(/-/, "_", path); return path }
@@ -87,7 +88,7 @@ module_order() {
     ' "$modules/modules.dep"
 }
 
-# Copies a program and the libraries it is linked with into the guest's root.
+# Copies a program and its shared libraries into the root folder of the guest.
 add_program() {
     local program=$1 library
     install -D "$program" "$root/bin/$(basename "$program")"
@@ -105,7 +106,7 @@ build_initramfs() {
     for program in "$terrace" "$@" "$(command -v ndctl)" "$(command -v mkfs.xfs)" "$(command -v mkfs.ext4)"; do
         add_program "$program"
     done
-    # Debugging information is most of a program and of no use in there.
+    # Debugging information is the largest part of a program, and the guest does not use it.
     strip "$root"/bin/terrace 2>/dev/null || true
     for module in $(module_order virtio_pci virtio_blk nfit nd_pmem nd_btt dax_pmem device_dax crc32c_generic \
         crc32c_intel ext4 xfs); do
@@ -117,8 +118,8 @@ build_initramfs() {
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$place/initramfs" || give_up "cannot build the initramfs"
 }
 
-# start NAME LOG PERSISTENCE [QEMU ARGUMENT...]: a guest that runs boot-NAME.sh, its serial console in LOG; sets $guest_pid.
-# PERSISTENCE is mem-ctrl, cpu, or empty: what the machine says of its caches.
+# start NAME LOG PERSISTENCE [QEMU ARGUMENT...]: starts a guest that runs boot-NAME.sh and writes its serial console to
+# LOG. Sets $guest_pid. PERSISTENCE is the power-fail domain that the machine reports: mem-ctrl, cpu, or empty for none.
 start() {
     local name=$1 log=$2 persistence=$3
     shift 3
@@ -134,12 +135,12 @@ start() {
     guest_pid=$!
 }
 
-# await LOG TEXT SECONDS: until the guest printed TEXT; false if it ended before, or the time is over.
+# await LOG TEXT SECONDS: waits until the guest printed TEXT. Fails if the guest ended before, or after SECONDS.
 await() {
     local log=$1 text=$2 deadline=$((SECONDS + $3))
     until grep -q "$text" "$log"; do
         if ! kill -0 "$guest_pid" 2>/dev/null; then
-            # It may have printed it last.
+            # The guest may have printed the text just before it ended.
             grep -q "$text" "$log"
             return
         fi
@@ -148,7 +149,7 @@ await() {
     done
 }
 
-# Cuts the power: nothing in the guest is told.
+# Cuts the power: the guest receives no notice.
 cut_power() {
     kill -9 "$guest_pid" 2>/dev/null
     wait "$guest_pid" 2>/dev/null

@@ -1,26 +1,33 @@
-//! `cargo xtask fuzz`: hands its arguments to the runner in crates/lab/fuzz; `--coverage` runs cargo-fuzz instead.
+//! `cargo xtask fuzz`: passes its arguments to the program in crates/lab/fuzz. With `--coverage` it runs cargo-fuzz
+//! instead.
 //!
-//! The runner needs nothing but the pinned toolchain. Coverage-guided runs (folder `fuzz/`) find deeper inputs, but need
-//! a nightly toolchain and cargo-fuzz, which are not installed from here.
+//! The program needs only the pinned toolchain. Coverage-guided runs (folder `fuzz/`) reach deeper inputs, but they
+//! need a nightly toolchain and cargo-fuzz, and this command does not install them.
 
 use anyhow::Context;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Seconds each target of a coverage-guided run gets unless `--seconds` says otherwise.
+/// Seconds for each target of a coverage-guided run, without `--seconds`.
 const COVERAGE_SECONDS: &str = "30";
 
-/// Runs the fuzzer; answers whether every input held.
+/// Runs the fuzzer. Returns true if no input failed.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
     if arguments.contains(&"--coverage") {
         return coverage(root, arguments);
     }
-    let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--package", "fuzz", "--"]).args(arguments).current_dir(root);
-    Ok(command.status().context("cannot run cargo")?.success())
+    // The whole workspace is selected. With the package alone, cargo would choose other features and build DataFusion a
+    // second time.
+    let mut build = Command::new("cargo");
+    build.args(["build", "--quiet", "--workspace", "--bin", "fuzz"]).current_dir(root);
+    anyhow::ensure!(build.status().context("cannot run cargo")?.success(), "the fuzzer cannot be built");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let mut command = Command::new(target.join("debug/fuzz"));
+    command.args(arguments).current_dir(root);
+    Ok(command.status().context("cannot run the fuzzer")?.success())
 }
 
-/// Builds and runs the targets of `fuzz/` under libFuzzer, those named or all.
+/// Builds and runs the targets of `fuzz/` with libFuzzer: the named ones, or all.
 fn coverage(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
     let nightly = Command::new("cargo").args(["+nightly", "--version"]).stderr(Stdio::null()).output();
     anyhow::ensure!(

@@ -1,8 +1,8 @@
-//! `cargo xtask`: Terrace's own tool. `tidy` checks the house rules, `ci` runs every check there is, `fuzz` feeds the
-//! parsers random bytes.
+//! `cargo xtask`: the development tool of Terrace. `tidy` checks the rules of CONTRIBUTING.md, `ci` runs every check,
+//! `fuzz` runs the parsers with random bytes.
 //!
-//! It is written in the project's language so that a fresh clone needs nothing but the toolchain. It knows no crate
-//! of ours: it starts them through cargo.
+//! It is written in Rust, so a fresh clone needs only the toolchain. It imports no crate of the workspace: it runs them
+//! through cargo.
 #![forbid(unsafe_code)]
 
 mod ci;
@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 const HELP: &str = "usage: cargo xtask <command>
 
-  tidy    the house rules: sizes, layers, essays, docs, links, words (--mend: writes quoted files anew)
+  tidy    the coding rules: sizes, layers, essays, docs, links, words (--mend: replaces quoted files)
   ci      every check: fmt, tidy, clippy, test, doc, fuzz, deny, release build, scripts/test-*.sh
   fuzz    random and mutated input for every parser: cargo xtask fuzz [--seconds S] [TARGET]
 ";
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command; answers whether it found everything in order.
+/// Runs one command. Returns true if it found no fault.
 fn run(arguments: &[String]) -> anyhow::Result<bool> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -48,7 +48,7 @@ fn run(arguments: &[String]) -> anyhow::Result<bool> {
     }
 }
 
-/// The root of the checkout this runs in.
+/// The root of the checkout of the current folder.
 fn root() -> anyhow::Result<PathBuf> {
     let output = Command::new("git").args(["rev-parse", "--show-toplevel"]).output().context("git is needed")?;
     anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! Acknowledgements: which ones a message asks for, building them, reading them.
+//! Acknowledgements: which ones a message requests, building them, reading them.
 //!
 //! ```text
 //! MSH|^~\&|LAB|NORTH|HIS|SOUTH|20261121||ORU^R01^ORU_R01|77|P|2.5.1||||||UNICODE UTF-8        the message
@@ -10,12 +10,13 @@
 //!
 //! Rules (HL7 2.5.1 sections 2.9 and 2.15; each is a test):
 //! - Original mode, MSH-15 and MSH-16 empty: one answer, AA, AE or AR. Enhanced mode: a commit answer (CA, CE, CR) as
-//!   MSH-15 asks, and later an application answer (AA, AE, AR) as MSH-16 asks, a message of its own that asks for none.
+//!   MSH-15 requests, and later an application answer (AA, AE, AR) as MSH-16 requests; that is a message of its own
+//!   that requests no acknowledgement.
 //! - An acknowledgement is never acknowledged.
-//! - The answer is written in the delimiters, version and charset of the message. What is echoed is echoed raw, save
-//!   that LF, VT and FS, which would break the answer apart, become blanks.
+//! - The answer is written in the delimiters, version and charset of the message. Echoed values are copied raw, except
+//!   that LF, VT and FS, which would end a segment or the frame, become blanks.
 //! - Versions differ: MSH-9 is plain `ACK` before 2.3.1; the error is ERR-1 up to 2.4 and ERR-2 to ERR-8 from 2.5;
-//!   MSA-3 ends with 2.6. A version that cannot be read is answered as 2.5, the one with both MSA-3 and ERR-3.
+//!   MSA-3 ends with 2.6. If the version cannot be read, the answer has version 2.5, which has both MSA-3 and ERR-3.
 //!
 //! Text is escaped and cut to the field's length. Characters the sender's charset cannot write (ASCII where MSH-18 is
 //! empty), or writes with bytes that look like delimiters, become `?`.
@@ -82,7 +83,7 @@ impl Code {
         matches!(self, Code::CA | Code::CE | Code::CR)
     }
 
-    /// The commit code that says the same.
+    /// The commit code with the same meaning.
     #[must_use]
     pub fn commit(self) -> Code {
         match self {
@@ -131,8 +132,8 @@ impl When {
         }
     }
 
-    /// Anything but the four codes is read as a wish for an answer: one too many can be dropped, for one too few the
-    /// sender waits.
+    /// A value that is none of the four codes requests an answer: a sender can drop an answer too many, but waits for a
+    /// missing one.
     fn of(value: Value<'_>) -> When {
         match value.bytes().trim_ascii() {
             b"" | b"\"\"" | b"NE" => When::Never,
@@ -143,7 +144,7 @@ impl When {
     }
 }
 
-/// Which answers a message asks for.
+/// Which answers a message requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One application answer, always.
@@ -157,8 +158,8 @@ pub enum Mode {
     },
 }
 
-/// What MSH-15 and MSH-16 ask for. With only one of them valued, the other asks for nothing. Blanks are no value: their
-/// sender waits for the one answer of original mode, and would wait for ever.
+/// The answers that MSH-15 and MSH-16 request. If only one of them has a value, the other requests nothing. Blanks are
+/// no value: a sender of blanks waits for the one answer of original mode and would wait without end.
 #[must_use]
 pub fn mode(message: &Message<'_>) -> Mode {
     let header = message.header();
@@ -183,7 +184,7 @@ pub struct ErrorCondition {
     pub number: u16,
     /// The table's text, ERR-3.2.
     pub text: &'static str,
-    /// The acknowledgement code the table's class asks for: 1xx are errors, 2xx are rejections.
+    /// The acknowledgement code of the table's class: 1xx are errors, 2xx are rejections.
     pub code: Code,
 }
 
@@ -218,7 +219,7 @@ pub struct Problem<'a> {
     pub code: u16,
     /// The place at fault, in the message answered.
     pub location: Option<&'a Path>,
-    /// What a person should read; cut to 250 bytes.
+    /// Text for a person; cut to 250 bytes.
     pub text: &'a str,
 }
 
@@ -272,8 +273,8 @@ pub fn build(message: &Message<'_>, reply: &Reply<'_>) -> Vec<u8> {
     out.finish()
 }
 
-/// The answer to bytes that hold no readable MSH: nobody to address, no control id to name, version 2.5. It tells a
-/// waiting sender that this was no message.
+/// The answer to bytes that contain no readable MSH: it has no receiver and no control id, and version 2.5. It reports
+/// to a waiting sender that the bytes were no message.
 #[must_use]
 pub fn build_without_header(reply: &Reply<'_>) -> Vec<u8> {
     let version = Version::ASSUMED;
@@ -368,7 +369,7 @@ impl Version {
 }
 
 /// A place as ERR names it: segment, its number among those of its name, field, repetition, component, subcomponent.
-/// What is not known is left out.
+/// Unknown parts are left out.
 struct Location {
     segment: SegmentName,
     numbers: [Option<u32>; 5],
@@ -426,7 +427,7 @@ impl Writer {
         self.end();
     }
 
-    /// ERR, if there is something to say that MSA cannot.
+    /// ERR, if the reply has information that MSA cannot contain.
     fn errors(&mut self, version: Version, location: Option<Location>, reply: &Reply<'_>) {
         let unsaid = reply.text.filter(|_| version >= Version::V2_7).map(|text| {
             let code = if reply.code.is_accept() { 0 } else { 207 };

@@ -12,14 +12,15 @@
 //! (HL7 2.5.1 section 2.10.3.) Everything in brackets may be missing, so one plain message is a batch of one, and so are
 //! files put one after the other. Each header declares its own delimiters.
 //!
-//! [`split`] takes input that is there as a whole, [`Stream`] input that comes in pieces and need not fit in memory. Both
-//! look at the beginnings of lines only. A header begins at the start of a line, after a byte order mark and
-//! blanks if need be. In input that uses CR, a bare LF may be part of a text; there a line counts only if its
-//! separator is the one in force, as in a [`Message`](crate::Message).
+//! [`split`] takes the whole input, [`Stream`] takes input in pieces that need not fit in memory together. Both look at
+//! the beginnings of lines only. A header begins at the start of a line, after a byte order mark and blanks if need be.
+//! In input that uses CR, a bare LF may be part of a text; there a line counts only if its separator is the one in
+//! force, as in a [`Message`](crate::Message).
 //!
 //! Invariants:
 //! - The parts tile the input: each byte belongs to exactly one part, in order. Line ends belong to the line before.
-//! - Nothing is dropped and nothing repaired: what is wrong is a [`BatchProblem`], and the messages are there all the same.
+//! - Nothing is dropped or repaired: a fault is reported as a [`BatchProblem`], and the messages are returned
+//!   nevertheless.
 //!
 //! Not here: parsing the messages; a message with an unreadable MSH is a part like any other.
 
@@ -59,7 +60,7 @@ pub enum Kind {
     BatchTrailer,
     /// FTS.
     FileTrailer,
-    /// What is none of these: bytes before the first header, or after a header or trailer.
+    /// Other bytes: before the first header, or after a header or trailer.
     Stray,
 }
 
@@ -72,10 +73,10 @@ pub struct Part {
     pub range: Range<usize>,
 }
 
-/// What does not fit. Each names a part by its index in [`Batch::parts`].
+/// A fault in the structure. Each names a part by its index in [`Batch::parts`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BatchProblem {
-    /// BTS-1 is not the number of messages, or FTS-1 not the number of batches: something was lost on the way.
+    /// BTS-1 is not the number of messages, or FTS-1 not the number of batches: data was lost on the way.
     #[error("part {part}: the trailer declares {declared}, found {found}; ask the sender to send it again")]
     Count {
         /// The trailer.
@@ -203,10 +204,10 @@ impl BatchProblem {
     }
 }
 
-/// The answer to a batch: its headers swapped, its trailers, and between them the acknowledgements. `answers` holds one per
-/// message in order, as [`ack::build`](crate::ack::build) makes them, empty where none is due. Each header is given a
-/// new `control_id` and refers to the one it answers (FHS-12, BHS-12); a count that did not fit is said in the
-/// trailer's comment (BTS-2, FTS-2).
+/// The answer to a batch: its headers swapped, its trailers, and between them the acknowledgements. `answers` holds one
+/// per message in order, as [`ack::build`](crate::ack::build) makes them, empty where none is due. Each header is given
+/// a new `control_id` and refers to the one it answers (FHS-12, BHS-12); a wrong count is reported in the trailer's
+/// comment (BTS-2, FTS-2).
 ///
 /// # Panics
 /// If there are fewer answers than messages.
@@ -221,8 +222,8 @@ pub fn respond(
     let mut answers = answers.iter();
     let mut problems = batch.problems.iter().peekable();
     for (at, part) in batch.parts.iter().enumerate() {
-        // In the order of their parts, as `parts` are: looked for from the first each time, a batch of many would take
-        // the square of its length.
+        // Problems are in the order of their parts, as `parts` are. A search from the first problem for each part would
+        // take time that grows with the square of the batch's length.
         while problems.next_if(|problem| problem.part() < at).is_some() {}
         let comment = problems.peek().filter(|problem| problem.part() == at).and_then(|problem| problem.comment());
         let segment = batch.segment(at);
@@ -240,7 +241,7 @@ pub fn respond(
 }
 
 impl BatchProblem {
-    /// What the sender should read in the trailer of the answer.
+    /// The comment for the sender in the trailer of the answer.
     fn comment(&self) -> Option<String> {
         match self {
             BatchProblem::Count { declared, found, .. } => Some(format!("declared {declared}, received {found}")),

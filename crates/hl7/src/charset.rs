@@ -1,7 +1,7 @@
 //! Character sets: from the bytes of a value to text, and back.
 //!
-//! MSH-18 names them from HL7 table 0211; senders also write IANA names, or nothing, or something else than they
-//! send. So names are read liberally, and decoding never fails. It tries, in this order:
+//! MSH-18 names them from HL7 table 0211; senders also write IANA names, or nothing, or another name than that of the
+//! charset they use. So names are read liberally, and decoding never fails. It tries, in this order:
 //!
 //! 1. the charset MSH-18 declares, or else the one configured;
 //! 2. UTF-8, whose rules random bytes of another charset almost never meet;
@@ -10,7 +10,7 @@
 //! In some of them a byte below 0x80 may be the second half of a character and look like a delimiter ([`Charset::splits`]
 //! is false): a message in one of those is split in a transcript, see [`Reading`](crate::Reading).
 //!
-//! Not supported: UTF-16 and UTF-32 by name, which MLLP cannot carry (a `Reading` finds UTF-16 by its bytes), and
+//! Not supported: UTF-16 and UTF-32 by name, which MLLP cannot carry (a `Reading` detects UTF-16 by its bytes), and
 //! switching sets inside a value with `\C..\`, `\M..\`.
 
 mod iso2022;
@@ -27,7 +27,7 @@ use thiserror::Error;
 pub(crate) use suspect::suspect;
 
 use crate::segment::parts;
-use crate::{Delimiters, Draft, EditError, Message, Path, Place, SegmentName, escape};
+use crate::{Delimiters, escape};
 
 /// A charset to read and write values in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,8 @@ const NAMES: &[(&str, Charset)] = &[
     ("CP950", Charset::BIG_5),
 ];
 
-/// Sets of several bytes a character that are known by name and cannot be read: bytes in them must not pass for another's.
+/// Sets of several bytes a character that are known by name and cannot be read: their bytes must not be read as another
+/// set.
 const UNSUPPORTED: &[&str] =
     &["JOHAB", "CP1361", "MS1361", "CNS11643", "CNS116431992", "EUCTW", "ISO2022KR", "ISO2022CN", "HZGB2312"];
 
@@ -96,7 +97,7 @@ const COLLIDING: &[&Encoding] = &[SHIFT_JIS, GBK, GB18030, BIG5, ISO_2022_JP, UT
 pub(crate) const ESC: u8 = 0x1B;
 
 impl Charset {
-    /// The default: what senders that declare nothing mostly send.
+    /// The default: most senders that declare no charset send UTF-8.
     pub const UTF_8: Charset = Charset { encoding: UTF_8, repertoire: Repertoire::Full };
     /// ISO 8859-1. Reads 0x80 to 0x9F as windows-1252 does, since that is what such bytes were; does not write them.
     pub const ISO_8859_1: Charset = Charset { encoding: WINDOWS_1252, repertoire: Repertoire::Iso8859 };
@@ -135,13 +136,7 @@ impl Charset {
         Some(Charset { encoding, repertoire })
     }
 
-    /// The charset MSH-18 declares. Its first repetition is the default and the others may be switched to, so an
-    /// ISO 2022 one in any place wins: it starts as ASCII. Else the first that is known; none where none is.
-    #[must_use]
-    pub fn declared(message: &Message<'_>) -> Option<Charset> {
-        Charset::declared_by(message.header().field(18).bytes(), message.delimiters())
-    }
-
+    /// The charset that a value of MSH-18 declares; see [`declared`](Charset::declared).
     pub(crate) fn declared_by(field: &[u8], delimiters: Delimiters) -> Option<Charset> {
         if field.is_empty() {
             return None;
@@ -179,20 +174,11 @@ impl Charset {
         whole(self.encoding) == whole(other.encoding)
     }
 
-    /// Makes MSH-18 of a draft say this charset, where it does not.
-    ///
-    /// # Errors
-    /// [`EditError`] where the message's delimiters do not let the name stand there.
-    pub fn declare(self, draft: &mut Draft<'_>) -> Result<(), EditError> {
-        let place = Path::new(SegmentName::MSH, Place::field(18));
-        let delimiters = draft.delimiters();
-        if Charset::declared_by(draft.get(&place).bytes(), delimiters) == Some(self) {
-            return Ok(());
-        }
-        // ISO 2022 begins in ASCII, which is the empty first name; what may be switched to follows.
+    /// The value of MSH-18 that declares it.
+    pub(crate) fn declaration(self, delimiters: Delimiters) -> Vec<u8> {
+        // ISO 2022 begins in ASCII, which is the empty first name; the sets that may be switched to follow.
         let before = delimiters.repetition.filter(|_| self.encoding == ISO_2022_JP);
-        let value: Vec<u8> = before.into_iter().chain(self.name().bytes()).collect();
-        draft.set(&place, &value).map(|_| ())
+        before.into_iter().chain(self.name().bytes()).collect()
     }
 
     /// Its name in the terms of HL7 table 0211, or of IANA where that has none.
@@ -220,11 +206,12 @@ impl Charset {
         }
     }
 
-    /// Text from bytes; where they are not of this charset, as UTF-8, and where they are not that, as ISO 8859-1.
+    /// Text from bytes of this charset; bytes that are not valid in it are read as UTF-8, and if they are not UTF-8
+    /// either, as ISO 8859-1.
     #[must_use]
     pub fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         if bytes.is_ascii() && self.encoding != ISO_2022_JP {
-            // `from_utf8` checks once more what is proven; it is the safe way to say so.
+            // The bytes are known to be UTF-8; this call checks them once more, because it is the safe conversion.
             return String::from_utf8_lossy(bytes);
         }
         let own = if self.repertoire == Repertoire::Ascii { None } else { self.read(bytes) };

@@ -46,8 +46,8 @@ impl Default for Delimiters {
 }
 
 impl Delimiters {
-    /// Reads the delimiters of a header segment (`MSH`, `FHS` or `BHS`) without its line end; what follows field 2 is
-    /// not looked at.
+    /// Reads the delimiters of a header segment (`MSH`, `FHS` or `BHS`) without its line end; the bytes after field 2
+    /// are not examined.
     ///
     /// # Errors
     /// [`ParseError`] when the segment is no header or declares delimiters that cannot be told apart.

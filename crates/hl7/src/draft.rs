@@ -1,4 +1,4 @@
-//! Edits as an overlay: the message stays as it came, and only segments that change are written anew.
+//! Edits as an overlay: the message stays as received, and only segments that change are written anew.
 //!
 //! ```text
 //! message   MSH.... CR  PID.... CR  OBX|1.. CR  OBX|2.. CR
@@ -14,14 +14,14 @@
 //! Invariants, which the fuzz targets check:
 //! - without an edit, `write_to` writes the message's bytes; a segment no edit names is never changed;
 //! - an edit that would change nothing touches nothing;
-//! - what is written parses to the same segments and delimiters the draft answers: no value can end its own place,
-//!   its segment or the header.
+//! - the written message parses to the same segments and delimiters that the draft returns: no value can end its own
+//!   place, its segment or the header.
 //!
-//! Segments have ids that stay theirs whatever comes and goes around them. Edits cost what they change: a long segment
-//! that is edited again and again is kept in blocks (`long`), and the segments of a long draft are found by name (`order`);
-//! a short message needs neither and pays for neither.
+//! A segment keeps its id when others are inserted or deleted. The cost of an edit depends on the size of the change: a
+//! long segment that is edited again and again is kept in blocks (`long`), and the segments of a long draft are found
+//! by name (`order`); a short message uses neither.
 //!
-//! What it does not do: unescape, escape or decode. Values go in as they will stand in the message; see
+//! It does not unescape, escape or decode. Values are passed as they will be written in the message; see
 //! [`escape`](crate::escape).
 
 mod edit;
@@ -55,12 +55,13 @@ pub struct Draft<'m> {
     deleted: usize,
 }
 
-/// A segment of a draft; it stays the segment's when others are inserted or deleted, and is no other's after it was deleted.
+/// Identifies a segment of a draft. It does not change when others are inserted or deleted, and is not used again after
+/// the segment was deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentId(u32);
 
 impl SegmentId {
-    /// The segment that stands at an index (0-based) of the message under the draft.
+    /// The segment at an index (0-based) of the message under the draft.
     #[must_use]
     pub const fn original(at: u32) -> SegmentId {
         SegmentId(at)
@@ -73,15 +74,15 @@ impl SegmentId {
     }
 }
 
-/// One segment of the draft. The slots up to the length of the message are those of its segments, in order; what was
-/// inserted follows. The name stands here because every selector looks for it.
+/// One segment of the draft. The slots up to the length of the message are those of its segments, in order; inserted
+/// segments follow. The name is stored here because every selector searches for it.
 #[derive(Clone)]
 struct Slot {
     name: SegmentName,
     text: Text,
 }
 
-/// What stands in a slot.
+/// The content of a slot.
 #[derive(Clone)]
 enum Text {
     /// The segment of the message with the slot's number.
@@ -235,7 +236,7 @@ impl<'m> Draft<'m> {
         }
     }
 
-    /// What stands at a place of a segment. Panics as [`segment`](Self::segment) does.
+    /// The value at a place of a segment. Panics as [`segment`](Self::segment) does.
     #[must_use]
     pub fn get_at(&self, id: SegmentId, place: &Place) -> Value<'_> {
         match self.text(id) {
@@ -246,7 +247,8 @@ impl<'m> Draft<'m> {
         }
     }
 
-    /// Says that the repetitions of a field of this segment will be gone through one by one. It changes nothing.
+    /// Prepares for a loop that reads or edits the repetitions of a field of this segment one by one. It changes no
+    /// content.
     pub fn expect_loop(&mut self, id: SegmentId) {
         if self.contains(id) && !matches!(self.text(id), Text::Long { .. }) {
             self.lengthen(id);

@@ -1,7 +1,8 @@
 //! What can go wrong with a message, a path or an edit.
 //!
-//! Several enums and not one, because they reach different people: [`ParseError`] and [`ReadingError`] the sender of a message,
-//! [`PathError`] the author of a path, [`EditError`] the author of a transform. Each message says what to do.
+//! There are several enums, because they are for different readers: [`ParseError`] and [`ReadingError`] for the sender
+//! of a message, [`PathError`] for the author of a path, [`EditError`] for the author of a transform. Each text
+//! contains what to do.
 
 use thiserror::Error;
 
@@ -16,7 +17,7 @@ pub enum ParseError {
     /// MSH-2 holds no character or more than five, or the message ends inside it.
     #[error("MSH-2 must hold 1 to 5 encoding characters, found {found}; declare them as in MSH|^~\\&|")]
     EncodingCharacters {
-        /// How many bytes stand between MSH-1 and the next field separator.
+        /// How many bytes there are between MSH-1 and the next field separator.
         found: usize,
     },
     /// A delimiter is a letter, a digit, a blank or no ASCII character.
@@ -25,7 +26,7 @@ pub enum ParseError {
         /// The byte found.
         byte: u8,
     },
-    /// The same character is declared for two levels, so no value could be told apart.
+    /// The same character is declared for two levels, so their values could not be distinguished.
     #[error("delimiter '{}' is declared twice in MSH-1 and MSH-2; use a different character for each", char::from(*byte))]
     Repeated {
         /// The byte found twice.
@@ -39,10 +40,10 @@ pub enum ParseError {
     },
 }
 
-/// Why a message cannot be split: its characters may hide delimiters, and which it has cannot be told.
+/// Why a message cannot be split: its characters may hide delimiters, and its charset is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReadingError {
-    /// The bytes are not of the charset that MSH-18 declares or the receiver was told.
+    /// The bytes are not valid in the charset that MSH-18 or the receiver's settings declare.
     #[error(
         "the message is not in {charset}, its character set by MSH-18 or by the settings; send it as it says, or change `charset`"
     )]
@@ -56,7 +57,7 @@ pub enum ReadingError {
         /// Its name.
         name: &'static str,
     },
-    /// Nobody says the charset, and the bytes look like one whose characters hide delimiters.
+    /// The charset is not declared, and the bytes look like one whose characters hide delimiters.
     #[error(
         "the message declares no character set and looks like {charset}; declare it in MSH-18, or set the `charset` of the service"
     )]
@@ -64,7 +65,7 @@ pub enum ReadingError {
         /// What it looks like.
         charset: &'static str,
     },
-    /// A text is wanted, and nobody says the charset.
+    /// The message is to be converted to text, and its charset is not declared.
     #[error(
         "the message declares no character set and is not UTF-8; declare it in MSH-18, or set the `charset` of the service"
     )]
@@ -84,13 +85,13 @@ pub struct PathError {
 /// What does not fit in a path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PathProblem {
-    /// No segment name where one must stand.
+    /// No segment name where one is required.
     #[error("expected a segment name of three characters, A-Z then A-Z or 0-9, such as PID")]
     SegmentName,
     /// A leading slash: paths through groups.
     #[error("group paths need a schema and are not supported; start with the segment name, such as OBX[2]-5")]
     Group,
-    /// No number where one must stand.
+    /// No number where one is required.
     #[error("expected a number")]
     Number,
     /// Zero: everything is counted from 1.

@@ -1,4 +1,4 @@
-//! Escape sequences: how text holds what would otherwise separate.
+//! Escape sequences: how text contains characters that would otherwise separate.
 //!
 //! ```text
 //! \F\ field   \S\ component   \T\ subcomponent   \R\ repetition   \E\ escape   \P\ truncation     the delimiters
@@ -10,9 +10,9 @@
 //! (HL7 2.5.1, 2.7.) Letters are case-sensitive and sequences do not nest. A backslash that starts none of these is
 //! text: it stays, so that nothing a sender wrote is lost.
 //!
-//! Invariants: `unescape(escape(text)) == text`; `escape` answers no delimiter and no line end, if the message
-//! declares an escape character; `convert` keeps what `unescape` answers for each leaf value (but for the escape
-//! characters of sequences that are kept as written, which become the target's).
+//! Invariants: `unescape(escape(text)) == text`; `escape` returns no delimiter and no line end, if the message declares
+//! an escape character; after `convert`, `unescape` returns the same text for each leaf value (except that sequences
+//! kept as written get the target's escape characters).
 //!
 //! All of this works on bytes whose values below 0x80 mean ASCII (see the crate's essay).
 
@@ -22,11 +22,11 @@ use memchr::memchr;
 
 use crate::Delimiters;
 
-/// Literal text made safe to stand in a field: delimiters as `\F\` and so on, LF as `\.br\`, other control bytes
-/// except TAB in hex (MLLP carries none below 0x20 but CR). What looks like an escape sequence in `text` is text too,
-/// and is escaped; so never give it a value taken from a message.
+/// Escapes literal text for a field: delimiters as `\F\` and so on, LF as `\.br\`, other control bytes except TAB in
+/// hex (MLLP carries none below 0x20 but CR). What looks like an escape sequence in `text` is text too, and is escaped;
+/// so never give it a value taken from a message.
 ///
-/// In a message that declares no escape character nothing can be escaped: the text comes back as it is, and
+/// In a message that declares no escape character nothing can be escaped: the text is returned unchanged, and
 /// [`Draft::set`](crate::Draft::set) refuses it where it would split a place.
 #[must_use]
 pub fn escape(text: &[u8], d: Delimiters) -> Cow<'_, [u8]> {
@@ -224,7 +224,7 @@ impl Meaning<'_> {
     }
 }
 
-/// What stands between two escape characters means; nothing when it is no sequence.
+/// The meaning of the text between two escape characters; none if it is no sequence.
 fn meaning(body: &[u8], d: Delimiters) -> Option<Meaning<'_>> {
     let all_hex = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);
     match body {
@@ -250,7 +250,7 @@ fn meaning(body: &[u8], d: Delimiters) -> Option<Meaning<'_>> {
 fn layout(command: &[u8; 2], number: &[u8]) -> Option<Meaning<'static>> {
     let signed = matches!(number, [b'+' | b'-', ..]);
     let digits = if signed { &number[1..] } else { number };
-    // One byte's worth at most: a short sequence must not ask for gigabytes of blanks. More is no sequence, and kept.
+    // At most 255: a short sequence must not produce gigabytes of blanks. A larger number is no sequence, and is kept.
     let count = match std::str::from_utf8(digits).ok()?.parse::<u8>() {
         Ok(count) if digits[0].is_ascii_digit() => usize::from(count),
         _ if number.is_empty() => 1,

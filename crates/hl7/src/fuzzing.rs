@@ -1,7 +1,7 @@
 //! What must hold for any bytes at all: bodies of the fuzz targets, also run by the tests over the corpora.
 //!
-//! Each panics when an invariant of its module breaks, and returns quietly for input that is refused. None of them
-//! repeats how the code works; they compare answers that two different parts of it give.
+//! Each panics when an invariant of its module breaks, and returns quietly for input that is refused. They do not
+//! repeat the code's logic; they compare the results of two different parts of it.
 
 mod protocol;
 mod reading;
@@ -199,8 +199,8 @@ pub fn escape(data: &[u8]) {
         );
     }
     assert_eq!(escape::convert(text, from, from), text);
-    // A leaf value: no separators in it. Converted and read there, it says what it says here.
-    // Sequences kept as written change their escape characters, so without their letters where those differ.
+    // A leaf value: no separators in it. Converted and read there, it gives the same text as here. Sequences kept as
+    // written change their escape characters, so without their letters where those differ.
     let kept = |b: u8| from.escape != to.escape && b"ZCM".contains(&b);
     let leaf = text.iter().copied().filter(|&b| (Some(b) == from.escape || !from.contains(b)) && !kept(b));
     let leaf: Vec<u8> = leaf.collect();

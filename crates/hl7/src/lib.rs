@@ -9,11 +9,11 @@
 //!
 //! Four rules hold everywhere:
 //!
-//! 1. **The bytes are the message.** A [`Message`] borrows them and never changes them; what is not edited is written
-//!    back byte for byte, whatever it is.
-//! 2. **Only what is asked for is read.** Parsing finds line ends; fields are found when a path asks.
+//! 1. **The bytes are the message.** A [`Message`] borrows them and never changes them; unedited parts are written back
+//!    byte for byte, even if they are not valid HL7.
+//! 2. **Only requested parts are read.** Parsing finds line ends; a field is found when a path selects it.
 //! 3. **Three kinds of nothing.** Absent, empty and `""` are different [`Value`]s at every level.
-//! 4. **Text is made last.** Routing and copying work on raw bytes; unescaping and decoding are for people's eyes.
+//! 4. **Text is made last.** Routing and copying work on raw bytes; unescaping and decoding are for display.
 //!
 //! ```
 //! use hl7::{Draft, Message, Path, Value};
@@ -34,19 +34,22 @@
 //! It does not know message structures (which segment may follow which), data types or code tables.
 //!
 //! A level's separators are found by looking at bytes. That is right for every charset whose bytes below 0x80 always
-//! mean ASCII (ASCII, UTF-8, ISO 8859, EUC); it would split a character in two in Shift_JIS, ISO-2022-JP, Big5 and
-//! GB 18030, where the second byte of a character may look like `|` or `\`. A [`Reading`] finds out which of them a
-//! message is, and splits one of the second kind in a transcript: the same text in UTF-8, from which edits are written back.
+//! mean ASCII (ASCII, UTF-8, ISO 8859, EUC); it would split a character in two in Shift_JIS, ISO-2022-JP, Big5 and GB
+//! 18030, where the second byte of a character may look like `|` or `\`. A [`Reading`] determines the charset of a
+//! message, and splits a message of the second kind in a transcript: the same text in UTF-8, from which edits are
+//! written back.
 
 #![forbid(unsafe_code)]
 
 pub mod ack;
 pub mod batch;
 pub mod charset;
+mod declared_charset;
 mod delimiters;
 mod draft;
 mod error;
 pub mod escape;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;

@@ -1,10 +1,10 @@
-//! A message: raw bytes, its delimiters and a segment table; everything below a segment is found when asked for.
+//! A message: raw bytes, its delimiters and a segment table; everything below a segment is found on request.
 //!
 //! `parse` is two passes of `memchr` (is there a CR; where are the line ends) and allocates nothing for messages of
 //! up to 24 segments. Reading a path allocates nothing. Invariants: the bytes are never changed, and segment 0 is MSH.
 //!
-//! What it deliberately does not do: check a message against a schema, group segments, or refuse what it does not
-//! know. Z segments, unknown segments and lines without a name are all kept, and all in the table.
+//! It deliberately does not check a message against a schema, group segments, or refuse what it does not know. Z
+//! segments, unknown segments and lines without a name are all kept, and all in the table.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,26 +36,36 @@ impl<'a> Message<'a> {
     /// # Errors
     /// [`ParseError`] when there is no usable MSH; nothing after MSH-2 is ever refused.
     pub fn parse(raw: &'a [u8]) -> Result<Message<'a>, ParseError> {
+        Message::parse_up_to(raw, |_| false)
+    }
+
+    /// The same up to the first segment that `is_last` holds for: those behind it are not there.
+    pub(crate) fn parse_up_to(
+        raw: &'a [u8],
+        is_last: impl FnMut(SegmentName) -> bool,
+    ) -> Result<Message<'a>, ParseError> {
         if u32::try_from(raw.len()).is_err() {
             return Err(ParseError::TooLarge { bytes: raw.len() });
         }
         let start = header_start(raw);
         let [b'M', b'S', b'H', field, ..] = raw[start..] else { return Err(ParseError::NoHeader) };
-        let table = Table::scan(raw, start, field);
+        let table = Table::scan(raw, start, field, is_last);
         let header = table.spans().first().map_or(&b""[..], |span| &raw[span.start as usize..span.end as usize]);
         Ok(Message { raw, delimiters: Delimiters::of_header(header)?, table, known: None, assumed: None })
     }
 
-    /// The same, its bytes known to be in `known`, whatever MSH-18 says, or in `assumed` where it says nothing.
+    /// The same, its bytes known to be in `known`, whatever MSH-18 declares, or in `assumed` if it declares nothing.
     pub(crate) fn with_charset(self, known: Option<Charset>, assumed: Option<Charset>) -> Message<'a> {
         Message { known, assumed, ..self }
     }
 
-    /// The charset its bytes are in: the one known by its [`Reading`](crate::Reading), else the one MSH-18 declares, else
-    /// the one the reading was told to assume. None: nobody says.
+    /// The charset its bytes are in: the one known by its [`Reading`](crate::Reading), else the one MSH-18 declares,
+    /// else the assumed one of the reading. None: it is not known.
     #[must_use]
     pub fn charset(&self) -> Option<Charset> {
-        self.known.or_else(|| Charset::declared(self)).or(self.assumed)
+        // What `Charset::declared` answers, which is made of messages.
+        let declared = || Charset::declared_by(self.header().field(18).bytes(), self.delimiters);
+        self.known.or_else(declared).or(self.assumed)
     }
 
     /// The bytes it was parsed from, all of them.
@@ -101,7 +111,7 @@ impl<'a> Message<'a> {
         self.spans().iter().filter(|span| span.name == name).nth(nth).map(|span| self.at_span(span))
     }
 
-    /// The first place a path selects. A path of a segment only answers the raw segment.
+    /// The first place a path selects. A path of a segment only returns the raw segment.
     #[must_use]
     pub fn get(&self, path: &Path) -> Value<'a> {
         let selector = &path.segment;
@@ -117,9 +127,9 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Every place a path selects, in order: for each selected segment one place, or each selected repetition.
-    /// A selected segment without the field answers [`Value::Absent`], so that values line up with their segments;
-    /// with `[*]`, `[last]` or a condition on the repetition it answers nothing.
+    /// Every place a path selects, in order: for each selected segment one place, or each selected repetition. A
+    /// selected segment without the field yields [`Value::Absent`], so that there is one value for each segment; with
+    /// `[*]`, `[last]` or a condition on the repetition it yields nothing.
     pub fn all<'p>(&self, path: &'p Path) -> impl Iterator<Item = Value<'a>> {
         self.select(&path.segment).flat_map(move |segment| {
             let whole = if path.place.is_none() { Some(Value::Present(segment.raw())) } else { None };
@@ -127,8 +137,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What [`get`](Self::get) answers as text to show or to compare with what a person typed: decoded by its
-    /// [`charset`](Self::charset) and unescaped; empty for absent and empty places, `""` for null.
+    /// The value of [`get`](Self::get) as text, for display or for comparison with text that a person typed: decoded by
+    /// its [`charset`](Self::charset) and unescaped; empty for absent and empty places, `""` for null.
     #[must_use]
     pub fn text(&self, path: &Path) -> Cow<'a, str> {
         let charset = self.charset().unwrap_or(Charset::UTF_8);

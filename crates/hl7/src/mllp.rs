@@ -27,14 +27,14 @@
 //!   costs linear time. [`Decoder::examined`] counts.
 //! - The buffer never holds more than `message_bytes` and what one read added, however long the frame on the wire is.
 //! - A frame that did not end is never delivered.
-//! - Between frames the buffer is as small as what it holds, however long the frame before was.
+//! - Between frames the buffer is as small as its content, however long the frame before was.
 //!
-//! What an FS means. With `require_final_cr` unset (the default) FS ends the frame and a CR after it is swallowed:
-//! peers that forget the CR get their acknowledgement. With it set, FS CR ends the frame, FS VT too (the next frame
-//! has begun), and FS before anything else is a byte of the payload.
+//! The meaning of an FS: with `require_final_cr` unset (the default) FS ends the frame and a CR after it is dropped, so
+//! peers that omit the CR get their acknowledgement. With it set, FS CR ends the frame, FS VT too (the next frame has
+//! begun), and FS before anything else is a byte of the payload.
 //!
-//! Not here: sockets, timeouts, what to answer. The release 2 retry protocol is the caller's; only its two commit
-//! frames are known here.
+//! Not here: sockets, timeouts, the content of answers. The caller implements the release 2 retry protocol; only its
+//! two commit frames are known here.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::{memchr, memchr2};
@@ -55,9 +55,9 @@ pub const TRAILER: [u8; 2] = [END, CR];
 const ACK: u8 = 0x06;
 /// ASCII NAK, the payload of [`COMMIT_NAK`].
 const NAK: u8 = 0x15;
-/// The release 2 frame that says "stored".
+/// The release 2 frame that means "stored".
 pub const COMMIT_ACK: [u8; 4] = [START, ACK, END, CR];
-/// The release 2 frame that says "not stored, send it again".
+/// The release 2 frame that means "not stored, send it again".
 pub const COMMIT_NAK: [u8; 4] = [START, NAK, END, CR];
 
 /// How much of a run of junk is kept for the log: a TLS record header, an HTTP request line or `MSH|^~\&|` fit.
@@ -95,7 +95,7 @@ pub enum Event {
     Frame(Bytes),
     /// Bytes outside a frame, dropped. A run is reported when it has reached [`FIRST_BYTES`] (a peer that does not
     /// frame waits for an answer, and the log should explain), then each [`JUNK_REPORT_BYTES`], then its rest when a
-    /// frame begins or the stream ends. [`explain`] says what it looks like.
+    /// frame begins or the stream ends. [`explain`] classifies it.
     Junk {
         /// Bytes dropped since the last report.
         bytes: usize,
@@ -255,7 +255,7 @@ impl Decoder {
 
     /// Looks for the end of the payload at the start of the buffer.
     fn inside_frame(&mut self, checked: usize) -> Option<Event> {
-        // A boundary may stand right after the longest payload, no later.
+        // A boundary may follow right after the longest payload, no later.
         let window = self.buffer.len().min(self.limits.message_bytes.saturating_add(1));
         match self.boundary(checked, window) {
             Boundary::End { at, next } => {
@@ -292,8 +292,8 @@ impl Decoder {
         }
     }
 
-    /// Leaves the memory of a long frame of so many bytes that is over to whoever has the frame: what was read behind it is
-    /// short, and would keep all of that memory for as long as the connection is idle.
+    /// Leaves the memory of a complete long frame of `bytes` bytes to the owner of the frame. The bytes read after it
+    /// are few, and would otherwise keep all of that memory while the connection is idle.
     fn let_go(&mut self, bytes: usize) {
         if bytes > KEEP_BYTES {
             self.buffer = BytesMut::from(&self.buffer[..]);
@@ -342,7 +342,7 @@ impl Decoder {
                 Some(&CR) => return Boundary::End { at, next: at + 2 },
                 Some(&START) => return Boundary::End { at, next: at + 1 },
                 Some(_) => checked = at + 1,
-                // What this FS is, the next byte says: look at it again then.
+                // The next byte decides the meaning of this FS: examine it again then.
                 None => return Boundary::Absent { checked: at },
             }
         }
@@ -355,7 +355,7 @@ impl Iterator for Decoder {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        // A turn that yields nothing and stays where it was has used up what there is.
+        // A pass that yields nothing and does not move has used all bytes.
         loop {
             let before = std::mem::discriminant(&self.state);
             let event = match self.state {

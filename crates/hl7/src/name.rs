@@ -3,9 +3,6 @@
 //! Three bytes, compared as one number. The letters' case counts, as in the standard.
 
 use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{PathError, PathProblem};
 
 /// The name of a segment: a letter A-Z, then two of A-Z or 0-9 (HL7 2.5.1, 2.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,7 +11,7 @@ pub struct SegmentName([u8; 3]);
 impl SegmentName {
     /// Message header.
     pub const MSH: SegmentName = SegmentName(*b"MSH");
-    /// What [`Segment::name`](crate::Segment::name) answers for a line that has no name; no text parses to it.
+    /// The result of [`Segment::name`](crate::Segment::name) for a line that has no name; no text parses to it.
     pub const UNREADABLE: SegmentName = SegmentName(*b"???");
 
     /// A name known when the program is written: `SegmentName::new(*b"PID")`.
@@ -48,7 +45,7 @@ impl SegmentName {
         matches!(&self.0, b"MSH" | b"FHS" | b"BHS")
     }
 
-    /// Whatever stands at the start of a segment; three bytes of any kind, for the segment table.
+    /// The first three bytes of a segment, of any kind; for the segment table.
     pub(crate) const fn unchecked(bytes: [u8; 3]) -> SegmentName {
         SegmentName(bytes)
     }
@@ -58,14 +55,6 @@ impl SegmentName {
         a.is_ascii_uppercase()
             && (b.is_ascii_uppercase() || b.is_ascii_digit())
             && (c.is_ascii_uppercase() || c.is_ascii_digit())
-    }
-}
-
-impl FromStr for SegmentName {
-    type Err = PathError;
-
-    fn from_str(text: &str) -> Result<SegmentName, PathError> {
-        SegmentName::from_bytes(text.as_bytes()).ok_or(PathError { column: 1, problem: PathProblem::SegmentName })
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Path {
 pub struct SegmentSelector {
     /// The name they have.
     pub name: SegmentName,
-    /// Which of them; `Which::Nth(1)` where the path says nothing.
+    /// Which of them; `Which::Nth(1)` if the path does not specify one.
     pub which: Which,
 }
 

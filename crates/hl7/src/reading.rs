@@ -7,14 +7,15 @@
 //!                             +---- runs: kept lines as they came, new text encoded <-- Draft
 //! ```
 //!
-//! Which charset it is, in this order: UTF-16 by its first bytes; MSH-18; the one assumed (a setting); the escape sequences of
-//! ISO 2022; UTF-8 where the bytes are that. Where MSH-18 says ASCII, or UTF-8 and it is not, it says nothing.
-//! What then is left is a set of one byte a character and split as bytes, unless it looks like one of those that must
-//! not be ([`ReadingError::Undeclared`]).
+//! The charset is determined in this order: UTF-16 by its first bytes; MSH-18; the assumed one (a setting); the escape
+//! sequences of ISO 2022; UTF-8 if the bytes are valid UTF-8. An MSH-18 that declares ASCII, or UTF-8 for bytes that
+//! are not UTF-8, is ignored. All other messages are taken to be in a set of one byte a character and are split as
+//! bytes, unless they look like a set that must not be split so ([`ReadingError::Undeclared`]).
 //!
 //! Invariants:
-//! - the received bytes never change, and what no edit names is written back byte for byte: lines from the bytes as they
-//!   came, and in an edited line each value whose bytes the encoder would not find again from a list of those;
+//! - the received bytes never change, and unedited parts are written back byte for byte: unedited lines from the
+//!   received bytes; in an edited line, each value that the encoder would write with other bytes comes from a list of
+//!   such values;
 //! - a transcript has the same lines as the bytes, since CR and LF are no part of a character in any of the sets.
 
 use std::borrow::Cow;
@@ -26,7 +27,8 @@ use memchr::{memchr, memchr2, memchr2_iter};
 use crate::charset::{Charset, ESC, EncodeError, suspect};
 use crate::error::{ParseError, ReadingError};
 use crate::message::header_start;
-use crate::{Delimiters, Draft, Message, Piece, Segment};
+use crate::path::Which;
+use crate::{Delimiters, Draft, Message, Path, Piece, Segment, SegmentName, Value};
 
 /// A message and how it is read. See the module's text.
 #[derive(Clone)]
@@ -60,7 +62,7 @@ impl Run {
     }
 }
 
-/// What MSH-18 says.
+/// The content of MSH-18.
 enum Declared {
     Nothing,
     Charset(Charset),
@@ -106,13 +108,14 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The same for what is only looked at or found again: what cannot be told is split as bytes.
+    /// The same for messages that are only displayed or searched: if the charset cannot be determined, they are split
+    /// as bytes.
     #[must_use]
     pub fn lenient(raw: &'a [u8], assumed: Option<Charset>) -> Reading<'a> {
         Reading::of(raw, assumed).unwrap_or_else(|_| Reading::plain(raw, assumed))
     }
 
-    /// The same of the header alone, where no more is asked for: the segments behind it are not looked at.
+    /// The same for the header alone, for callers that need no more: the segments after it are not examined.
     #[must_use]
     pub fn of_header(raw: &'a [u8], assumed: Option<Charset>) -> Reading<'a> {
         if utf16(raw).is_some() {
@@ -120,11 +123,11 @@ impl<'a> Reading<'a> {
         }
         let start = header_start(raw);
         let line_end = memchr(b'\r', &raw[start..]).or_else(|| memchr(b'\n', &raw[start..]));
-        // With its line end, which says how the lines of the message end.
+        // With its line end, which shows how the lines of the message end.
         Reading::lenient(line_end.map_or(raw, |at| &raw[..=start + at]), assumed)
     }
 
-    /// Of text, which is UTF-8 whatever MSH-18 says.
+    /// For text, which is UTF-8 whatever MSH-18 declares.
     #[must_use]
     pub fn of_text(text: &'a str) -> Reading<'a> {
         Reading { known: Some(Charset::UTF_8), ..Reading::plain(text.as_bytes(), None) }
@@ -157,21 +160,43 @@ impl<'a> Reading<'a> {
         self.known.is_some_and(Charset::is_utf16)
     }
 
-    /// The message, to be split: over its bytes, or over the transcript, whose charset is UTF-8 whatever MSH-18 says.
+    /// The message, to be split: over its bytes, or over the transcript, whose charset is UTF-8 whatever MSH-18
+    /// declares.
     ///
     /// # Errors
     /// As [`Message::parse`].
     pub fn message(&self) -> Result<Message<'_>, ParseError> {
+        self.message_up_to(|_| false)
+    }
+
+    /// What [`Message::get`] and [`Message::text`] of [`message`](Self::message) are for a path; none where the place is
+    /// absent. Of a message whose path names the segment by its number, what is behind that segment is not split.
+    ///
+    /// # Errors
+    /// As [`Message::parse`].
+    pub fn text_at(&self, path: &Path) -> Result<Option<Cow<'_, str>>, ParseError> {
+        let mut left = match path.segment.which {
+            Which::Nth(nth) => nth,
+            Which::Last | Which::All | Which::Where(_) => u32::MAX,
+        };
+        let message = self.message_up_to(|name| {
+            left = left.saturating_sub(u32::from(name == path.segment.name && left < u32::MAX));
+            left == 0
+        })?;
+        Ok((message.get(path) != Value::Absent).then(|| message.text(path)))
+    }
+
+    fn message_up_to(&self, is_last: impl FnMut(SegmentName) -> bool) -> Result<Message<'_>, ParseError> {
         match &self.transcript {
-            Some(text) => Ok(Message::parse(text.as_bytes())?.with_charset(Some(Charset::UTF_8), None)),
-            None => Ok(Message::parse(self.raw)?.with_charset(self.known, self.assumed)),
+            Some(text) => Ok(Message::parse_up_to(text.as_bytes(), is_last)?.with_charset(Some(Charset::UTF_8), None)),
+            None => Ok(Message::parse_up_to(self.raw, is_last)?.with_charset(self.known, self.assumed)),
         }
     }
 
     /// The whole message as text, to be written in another charset.
     ///
     /// # Errors
-    /// `Unknown` where nobody says the charset, `NotInCharset` where it is not what is said.
+    /// `Unknown` if the charset is not declared, `NotInCharset` if the bytes are not valid in the declared one.
     pub fn text(&self) -> Result<Cow<'_, str>, ReadingError> {
         if let Some(text) = &self.transcript {
             return Ok(Cow::Borrowed(unmarked(text)));
@@ -187,7 +212,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The whole message as text to look at: nothing fails, what is unknown is read as [`Charset::decode`] does.
+    /// The whole message as text for display: this never fails; unknown bytes are read as by [`Charset::decode`].
     #[must_use]
     pub fn shown(&self) -> Cow<'_, str> {
         match &self.transcript {
@@ -199,7 +224,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What the edited message is made of, in the charset of the message as received; `draft` is over
+    /// The pieces of the edited message, in the charset of the message as received; `draft` is over
     /// [`message`](Self::message). One in UTF-16 is UTF-8 once it is edited.
     ///
     /// # Errors
@@ -232,8 +257,9 @@ impl<'a> Reading<'a> {
         Ok(runs)
     }
 
-    /// An answer to the message, made of its [`message`](Self::message), in the charset of the message; characters that it does
-    /// not have are replaced by `?`. The answer to one that no frame can carry is UTF-8, and says so.
+    /// An answer to the message, made of its [`message`](Self::message), in the charset of the message; characters that
+    /// it does not have are replaced by `?`. The answer to a message that no frame can carry is in UTF-8, and declares
+    /// it.
     #[must_use]
     pub fn encode_answer(&self, answer: Vec<u8>) -> Vec<u8> {
         let Some(charset) = self.known.filter(|_| self.is_transcript()) else { return answer };
@@ -242,7 +268,7 @@ impl<'a> Reading<'a> {
         }
         let declared = Message::parse(&answer).ok().map(|message| {
             let (mut draft, mut out) = (Draft::new(&message), Vec::new());
-            // Delimiters that do not let the name stand there: the answer is right but for it.
+            // The delimiters do not permit the name in MSH-18: the rest of the answer is right.
             let _ = Charset::UTF_8.declare(&mut draft);
             draft.write_to(&mut out);
             out
@@ -289,8 +315,8 @@ fn header(raw: &[u8]) -> Option<(&[u8], Delimiters)> {
     Some((line, Delimiters::of_header(line).ok()?))
 }
 
-/// What MSH-18 says. Where a name before it (of a facility, say) is in a set that hides delimiters, the place of MSH-18 is
-/// only known in that set: it is believed where, read in the set, MSH-18 names it.
+/// Reads MSH-18. If a name before it (of a facility, for example) is in a set that hides delimiters, the place of
+/// MSH-18 is only known in that set: the set is accepted if MSH-18, read in it, names it.
 fn declared(raw: &[u8]) -> Declared {
     let Some((line, delimiters)) = header(raw) else { return Declared::Nothing };
     let field = |line: &[u8]| Segment::new(line, delimiters).field(18).bytes().to_vec();
@@ -332,7 +358,7 @@ impl<'r> Lines<'r> {
         let line = self.text_ends.partition_point(|end| *end < at);
         let start = |ends: &[usize]| line.checked_sub(1).map_or(0, |before| ends[before] + 1);
         let (text_start, raw_start) = (start(&self.text_ends), start(&self.raw_ends));
-        // Escape sequences may stand behind the last character of a line, and belong to it.
+        // Escape sequences may follow the last character of a line, and belong to it.
         let text_end = self.text_ends.get(line).copied().unwrap_or(self.text.len());
         if at == text_end && (at > text_start || (at > 0 && at == self.text.len())) {
             return self.raw_ends.get(line).copied().unwrap_or(self.raw.len());
@@ -345,7 +371,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// Values whose bytes the encoder would not find again: some sets have a character in two places, or one that only a
+/// Values that the encoder would write with other bytes: some sets have a character in two places, or one that only a
 /// vendor's tables write. Empty for nearly every message.
 struct Odd {
     charset: Charset,
@@ -363,7 +389,8 @@ impl Odd {
                 continue;
             }
             for value in charset.values(line, |byte| delimiters.contains(byte)) {
-                if let Some(text) = charset.read(&value).filter(|text| !is_same(text, &value)) {
+                // Escape sequences alone are no text: they would be written at every empty value.
+                if let Some(text) = charset.read(&value).filter(|text| !text.is_empty() && !is_same(text, &value)) {
                     let text = text.into_owned();
                     values.entry(text).or_insert_with(|| value.into_owned());
                 }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Nothing is stored: each question walks the separators of one level at a time. In a header (`MSH`, `FHS`, `BHS`)
-//! field 1 is the field separator itself and field 2 the encoding characters, so every later field stands one
-//! separator earlier than its number; those two are atomic, never split into components.
+//! field 1 is the field separator itself and field 2 the encoding characters, so every later field is one separator
+//! earlier than its number; those two are atomic, never split into components.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl<'a> Segment<'a> {
         self.raw
     }
 
-    /// The delimiters of the message it stands in.
+    /// The delimiters of its message.
     #[must_use]
     pub fn delimiters(&self) -> Delimiters {
         self.delimiters
@@ -72,7 +72,7 @@ impl<'a> Segment<'a> {
         first.into_iter().chain(rest).map(Value::of)
     }
 
-    /// What stands at a place: the first one, where the place selects several repetitions.
+    /// The value at a place: the first one, if the place selects several repetitions.
     #[must_use]
     pub fn get(&self, place: &Place) -> Value<'a> {
         let Some(field) = self.field_bytes(place.field) else { return Value::Absent };
@@ -201,7 +201,7 @@ pub(crate) fn part_range(bytes: &[u8], separator: Option<u8>, number: usize) -> 
 /// costs more than their bytes. Behind them long values are likelier, for which `memchr` is faster.
 const NEAR: usize = 512;
 
-/// Where the `nth` (from 0) separator stands.
+/// The position of the `nth` (from 0) separator.
 fn nth(bytes: &[u8], separator: u8, mut nth: usize) -> Option<usize> {
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
     let (words, rest) = near.as_chunks::<8>();

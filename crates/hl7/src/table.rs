@@ -53,8 +53,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Splits `raw[start..]` into lines. `raw` is shorter than 4 GiB (checked by the caller).
-    pub(crate) fn scan(raw: &[u8], start: usize, field: u8) -> Table {
+    /// Splits `raw[start..]` into lines, up to the first that `is_last` holds for. `raw` is shorter than 4 GiB (checked by the caller).
+    pub(crate) fn scan(raw: &[u8], start: usize, field: u8, mut is_last: impl FnMut(SegmentName) -> bool) -> Table {
         let empty = Span { start: 0, end: 0, name: SegmentName::UNREADABLE };
         let lines = Lines::of(&raw[start..]);
         let mut table = Table { inline: [empty; INLINE], len: 0, heap: Vec::new(), lines };
@@ -62,7 +62,11 @@ impl Table {
         while from < raw.len() {
             let (end, next) = line_end(raw, from, field, lines);
             if end > from {
-                table.push(Span { start: from as u32, end: end as u32, name: name_of(&raw[from..end], field) });
+                let name = name_of(&raw[from..end], field);
+                table.push(Span { start: from as u32, end: end as u32, name });
+                if is_last(name) {
+                    break;
+                }
             }
             from = next;
         }

@@ -1,7 +1,8 @@
 //! What a place holds: three kinds of nothing, or bytes.
 //!
-//! HL7 tells apart what most formats mix up: a field never sent (the receiver keeps what it has), one sent empty
-//! (the same, but the place exists), and `""` (the receiver deletes what it has). They stay apart at every level.
+//! HL7 distinguishes three cases that most formats treat as one: a field never sent (the receiver keeps its value), one
+//! sent empty (the same, but the place exists), and `""` (the receiver deletes its value). They are distinct at every
+//! level.
 
 /// The raw content of a field, repetition, component or subcomponent: not unescaped, not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,7 +28,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes as they stand in the message: nothing for `Absent` and `Empty`, `""` for `Null`.
+    /// The bytes as in the message: nothing for `Absent` and `Empty`, `""` for `Null`.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         match self {
@@ -43,7 +44,7 @@ impl<'a> Value<'a> {
         matches!(self, Value::Present(_))
     }
 
-    /// Whether there is content other than `""` and blanks: in a header, a field of blanks says nothing.
+    /// Whether there is content other than `""` and blanks: in a header, a field of blanks counts as having no value.
     #[must_use]
     pub fn is_valued(self) -> bool {
         matches!(self, Value::Present(raw) if !raw.trim_ascii().is_empty())

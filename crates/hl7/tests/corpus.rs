@@ -1,7 +1,7 @@
 //! Public HL7 files to test against: not part of the source, read where they are present.
 //!
 //! `TERRACE_CORPORA` names the folder that holds `hl7/`; by default it is looked for beside the checkout. Without it
-//! the tests that use it pass and say so.
+//! the tests that use it pass and print that.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Edits by hand: what each does to one message, what is refused, and how few bytes are new.
+//! Edits by hand: the effect of each on one message, the refused ones, and the number of new bytes.
 
 use hl7::{Draft, EditError, Message, Path, Piece, Place, SegmentId, SegmentName, Which};
 

@@ -1,4 +1,4 @@
-//! The fuzz targets' bodies over what is at hand: the corpora, damaged corpora and random bytes. The long search is
+//! The fuzz targets' bodies over available inputs: the corpora, damaged corpora and random bytes. The long search is
 //! `cargo xtask fuzz`; this catches what a few thousand tries can find.
 //!
 //! A failure prints its seed; `HL7_SEED=<seed> cargo test -p hl7 invariants` runs that one alone.

@@ -291,7 +291,7 @@ fn edit_once(rng: &mut Rng, draft: &mut Draft<'_>, model: &mut Model) {
     }
 }
 
-/// What the draft answers, what it writes, and what is read back from that: all as the model says.
+/// Compares the draft's results, its output, and the output read back, with the model.
 fn compare(draft: &Draft<'_>, model: &Model, rng: &mut Rng) {
     let mut written = Vec::new();
     draft.write_to(&mut written);

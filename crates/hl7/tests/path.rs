@@ -64,7 +64,7 @@ fn a_path_is_read_into_its_parts() {
     let place = Place { field: 5, repetition: Some(Which::Nth(2)), component: Some(1), subcomponent: Some(4) };
     assert_eq!("OBX[3.1='GLU']-5[2].1.4".parse(), Ok(Path { segment, place: Some(place) }));
     assert_eq!("OBX-3.1".parse(), Ok(Path::new(obx, Place::component(3, 1))));
-    // In a repetition's condition the field is the one it stands in.
+    // In a repetition's condition the field is that of the repetition.
     let path: Path = "PID-3[5.2='x']".parse().expect("a path");
     let Some(Which::Where(condition)) = path.place.and_then(|place| place.repetition) else { panic!("a condition") };
     assert_eq!(condition.place, Place { subcomponent: Some(2), ..Place::component(3, 5) });

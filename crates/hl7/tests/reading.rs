@@ -1,7 +1,8 @@
-//! Readings: which charset a message is in, and that one whose characters hide delimiters is split where they are not.
+//! Readings: the charset of a message, and that a message whose characters hide delimiters is split at real delimiters
+//! only.
 
 use hl7::charset::Charset;
-use hl7::{Draft, Path, Reading, ReadingError, Run};
+use hl7::{Draft, Path, Reading, ReadingError, Run, Value};
 
 /// The sets whose characters hide delimiters, by the names that senders write.
 const SETS: [&str; 5] = ["SHIFT_JIS", "GBK", "GB 18030-2000", "BIG-5", "~ISO IR87"];
@@ -148,7 +149,7 @@ fn utf_16_is_read_with_and_without_its_mark() {
 fn bytes_that_nobody_declares_are_utf_8_or_one_byte_a_character_or_refused_where_they_hide_delimiters() {
     let raw = |name: &[u8]| [b"MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|1||4||", name, b"||19700101\r"].concat();
     let encoded = |name: &str, text: &str| set(name).encode(text).expect("the set has it").into_owned();
-    // As they were: one byte a character, whatever language.
+    // Read as one byte a character, whatever the language.
     for name in [
         &b"REN\xC9^MULLER"[..],
         b"caf\xE9|\xE9t\xE9^\xE0|",
@@ -227,4 +228,53 @@ fn a_reading_of_the_header_finds_what_the_whole_message_has_in_it() {
         assert_eq!(whole.escape_ascii().to_string(), wanted.escape_ascii().to_string(), "{shown}");
         assert_eq!(control(Reading::of_header(raw, assumed)), whole, "{shown}");
     }
+}
+
+#[test]
+fn the_text_at_a_path_is_the_one_that_the_whole_message_has_there() {
+    let lines =
+        ["PID|1||7^^^N~8||DOE^J\\T\\A", "OBX|1|NM|GLU||5\nOBX|9", "", "PID|2||\"\"", "OBX|2|NM|NA||", "no segment|x"];
+    let paths =
+        ["MSH", "MSH-1", "MSH-18", "PID-3[2].1", "PID-5.2", "PID[2]-3", "PID[3]-3", "OBX[2]-1", "OBX[9]", "ZZZ-1"];
+    let others = ["OBX[last]-3", "OBX[*]-1", "OBX[3='NA']-1", "PID[last]", "PID[1]", "OBX[1]-6", "OBX[2]-5", "OBX-6"];
+    let mut random = fastrand::Rng::with_seed(12);
+    let mut found = 0;
+    for end in ["\r", "\n", "\r\n"] {
+        for charset in ["", "8859/1", "SHIFT_JIS", "UNICODE UTF-8"] {
+            for _ in 0..30 {
+                let lines: Vec<&str> = (0..random.usize(..9)).map(|_| lines[random.usize(..lines.len())]).collect();
+                let text = format!("MSH|^~\\&|A||||||||1|P|2.5||||||{charset}{end}{}", lines.join(end));
+                let mut raw = text.clone().into_bytes();
+                raw.extend_from_slice(if random.bool() { b"\rPID|||\x83\x7C^X\r" } else { b"" });
+                for reading in [Reading::of_text(&text), Reading::lenient(&raw, None)] {
+                    let message = reading.message().expect("it has a header");
+                    for path in paths.iter().chain(&others).map(|text| path(text)) {
+                        let whole = (message.get(&path) != Value::Absent).then(|| message.text(&path));
+                        found += usize::from(whole.is_some());
+                        assert_eq!(reading.text_at(&path).expect("it has a header"), whole, "{path}: {text:?}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 3_000, "{found}");
+    let (no_message, path) = (Reading::of_text("PID|1"), path("PID-1"));
+    assert_eq!(no_message.text_at(&path).err(), no_message.message().err());
+}
+
+#[test]
+fn an_escape_sequence_without_text_is_not_written_at_every_empty_value() {
+    let raw = b"MSH|^||||||||||||||||ISO IR87^\x1B(I";
+    let reading = Reading::of(raw, None).expect("its set is known");
+    let message = reading.message().expect("it has a header");
+    let mut draft = Draft::new(&message);
+    draft.set(&path("MSH-10"), b"NEW").expect("it is a value");
+    let mut out = Vec::new();
+    for run in reading.runs(&draft).expect("the set has its characters") {
+        match run {
+            Run::Original(range) => out.extend_from_slice(&raw[range]),
+            Run::New(bytes) => out.extend_from_slice(&bytes),
+        }
+    }
+    assert_eq!(out.escape_ascii().to_string(), "MSH|^||||||||NEW||||||||ISO IR87^");
 }

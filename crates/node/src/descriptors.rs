@@ -1,8 +1,8 @@
 //! Descriptors: how many the process may have, and how many of them no socket from outside may take.
 //!
 //! Linux gives a new descriptor the lowest number that is free (open(2), accept(2)). A socket whose number is below the
-//! ceiling therefore leaves all numbers from the ceiling on to others; one that got a higher number is closed at once. So
-//! the reserve holds exactly, without counting what is open.
+//! ceiling therefore leaves all numbers from the ceiling on to others; one that got a higher number is closed at once.
+//! So the reserve is exact, without counting open descriptors.
 //!
 //! The reserve is for what storage opens while it runs: the next journal segment, another file of pages, a backup, and for
 //! connections that the node itself opens.
@@ -27,7 +27,7 @@ const RESERVED_SHARE: u64 = 4;
 /// ... but at least and at most so many. A store opens a few for each 256 MiB that it grows.
 const RESERVED: [u64; 2] = [32, 1024];
 
-/// What the process may have open. Plain data.
+/// How many descriptors the process may have open. Plain data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
     /// Most descriptors of the process.
@@ -43,21 +43,21 @@ impl Descriptors {
         Descriptors { limit, reserved: (limit / RESERVED_SHARE).clamp(least, most).min(limit) }
     }
 
-    /// Of this process, as its limit stands.
+    /// Of this process, by its present limit.
     pub fn current() -> Descriptors {
         // Asking for a limit of one's own process cannot fail (getrlimit(2)).
         Descriptors::of(os::descriptor_limit().expect("RLIMIT_NOFILE is known to Linux").soft)
     }
 
-    /// Raises the soft limit of this process to the hard one, and answers with what holds then.
+    /// Raises the soft limit of this process to the hard one, and returns the resulting limits.
     ///
     /// # Errors
     /// `Limit`.
     pub fn raise() -> Result<Descriptors, NodeError> {
-        let found = os::descriptor_limit()?;
+        let found = os::descriptor_limit().map_err(NodeError::Limit)?;
         let wanted = found.hard.min(MOST);
         if found.soft < wanted {
-            os::set_descriptor_limit(wanted)?;
+            os::set_descriptor_limit(wanted).map_err(NodeError::Limit)?;
         }
         Ok(Descriptors::current())
     }
@@ -79,7 +79,7 @@ impl Descriptors {
     }
 }
 
-/// Descriptors that this process has open, as /proc tells; `None` where it does not.
+/// Descriptors that this process has open, by /proc; `None` where that cannot be read.
 pub fn open() -> Option<u64> {
     let listed = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
     // One of them is the list's own.

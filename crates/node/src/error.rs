@@ -1,8 +1,9 @@
-//! What can go wrong here, named by what the caller can do about it.
+//! The errors of a node, named by what the caller can do about them.
 
 use std::io;
+use std::path::PathBuf;
 
-/// Errors of what services share.
+/// Errors of what the services of a node share. None contains stored data: they go to logs and terminals.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The process may have too few descriptors: raise its limit.
@@ -11,14 +12,14 @@ pub enum NodeError {
          limit (`ulimit -n`, or LimitNOFILE= of its systemd unit)"
     )]
     Descriptors {
-        /// What holds.
+        /// The present value.
         limit: u64,
-        /// What is needed.
+        /// The required value.
         least: u64,
     },
-    /// The system does not say or set how many descriptors there may be: see the cause.
+    /// The system does not report or set how many descriptors there may be: see the cause.
     #[error("the limit of descriptors cannot be read or raised: {0}")]
-    Limit(#[from] io::Error),
+    Limit(io::Error),
     /// A text is no address and no network: correct it.
     #[error("`{text}` is no address and no network: {problem}; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
     Network {
@@ -27,4 +28,101 @@ pub enum NodeError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file or socket of the node cannot be used: see the cause.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    File {
+        /// The attempted operation.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The journal failed. After `Poisoned` the node has to be started again.
+    #[error("journal: {0}")]
+    Journal(#[from] journal::JournalError),
+    /// The store failed. After `Poisoned` the node has to be started again.
+    #[error("store: {0}")]
+    Store(#[from] store::StoreError),
+    /// A device failed, or another process has it.
+    #[error("device: {0}")]
+    Device(#[from] device::DeviceError),
+    /// No node has kept data here: name the right directory.
+    #[error("no node keeps its data in {path}; name its directory with --data", path = .path.display())]
+    NoData {
+        /// The requested directory.
+        path: PathBuf,
+    },
+    /// The settings name another place than that of the existing data: change them back, or move the files.
+    #[error(
+        "this node's {what} lies in {recorded}, and the settings now place it in {wanted}. Put the old place back into the \
+         settings; or, with the node stopped, move all files of the old place to the new one (not `lock`), and start again"
+    )]
+    Elsewhere {
+        /// The journal, the write image journal or the pages.
+        what: &'static str,
+        /// Where it lies.
+        recorded: String,
+        /// Where the settings want it.
+        wanted: String,
+    },
+    /// Something was made and is not there: mount its medium.
+    #[error(
+        "this node's {what} was in {recorded} and is not there. Is its medium mounted? If it is lost for good, bring back a \
+         backup of all the node's data; to begin with nothing, remove {file} and what is left of the journal, the images and \
+         the pages", file = .file.display()
+    )]
+    Missing {
+        /// The journal, the write image journal or the pages.
+        what: &'static str,
+        /// Where it was.
+        recorded: String,
+        /// The placement file.
+        file: PathBuf,
+    },
+    /// The journal or the pages are in the memory of the node's process: request them from the node (`terrace status`)
+    /// instead.
+    #[error(
+        "this node's data lies in memory (tier {tier}), which only the node itself can read, and which ends with it"
+    )]
+    InMemory {
+        /// The tier.
+        tier: String,
+    },
+    /// The placement file cannot be read: restore it.
+    #[error("{path} cannot be read ({problem}): it records where the journal and the pages lie; restore it, or write it anew", path = .path.display())]
+    PlacementFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A medium that the settings name cannot be used: change the settings or the medium.
+    #[error("a medium of the settings: {0}")]
+    Medium(String),
+    /// No node runs on this data directory: start one, or check the path.
+    #[error("no node answers on {path}: {source}; start one with `terrace serve`, or name its directory with --data", path = .path.display())]
+    NoNode {
+        /// The control socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The running node refused a request, or sent a response that cannot be read.
+    #[error("the node answered: {0}")]
+    NodeRefused(String),
+    /// The request cannot be fulfilled: the text has the reason, and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// The node is stopping.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+impl NodeError {
+    /// For `map_err` on file operations.
+    pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { action, path, source }
+    }
 }

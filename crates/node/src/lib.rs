@@ -1,27 +1,53 @@
-//! What every service of a node shares: descriptors, sockets from outside, and memory of messages that are not whole yet.
+//! A node: the parts that all services in one process on one data directory share.
 //!
 //! ```text
+//!   data directory   lock, location (where journal, images and pages lie), opening (the store), status, timekeeping (its clock)
+//!        |
+//!   stopped, maintenance    the same of a node that does not run; verify, backup, restore
+//!
+//!   control socket   one line in, one line of JSON out            trouble   what keeps a node from its work, and what to do
+//!
 //!   listener --accept--> Door of a service --Permit--> connection
-//!                             |                  |        admission: who is let in, whose place is taken for it,
+//!                             |                  |        admission: which are accepted, which end for a newcomer,
 //!                             +---- Admission ---+        how much of an unfinished frame may be read, what was refused
 //!                                       |
 //!                                  Descriptors            what the process may have open, and what is left to storage
 //! ```
 //!
-//! Invariants: a socket that somebody else opened is bounded, by service and by address, before a byte of it is read;
-//! descriptors are left to storage, whatever comes over the network; what is refused is counted, and logged in few lines.
+//! Invariants: one process at a time uses a data directory; nothing is opened or made before its place is recorded
+//! there. A socket from outside is bounded, by service and by address, before a byte of it is read; descriptors are
+//! reserved for storage, whatever the network load; refusals are counted, and logged in few lines.
 //!
-//! What it deliberately does not do: know a protocol. A service says when a connection has shown what it is for.
+//! It deliberately knows no protocol, and not the meaning of a service's records and rows. A service passes in the
+//! interpreter of its records and the requests that it handles, and reports when a connection is proven.
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod clock;
+pub mod control;
 pub mod descriptors;
 pub mod error;
+pub mod location;
+pub mod lock;
+pub mod maintenance;
+pub mod media;
+pub mod opening;
 pub mod peers;
 pub mod socket;
+pub mod status;
+pub mod stopped;
+pub mod task;
+pub mod timekeeping;
+pub mod trouble;
 
 pub use admission::{Admission, AdmissionStatus, Bounds, Door, DoorStatus, Permit, Policy, Reason};
+pub use clock::Clock;
 pub use descriptors::Descriptors;
 pub use error::NodeError;
+pub use location::{Location, Locations};
+pub use lock::DirectoryLock;
+pub use maintenance::NodeFolder;
+pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
+pub use opening::NodeStore;
 pub use peers::Network;

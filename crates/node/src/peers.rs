@@ -19,7 +19,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether `peer` is in it. An IPv4 address that came over an IPv6 socket counts as what it is.
+    /// Whether `peer` is in it. An IPv4 address received over an IPv6 socket counts as IPv4.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let (own, own_bits) = number(self.address);
         let (other, other_bits) = number(peer.to_canonical());

@@ -4,7 +4,7 @@
 //! terrace.toml --config--> Plan (options, placement, models)
 //!                            |  start
 //!                            v
-//!   claim the journal's place (DATA/placement.json) -> open its tier -> slow it down, if a model is set -> Node
+//!   claim the journal's place (DATA/placement.json) -> open its tier -> slow it down, if a model is set -> RunningProduction
 //!
 //!   journal, images, pages: their seats, or DATA/journal, DATA/images, DATA/pages; the cache: near memory, and a modelled tier
 //!   as far memory
@@ -14,9 +14,10 @@
 //!                     memory  MemoryShelf
 //! ```
 //!
-//! Invariants: what the settings ask for is used or refused, never dropped; a modelled tier says so in the log, in the status and in every report.
+//! Invariants: every setting is used or refused, never ignored; a modelled tier is named as such in the log, in the
+//! status and in every report.
 //!
-//! What it deliberately does not do: decide where anything lies. `catalogue::placement` does, without touching the machine.
+//! It deliberately decides no places. `catalogue::placement` does that, without access to the machine.
 
 mod cache;
 mod modules;
@@ -33,10 +34,10 @@ use catalogue::provision::Machine;
 use catalogue::{Budget, CatalogueError, Medium, Model, ModelShelf, Timing};
 use device::pmem::{self, PmemOptions, PmemShelf};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
-use interop::InteropError;
-use interop::location::{Location, Locations};
-use interop::node::{Media, MediumInUse, ModelInUse, Node, Options};
 use interop::production::Files;
+use interop::production::units::Bytes;
+use interop::running::{Options, RunningProduction};
+use node::{Location, Locations, Media, MediumInUse, ModelInUse, NodeError};
 use pages::in_pages;
 use store::Places;
 
@@ -79,7 +80,7 @@ impl Modelled {
         ModelShelf::new(shelf, self.model.clone(), Arc::clone(&self.budget), Timing::Timed)
     }
 
-    /// What stands in for the medium, in words; `below` is what does the work.
+    /// The model of the medium, as text; `below` is the device that does the work.
     fn in_words(&self, below: &str) -> String {
         format!("modelled {} x {} on {below}", self.model.modules(), self.model.name())
     }
@@ -90,9 +91,40 @@ impl Modelled {
     }
 }
 
+/// Sizes of memory as terrace.toml has them at its top level, in bytes.
+#[derive(Debug, Default)]
+pub struct MemorySizes {
+    /// The page cache.
+    pub cache: Option<u64>,
+    /// Old versions.
+    pub versions: Option<u64>,
+}
+
+impl MemorySizes {
+    /// The store's options with these sizes; `placed` is what placement gives the page cache.
+    fn apply(self, store: store::Options, placed: Option<u64>) -> anyhow::Result<store::Options> {
+        if let (Some(cache), Some(placed)) = (self.cache, placed) {
+            anyhow::ensure!(
+                cache == placed,
+                "cache = \"{}\" has no effect: placement gives the page cache {}; leave one of them out",
+                Bytes(cache),
+                Bytes(placed)
+            );
+        }
+        let cache_bytes = placed.or(self.cache).unwrap_or(store.cache_bytes);
+        let store = store.with_cache(cache_bytes);
+        Ok(store::Options { versions_bytes: self.versions.unwrap_or(store.versions_bytes), ..store })
+    }
+}
+
 impl Plan {
     /// Checks where everything shall lie; `media` is a folder of media descriptions of one's own.
-    pub fn of(mut options: Options, settings: &Settings, media: Option<&Path>) -> anyhow::Result<Plan> {
+    pub fn of(
+        mut options: Options,
+        settings: &Settings,
+        memory: MemorySizes,
+        media: Option<&Path>,
+    ) -> anyhow::Result<Plan> {
         let mut known = catalogue::media().to_vec();
         if let Some(folder) = media {
             known.extend(Medium::read_folder(folder).context("the media of one's own")?);
@@ -111,9 +143,7 @@ impl Plan {
             }
         }
         options.store.cache = cache::of(&placement, &modelled)?;
-        if let Some(bytes) = placement.seat(Structure::Cache).and_then(|seat| seat.bytes) {
-            options.store.cache_bytes = bytes;
-        }
+        options.store = memory.apply(options.store, placement.seat(Structure::Cache).and_then(|seat| seat.bytes))?;
         sizes::check(&options)?;
         options.files = Files {
             all: placement.seat(Structure::Files).and_then(|seat| seat.folder.clone()),
@@ -133,7 +163,7 @@ impl Plan {
         let seats = Seats::of(&placement)?;
         let locations = seats.locations(&placement);
         let open = || seats.open(&placement, &options.data, &modelled);
-        let node = Node::start_at(&locations, open, options.clone()).await?;
+        let node = RunningProduction::start_at(&locations, open, options.clone()).await?;
         tell(&placement, node.media());
         let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
         for (tier, Modelled { medium, model, .. }) in &modelled {
@@ -145,16 +175,16 @@ impl Plan {
     }
 }
 
-/// A node that runs, with what it runs on.
+/// A running node, with its media.
 #[derive(Debug)]
 pub struct Assembled {
     /// The node.
-    pub node: Arc<Node>,
+    pub node: Arc<RunningProduction>,
     modelled: BTreeMap<String, Modelled>,
 }
 
 impl Assembled {
-    /// Stops the node, and says what passed through modelled tiers and how much of it ended later than the model says.
+    /// Stops the node, and logs the accesses through modelled tiers and how many of them ended later than in the model.
     pub async fn stop(&self) {
         self.node.stop().await;
         for (tier, modelled) in &self.modelled {
@@ -166,7 +196,7 @@ impl Assembled {
     }
 }
 
-/// What may lie in the journal: what waits for its pages to be written, and what is kept behind that.
+/// The maximum size of the journal: the records whose pages are not yet written, and those kept behind them.
 fn journal_limit(options: &Options) -> u64 {
     let limit = options.store.checkpoints.unwrap_or_default().journal_bytes_max;
     limit.saturating_add(options.store.keep_journal_bytes)
@@ -176,13 +206,13 @@ fn tier_of<'a>(placement: &'a Placement, seat: &Seat) -> &'a Tier {
     placement.tiers.get(&seat.tier).expect("a seat's tier is one of the placement's")
 }
 
-/// What placement must know of a medium. A module of memory labelled 128 GB has 128 GiB of cells; a drive's label counts in
-/// powers of ten.
+/// The properties of a medium that placement needs. A module of memory labelled 128 GB has 128 GiB of cells; a drive's
+/// label counts in powers of ten.
 fn facts_of(medium: &Medium) -> MediumFacts {
     let (acts_as, gb) = match medium.kind {
-        catalogue::Kind::Memory => (ActsAs::Memory, (1u64 << 30) as f64),
-        catalogue::Kind::Pmem => (ActsAs::Pmem, (1u64 << 30) as f64),
-        catalogue::Kind::Drive | catalogue::Kind::San => (ActsAs::Drive, 1e9),
+        catalogue::MediumKind::Memory => (ActsAs::Memory, (1u64 << 30) as f64),
+        catalogue::MediumKind::Pmem => (ActsAs::Pmem, (1u64 << 30) as f64),
+        catalogue::MediumKind::Drive | catalogue::MediumKind::San => (ActsAs::Drive, 1e9),
     };
     let bytes = (medium.capacity_gb * gb) as u64;
     MediumFacts { acts_as, capacity: (bytes > 0).then_some(bytes), modules: medium.modules }
@@ -235,7 +265,7 @@ impl<'p> Seats<'p> {
         placement: &Placement,
         data: &Path,
         modelled: &BTreeMap<String, Modelled>,
-    ) -> Result<(Places, Media), InteropError> {
+    ) -> Result<(Places, Media), NodeError> {
         let mut measured = BTreeSet::new();
         let mut of = |seat: Option<&Seat>, home: Location| match seat {
             Some(seat) => {
@@ -261,7 +291,7 @@ impl<'p> Seats<'p> {
     }
 }
 
-/// How the data directory notes where a structure lies; `home` where it lies there.
+/// How the placement file records where a structure lies; `home` where it lies there.
 fn location(seat: &Seat, tier: &Tier, home: Location) -> Location {
     if tier.name == catalogue::placement::HOME {
         return home;
@@ -276,7 +306,7 @@ fn open(
     seat: &Seat,
     modelled: Option<&Modelled>,
     first: bool,
-) -> Result<(Arc<dyn Shelf>, MediumInUse), InteropError> {
+) -> Result<(Arc<dyn Shelf>, MediumInUse), NodeError> {
     let (shelf, device, durability) = open_real(tier, seat.folder.as_deref())?;
     let name = tier.name.clone();
     let Some(modelled) = modelled else {
@@ -286,14 +316,14 @@ fn open(
         measure_tier(tier, modelled)?;
     }
     let device = modelled.in_words(&device);
-    // What is lost with the process stays that; nothing that is modelled promises more than "emulated".
-    // What a model stands for would survive; memory would not, however slow.
+    // A volatile medium stays volatile; a modelled one never promises more than "emulated". The modelled medium would
+    // keep its content; memory would not, however slow.
     let durability = if matches!(tier.kind, Kind::Memory { .. }) { durability } else { Durability::Emulated };
     Ok((Arc::new(modelled.slow_down(shelf)), MediumInUse { tier: name, device, durability, real: false }))
 }
 
 /// Measures a tier beside what lies on it: in a folder of its own, which is removed again.
-fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
+fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), NodeError> {
     let folder = match &tier.kind {
         Kind::Memory { .. } => None,
         Kind::Pmem { folder, .. } | Kind::File { folder } => {
@@ -303,14 +333,14 @@ fn measure_tier(tier: &Tier, modelled: &Modelled) -> Result<(), InteropError> {
     let (shelf, ..) = open_real(tier, folder.as_deref())?;
     let measured = measure(&tier.name, modelled, in_pages(shelf));
     if let Some(folder) = folder {
-        std::fs::remove_dir_all(&folder).map_err(InteropError::file("remove", &folder))?;
+        std::fs::remove_dir_all(&folder).map_err(NodeError::file("remove", &folder))?;
     }
     measured
 }
 
-/// Measures what the model's operations take on `shelf`, from a page on, and says so; refuses a model that the host is too slow
-/// for. Smaller accesses that end late are counted, and told by the status.
-fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(), InteropError> {
+/// Measures the times of the model's operations on `shelf`, from the size of a page on, and logs them; refuses a model
+/// that the host is too slow for. Smaller accesses that end late are counted and shown in the status.
+fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(), NodeError> {
     let Modelled { medium, model, .. } = modelled;
     let once = || catalogue::calibrate(&shelf, medium, model, &Timing::Timed, CALIBRATION);
     let mut measured = once();
@@ -319,7 +349,7 @@ fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(),
             measured = once();
         }
     }
-    let calibration = measured.map_err(|error| InteropError::Medium(format!("tier {tier}: {error}")))?;
+    let calibration = measured.map_err(|error| NodeError::Medium(format!("tier {tier}: {error}")))?;
     let (good, rows) = (calibration.good(), calibration.rows.len());
     let timed = calibration.rows.iter().filter(|row| row.timed);
     let (operation, off) = timed
@@ -334,7 +364,7 @@ fn measure(tier: &str, modelled: &Modelled, shelf: Arc<dyn Shelf>) -> Result<(),
 }
 
 /// A shelf on the medium itself, how it is used, and what a flush is worth there.
-fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
+fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
     let folder = || folder.expect("what lies on a file or pmem tier has a folder");
     Ok(match &tier.kind {
         Kind::File { .. } => open_file(folder())?,
@@ -356,13 +386,13 @@ fn open_real(tier: &Tier, folder: Option<&Path>) -> Result<(Arc<dyn Shelf>, Stri
     })
 }
 
-fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), InteropError> {
+fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), NodeError> {
     let shelf = FileShelf::open(folder, FileOptions::default())?;
     let (device, durability) = (shelf.kind().to_string(), shelf.kind().durability);
     Ok((Arc::new(shelf), device, durability))
 }
 
-/// Says in the log where everything lies, what it is worth, and whether that is real.
+/// Logs the place and the durability of each structure, and whether its medium is real.
 fn tell(placement: &Placement, media: &Media) {
     if let Some(mode) = placement.mode {
         tracing::info!(%mode, "placement");

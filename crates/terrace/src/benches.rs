@@ -1,7 +1,7 @@
 //! `terrace bench`: starts terrace-lab, the program of the measurements, as git starts its subcommands.
 //!
-//! It is looked for beside this program, then on the PATH, and takes the place of this process: signals, output and exit code
-//! are its own. It measures nodes of the program that started it.
+//! It is searched beside this program, then on the PATH, and replaces this process: signals, output and exit code are
+//! those of terrace-lab. It measures nodes of the program that started it.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! The command line: names and keys here are a contract that scripts rely on.
+//! The command line. Scripts rely on the names and keys here.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::tiers::TierCommand;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -26,31 +26,31 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run a node
     ///
-    /// Settings come from terrace.toml where there is one, else from defaults: data in ./terrace-data, the production in
-    /// ./production. Where there is no production folder either, one MLLP service on 127.0.0.1:2575 stores what it gets.
+    /// Settings come from terrace.toml if it exists, else from defaults: data in ./terrace-data, the production in
+    /// ./production. Without a production folder, one MLLP service on 127.0.0.1:2575 stores every message.
     Serve(ServeArgs),
     /// Stop the node that runs on a data directory, and wait until it has ended
     Stop(Place),
-    /// Show what the node that runs on a data directory is doing; exit code 1 where something is the matter
+    /// Show the status of the node that runs on a data directory; exit code 1 if it has troubles
     Status(StatusArgs),
-    /// Have a running node read its production and the certificates of all its ports again; connections stay open
+    /// Make a running node read its production and the certificates of all its ports again; connections stay open
     Reload(Place),
-    /// Say that the clock is right, after `terrace status` has said that it is in doubt
+    /// Confirm that the clock is right, after `terrace status` has reported that it is in doubt
     #[command(subcommand)]
     Clock(ClockCommand),
-    /// Check, begin or reload a production: the folder of text files that says what the engine does
+    /// Check, begin or reload a production: the folder of text files that defines what the engine does
     #[command(subcommand)]
     Production(ProductionCommand),
     /// Suspend or resume an operation of a running node
     #[command(subcommand)]
     Operation(OperationCommand),
-    /// Look at stored messages, send one, send stored ones again
+    /// List and show stored messages, send one, send stored ones again
     #[command(subcommand)]
     Message(MessageCommand),
-    /// Prepare what the SQL service needs
+    /// Prepare settings of the SQL service
     #[command(subcommand)]
     Sql(SqlCommand),
-    /// See what memory and disks this machine has, and divide its persistent memory
+    /// Show the memory and disks of this machine, and divide its persistent memory
     #[command(subcommand)]
     Tier(TierCommand),
     /// Measure: workloads whose results are printed beside published figures; `terrace bench --help` lists them
@@ -65,18 +65,18 @@ pub enum Command {
         /// Its settings as JSON
         settings: String,
     },
-    /// Print what is on a medium
+    /// Print the content of a medium
     #[command(subcommand)]
     Inspect(InspectCommand),
-    /// Check everything that a node or a backup has stored; exit code 1 where something is damaged
+    /// Check everything that a node or a backup has stored; exit code 1 if something is damaged
     ///
-    /// Reads all of it and says what it found: the journal with every checksum, write images, each
+    /// Reads all stored data and reports damage: the journal with every checksum, write images, each
     /// page, extent and tree, the rows of each message against every index entry, and the rows of SQL
     /// tables.
     ///
-    /// A running node is asked, and goes on; no checkpoint begins while its pages are read, so that
-    /// it takes changes only up to what its cache holds. Its SQL tables are not read. Of a stopped
-    /// node and of a backup the files are read, and recovered in memory: nothing on the medium changes.
+    /// A running node checks itself and keeps working; no checkpoint begins while its pages are read, so
+    /// it accepts changes only as long as its cache can hold them. Its SQL tables are not read. For a
+    /// stopped node or a backup the files are read, and recovered in memory: nothing on the medium changes.
     ///
     ///   terrace verify                          # ./terrace-data
     ///   terrace verify /var/lib/terrace
@@ -85,23 +85,23 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Copy all that a node has stored to an empty folder, while it runs or not
     ///
-    /// What a backup holds is one moment of everything: messages, queues, SQL tables. The node goes on
-    /// meanwhile. Settings and the production are text files of yours, and not in it. `terrace verify`
-    /// checks a backup as it checks a node, and `terrace restore` makes a node's data of it again:
+    /// A backup contains one moment of all stored data: messages, queues, SQL tables. The node keeps
+    /// working meanwhile. A backup does not contain settings and the production. `terrace verify` checks
+    /// a backup as it checks a node, and `terrace restore` makes a node's data of it again:
     ///
     ///   terrace backup /backup/monday --data /var/lib/terrace
     ///   terrace verify /backup/monday
     ///   terrace restore /backup/monday --to /var/lib/terrace-new
     #[command(verbatim_doc_comment)]
     Backup(BackupArgs),
-    /// Mend what is damaged in a stopped node's data, or give it up by name
+    /// Repair damaged data of a stopped node, or give it up and list it by name
     ///
-    /// Without --apply nothing is changed: it shows what is damaged, what would be mended, and each
-    /// message and row that would be given up. What can be had back is taken from the data themselves,
-    /// and, with --backup, from there: all of it where the node's journal reaches back to the backup
-    /// (`[journal] keep` of terrace.toml), else what checksums prove to be the same.
+    /// Without --apply nothing is changed: it shows the damage, the data that would be repaired, and each
+    /// message and row that would be given up. Data is restored from other stored data and, with
+    /// --backup, from the backup: all of it if the node's journal reaches back to the backup (`[journal]
+    /// keep` of terrace.toml), else the data that checksums prove to be the same.
     ///
-    ///   terrace verify /var/lib/terrace         # what is damaged
+    ///   terrace verify /var/lib/terrace         # shows the damage
     ///   terrace stop --data /var/lib/terrace
     ///   terrace repair /var/lib/terrace --backup /backup/monday
     ///   terrace repair /var/lib/terrace --backup /backup/monday --apply
@@ -109,17 +109,17 @@ pub enum Command {
     Repair(RepairArgs),
     /// Make a node's data of a backup, as it was at its end or at another moment
     ///
-    /// The backup is checked first; one that is damaged is refused, with the place. Without --until the
-    /// end of its journal counts. With the journal of the node itself, as far as it kept it (`[journal]
-    /// keep` of terrace.toml), every later moment can be had as well:
+    /// The backup is checked first; a damaged one is refused, with the place. Without --until the data
+    /// is as at the end of its journal. With the journal of the node itself, as far as the node kept it
+    /// (`[journal] keep` of terrace.toml), every later moment can be restored as well:
     ///
     ///   terrace restore /backup/monday --to /var/lib/terrace-new
     ///   terrace restore /backup/monday --to new --journal /var/lib/terrace --until 2026-11-21T08:00
     ///   terrace serve --data new
     ///
-    /// What waited for delivery at that moment waits again: a node that is started on it sends it, also
-    /// where it has been delivered since. Take the operations out of its production, or their receivers
-    /// away, if that must not be.
+    /// Outputs that waited for delivery at that moment wait again: a node that is started on the data
+    /// sends them, even if they have been delivered since. To prevent that, remove the operations from
+    /// its production, or disconnect their receivers.
     #[command(verbatim_doc_comment)]
     Restore(RestoreArgs),
 }
@@ -142,10 +142,10 @@ pub struct VerifyArgs {
 pub struct RepairArgs {
     /// The node's data directory
     pub data: PathBuf,
-    /// A backup of this node, to take from it what is lost
+    /// A backup of this node, from which lost data is taken
     #[arg(long, value_name = "DIR")]
     pub backup: Option<PathBuf>,
-    /// Do it; without this it is only shown
+    /// Repair; without this option the repair is only shown
     #[arg(long)]
     pub apply: bool,
     /// Print JSON
@@ -173,10 +173,10 @@ pub struct RestoreArgs {
     /// The data directory to make; journal, images and pages go below it
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// Up to here: a time as 2026-11-21T08:00, an age as 2h, or a position (LSN), before whose record it ends
+    /// The moment: a time as 2026-11-21T08:00, an age as 2h, or a position (LSN); its record is not included
     #[arg(long, value_name = "TIME|LSN")]
     pub until: Option<String>,
-    /// A node's data directory, or a later backup, whose journal goes on behind the backup's
+    /// A node's data directory, or a later backup, whose journal continues that of the backup
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
     /// Print JSON
@@ -187,7 +187,7 @@ pub struct RestoreArgs {
 /// `terrace clock`
 #[derive(Debug, Subcommand)]
 pub enum ClockCommand {
-    /// The clock is right as it is: messages are removed for their age by it
+    /// Confirm that the clock is right: messages are then removed by age according to it
     Confirm(Place),
 }
 
@@ -196,7 +196,7 @@ pub enum ClockCommand {
 pub enum SqlCommand {
     /// Read a password from standard input and print its verifier, for `[sql.users]` of terrace.toml
     ///
-    /// The verifier is what PostgreSQL stores (SCRAM-SHA-256): whoever reads it cannot log in with it.
+    /// PostgreSQL stores the same verifier (SCRAM-SHA-256). It cannot be used to log in.
     Verifier,
 }
 
@@ -211,7 +211,7 @@ pub struct Place {
 /// `terrace bench`
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure and how, handed to terrace-lab as it is
+    /// Command and options of the measurement, passed to terrace-lab unchanged
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub arguments: Vec<OsString>,
 }
@@ -219,7 +219,7 @@ pub struct BenchArgs {
 /// `terrace demo`
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// End after the summary instead of leaving the node up
+    /// End after the summary instead of leaving the node running
     #[arg(long)]
     pub exit: bool,
 }
@@ -263,7 +263,7 @@ pub struct StatusArgs {
 /// `terrace production ...`
 #[derive(Debug, Subcommand)]
 pub enum ProductionCommand {
-    /// Say what is wrong with a production, with file, line and column; exit code 2 where something is
+    /// Report the faults of a production, with file, line and column; exit code 2 if there are any
     Check {
         /// The production folder
         dir: PathBuf,
@@ -283,9 +283,9 @@ pub enum ProductionCommand {
 /// `terrace operation ...`
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
-    /// Let an operation stand still; its messages wait
+    /// Suspend an operation; its messages wait
     Suspend(OperationArgs),
-    /// Let it go on; where it waits between two tries, try now
+    /// Resume an operation; if it waits between two tries, it tries at once
     Resume(OperationArgs),
 }
 
@@ -302,7 +302,7 @@ pub struct OperationArgs {
 #[derive(Debug, Subcommand)]
 pub enum MessageCommand {
     /// List stored messages, newest last
-    List(ListArgs),
+    List(MessageListArgs),
     /// Print one message: as received, or one of its outputs
     Show {
         /// Its id, as `list` shows it
@@ -316,7 +316,7 @@ pub enum MessageCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Print what happened to one message: which rule took it, what was changed, where it went and when
+    /// Print the history of one message: the rule that matched, the transforms, its deliveries
     Trace {
         /// Its id
         id: u64,
@@ -341,7 +341,7 @@ pub enum MessageCommand {
         #[arg(long, default_value = "127.0.0.1:2575", value_name = "ADDRESS")]
         to: SocketAddr,
     },
-    /// Count what is stored
+    /// Count the stored messages and outputs
     Count {
         #[command(flatten)]
         place: Place,
@@ -353,7 +353,7 @@ pub enum MessageCommand {
 
 /// `terrace message list`
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct MessageListArgs {
     #[command(flatten)]
     pub place: Place,
     /// Show the newest so many; 0 = all
@@ -397,7 +397,7 @@ pub struct ListArgs {
 /// Statuses of a message.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum StatusName {
-    /// It was sent somewhere
+    /// It was sent to one operation or more
     Routed,
     /// A rule dropped it
     Dropped,
@@ -414,9 +414,9 @@ pub enum StatusName {
 pub enum OutputName {
     /// Not delivered yet
     Waiting,
-    /// The receiver took it
+    /// The receiver accepted it
     Delivered,
-    /// Given up on
+    /// Given up
     Failed,
 }
 
@@ -427,7 +427,7 @@ pub enum InspectCommand {
     Journal {
         /// The node's data directory, or the journal directory itself
         dir: PathBuf,
-        /// Leave out what ends before this position
+        /// Leave out records that end before this position
         #[arg(long, default_value_t = 0, value_name = "LSN")]
         from: u64,
         /// Show so many bytes of each record; they may be patient data

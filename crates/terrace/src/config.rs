@@ -11,16 +11,17 @@ use std::path::{Path, PathBuf};
 
 use std::collections::BTreeMap;
 
-use ::node::{Admission, Descriptors};
 use anyhow::Context;
 use catalogue::placement::{self, Mode, PlacementSettings, TierSettings};
 use interop::engine::Bodies;
-use interop::node::{FRAME_BYTES, OnFull, Options, Origin};
 use interop::production::units::{Bytes, Span};
+use interop::running::{OnFull, Options, Origin};
+use node::admission::FRAME_BYTES;
+use node::{Admission, Descriptors};
 use serde::Deserialize;
 use store::CheckpointOptions;
 
-use crate::assemble::Plan;
+use crate::assemble::{MemorySizes, Plan};
 use crate::{cli, sql};
 
 /// The file that is read where none is named.
@@ -39,8 +40,8 @@ pub struct Config {
     production: Option<PathBuf>,
     /// Address of the one service of a node without a production. Default 127.0.0.1:2575.
     listen: SocketAddr,
-    /// `listen` may be an address beyond this machine, where whoever is on the way can read every message. Default no. Services
-    /// of a production have a `plaintext` of their own.
+    /// `listen` may be an address beyond this machine, where every machine on the network path can read every message.
+    /// Default no. Services of a production have a `plaintext` of their own.
     plaintext: bool,
     /// How outputs are stored: `delta` or `full`. Default `delta`.
     bodies: Bodies,
@@ -50,8 +51,12 @@ pub struct Config {
     messages: MessagesConfig,
     /// Memory of the page cache, 4 MiB or more. Default 256 MiB, or `placement.cache_bytes`.
     cache: Option<Bytes>,
-    /// Memory that unfinished frames of all services may take, but for frames up to 64 KiB, which are not counted; each service
-    /// may take as much as its `frame_memory` says of it, and one frame of each goes on beyond it. Default 256 MiB.
+    /// Memory of values that were changed or deleted while a statement or a listing still reads an older state; one
+    /// that needs more ends with an error. 16 MiB or more. Default: as the page cache, 64 MiB to 1 GiB.
+    versions: Option<Bytes>,
+    /// Memory that unfinished frames of all services may take, except frames up to 64 KiB, which are not counted; each
+    /// service may take as much of it as its own `frame_memory`, and one frame of each continues beyond it. Default 256
+    /// MiB.
     frame_memory: Bytes,
     /// The pages.
     pages: PagesConfig,
@@ -70,10 +75,10 @@ pub struct Config {
     media: Option<PathBuf>,
     /// The SQL service. Default: none.
     sql: Option<sql::Settings>,
-    /// What SQL leaves to messages.
+    /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
-    /// What a transaction may keep in memory, in bytes; beyond it its changes go to the journal.
+    /// Memory of a transaction's changes, in bytes; beyond it they go to the journal.
     #[serde(skip)]
     transaction_bytes: usize,
     /// Log lines: error, warn, info, debug. Default info.
@@ -114,11 +119,11 @@ struct JournalConfig {
     /// How much of it is kept behind what recovery needs, so that a backup can be restored to any moment of that. Default
     /// nothing.
     keep: Bytes,
-    /// Where it stood before there were pages. The same as `retention` below `[messages]`.
+    /// The key's place before there were pages. The same as `retention` below `[messages]`.
     retention: Option<Bytes>,
 }
 
-/// `[messages]`: what is kept beyond what waits to be delivered.
+/// `[messages]`: how many messages are kept, besides those that wait to be delivered.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct MessagesConfig {
@@ -126,8 +131,9 @@ struct MessagesConfig {
     retention: Option<Bytes>,
     /// Since they came in. Default: however old. A clock that jumps ahead removes nothing by it until `terrace clock confirm`.
     age: Option<Span>,
-    /// What a full disk does: `prune` gives up messages whose outputs are all delivered or given up, the oldest first, before
-    /// their retention ends; `refuse` gives up nothing. Senders are refused until there is room either way. Default `prune`.
+    /// The reaction to a full disk: `prune` gives up messages whose outputs are all delivered or failed, the oldest
+    /// first, before their retention ends; `refuse` gives up nothing. Senders are refused until there is room either
+    /// way. Default `prune`.
     on_full: OnFull,
 }
 
@@ -172,6 +178,7 @@ impl Default for Config {
             journal: JournalConfig::default(),
             messages: MessagesConfig::default(),
             cache: None,
+            versions: None,
             frame_memory: Bytes(FRAME_BYTES),
             pages: PagesConfig::default(),
             threads: None,
@@ -204,7 +211,7 @@ impl Config {
         self.threads.unwrap_or((cores / 2).min(16)).clamp(*THREADS.start(), *THREADS.end())
     }
 
-    /// The SQL service, taken out; what it leaves to messages stays.
+    /// The SQL service, taken out; the space that it reserves for messages stays.
     pub fn take_sql(&mut self) -> Option<sql::Settings> {
         let sql = self.sql.take();
         self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
@@ -229,7 +236,7 @@ impl Config {
         anyhow::ensure!(
             !matches!(origin, Origin::StoreOnly(address) if !address.ip().is_loopback()) || self.plaintext,
             "listen = \"{}\" is beyond this machine and without TLS: make a production whose service has [tls], listen on 127.0.0.1, \
-             or, if whoever is on the way may read every message, write `plaintext = true`",
+             or, if every machine on the network path may read every message, write `plaintext = true`",
             self.listen
         );
         anyhow::ensure!(
@@ -249,15 +256,10 @@ impl Config {
         options.admission = Admission::new(Descriptors::current(), self.frame_memory.0);
         options.retention.age = self.messages.age.map(|age| age.0);
         options.on_full = self.messages.on_full;
-        if let Some(cache) = self.cache {
-            options.store.cache_bytes = cache.0;
-        }
         let limit = self.journal.limit.0;
-        options.store.checkpoints = Some(CheckpointOptions {
-            journal_bytes: limit / 4,
-            journal_bytes_max: limit,
-            ..CheckpointOptions::for_cache(options.store.cache_bytes)
-        });
+        let checkpoints =
+            CheckpointOptions { journal_bytes: limit / 4, journal_bytes_max: limit, ..Default::default() };
+        options.store.checkpoints = Some(checkpoints);
         options.store.page_bytes = u32::try_from(self.pages.size.0).context("pages.size is 64 KiB at most")?;
         options.store.data_device_bytes = self.pages.device.0;
         options.store.images_device_bytes = self.pages.images.0;
@@ -266,7 +268,9 @@ impl Config {
         options.store.limits = self.bounds;
         options.store.transaction_bytes = options.store.transaction_bytes.min(self.transaction_bytes);
         let settings = placement::Settings { mode: self.mode, tiers: self.tiers, placement: self.placement };
-        Plan::of(options, &settings, self.media.as_deref())
+        let memory =
+            MemorySizes { cache: self.cache.map(|bytes| bytes.0), versions: self.versions.map(|bytes| bytes.0) };
+        Plan::of(options, &settings, memory, self.media.as_deref())
     }
 }
 

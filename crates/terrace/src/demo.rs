@@ -1,8 +1,8 @@
-//! `terrace demo`: from a clean checkout to messages flowing, with one command and nothing set up.
+//! `terrace demo`: shows a working node from a clean checkout, with one command and without setup.
 //!
 //! A node and the T4 load, smaller than published, each a process of its own, over real sockets on a real disk in a
-//! temporary directory. Unless told to exit, the node and the receivers stay up so that a newcomer can send a message
-//! by hand and look at it.
+//! temporary directory. Without the flag to exit, the node and the receivers keep running, so that a user can send a
+//! message by hand and inspect it.
 
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ pub fn load(settings: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says how to go on by hand, and waits for Ctrl-C.
+/// Prints how to go on by hand, and waits for Ctrl-C.
 fn stay(session: &Session) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let program = program.display();
@@ -57,7 +57,7 @@ fn stay(session: &Session) -> anyhow::Result<()> {
     println!("The node stays up until Ctrl-C. In another terminal:\n");
     println!("  # send a message by hand, and see the acknowledgement");
     println!("  {program} message send {} --to {address}\n", sample.display());
-    println!("  # see what is stored, newest last, and what became of it");
+    println!("  # list the stored messages, newest last, with their status");
     println!("  {program} message list --data {} --last 5", data.display());
     println!("  {program} message trace ID --data {}", data.display());
     println!("  {program} message show ID --output billing --data {}\n", data.display());

@@ -1,4 +1,4 @@
-//! `terrace inspect`: what is on a medium, whether a node runs on it or not.
+//! `terrace inspect`: prints the content of a medium, whether a node runs on it or not.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use device::FileShelf;
-use interop::{InteropError, location};
 use journal::{Inspect, Lsn, View};
+use node::{NodeError, location};
 
 use crate::cli::InspectCommand;
 use crate::terminal;
@@ -17,7 +17,7 @@ use crate::terminal;
 fn journal_directory(dir: &Path) -> anyhow::Result<PathBuf> {
     match location::journal_folder(dir) {
         Ok(folder) => Ok(folder),
-        Err(InteropError::NoData { .. }) => Ok(dir.to_owned()),
+        Err(NodeError::NoData { .. }) => Ok(dir.to_owned()),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,7 +1,7 @@
 //! Terrace: a data platform for machines with more than one kind of memory. This is its one program.
 //!
 //! The command line is parsed in `cli`, each command has a file of its own, and this file only connects them and turns
-//! what went wrong into an exit code: 0 done, 1 a check found a problem, 2 it could not run.
+//! the result into an exit code: 0 done, 1 a check found a problem, 2 it could not run.
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]
@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod demo;
 mod journals;
+mod maintenance;
 mod messages;
 mod productions;
 mod serve;
@@ -25,7 +26,6 @@ mod sql;
 #[path = "without_sql.rs"]
 mod sql;
 mod tiers;
-mod upkeep;
 
 use std::process::ExitCode;
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // A store has many files, whichever command opens it.
     Descriptors::raise()?;
-    // What is made is about patients. A production that is begun holds nothing yet, and is for people to edit.
+    // Files that commands make contain patient data. A new production contains none, and users edit it.
     if !matches!(cli.command, Command::Production(ProductionCommand::New { .. })) {
         device::os::make_all_private();
     }
@@ -73,19 +73,19 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => benches::run(&args.arguments),
         Command::T4Load { settings } => demo::load(&settings),
         Command::Inspect(command) => journals::inspect(command),
-        Command::Verify(args) => upkeep::verify(&args),
-        Command::Backup(args) => upkeep::backup(&args),
-        Command::Repair(args) => upkeep::repair(&args),
-        Command::Restore(args) => upkeep::restore(&args),
+        Command::Verify(args) => maintenance::verify(&args),
+        Command::Backup(args) => maintenance::backup(&args),
+        Command::Repair(args) => maintenance::repair(&args),
+        Command::Restore(args) => maintenance::restore(&args),
     }
 }
 
-/// The error and its causes, each told once: many errors name their cause in their own text.
+/// The error and its causes, each printed once: many errors name their cause in their own text.
 fn explain(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        told if told.contains(&cause) => told.to_owned(),
-        told => format!("{told}: {cause}"),
+        text if text.contains(&cause) => text.to_owned(),
+        text => format!("{text}: {cause}"),
     })
 }
 

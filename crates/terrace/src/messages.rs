@@ -1,4 +1,4 @@
-//! `terrace message`: what is stored, and sending again.
+//! `terrace message`: lists and shows stored messages, and sends them again.
 
 use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +10,12 @@ use anyhow::{Context, bail};
 use hl7::charset::Charset;
 use hl7::{Reading, mllp};
 use interop::history::{Filter, History, OutputState};
-use interop::node;
 use interop::production::units::Span;
-use interop::record::{Fate, Status};
+use interop::record::{DeliveryOutcome, Status};
+use node::{Clock, control};
 
-use crate::cli::{ListArgs, MessageCommand, OutputName, StatusName};
-use crate::show::{Table, bytes, count, time};
+use crate::cli::{MessageCommand, MessageListArgs, OutputName, StatusName};
+use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 
 /// How long `send` waits for an acknowledgement.
@@ -28,7 +28,7 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
         MessageCommand::Show { id, output, raw, place } => show(&place.data, id, output.as_deref(), raw),
         MessageCommand::Trace { id, place } => trace(&place.data, id),
         MessageCommand::Resend { id, to, place } => {
-            let answer = node::ask(&place.data, &format!("resend {id} {}", to.join(" ")))?;
+            let answer = control::request(&place.data, &format!("resend {id} {}", to.join(" ")))?;
             println!("message {id} goes out again as message {answer}");
             Ok(ExitCode::SUCCESS)
         }
@@ -37,7 +37,7 @@ pub fn run(command: MessageCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
+fn filter(args: &MessageListArgs) -> anyhow::Result<Filter> {
     let wanted = args.wanted.iter().map(|text| {
         let (path, value) = text.split_once('=').with_context(|| format!("`{text}` is not PATH=VALUE"))?;
         path.parse::<hl7::Path>().with_context(|| format!("`{path}` is not a path"))?;
@@ -72,14 +72,14 @@ fn filter(args: &ListArgs) -> anyhow::Result<Filter> {
 pub fn moment(text: &str) -> anyhow::Result<i64> {
     if let Ok(age) = text.parse::<Span>() {
         let age = i64::try_from(age.0.as_micros()).context("that is too long ago")?;
-        return Ok(interop::clock::Clock::system().now_us().saturating_sub(age));
+        return Ok(Clock::system().now_us().saturating_sub(age));
     }
     let time: jiff::civil::DateTime =
         text.parse().with_context(|| format!("`{text}` is neither a time as 2026-11-21T08:00 nor an age as 2h"))?;
     Ok(time.to_zoned(jiff::tz::TimeZone::system())?.timestamp().as_microsecond())
 }
 
-fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+fn list(args: &MessageListArgs) -> anyhow::Result<ExitCode> {
     let lines = History::open(&args.place.data)?.list(&filter(args)?)?;
     let is_damaged = lines.iter().any(|line| line.damaged.is_some());
     let code = if is_damaged { ExitCode::from(1) } else { ExitCode::SUCCESS };
@@ -90,7 +90,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(code);
     }
-    let mut table = Table::new(&["id", "received", "service", "type", "control id", "bytes", "status", "outputs"]);
+    let mut table = TextTable::new(&["id", "received", "service", "type", "control id", "bytes", "status", "outputs"]);
     for line in lines.iter().filter(|line| line.damaged.is_none()) {
         let mut status = format!("{:?}", line.status).to_lowercase();
         if line.duplicate {
@@ -116,7 +116,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         write!(out, "{table}")?;
     }
     for (id, why) in lines.iter().filter_map(|line| Some((line.id, line.damaged.as_ref()?))) {
-        writeln!(out, "damaged: message {id} cannot be read, and whether it matches cannot be told: {why}")?;
+        writeln!(out, "damaged: message {id} cannot be read, so that it is not known whether it matches: {why}")?;
     }
     Ok(code)
 }
@@ -190,19 +190,19 @@ fn trace(data: &Path, id: u64) -> anyhow::Result<ExitCode> {
     if stored.outputs.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["output", "transform", "bytes", "stored anew", "state", "when", "answer"]);
+    let mut table = TextTable::new(&["output", "transform", "bytes", "stored anew", "state", "when", "answer"]);
     for (n, output) in stored.outputs.iter().enumerate() {
-        let fate = trace.deliveries.iter().find(|d| usize::from(d.output) == n);
-        let (state, when, note) = match fate {
+        let outcome = trace.deliveries.iter().find(|d| usize::from(d.output) == n);
+        let (state, when, detail) = match outcome {
             None => ("waiting", "-".to_owned(), "-"),
             Some(d) => {
-                let state = if d.fate == Fate::Delivered { "delivered" } else { "failed" };
-                (state, time(d.at_us), d.note.as_str())
+                let state = if d.outcome == DeliveryOutcome::Delivered { "delivered" } else { "failed" };
+                (state, time(d.at_us), d.detail.as_str())
             }
         };
         let transform = if output.transform.is_empty() { "-" } else { &output.transform };
         let size = count(output.body.len() as u64);
-        table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, note]);
+        table.row(&[&output.operation, transform, &size, &count(output.new_bytes as u64), state, &when, detail]);
     }
     write!(out, "\n{table}")?;
     Ok(ExitCode::SUCCESS)
@@ -214,7 +214,7 @@ fn counts(data: &Path, json: bool) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string(&counts)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["stored", ""]);
+    let mut table = TextTable::new(&["stored", ""]);
     for (name, n) in [
         ("messages received", counts.inbound),
         ("messages resent", counts.resent),
@@ -240,7 +240,7 @@ fn send(file: &Path, to: SocketAddr) -> anyhow::Result<ExitCode> {
     if batch.messages.is_empty() {
         bail!("{} holds no HL7 message (none begins with MSH)", file.display());
     }
-    let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
+    let mut stream = TcpStream::connect(to).with_context(|| format!("cannot connect to {to}"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut decoder = mllp::Decoder::new(mllp::Limits::default());

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use interop::node;
 use interop::production::{Production, settings};
+use node::control;
 
 use crate::cli::{OperationCommand, ProductionCommand};
 use crate::serve;
-use crate::show::Table;
+use crate::show::TextTable;
 
 /// The production that `new` writes, with a message to try it.
 const TEMPLATE: &[(&str, &str)] = &[
@@ -37,25 +37,25 @@ fn check(dir: &Path, ports: bool) -> anyhow::Result<ExitCode> {
     let production = Production::load(dir)?;
     if ports {
         for service in production.services.values() {
-            if let settings::Service::Mllp(mllp) = &service.settings {
+            if let settings::ServiceSettings::Mllp(mllp) = &service.settings {
                 TcpListener::bind(mllp.listen)
                     .with_context(|| format!("service {}: cannot listen on {}", service.name, mllp.listen))?;
             }
         }
     }
-    let mut table = Table::new(&["part", "name", "what"]);
+    let mut table = TextTable::new(&["part", "name", "what"]);
     for service in production.services.values() {
         let what = match &service.settings {
-            settings::Service::Mllp(mllp) => format!("listens on {}", mllp.listen),
-            settings::Service::File(file) => format!("watches {}", file.folder.display()),
+            settings::ServiceSettings::Mllp(mllp) => format!("listens on {}", mllp.listen),
+            settings::ServiceSettings::File(file) => format!("watches {}", file.folder.display()),
         };
         let rules = service.settings.rules().map_or_else(String::new, |rules| format!(", rules {rules}"));
         table.row(&["service", &service.name, &format!("{what}{rules}")]);
     }
     for operation in &production.operations {
         let what = match &operation.settings {
-            settings::Operation::Mllp(mllp) => format!("sends to {}", mllp.address),
-            settings::Operation::File(file) => format!("writes to {}", file.folder.display()),
+            settings::OperationSettings::Mllp(mllp) => format!("sends to {}", mllp.address),
+            settings::OperationSettings::File(file) => format!("writes to {}", file.folder.display()),
         };
         table.row(&["operation", &operation.name, &what]);
     }
@@ -83,10 +83,10 @@ fn new(dir: &Path) -> anyhow::Result<ExitCode> {
 /// Runs one of the commands.
 pub fn operation(command: OperationCommand) -> anyhow::Result<ExitCode> {
     let (word, done, args) = match &command {
-        OperationCommand::Suspend(args) => ("suspend", "stands still; its messages wait", args),
-        OperationCommand::Resume(args) => ("resume", "goes on", args),
+        OperationCommand::Suspend(args) => ("suspend", "is suspended; its messages wait", args),
+        OperationCommand::Resume(args) => ("resume", "is resumed", args),
     };
-    node::ask(&args.place.data, &format!("{word} {}", args.name))?;
+    control::request(&args.place.data, &format!("{word} {}", args.name))?;
     println!("operation {} {done}", args.name);
     Ok(ExitCode::SUCCESS)
 }

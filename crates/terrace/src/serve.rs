@@ -5,19 +5,20 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::node::{AdmissionStatus, Descriptors};
 use anyhow::Context;
-use interop::location::Hold;
-use interop::node::{self, ModelStatus, Node, Origin, PlaceStatus, Status, Trouble};
+use interop::running::{NodeStatus, Origin, RunningProduction};
+use node::status::{ModelStatus, PlaceStatus};
+use node::trouble::Trouble;
+use node::{AdmissionStatus, Descriptors, DirectoryLock, control};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{ClockCommand, Place, ServeArgs, StatusArgs};
 use crate::config::Config;
-use crate::show::{Table, bytes, count, time};
+use crate::show::{TextTable, bytes, count, time};
 use crate::terminal;
 
-/// Runs a node until it is told to stop (SIGTERM, SIGINT, `terrace stop`). One that has failed stays up: what is stored can be
-/// read, and senders and `terrace status` are told why.
+/// Runs a node until it is stopped (SIGTERM, SIGINT, `terrace stop`). A node that has failed keeps running: stored data
+/// can be read, and senders and `terrace status` get the reason.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
@@ -25,7 +26,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
-    // What cannot work is refused before anything is made or listened on.
+    // Settings that cannot work are refused before anything is made or listened on.
     sql.as_ref().map(|settings| settings.options(&plan.options().data)).transpose()?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
@@ -52,7 +53,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         match failure {
             None => Ok(ExitCode::SUCCESS),
             Some(cause) => {
-                anyhow::bail!("the node had failed, and nothing more was acknowledged: {cause}; see to the medium, then start again")
+                anyhow::bail!("the node had failed, and nothing more was acknowledged: {cause}; check the medium, then start again")
             }
         }
     })
@@ -68,7 +69,7 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 /// Waits for a reason to end.
-async fn until_the_end(node: &Node) -> anyhow::Result<()> {
+async fn until_the_end(node: &RunningProduction) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -99,10 +100,10 @@ const END_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Stops the node on a data directory, and waits until it has ended: another one can be started then.
 pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
-    node::ask(&place.data, "stop")?;
+    control::request(&place.data, "stop")?;
     anyhow::ensure!(
-        Hold::wait_for_end(&place.data, END_PATIENCE)?,
-        "the node is stopping, and has not ended after {} s; its log says what it waits for",
+        DirectoryLock::wait_for_end(&place.data, END_PATIENCE)?,
+        "the node is stopping, and has not ended after {} s; its log shows the reason",
         END_PATIENCE.as_secs()
     );
     Ok(ExitCode::SUCCESS)
@@ -110,7 +111,7 @@ pub fn stop(place: &Place) -> anyhow::Result<ExitCode> {
 
 /// Has a node read its production, and the certificates of all its ports, again.
 pub fn reload(place: &Place) -> anyhow::Result<ExitCode> {
-    let changes = node::ask(&place.data, "reload")?;
+    let changes = control::request(&place.data, "reload")?;
     let changes: Vec<String> = serde_json::from_value(changes)?;
     println!("reloaded; connections stayed open");
     changes.iter().for_each(|change| println!("  {change}"));
@@ -120,16 +121,16 @@ pub fn reload(place: &Place) -> anyhow::Result<ExitCode> {
 /// `terrace clock confirm`
 pub fn clock(command: &ClockCommand) -> anyhow::Result<ExitCode> {
     let ClockCommand::Confirm(place) = command;
-    node::ask(&place.data, "confirm-clock")?;
+    control::request(&place.data, "confirm-clock")?;
     println!("the clock counts as right");
     Ok(ExitCode::SUCCESS)
 }
 
 /// Shows what a node is doing; exit code 1 where something is the matter.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let answer = node::ask(&args.place.data, "status")?;
-    let status: Status =
-        serde_json::from_value(answer.clone()).context("the node answered what this release cannot read")?;
+    let answer = control::request(&args.place.data, "status")?;
+    let status: NodeStatus =
+        serde_json::from_value(answer.clone()).context("the node's status cannot be read by this release")?;
     let well = status.troubles.is_empty() && status.quarantined.is_empty();
     let code = if well { ExitCode::SUCCESS } else { ExitCode::from(1) };
     if args.json {
@@ -140,13 +141,14 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         println!("{} since {}: {reason}\n  next: {next}\n", matter.name(), time(*since_us));
     }
     println!("production {}, process {}, data in {}\n", status.production, status.pid, status.data.display());
-    let mut services = Table::new(&["service", "kind", "at", "tls", "rules"]);
+    let mut services = TextTable::new(&["service", "kind", "at", "tls", "rules"]);
     for s in &status.services {
         let tls = if s.tls { "yes" } else { "no" };
         services.row(&[&s.name, &s.kind, &s.at, tls, s.rules.as_deref().unwrap_or("-")]);
     }
     println!("{services}");
-    let mut operations = Table::new(&["operation", "waiting", "in memory", "delivered", "failed", "retried", "state"]);
+    let mut operations =
+        TextTable::new(&["operation", "waiting", "in memory", "delivered", "failed", "retried", "state"]);
     for o in &status.operations {
         let state = if o.suspended {
             "suspended"
@@ -175,8 +177,8 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// What is damaged, and what to do.
-fn print_quarantined(status: &Status) {
+/// The damage, and what to do about it.
+fn print_quarantined(status: &NodeStatus) {
     if status.quarantined.is_empty() {
         return;
     }
@@ -184,13 +186,13 @@ fn print_quarantined(status: &Status) {
     for damaged in &status.quarantined {
         println!("damaged: tree {}: {}", damaged.tree, damaged.why);
     }
-    println!("`terrace verify` looks for more; with the node stopped, `terrace repair` shows what can be mended");
+    println!("`terrace verify` checks all data; with the node stopped, `terrace repair` shows what can be repaired");
 }
 
-/// Who is connected to each service, and what was refused and ended since the start.
-fn sockets(admission: &AdmissionStatus) -> Table {
+/// The connections of each service, and those refused and ended since the start.
+fn sockets(admission: &AdmissionStatus) -> TextTable {
     let mut table =
-        Table::new(&["connections", "open", "proven", "of", "of one address", "frames hold", "refused", "ended"]);
+        TextTable::new(&["connections", "open", "proven", "of", "of one address", "frames hold", "refused", "ended"]);
     for door in &admission.doors {
         let name =
             if door.kind == door.service { door.kind.clone() } else { format!("{} {}", door.kind, door.service) };
@@ -214,9 +216,9 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
-/// What the node has counted and measured since it started.
-fn totals(status: &Status) -> Table {
-    let mut totals = Table::new(&["since the start", ""]);
+/// The node's counts and measurements since its start.
+fn totals(status: &NodeStatus) -> TextTable {
+    let mut totals = TextTable::new(&["since the start", ""]);
     for (name, value) in [
         ("messages stored", status.stored),
         ("outputs made", status.outputs),
@@ -291,14 +293,14 @@ fn lies_on(place: &PlaceStatus) -> String {
     format!("{}: {}, {}", place.tier, place.device, if place.real { "real" } else { "modelled" })
 }
 
-/// How many accesses took the host longer than the medium would: what was measured there is the host.
+/// How many accesses took longer on the host than on the medium: these measured the host.
 fn late(model: &ModelStatus) -> String {
     let ModelStatus { medium, modules, accesses, late, late_us, .. } = model;
     let (late, accesses, late_us) = (count(*late), count(*accesses), count(*late_us));
     format!("{late} of {accesses} accesses, {late_us} us together (modelled {modules} x {medium})")
 }
 
-/// Hits of all that was asked for.
+/// Hits of all lookups.
 fn found(hits: u64, misses: u64) -> String {
     format!("{} of {}", count(hits), count(hits + misses))
 }

@@ -1,12 +1,13 @@
-//! All that the program prints goes through here, so that nothing it quotes can steer the terminal it is read on.
+//! All output of the program goes through here, so that quoted text cannot control the terminal.
 //!
-//! Messages, names of tables and files, answers of peers and lines of journals come from outside, and may hold what a terminal
-//! obeys (`ESC ]0;` sets its title, others its colours, its answers or its memory) or what misleads a reader: characters that
-//! turn the direction of text or cannot be seen. [`plain`] writes each of those as `\u001b`, which JSON reads as the character it is.
+//! Messages, names of tables and files, answers of peers and lines of journals come from outside, and may contain
+//! control sequences of a terminal (`ESC ]0;` sets its title, others its colours, its answers or its memory) or
+//! characters that mislead a reader: those that change the direction of text or are invisible. [`plain`] writes each of
+//! those as `\u001b`, which JSON reads as the character it is.
 //!
-//! `println!`, `print!` and `eprintln!` of this program are the macros below, which shadow the usual ones in every module; what
-//! writes to a stream takes [`out`], and the log [`log`]. Only `message show --raw` goes around it, and only where standard
-//! output is no terminal.
+//! `println!`, `print!` and `eprintln!` of this program are the macros below, which shadow the usual ones in every
+//! module; code that writes to a stream uses [`out`], and the log uses [`log`]. Only `message show --raw` goes around
+//! it, and only where standard output is no terminal.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,7 +29,7 @@ macro_rules! eprintln {
     ($($arg:tt)*) => { $crate::terminal::print_error(::std::format_args!("{}\n", ::std::format_args!($($arg)*))) };
 }
 
-/// Characters that a terminal obeys, that change how those around them are read, or that nobody sees. (Unicode 16: the control
+/// Characters that a terminal obeys, that change how those around them are read, or that are not visible. (Unicode 16: the control
 /// characters but LF and TAB; the bidirectional controls; the default ignorable ones; the separators of lines.)
 fn is_hidden(character: char) -> bool {
     matches!(character,
@@ -44,7 +45,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden)
 }
 
-/// The same for what must stay on one line, a cell of a table say.
+/// The same for text that must stay on one line, for example a cell of a table.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     replaced(text, |character| is_hidden(character) || matches!(character, '\n' | '\t'))
 }
@@ -70,7 +71,7 @@ fn replaced(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// Prints; behind the macros.
 ///
 /// # Panics
-/// As the standard macros: if nobody takes it.
+/// As the standard macros: where nothing reads it.
 pub fn print(text: fmt::Arguments<'_>) {
     let printed = io::stdout().write_all(plain(&text.to_string()).as_bytes());
     printed.unwrap_or_else(|error| panic!("failed printing to stdout: {error}"));
@@ -90,7 +91,7 @@ pub fn out() -> Plain<StdoutLock<'static>> {
     Plain { to: io::stdout().lock(), line: Vec::new() }
 }
 
-/// See [`out`]. What was written is passed on line by line, the rest when it is flushed.
+/// See [`out`]. The output is passed on line by line, the rest when it is flushed.
 #[derive(Debug)]
 pub struct Plain<W: Write> {
     to: W,
@@ -126,7 +127,7 @@ impl<W: Write> Write for Plain<W> {
 
 impl<W: Write> Drop for Plain<W> {
     fn drop(&mut self) {
-        // A reader that went away is noticed where something is written; there is nobody to tell here.
+        // A reader that went away is noticed where something is written.
         let _ = self.flush();
     }
 }

@@ -1,12 +1,12 @@
-//! What stands for `sql` in a program that is built without that feature: an interface engine alone, in a few minutes.
+//! Replaces `sql` in a program that is built without that feature: an interface engine alone, built in a few minutes.
 //!
-//! `[sql]` in terrace.toml and the commands of SQL are refused with the way to have them. Messages, backups and checks are the same; tables
-//! that another program has made in the same store stay as they are, and are not read.
+//! `[sql]` in terrace.toml and the commands of SQL are refused with the way to build them. Messages, backups and checks
+//! are the same; tables that another program has made in the same store stay as they are, and are not read.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use interop::node::Node;
+use interop::running::RunningProduction;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use store::{Loss, SpaceLimits, Store, StoreError};
@@ -42,7 +42,7 @@ impl Settings {
     }
 
     /// Never called.
-    pub fn start(&self, _: &Node) -> anyhow::Result<Running> {
+    pub fn start(&self, _: &RunningProduction) -> anyhow::Result<Running> {
         match *self {}
     }
 }
@@ -58,7 +58,7 @@ impl Running {
     }
 }
 
-/// What was found of one table.
+/// The result of one table.
 #[derive(Debug, Serialize)]
 pub struct TableReport {
     /// Its name, with its schema.
@@ -74,7 +74,7 @@ pub fn read_tables(_: Store) -> anyhow::Result<Option<Vec<TableReport>>> {
     Ok(None)
 }
 
-/// Gives up what is lost of tables: that is refused.
+/// Gives up lost rows of tables: that is refused.
 pub fn give_up(_: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError> {
     let of_tables = |loss: &&Loss| ["sql.", "columns."].iter().any(|trees| loss.name.starts_with(trees));
     match losses.iter().find(of_tables) {

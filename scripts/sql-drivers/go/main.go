@@ -1,6 +1,6 @@
-// Go's two drivers of PostgreSQL against an SQL server: pgx and lib/pq. Called by test-sql-drivers.sh, which says where the server is.
+// Tests an SQL server with the two PostgreSQL drivers of Go: pgx and lib/pq. test-sql-drivers.sh calls it and passes the address.
 //
-// Each case is a function whose name is the claim. Nothing is shared between cases but the server.
+// Each case is a function with the expectation as its name. Cases share only the server.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/lib/pq"
 )
 
-// url is where the server listens, with user and password.
+// url is the address of the server, with user and password.
 var url string
 
 func with(options string) string { return url + "?sslmode=disable" + options }
@@ -54,7 +54,7 @@ func pgxCopiesRowsInBinaryAndAllOfThemArrive(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, "create table go_copied (id bigint primary key, note text)"); err != nil {
 		return err
 	}
-	// Rows of all lengths up to some thousand bytes, so that the parts of COPY are cut anywhere.
+	// Rows of all lengths up to some thousand bytes, so that messages of COPY end anywhere in a row.
 	const rows = 20000
 	sum := md5.New()
 	note := func(row int) string { return strings.Repeat("x", (row*37)%3001) + fmt.Sprint(row) }

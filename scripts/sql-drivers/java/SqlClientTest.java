@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Properties;
 
 /**
- * PostgreSQL's JDBC driver against an SQL server: what programs use, and what tools ask of tables. Called by test-sql-drivers.sh, which
- * says where the server is. Each case has its claim as its name; nothing is shared between cases but the server.
+ * Tests an SQL server with the JDBC driver of PostgreSQL: the calls of programs, and the metadata queries of tools. test-sql-drivers.sh
+ * calls it and passes the address. Each case has the expectation as its name; cases share only the server.
  */
 public final class SqlClientTest {
     private static String url;
@@ -170,7 +170,7 @@ public final class SqlClientTest {
         }
     }
 
-    /** These columns of all rows, with bars between them. */
+    /** The given columns of all rows, separated by bars. */
     private static List<String> rows(Question question, String... columns) throws SQLException {
         List<String> found = new ArrayList<>();
         try (ResultSet rows = question.ask()) {

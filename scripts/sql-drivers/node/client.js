@@ -1,6 +1,6 @@
-// Node's driver of PostgreSQL against an SQL server: pg, by its Pool. Called by test-sql-drivers.sh, which says where the server is.
+// Tests an SQL server with a PostgreSQL driver of Node: pg and its Pool. test-sql-drivers.sh calls it and passes the address.
 //
-// Each case has its claim as its name. Nothing is shared between cases but the server.
+// Each case has the expectation as its name. Cases share only the server.
 
 import pg from "pg";
 
@@ -11,7 +11,7 @@ function expect(found, wanted) {
   if (a !== b) throw new Error(`${a.slice(0, 200)}, not ${b.slice(0, 200)}`);
 }
 
-/** Runs work with a pool and ends the pool whatever comes of it. */
+/** Runs work with a pool, and always ends the pool. */
 async function pooled(options, work) {
   const pool = new pg.Pool({ connectionString, max: 4, connectionTimeoutMillis: 20000, ...options });
   try {

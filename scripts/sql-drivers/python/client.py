@@ -1,7 +1,7 @@
-"""Python's drivers against an SQL server: SQLAlchemy 2 with psycopg 3, pandas over it, and asyncpg. Called by test-sql-drivers.sh,
-which says where the server is.
+"""Tests an SQL server with drivers of Python: SQLAlchemy 2 with psycopg 3, pandas on top of it, and asyncpg. test-sql-drivers.sh calls
+it and passes the address.
 
-Each case is a function whose name is the claim; it gets the address. Nothing is shared between cases but the server.
+Each case is a function with the expectation as its name; it gets the address. Cases share only the server.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def sqlalchemy_creates_inserts_selects_updates_and_drops(url):
     engine, metadata = engine_of(url), sqlalchemy.MetaData()
     table = people(metadata, "sa_people")
     metadata.create_all(engine)
-    metadata.create_all(engine)  # what is there is found
+    metadata.create_all(engine)  # existing tables are found
     with engine.begin() as connection:
         connection.execute(table.insert(), [{"id": number, **ROW} for number in range(10)])
     with engine.begin() as connection:
@@ -215,7 +215,7 @@ async def asyncpg_sends_parameters_as_what_they_stand_for(connection):
 
 async def asyncpg_copies_rows_in_binary_and_reads_them_with_a_cursor(connection):
     await connection.execute("create table ap_copied (id bigint primary key, note text)")
-    # Notes of all lengths, so that the parts of COPY are cut anywhere.
+    # Notes of all lengths, so that messages of COPY end anywhere in a row.
     rows = [(number, "x" * (number * 37 % 3001)) for number in range(5000)]
     assert await connection.copy_records_to_table("ap_copied", records=rows) == "COPY 5000"
     async with connection.transaction(isolation="repeatable_read"):
@@ -248,7 +248,7 @@ CASES = [
 
 
 def main():
-    """Runs all cases, or those named."""
+    """Runs all cases, or the named ones."""
     url, *wanted = sys.argv[1:]
     passed = failed = 0
     for case in CASES:

@@ -1,39 +1,40 @@
-//! deny: licences, bans, sources and advisories of what we link, by cargo-deny and deny.toml.
+//! deny: cargo-deny checks licences, bans, sources and advisories of the dependencies, with the settings of deny.toml.
 //!
-//! cargo-deny is installed once into the cache folder. Advisories need a database that is fetched from GitHub; where it
-//! cannot be fetched, the rest is still checked and the step says that advisories were not.
+//! cargo-deny is installed once into the cache folder. The check of advisories fetches a database from GitHub. It is a
+//! step of its own, and is skipped if the database cannot be fetched.
 
-use super::step::{Outcome, Place};
-use super::tally::Tally;
-use anyhow::Context;
+use super::step::{Outcome, Place, cache};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The version the step is written for; pinned so that a new release does not change what passes.
+/// The version of cargo-deny. It is pinned so that a new release does not change the results.
 const VERSION: &str = "0.20.2";
 
-/// What cargo-deny prints when it cannot get the advisory database.
+/// The message of cargo-deny if it cannot fetch the advisory database.
 const NO_DATABASE: &str = "failed to fetch advisory database";
 
-/// The step.
-pub(crate) fn run(place: &Place) -> anyhow::Result<Outcome> {
-    let tool = installed(place)?;
-    let check = |name: &str, what: &[&str]| place.run(name, Command::new(&tool).arg("check").args(what));
-    let (ok, log) = check("deny", &["licenses", "bans", "sources"])?;
-    if !ok {
-        return Ok(Outcome { ok, cases: Tally::default(), note: None, log });
-    }
-    let (ok, log) = check("deny", &["advisories"])?;
-    if !ok && log.contains(NO_DATABASE) {
-        let note = "licences, bans, sources ok; advisories skipped: the database could not be fetched from GitHub";
-        return Ok(Outcome { ok: true, cases: Tally::default(), note: Some(note.to_owned()), log });
-    }
-    Ok(Outcome { ok, cases: Tally::default(), note: None, log })
+/// Checks licences, bans and sources.
+pub(crate) fn policy(place: &Place) -> anyhow::Result<Outcome> {
+    check(place, "deny", &["licenses", "bans", "sources"])
 }
 
-/// The tool in the cache folder, built there if it is not there yet.
+/// Checks advisories.
+pub(crate) fn advisories(place: &Place) -> anyhow::Result<Outcome> {
+    let outcome = check(place, "advisories", &["advisories"])?;
+    if !outcome.ok && outcome.log.contains(NO_DATABASE) {
+        return Ok(Outcome::skipped("the database of advisories cannot be fetched from GitHub", outcome.log));
+    }
+    Ok(outcome)
+}
+
+fn check(place: &Place, name: &str, what: &[&str]) -> anyhow::Result<Outcome> {
+    let (ok, log) = place.run(name, Command::new(installed(place)?).arg("check").args(what))?;
+    Ok(Outcome::of_tool(ok, log))
+}
+
+/// Returns the path of the tool in the cache folder. Builds it if it is not there.
 fn installed(place: &Place) -> anyhow::Result<PathBuf> {
-    let cache = cache()?;
+    let cache = cache()?.join("tools");
     let tool = cache.join("bin/cargo-deny");
     if is_version(&tool) {
         return Ok(tool);
@@ -49,13 +50,4 @@ fn installed(place: &Place) -> anyhow::Result<PathBuf> {
 fn is_version(tool: &Path) -> bool {
     let output = Command::new(tool).arg("--version").output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == format!("cargo-deny {VERSION}"))
-}
-
-/// `$TERRACE_CACHE/tools`, by default in the user's cache folder.
-fn cache() -> anyhow::Result<PathBuf> {
-    if let Some(cache) = std::env::var_os("TERRACE_CACHE") {
-        return Ok(PathBuf::from(cache).join("tools"));
-    }
-    let home = std::env::var_os("HOME").context("set HOME or TERRACE_CACHE: cargo-deny is kept there")?;
-    Ok(PathBuf::from(home).join(".cache/terrace/tools"))
 }

@@ -1,8 +1,8 @@
-//! tidy: the house rules that a compiler does not check, as a test.
+//! tidy: a test of the coding rules that the compiler does not check.
 //!
-//! A written rule without a failing test decays, so each rule of CONTRIBUTING.md that text can decide is a file under
-//! `rules/`. Each rule is a function from the [tree](tree::Tree) to findings `path:line: what: how to mend`.
-//! A rule has no list of exceptions but one that may only shrink: an entry that nothing needs any more is a finding itself.
+//! Rules without a failing test are soon ignored. So each rule of CONTRIBUTING.md that a program can check is a file
+//! under `rules/`. A rule is a function from the [tree](tree::Tree) to findings `path:line: what: how to mend`. A list
+//! of exceptions may only become shorter: an entry that is no longer needed is a finding too.
 
 pub(crate) mod modules;
 pub(crate) mod report;

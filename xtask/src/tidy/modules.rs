@@ -1,4 +1,4 @@
-//! The modules of our crates: which file is which module, and which others it names.
+//! The modules of our crates: the module of each file, and the other modules it names.
 //!
 //! ```text
 //!   crates/a/src/b/c.rs          module b::c of crate a
@@ -6,39 +6,39 @@
 //!   use super::H;                names what b's own file imports as H, wherever that is from
 //! ```
 //!
-//! Heuristic, as the scanner is: paths of `use` and paths in code that begin with `crate`, `self` or `super`, outside tests.
-//! It does not know of macros, globs and modules inside of files.
+//! This is a heuristic, as the scanner is: it reads the paths of `use`, and paths in code that begin with `crate`,
+//! `self` or `super`, outside tests. It does not expand macros or globs, and does not find modules inside files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::scan::{Source, is_word, words};
 use super::tree::Tree;
 
-/// A module's path in its crate; empty for the root.
+/// The path of a module in its crate; empty for the root.
 pub(crate) type ModulePath = Vec<String>;
 
-/// One file of a crate, tests left out.
+/// One file of a crate that is no test.
 pub(crate) struct Module<'t> {
-    /// The file's path from the root of the checkout.
+    /// The path of the file from the root of the checkout.
     pub(crate) file: &'t str,
     /// Its module.
     pub(crate) path: ModulePath,
-    /// Its code without comments, literals and tests; lines are those of the file.
+    /// Its code without comments, literals and tests. Line numbers are those of the file.
     pub(crate) code: String,
 }
 
 /// The modules of one crate.
 pub(crate) struct CrateModules<'t> {
-    /// The package's folder.
+    /// The folder of the package.
     pub(crate) folder: String,
     /// Sorted by file.
     pub(crate) modules: Vec<Module<'t>>,
 }
 
-/// What a module names: the place in its code, and the path from the crate's root.
+/// A path that a module names: the offset in its code, and the path from the root of the crate.
 pub(crate) type Named = (usize, ModulePath);
 
-/// Every crate of ours that has sources.
+/// Every crate of ours that has source files.
 pub(crate) fn crates(tree: &Tree) -> Vec<CrateModules<'_>> {
     let mut found = Vec::new();
     for package in tree.packages() {
@@ -64,7 +64,7 @@ fn path_of(inside: &str) -> ModulePath {
     path
 }
 
-/// The code with the lines of tests empty.
+/// The code, with empty lines in place of tests.
 fn untested(source: &Source) -> String {
     let tests = source.test_lines();
     let lines = source.code.split('\n').enumerate();
@@ -73,7 +73,7 @@ fn untested(source: &Source) -> String {
 }
 
 impl CrateModules<'_> {
-    /// Which modules each one names, as far as they are modules: by index, the line, and the module's path.
+    /// The modules that each module imports: its index, the line, and the path of the imported module.
     pub(crate) fn imports(&self) -> Vec<(usize, usize, ModulePath)> {
         let known: BTreeSet<&[String]> = self.modules.iter().map(|module| &module.path[..]).collect();
         let aliases: BTreeMap<&[String], BTreeMap<String, ModulePath>> =
@@ -89,13 +89,13 @@ impl CrateModules<'_> {
     }
 }
 
-/// The module that a path leads to, through what modules on the way import from elsewhere.
+/// The module that a path leads to. It follows the imports of the modules on the way.
 fn resolved(
     mut path: ModulePath,
     known: &BTreeSet<&[String]>,
     aliases: &BTreeMap<&[String], BTreeMap<String, ModulePath>>,
 ) -> ModulePath {
-    // Longer chains of names for one thing are none that people could follow.
+    // A limit for chains of re-exports, which could form a loop.
     for _ in 0..8 {
         let depth = (0..=path.len()).rev().find(|depth| known.contains(&path[..*depth])).unwrap_or(0);
         let Some(name) = path.get(depth) else { return path };
@@ -112,7 +112,7 @@ fn resolved(
     path
 }
 
-/// The names that a module imports, with where they come from in the crate.
+/// The names that a module imports, with their paths from the root of the crate.
 fn aliases(module: &Module<'_>, known: &BTreeSet<&[String]>) -> BTreeMap<String, ModulePath> {
     let mut found = BTreeMap::new();
     for at in words(&module.code, "use") {
@@ -148,7 +148,7 @@ fn named(module: &Module<'_>) -> Vec<Named> {
     found
 }
 
-/// A path from the crate's root; none for one of another crate.
+/// A path from the root of the crate; `None` for a path of another crate.
 fn absolute(module: &[String], path: &[String]) -> Option<ModulePath> {
     let supers = path.iter().take_while(|part| *part == "super").count();
     let base = match path.first()?.as_str() {
@@ -160,7 +160,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<ModulePath> {
     Some([base, &path[supers.max(1)..]].concat())
 }
 
-/// Reads a path, or a tree of them, and adds each of its paths; answers where it ends.
+/// Reads a path, or a tree of paths, and adds each path. Returns the offset after it.
 fn expand(code: &str, mut at: usize, mut path: ModulePath, out: &mut Vec<ModulePath>) -> usize {
     let skip = |at: usize| at + (code[at..].len() - code[at..].trim_start().len());
     loop {
@@ -174,7 +174,7 @@ fn expand(code: &str, mut at: usize, mut path: ModulePath, out: &mut Vec<ModuleP
                     Some(',') => at += 1,
                     Some(_) => {
                         let end = expand(code, at, path.clone(), out);
-                        // Whatever is left of it, such as another name, ends with the next comma.
+                        // The rest of the entry, such as another name, ends at the next comma.
                         at = end + code[end..].find([',', '}']).unwrap_or(code.len() - end);
                     }
                     None => return at,

@@ -1,18 +1,18 @@
-//! Findings, and what a rule is.
+//! Findings, and the type of a rule.
 
 use super::tree::Tree;
 use std::fmt;
 
-/// One thing to mend.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
-    /// Path from the root.
+    /// Path from the root of the checkout.
     pub(crate) path: String,
-    /// Line from 1.
+    /// Line number, from 1.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The violation.
     pub(crate) what: String,
-    /// How to mend it.
+    /// How to correct it.
     pub(crate) mend: &'static str,
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A rule looks at the whole tree and answers with what it found.
+/// A rule reads the whole tree and returns its findings.
 pub(crate) type Rule = fn(&Tree) -> Vec<Finding>;
 
-/// For the tests of the rules: the findings of one rule over a small tree, one a line, without the advice.
+/// For the tests of the rules: the findings of one rule over a small tree, one on a line, without the correction.
 #[cfg(test)]
 pub(crate) fn found(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
     let findings = rule(&Tree::of(files));

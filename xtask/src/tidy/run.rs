@@ -1,4 +1,4 @@
-//! The table of rules, and the run over them.
+//! The table of rules, and the function that runs them.
 
 use super::report::{Finding, Rule};
 use super::rules;
@@ -34,7 +34,7 @@ pub(crate) fn check_all(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Loads the checkout at `root`, prints every finding and a closing line; answers whether there was none.
+/// Loads the checkout at `root`, and prints every finding and a closing line. Returns true if there was no finding.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let tree = Tree::load(root)?;
     let findings = check_all(&tree);
@@ -45,14 +45,14 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(findings.is_empty())
 }
 
-/// Writes the quotes of every page anew; the rest is for people to mend.
+/// Replaces the quoted files in every Markdown page. Findings of other rules need a manual correction.
 pub(crate) fn mend(root: &Path) -> anyhow::Result<bool> {
     let tree = Tree::load(root)?;
     for file in tree.files.iter().filter(|file| file.has_extension(&["md"])) {
         let mended = rules::quotes::mend(&tree, &file.text).text;
         if mended != file.text {
             std::fs::write(root.join(&file.path), mended).with_context(|| format!("cannot write {}", file.path))?;
-            println!("{}: quotes written anew", file.path);
+            println!("{}: quotes replaced", file.path);
         }
     }
     Ok(true)

@@ -1,4 +1,4 @@
-//! A hand scanner for Rust text: it tells code, comments and literals apart, and nothing more.
+//! A hand-written scanner for Rust text: it separates code, comments and literals.
 //!
 //! ```text
 //!   text      let a = "x; // y"; // why
@@ -6,21 +6,20 @@
 //!   comments                     // why
 //! ```
 //!
-//! Invariants: both views have exactly the length and the line ends of the text, so an offset found in one is an
-//! offset in the other. The quotes of a literal stay in `code`, what they hold does not.
+//! Invariant: both views have the length and the line ends of the text, so an offset in one view is valid in the other.
+//! `code` keeps the quotes of a literal, but not its content.
 //!
-//! It does not parse: the rules that stand on it are heuristics over tokens, and rustc and clippy remain the judges of
-//! what they already check.
+//! It does not parse. The rules that use it are heuristics over tokens; rustc and clippy check the rest.
 
 /// The two views of one Rust file.
 pub(crate) struct Source {
-    /// The text with comments and the contents of literals turned into spaces.
+    /// The text, with spaces in place of comments and the contents of literals.
     pub(crate) code: String,
-    /// The text with everything but comments turned into spaces.
+    /// The text, with spaces in place of everything but comments.
     pub(crate) comments: String,
 }
 
-/// What a byte of the text belongs to.
+/// The kind of a byte of the text.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Code,
@@ -49,7 +48,7 @@ impl Source {
         Source { code: view(Kind::Code), comments: view(Kind::Comment) }
     }
 
-    /// The number (from 1) of the line that holds byte `at`.
+    /// The number (from 1) of the line with byte `at`.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         line_of(&self.code, at)
     }
@@ -70,13 +69,13 @@ impl Source {
         found
     }
 
-    /// The lines (from 1) that stand inside `#[cfg(test)]` modules and items.
+    /// The lines (from 1) inside `#[cfg(test)]` modules and items.
     pub(crate) fn test_lines(&self) -> Vec<std::ops::RangeInclusive<usize>> {
         let starts = self.code.match_indices("#[cfg(test)]").map(|(at, _)| at);
         starts.filter_map(|at| Some(self.line_of(at)..=self.line_of(self.body_end(at + 12)?))).collect()
     }
 
-    /// The offset of the brace that closes the item starting at `at`; none if the item ends with a semicolon.
+    /// The offset of the brace that closes the item at `at`; `None` if the item ends with a semicolon.
     fn body_end(&self, at: usize) -> Option<usize> {
         let (mut nesting, mut braces) = (0i32, 0i32);
         for (offset, byte) in self.code.bytes().enumerate().skip(at) {
@@ -98,17 +97,17 @@ impl Source {
     }
 }
 
-/// The number (from 1) of the line of `text` that holds byte `at`.
+/// The number (from 1) of the line of `text` with byte `at`.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Whether `c` can stand inside a Rust name.
+/// Whether `c` can be part of a Rust name.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Offsets at which `word` stands in `text` as a whole word.
+/// Offsets of `word` in `text` as a whole word.
 pub(crate) fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = text[..at].chars().next_back().is_some_and(is_word);
@@ -117,7 +116,7 @@ pub(crate) fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = us
     })
 }
 
-/// The kind of what starts at `at`, and where it ends. A literal yields its quotes as code in steps of their own.
+/// The kind of the token at `at`, and its end. The quotes of a literal are separate tokens of code.
 fn next(bytes: &[u8], at: usize) -> (Kind, usize) {
     let rest = &bytes[at..];
     match rest {
@@ -136,7 +135,7 @@ fn starts_word(bytes: &[u8], at: usize) -> bool {
     at == 0 || !is_word(bytes[at - 1] as char)
 }
 
-/// Length of a block comment, nested ones included.
+/// The length of a block comment, with nested ones.
 fn block_comment(rest: &[u8]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < rest.len() {
@@ -152,7 +151,7 @@ fn block_comment(rest: &[u8]) -> usize {
     at
 }
 
-/// A string literal with escapes, starting at its opening quote.
+/// A string literal with escapes, from its opening quote.
 fn literal_or_quote(bytes: &[u8], at: usize) -> (Kind, usize) {
     let mut end = at + 1;
     while end < bytes.len() && bytes[end] != b'"' {
@@ -174,7 +173,7 @@ fn raw_string(bytes: &[u8], at: usize) -> (Kind, usize) {
     (Kind::Literal, length.map_or(bytes.len(), |length| open + 1 + length + close.len()))
 }
 
-/// Length of a character literal; of a lifetime only the quote, so that its name stays code.
+/// The length of a character literal. For a lifetime it is the quote only, so that the name stays code.
 fn char_or_lifetime(rest: &[u8]) -> usize {
     if rest.get(1) == Some(&b'\\') {
         let close = rest.iter().skip(3).position(|b| *b == b'\'');

@@ -1,6 +1,6 @@
-//! The tree tidy looks at: every tracked file (and every new one git does not ignore), read once.
+//! The tree that tidy checks: every tracked file and every new file that git does not ignore, read once.
 //!
-//! Rules see only this, never the disk, so that their tests hand them a tree of two lines.
+//! Rules read this tree only, never the disk, so a test can pass a tree of two lines.
 
 use super::scan::Source;
 use anyhow::Context;
@@ -12,9 +12,9 @@ use std::process::Command;
 pub(crate) struct File {
     /// Path from the root of the checkout, with `/`.
     pub(crate) path: String,
-    /// Whole text; bytes that are not UTF-8 are replaced.
+    /// The whole text. Bytes that are not UTF-8 are replaced.
     pub(crate) text: String,
-    /// Code and comments apart, for `.rs` files outside fixtures.
+    /// The views of code and comments, for `.rs` files that are no fixtures.
     pub(crate) source: Option<Source>,
 }
 
@@ -24,7 +24,7 @@ impl File {
         File { path: path.to_owned(), text: text.to_owned(), source: rust.then(|| Source::scan(text)) }
     }
 
-    /// Whether the path ends in one of `extensions` and is no fixture.
+    /// Whether the path has one of `extensions` and is no fixture.
     pub(crate) fn has_extension(&self, extensions: &[&str]) -> bool {
         let extension = self.path.rsplit_once('.').map_or("", |(_, extension)| extension);
         extensions.contains(&extension) && !is_fixture(&self.path)
@@ -39,7 +39,7 @@ pub(crate) struct Tree {
     pub(crate) paths: BTreeSet<String>,
 }
 
-/// One of our packages.
+/// A package of the workspace.
 pub(crate) struct Package<'t> {
     /// The name in its manifest.
     pub(crate) name: String,
@@ -50,13 +50,13 @@ pub(crate) struct Package<'t> {
 }
 
 impl Tree {
-    /// A tree of these (path, text) pairs.
+    /// A tree of the given (path, text) pairs.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         Tree::from_files(files.iter().map(|(path, text)| File::new(path, text)).collect())
     }
 
-    /// The checkout at `root`.
+    /// Loads the checkout at `root`.
     pub(crate) fn load(root: &Path) -> anyhow::Result<Tree> {
         let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let output = Command::new("git")
@@ -87,7 +87,7 @@ impl Tree {
         Tree { files, paths }
     }
 
-    /// The file at exactly this path.
+    /// The file with this path.
     pub(crate) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
@@ -97,7 +97,7 @@ impl Tree {
         self.files.iter().filter_map(|file| Some((file, file.source.as_ref()?)))
     }
 
-    /// Every package of the tree: the folders with a manifest that names one.
+    /// Every package of the tree: the folders with a manifest that has a package name.
     pub(crate) fn packages(&self) -> Vec<Package<'_>> {
         let manifests = self.files.iter().filter_map(|file| Some((file, file.path.strip_suffix("/Cargo.toml")?)));
         let named = manifests.filter_map(|(manifest, folder)| {
@@ -108,7 +108,7 @@ impl Tree {
     }
 }
 
-/// Whether the path holds test data rather than source.
+/// Whether the path is test data, not source.
 pub(crate) fn is_fixture(path: &str) -> bool {
     ["fixtures", "seeds", "golden", "testscripts"].iter().any(|folder| path.split('/').any(|part| part == *folder))
 }

@@ -6,7 +6,7 @@ use crate::charset::Charset;
 use crate::escape::escape;
 use crate::{Delimiters, SegmentName, Value};
 
-/// Segments in the delimiters and the charset of what is answered.
+/// Segments in the delimiters and the charset of the message that is answered.
 pub(crate) struct Writer {
     out: Vec<u8>,
     delimiters: Delimiters,
@@ -44,7 +44,7 @@ impl Writer {
         self.out.extend_from_slice(raw);
     }
 
-    /// A field of what is answered, raw.
+    /// A field of the message that is answered, raw.
     pub(crate) fn echo(&mut self, value: Value<'_>) {
         self.field(&unbroken(value.bytes()));
     }

@@ -57,7 +57,7 @@ impl LineStarts {
 }
 
 impl Splitter {
-    /// Takes a line, of which `text` is at least what it begins with; answers the part that it ended, if it began another.
+    /// Takes a line; `text` is at least its beginning. Returns the part that the line ended, if it began another.
     pub(super) fn line(&mut self, text: &[u8], line: Range<usize>, bare: bool) -> Option<Part> {
         let found = self.kind(text, bare);
         let is_blank = blanks(text) == text.len();
@@ -108,7 +108,7 @@ impl Splitter {
         ended
     }
 
-    /// What the last line belongs to.
+    /// The part that the last line belongs to.
     pub(super) fn current(&self) -> Option<Kind> {
         self.last.as_ref().map(|part| part.kind)
     }
@@ -188,7 +188,7 @@ impl Splitter {
         self.problems.extend(header.map(|part| BatchProblem::Unclosed { part }));
     }
 
-    /// Holds what a trailer declares against what there is; an empty count declares nothing.
+    /// Compares the count that a trailer declares with the count found; an empty count declares nothing.
     fn check(&mut self, kind: Kind, part: usize, text: &[u8], found: u64) {
         let segment = segment(kind, text).expect("a trailer can be read");
         let declared = segment.field(1).bytes().trim_ascii();

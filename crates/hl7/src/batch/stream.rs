@@ -4,8 +4,8 @@
 //!   feed(piece) --> [ the message that is open, up to the bound ][ the line that is open ] --> BatchEvent, as each is complete
 //! ```
 //!
-//! It answers what [`split`](super::split) answers of the same bytes, however they are cut (the fuzz target holds the two
-//! against each other), but for a line that begins with more blanks than [`HEAD`], which begins nothing here.
+//! It gives the result of [`split`](super::split) for the same bytes, however they are cut (the fuzz target compares
+//! the two). The exception is a line that begins with more blanks than [`HEAD`]: here it begins no part.
 
 use memchr::memchr2;
 
@@ -13,7 +13,8 @@ use super::splitter::{LineStarts, Splitter};
 use super::{BatchProblem, Kind, Part};
 use crate::table::Lines;
 
-/// What is looked at of a line to tell what it begins, in bytes; a trailer's count stands within.
+/// Length of the beginning of a line that is examined to find out what it begins, in bytes; it includes a trailer's
+/// count.
 const HEAD: usize = 4 << 10;
 
 /// What a stream found.
@@ -33,7 +34,7 @@ pub enum BatchEvent {
         /// How long it is.
         bytes: usize,
     },
-    /// What does not fit. Parts are counted as in [`Batch::parts`](super::Batch::parts).
+    /// A fault in the structure. Parts are counted as in [`Batch::parts`](super::Batch::parts).
     Problem(BatchProblem),
 }
 
@@ -42,7 +43,7 @@ pub struct Stream {
     splitter: Splitter,
     starts: LineStarts,
     bound: usize,
-    /// The line that is open, until the splitter has been told of it.
+    /// The beginning of the open line, until it is passed to the splitter.
     head: Vec<u8>,
     is_told: bool,
     /// Where the open line begins, and how much input there was.
@@ -55,7 +56,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// For input of which somebody has looked whether a CR is in it anywhere; messages have `bound` bytes at most.
+    /// `has_cr`: whether the input contains a CR anywhere, which the caller has checked; messages have `bound` bytes at
+    /// most.
     #[must_use]
     pub fn new(has_cr: bool, bound: usize) -> Stream {
         Stream {
@@ -74,7 +76,7 @@ impl Stream {
     /// Takes the next piece; what is complete goes to `events`.
     pub fn feed(&mut self, mut piece: &[u8], events: &mut Vec<BatchEvent>) {
         while let Some(first) = piece.first() {
-            // A CR is the end of its line unless an LF follows, which only the next byte says.
+            // A CR is the end of its line unless an LF follows; only the next byte shows that.
             let after_cr = self.tail.ends_with(b"\r");
             if after_cr && *first != b'\n' {
                 self.end_line(events);
@@ -115,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// Tells the splitter of the open line.
+    /// Passes the open line to the splitter.
     fn tell(&mut self, events: &mut Vec<BatchEvent>) {
         let head = std::mem::take(&mut self.head);
         let last = self.splitter.line(&head, self.line..self.at, self.starts.is_bare());

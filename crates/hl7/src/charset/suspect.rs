@@ -1,7 +1,9 @@
-//! Bytes of which nobody says the charset, and that are not UTF-8: could they be in one whose characters hide delimiters?
+//! Detects whether bytes that are not UTF-8, and whose charset is not declared, may be in a charset whose characters
+//! hide delimiters.
 //!
-//! Most are in a set of one byte a character, and stay what they are. Any bytes can be read as some Chinese or Japanese text,
-//! so that they can be is no proof; what is looked for is what texts of the others do not have:
+//! Most such messages are in a set of one byte a character and are read as such. Any bytes can be read as some Chinese
+//! or Japanese text, so this alone is no proof. The detection looks for properties that texts in other sets do not
+//! have:
 //!
 //! - a delimiter that is the second byte of a character (else it does not matter which set it is);
 //! - in Shift_JIS, next to another a character of the rows that texts mostly use, whose first bytes are no letters of
@@ -9,12 +11,12 @@
 //! - in GB 18030 and Big5, whose first bytes are letters of other alphabets, a character of the common rows with a high second byte,
 //!   and next to it one whose second byte is a Latin letter: as Cyrillic or Greek that would be a misspelling.
 //!
-//! What is suspected is refused; what is not is split as bytes.
+//! A suspected message is refused; every other message is split as bytes.
 
 use super::Charset;
 use crate::Delimiters;
 
-/// A set that the bytes may well be in, and which bytes in it mean what.
+/// A set that the bytes may be in, and the meaning of bytes in it.
 struct Candidate {
     charset: Charset,
     /// The first byte of a character of two.
@@ -46,7 +48,7 @@ const CANDIDATES: [Candidate; 3] = [
     },
 ];
 
-/// The charset that bytes are suspected to be in, though nobody says so.
+/// The charset that undeclared bytes are suspected to be in.
 pub(crate) fn suspect(raw: &[u8], delimiters: Delimiters) -> Option<Charset> {
     let fits = |candidate: &&Candidate| candidate.fits(raw, delimiters) && candidate.charset.read(raw).is_some();
     CANDIDATES.iter().find(fits).map(|candidate| candidate.charset)
@@ -55,7 +57,7 @@ pub(crate) fn suspect(raw: &[u8], delimiters: Delimiters) -> Option<Charset> {
 impl Candidate {
     fn fits(&self, raw: &[u8], delimiters: Delimiters) -> bool {
         let (mut hidden, mut beside, mut letters) = (false, false, false);
-        // Of a character of two bytes that ends right here: whether it was common, and whether its second byte was a letter.
+        // For a character of two bytes that ends here: whether it was common, and whether its second byte was a letter.
         let mut before = None;
         let mut at = 0;
         while at < raw.len() {

@@ -1,7 +1,7 @@
 //! The edits themselves: each finds its segments and places, checks the value, and splices.
 //!
 //! A value is checked against every delimiter that would end the place it goes into; line ends are checked on the
-//! segment it makes, because whether a bare LF ends a line depends on what stands beside it.
+//! segment it makes, because whether a bare LF ends a line depends on the bytes beside it.
 
 use memchr::{memchr, memchr2};
 
@@ -14,11 +14,11 @@ use crate::table::{Lines, breaks_line, name_of};
 use crate::{Delimiters, EditError, SegmentName};
 
 impl Draft<'_> {
-    /// Writes `raw` to every place the path selects, making missing fields, repetitions and components; answers how
-    /// many places. `raw` is already escaped for this message. A path of a segment only replaces it whole, as
+    /// Writes `raw` to every place the path selects, making missing fields, repetitions and components; returns the
+    /// number of places. `raw` is already escaped for this message. A path of a segment only replaces it whole, as
     /// [`set_segment`](Self::set_segment) does.
     ///
-    /// With `[n]` and `[last]` the segment must be there; `[*]` and conditions may select none, which answers 0.
+    /// With `[n]` and `[last]` the segment must exist; `[*]` and conditions may select none, which returns 0.
     ///
     /// # Errors
     /// [`EditError`]; of several places, those before the refused one have been written.
@@ -40,8 +40,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Writes `raw` to a place of a segment; answers how many places, which is not 1 only where the place selects
-    /// repetitions by `[*]` or a condition. `[last]` of a field that is absent makes its first.
+    /// Writes `raw` to a place of a segment; returns the number of places, which differs from 1 only if the place
+    /// selects repetitions by `[*]` or a condition. `[last]` of a field that is absent makes its first.
     ///
     /// # Errors
     /// [`EditError`], as [`set`](Self::set); [`EditError::Deleted`].
@@ -69,8 +69,9 @@ impl Draft<'_> {
         Ok(1)
     }
 
-    /// Whether [`extend_at`](Self::extend_at) is for this place: it costs what is added, where writing anew would cost what is
-    /// there. So it is in a long segment that was edited before, unless the place holds null.
+    /// Whether [`extend_at`](Self::extend_at) can be used for this place: its cost grows with the added bytes, the cost
+    /// of writing anew with the present content. It can be used in a long segment that was edited before, unless the
+    /// place holds null.
     #[must_use]
     pub fn can_extend(&self, at: SegmentId, place: &Place) -> bool {
         match self.slots.get(at.0 as usize).map(|slot| &slot.text) {
@@ -81,10 +82,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Writes `raw` behind what stands at a place, where [`can_extend`](Self::can_extend) says so.
+    /// Appends `raw` to the content of a place, if [`can_extend`](Self::can_extend) permits it.
     ///
     /// # Errors
-    /// [`EditError`], as [`set_at`](Self::set_at); the delimiters that the place itself may hold are let in.
+    /// [`EditError`], as [`set_at`](Self::set_at); delimiters that the place itself may hold are accepted.
     pub fn extend_at(&mut self, at: SegmentId, place: &Place, raw: &[u8]) -> Result<(), EditError> {
         self.check_place(at, place)?;
         check_value(raw, place, self.delimiters())?;
@@ -99,8 +100,8 @@ impl Draft<'_> {
         self.set_at(at, place, &whole).map(|_| ())
     }
 
-    /// Adds a repetition to the field in every segment the path selects; answers how many. An empty or absent field
-    /// gets its first.
+    /// Adds a repetition to the field in every segment the path selects; returns the number of segments. An empty or
+    /// absent field gets its first.
     ///
     /// # Errors
     /// [`EditError::NotAField`] unless the path is of a whole field; else as [`set`](Self::set).
@@ -133,7 +134,7 @@ impl Draft<'_> {
     }
 
     /// Deletes what the path selects: segments whole; a field, component or subcomponent is emptied; a repetition is
-    /// taken out of its field. Answers how many were there to delete.
+    /// taken out of its field. Returns the number of deleted places.
     ///
     /// # Errors
     /// [`EditError::Header`] for MSH, MSH-1 and MSH-2.
@@ -147,7 +148,7 @@ impl Draft<'_> {
         Ok(places)
     }
 
-    /// Deletes a place of a segment; answers whether there was anything.
+    /// Deletes a place of a segment; returns whether it had content.
     ///
     /// # Errors
     /// [`EditError`], as [`delete`](Self::delete); [`EditError::Deleted`].
@@ -267,12 +268,12 @@ impl Draft<'_> {
         let segment = self.segment(at);
         match Target::find(&segment, place, place.component.map(|_| 1)) {
             Ok(target) if target.holds_something() => self.splice(at, &target, b"").map(|()| 1),
-            // Not there, or of a level that MSH-2 does not declare, which no field can have.
+            // The place does not exist, or is of a level that MSH-2 does not declare, which no field can have.
             _ => Ok(0),
         }
     }
 
-    /// Deletes a place with one repetition, or none, of a long segment; answers whether there was anything.
+    /// Deletes a place with one repetition, or none, of a long segment; returns whether it had content.
     fn delete_in_long(&mut self, at: SegmentId, place: &Place, repetition: Option<usize>) -> bool {
         let Text::Long { blocks, changed } = self.text_mut(at) else { unreachable!("the caller has looked") };
         let deleted = match (repetition, place.component) {
@@ -284,7 +285,8 @@ impl Draft<'_> {
         deleted
     }
 
-    /// Writes `value` to the place in each repetition it selects, or deletes it there; answers in how many.
+    /// Writes `value` to the place in each repetition it selects, or deletes it there; returns the number of changed
+    /// repetitions.
     fn rewrite(&mut self, at: SegmentId, place: &Place, value: Option<&[u8]>) -> Result<usize, EditError> {
         let segment = self.segment(at);
         let Some(field) = segment.field_bytes(place.field) else { return Ok(0) };
@@ -370,8 +372,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Keeps a segment in blocks from now on, if it is long and was edited before: of a single edit blocks would be the
-    /// greater part of the cost. Answers whether it is in blocks.
+    /// Keeps a segment in blocks from now on, if it is long and was edited before: for a single edit, making the blocks
+    /// would be the greater part of the cost. Returns whether it is in blocks.
     fn lengthen_edited(&mut self, at: SegmentId) -> bool {
         match self.text(at) {
             Text::New(bytes) if bytes.len() >= LONG_BYTES => {
@@ -393,7 +395,8 @@ impl Draft<'_> {
         *text = Text::Long { changed: !matches!(text, Text::Kept), blocks: Box::new(blocks) };
     }
 
-    /// Keeps a segment in one piece again: what is to be written to it depends on, or brings in, line ends, or is most of it.
+    /// Keeps a segment in one piece again: the value to be written depends on line ends, contains line ends, or is most
+    /// of the segment.
     fn shorten(&mut self, at: SegmentId) {
         let text = self.text_mut(at);
         *text = match std::mem::replace(text, Text::Kept) {

@@ -5,12 +5,12 @@
 //! | 3, ~ 2, ^ 6         ~ 2, ^ 6       | 1, ^ 4                 separators of each level in each block
 //! ```
 //!
-//! To find a place is to count separators: field, repetition, component, subcomponent. Blocks that hold fewer than are
-//! wanted, and no separator of a level above, are passed by. Blocks end behind a separator where they can, so that a
-//! value stands in one block unless it is longer than a block.
+//! A place is found by counting separators: field, repetition, component, subcomponent. Blocks that contain fewer
+//! separators than needed, and none of a level above, are skipped. Blocks end after a separator if possible, so that a
+//! value is in one block unless it is longer than a block.
 //!
-//! A loop goes through the repetitions of one field: where the last one was found is remembered (the finger), and the next
-//! is looked for from there.
+//! For a loop over the repetitions of one field, the place of the last one found is kept (the finger), and the search
+//! for the next one starts there.
 //!
 //! Invariants: joined, the blocks are the segment; the counts are those of their bytes; there is a block, and none is
 //! empty unless it is the only one; there is no CR or LF in them.
@@ -77,7 +77,7 @@ struct Found {
 }
 
 impl Long {
-    /// A segment in blocks; none where it holds a line end, whose meaning depends on what stands around it.
+    /// A segment in blocks; none if it contains a line end, whose meaning depends on the bytes around it.
     pub(super) fn new(raw: &[u8], delimiters: Delimiters) -> Option<Long> {
         if memchr2(b'\r', b'\n', raw).is_some() {
             return None;
@@ -89,7 +89,7 @@ impl Long {
                 levels[usize::from(separator)] = level as u8;
             }
         }
-        // As many blocks as a block has bytes, divided by 16: going past a block is about as dear as 16 bytes.
+        // As many blocks as a block has bytes, divided by 16: skipping a block costs about as much as reading 16 bytes.
         let block_bytes = (raw.len().isqrt() * 4).max(BLOCK_BYTES);
         let (finger, joined) = (Cell::new(None), OnceCell::new());
         let mut long = Long { delimiters, levels, blocks: Vec::new(), block_bytes, finger, joined };
@@ -115,7 +115,7 @@ impl Long {
         self.joined.into_inner().expect("it was joined just now")
     }
 
-    /// What stands at a place in one repetition (1-based; none: the whole field).
+    /// The value at a place in one repetition (1-based; none: the whole field).
     pub(super) fn get(&self, place: &Place, repetition: Option<usize>) -> Value<'_> {
         // Places made by hand may count from 0, where there is nothing.
         if place.field == 0 || repetition == Some(0) || [place.component, place.subcomponent].contains(&Some(0)) {
@@ -138,7 +138,7 @@ impl Long {
         }
     }
 
-    /// Writes a value, which holds no line end, to a place; answers whether that changed anything.
+    /// Writes a value, which contains no line end, to a place; returns whether that changed the segment.
     pub(super) fn set(&mut self, place: &Place, repetition: Option<usize>, value: &[u8]) -> Result<bool, EditError> {
         let found = self.find(place, repetition)?;
         found.padding.check(repetition)?;
@@ -158,7 +158,8 @@ impl Long {
         !padding.is_needed() && near && self.between(start, end) == b"\"\""
     }
 
-    /// Writes a value, which holds no line end, behind what stands at a place; answers whether that changed anything.
+    /// Appends a value, which contains no line end, to the content of a place; returns whether that changed the
+    /// segment.
     pub(super) fn extend(&mut self, place: &Place, repetition: Option<usize>, value: &[u8]) -> Result<bool, EditError> {
         let found = self.find(place, repetition)?;
         found.padding.check(repetition)?;
@@ -169,7 +170,7 @@ impl Long {
         Ok(!new.is_empty())
     }
 
-    /// Empties a place; answers whether there was anything.
+    /// Empties a place; returns whether it had content.
     pub(super) fn empty(&mut self, place: &Place, repetition: Option<usize>) -> bool {
         match self.find(place, repetition) {
             Ok(found) if !found.padding.is_needed() && found.start != found.end => {
@@ -180,7 +181,7 @@ impl Long {
         }
     }
 
-    /// Takes a repetition out of its field; answers whether it was there.
+    /// Removes a repetition from its field; returns whether it existed.
     pub(super) fn delete_repetition(&mut self, field: u16, repetition: usize) -> bool {
         let Ok(found) = self.find(&Place::field(field), Some(repetition)) else { return false };
         if found.padding.is_needed() {
@@ -329,11 +330,11 @@ impl Long {
         &self.joined()[offset(start)..offset(end)]
     }
 
-    /// Puts `new` in the place of what stands between two marks.
+    /// Replaces the bytes between two marks by `new`.
     fn replace(&mut self, start: Mark, end: Mark, new: &[u8]) {
         self.joined.take();
         let first = start.block;
-        // Whether blocks have got other numbers or bounds, and whether repetitions behind have got other numbers.
+        // Whether numbers or bounds of blocks changed, and whether numbers of later repetitions changed.
         let (mut recut, mut renumbered) = (first != end.block, first != end.block);
         if first == end.block {
             let block = &mut self.blocks[first];

@@ -9,20 +9,20 @@
 //! them, so that a run without a name, or before its nth segment, is passed by. With runs as long as the square root of
 //! the whole, inserting, taking out and finding the nth segment of a name cost that square root.
 //!
-//! Invariants: every slot that is not deleted stands in exactly one run, the one `run_of` says; slot 0, the header, is
-//! the first of run 0.
+//! Invariants: every slot that is not deleted is in exactly one run, the one in `run_of`; slot 0, the header, is the
+//! first of run 0.
 
 use std::iter::successors;
 
 use crate::SegmentName;
 
-/// Runs are not shorter than this to begin with: going through so few numbers costs nothing.
+/// Runs are not shorter than this at first: reading so few numbers takes almost no time.
 const SHORTEST: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     runs: Vec<Run>,
-    /// The run each slot stands in.
+    /// The run of each slot.
     run_of: Vec<u32>,
     last: usize,
     /// A run that grows beyond it is cut in two.
@@ -112,7 +112,7 @@ impl Order {
         self.len += 1;
     }
 
-    /// Cuts the run of a slot in two, if it has become too long. `name` says what each slot is called.
+    /// Cuts the run of a slot in two, if it has become too long. `name` returns the name of each slot.
     pub(super) fn cut(&mut self, slot: u32, name: impl Fn(u32) -> SegmentName) {
         let at = self.run_of[slot as usize] as usize;
         if self.runs[at].slots.len() <= self.longest {

@@ -1,7 +1,7 @@
 //! What a draft writes: runs of the original, and new bytes between them.
 //!
 //! Each slot yields two parts, its content and the line end after it; neighbouring parts of the original then merge.
-//! The one hard question is the line end at a seam, where a segment's neighbour is not the one it had:
+//! The one difficult case is the line end at a seam, where a segment has a new neighbour:
 //!
 //! - the last segment of a message may have no line end; followed by another it needs one;
 //! - in a message that uses CR, a bare LF ends a line only before a segment name and a separator (see `table`), and
@@ -39,7 +39,7 @@ pub(super) fn pieces<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Piece<'d>
     let slots = std::iter::from_fn(move || {
         let first = ids.next()?;
         let mut last = first;
-        // Kept neighbours of the message have between them what they had.
+        // Between kept neighbours of the message, the line end is unchanged.
         while is_kept(draft, last)
             && let Some(next) = ids.next_if(|next| next.0 == last.0 + 1 && is_kept(draft, *next))
         {
@@ -54,7 +54,7 @@ fn is_kept(draft: &Draft<'_>, id: SegmentId) -> bool {
     matches!(draft.text(id), Text::Kept | Text::Long { changed: false, .. })
 }
 
-/// What stands in one slot, or in those of a run of kept neighbours.
+/// The content of one slot, or of a run of kept neighbours.
 fn content<'d>(draft: &'d Draft<'_>, first: SegmentId, last: SegmentId) -> Piece<'d> {
     match draft.text(first) {
         Text::Kept | Text::Long { changed: false, .. } => {
@@ -67,7 +67,7 @@ fn content<'d>(draft: &'d Draft<'_>, first: SegmentId, last: SegmentId) -> Piece
     }
 }
 
-/// What stands between a slot and the next one.
+/// The line end between a slot and the next one.
 fn line_end<'d>(draft: &'d Draft<'_>, id: SegmentId, next: Option<SegmentId>) -> Piece<'d> {
     if !draft.is_original(id) {
         return Piece::New(made_line_end(draft));

@@ -100,7 +100,7 @@ impl Target {
         self.enter(raw, 3, d.subcomponent, usize::from(subcomponent))
     }
 
-    /// Narrows the range to part `number` of what `separator` makes of it, or to its end, with what is missing as
+    /// Splits the range at `separator` and narrows it to part `number`, or to its end, with the missing separators as
     /// padding.
     fn enter(&mut self, raw: &[u8], level: usize, separator: Option<u8>, number: usize) -> Result<(), EditError> {
         let bytes = &raw[self.range.clone()];

@@ -1,4 +1,4 @@
-//! Readings: whatever the bytes and the charset, nothing that is not edited changes, and what is written can be read again.
+//! Readings: for all bytes and charsets, unedited parts do not change, and written messages can be read again.
 
 use crate::charset::Charset;
 use crate::{Draft, Path, Reading, Run};
@@ -42,7 +42,8 @@ pub fn reading(data: &[u8]) {
     }
     let out = written(&reading, &draft).expect("what stood there is there again, and FUZZ is in all sets");
     if let Ok(again) = Reading::of(&out, assumed) {
-        // What MSH-18 says may have moved only if a header in another set was edited; then it is another message.
+        // The content of MSH-18 may have changed only if a header in another set was edited; then it is another
+        // message.
         if again.is_transcript() == reading.is_transcript() {
             let again = again.message().expect("it still has its header");
             assert_eq!(again.len(), message.len(), "no segment was made or lost");

@@ -1,7 +1,7 @@
-//! From text to a path: a cursor over bytes, one function per part of the picture in the module above.
+//! From text to a path, or to the segment name alone: a cursor over bytes, one function per part of the picture in the module above.
 //!
 //! A path ends where no further part of it can start, which lets [`Path::parse_prefix`] read paths inside a larger
-//! language; what looks like a part but is not one (`PID-0`, `PID[x]`) is an error at its column.
+//! language; a text that looks like a part but is not one (`PID-0`, `PID[x]`) is an error at its column.
 
 use std::str::FromStr;
 
@@ -10,8 +10,8 @@ use crate::SegmentName;
 use crate::error::{PathError, PathProblem};
 
 impl Path {
-    /// Reads the path a text starts with; answers it and how many bytes it took. The path is the longest there is:
-    /// in `PID-5.1 = 'x'` it is `PID-5.1`, in `PID-5.` it is `PID-5`.
+    /// Reads the path a text starts with; returns it and its length in bytes. The path is the longest there is: in
+    /// `PID-5.1 = 'x'` it is `PID-5.1`, in `PID-5.` it is `PID-5`.
     ///
     /// # Errors
     /// [`PathError`] with the column where the text stops being a path.
@@ -43,7 +43,15 @@ impl FromStr for Path {
     }
 }
 
-/// Where a condition stands, which decides what its place may say.
+impl FromStr for SegmentName {
+    type Err = PathError;
+
+    fn from_str(text: &str) -> Result<SegmentName, PathError> {
+        SegmentName::from_bytes(text.as_bytes()).ok_or(PathError { column: 1, problem: PathProblem::SegmentName })
+    }
+}
+
+/// The position of a condition; it decides which places the condition may name.
 #[derive(Clone, Copy)]
 enum Inside {
     /// `OBX[3.1='x']`: a place in the segment.
@@ -96,7 +104,7 @@ impl Cursor<'_> {
         Ok(place)
     }
 
-    /// Brackets, square or round, with what stands between them; nothing when there are none.
+    /// Brackets, square or round, with their content; none if there are no brackets.
     fn selector(&mut self, inside: Inside) -> Result<Option<Which>, PathError> {
         let close = match self.peek() {
             Some(b'[') => b']',

@@ -1,4 +1,4 @@
-//! The command line of `terrace-lab`, which `terrace bench` starts: names and keys here are a contract that scripts rely on.
+//! The command line of `terrace-lab`, which `terrace bench` starts. Scripts rely on the names and keys here.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct LabArgs {
     /// The program under test; default: `terrace` beside this one
     #[arg(long, value_name = "FILE", global = true)]
     pub terrace: Option<PathBuf>,
-    /// What to measure.
+    /// The measurement.
     #[command(subcommand)]
     pub command: BenchCommand,
 }
@@ -37,7 +37,7 @@ pub enum BenchCommand {
     Persist(PersistArgs),
     /// Durable puts of 1 KiB into the store by 1, 16 and 128 committers, beside the bare journal and the raw medium
     Put(PutArgs),
-    /// TPC-H over column segments: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
+    /// TPC-H over row groups: with the cache smaller and larger than the data, cold and warm, beside plain DataFusion
     Analytics(AnalyticsArgs),
     /// Kill a node under load again and again, and check that nothing acknowledged is lost
     Kill(KillArgs),
@@ -158,7 +158,7 @@ pub struct AdversaryArgs {
     /// Seed of the messages and statements; printed when something breaks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Only attacks whose name holds this text
+    /// Only attacks whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Where to put the node's data; default: a temporary directory
@@ -210,7 +210,7 @@ pub struct PutArgs {
     /// Where to put the journal: a faster disk, or with --pmem a mount of persistent memory; default: beside the pages
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
-    /// Map the journal's place as persistent memory; emulated, and said, where the file system cannot
+    /// Map the journal's place as persistent memory; emulated, and reported as such, if the file system cannot
     #[arg(long)]
     pub pmem: bool,
     /// Write the result to a file as JSON
@@ -227,10 +227,10 @@ pub struct SqllogicArgs {
     /// Where a server listens; its tables are dropped between scripts, so take a node without any
     #[arg(long, value_name = "ADDRESS")]
     pub server: SocketAddr,
-    /// Who logs in, without a password: `trust = true` in [sql]
+    /// The user that logs in, without a password: `trust = true` in [sql]
     #[arg(long, value_name = "NAME")]
     pub user: String,
-    /// What scripts and queries are drawn with
+    /// The seed with which scripts and queries are drawn
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Scripts of each folder below index and random
@@ -239,7 +239,7 @@ pub struct SqllogicArgs {
     /// Queries of each of those scripts
     #[arg(long, default_value_t = 1000)]
     pub queries: usize,
-    /// Only scripts whose path holds this text
+    /// Only scripts whose path contains this text
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// Write the result to a file as JSON

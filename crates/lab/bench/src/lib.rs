@@ -1,9 +1,9 @@
-//! Measurements: what Terrace does, measured from outside, with the published figure beside it. Its program is `terrace-lab`.
+//! Measurements of Terrace from outside, with the published figures beside them. The program is `terrace-lab`.
 //!
 //! ```text
 //! matrix    the published HL7 messaging workload (`workload::t4`) once for each medium of the journal
 //! adversary hostile clients, careless statements and huge messages against one node, while others send as ever
-//! analytics TPC-H over column segments: cold, warm, caches smaller and larger than the data, beside plain DataFusion
+//! analytics TPC-H over row groups: cold, warm, caches smaller and larger than the data, beside plain DataFusion
 //! kill      the node killed under load, again and again, and what that left
 //! persist   what it costs to make bytes persistent: stores by threads, modelled platforms, the journal
 //! sqllogic  SQLite's sqllogictest scripts over the SQL wire, and why what fails does
@@ -14,9 +14,9 @@
 //! plot, target                       how figures look, and whether they are what was wanted
 //! ```
 //!
-//! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file; the
-//! checks share no code with the engine; a result says whether its medium was real and what it keeps when the power
-//! goes; everything random comes from a printed seed.
+//! Invariants: the node under test runs as its user would run it, the real program over real sockets on a real file;
+//! the checks share no code with the engine; a result states whether its medium was real and its durability; everything
+//! random comes from a printed seed.
 //!
 //! Not here: micro-benchmarks, and the assembly of a node (the binary's).
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! `terrace-lab`: the measurements, with their results as text on standard output and as JSON in a file. `terrace bench` starts it.
 //!
-//! A program of its own, so that who runs a node does not build TPC-H and the like. Exit codes: 0 done, 1 a promise was broken or a
-//! target missed, 2 it could not run, 130 a signal ended it.
+//! It is a program of its own, so that a build of the node does not include TPC-H and similar parts. Exit codes: 0
+//! done, 1 a promise was broken or a target missed, 2 it could not run, 130 a signal ended it.
 
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "everything in a program is reachable by the program only")]

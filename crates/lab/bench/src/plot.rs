@@ -12,7 +12,7 @@
 /// One curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is drawn with.
+    /// The character it is drawn with.
     pub letter: char,
     /// What it is.
     pub name: String,

@@ -1,7 +1,7 @@
 //! A small blocking client of PostgreSQL's protocol, for loads and checks from outside.
 //!
 //! ```text
-//! connect    startup, and a login that asks for no password (trust), no TLS: loopback only
+//! connect    startup, and a login without a password (trust), no TLS: loopback only
 //! query      the simple protocol: one text, rows as text, the tag of its last statement
 //! copy_in    COPY .. FROM STDIN with all its data
 //! canceller  ends what runs on this connection, from another one
@@ -9,10 +9,11 @@
 //!
 //! Messages are made and read by crate postgres-protocol, not by the server's own code, so a misreading there shows here.
 //!
-//! Invariant: after [`Error::Refused`] the connection is in step and can be used again; after [`Error::Broken`] nobody
-//! knows what the statement did, and every further call fails.
+//! Invariant: after [`Error::Refused`] the connection is in step and can be used again; after [`Error::Broken`] the
+//! effect of the statement is unknown, and every further call fails.
 //!
-//! Not here: prepared statements, binary values, passwords. Drivers of others test those (`scripts/test-sql-clients.sh`).
+//! Not here: prepared statements, binary values, passwords. Third-party drivers test those
+//! (`scripts/test-sql-clients.sh`).
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,7 +39,7 @@ pub enum Error {
         /// Its text.
         message: String,
     },
-    /// The connection broke, answered out of turn, or nothing came for as long as [`Client::connect`] was told.
+    /// The connection broke, an answer came out of turn, or nothing came within the `patience` of [`Client::connect`].
     Broken(io::Error),
 }
 
@@ -66,7 +67,7 @@ impl Error {
     }
 }
 
-/// What a text of statements answered.
+/// The answers to a text of statements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Names of the columns of the last statement that has rows.
@@ -96,7 +97,7 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Asks the server to end the statement that runs now, if one does.
+    /// Requests that the server end the statement that runs now, if there is one.
     pub fn cancel(&self) -> io::Result<()> {
         let mut message = BytesMut::new();
         frontend::cancel_request(self.process, self.secret, &mut message);
@@ -110,7 +111,7 @@ impl Canceller {
 }
 
 impl Client {
-    /// Connects as `user`, who needs no password there. A call that gets no byte for `patience` fails as late.
+    /// Connects as `user`, which needs no password there. A call that gets no byte for `patience` fails as late.
     pub fn connect(address: SocketAddr, user: &str, patience: Duration) -> Result<Client, Error> {
         let socket = TcpStream::connect_timeout(&address, CONNECT)?;
         socket.set_nodelay(true)?;
@@ -134,7 +135,7 @@ impl Client {
         }
     }
 
-    /// What ends a statement of this connection.
+    /// A handle that ends a statement of this connection.
     pub fn canceller(&self) -> Canceller {
         self.canceller
     }
@@ -154,7 +155,7 @@ impl Client {
         self.send()
     }
 
-    /// Runs `COPY .. FROM STDIN` with this data, in the format that the statement names; answers its tag.
+    /// Runs `COPY .. FROM STDIN` with this data, in the format that the statement names; returns its tag.
     pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<String, Error> {
         self.begin()?;
         frontend::query(sql, &mut self.output)?;
@@ -179,7 +180,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads up to ReadyForQuery; hands in `data` where the server asks for it.
+    /// Reads up to ReadyForQuery; sends `data` when the server requests it.
     fn finish(&mut self, mut data: Option<&[u8]>) -> Result<Answer, Error> {
         let mut answer = Answer::default();
         let mut error = None;

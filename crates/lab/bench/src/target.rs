@@ -1,6 +1,6 @@
 //! Targets that a measurement states, and whether they were met. A missed one ends the command with exit code 1.
 //!
-//! A figure that is no number meets nothing. It does not decide which targets there are: each report does.
+//! A figure that is no number meets no target. The targets are defined in each report, not here.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ pub enum Bound {
     AtLeast,
 }
 
-/// A target and what was found.
+/// A target and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// What was measured, with its unit.
+    /// The measured value, with its unit.
     pub what: String,
     /// The side.
     pub bound: Bound,
-    /// What it is to be.
+    /// The target value.
     pub wanted: f64,
-    /// What it is.
+    /// The measured value.
     pub found: f64,
     /// Whether it is met.
     pub met: bool,

@@ -1,4 +1,4 @@
-//! A node with a paced load of messages on it, and something else done to it meanwhile.
+//! A node with a paced load of messages on it, and other work on it at the same time.
 //!
 //! ```text
 //!   start ---> the node in a process of its own; 16 senders at a steady rate, 4 receivers in this thread
@@ -6,10 +6,10 @@
 //!   finish ---> senders end, everything acknowledged is delivered, SIGTERM, and how long the node took to obey
 //! ```
 //!
-//! Invariants: the load is never held back by the work beside it; the time of a message counts from when it was due, so that a
-//! node that stands still for a second shows it, although nobody could send meanwhile.
+//! Invariants: the load never waits for the work beside it; the time of a message counts from when it was due, so that
+//! a node that stops for a second shows it, although no message could be sent meanwhile.
 //!
-//! Not here: what is done to the node (`adversary`, `soak`).
+//! Not here: the work on the node (`adversary`, `soak`).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Prepared messages.
 const BODIES: usize = 256;
 
-/// What is set up.
+/// The setup.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
-    /// What the folder is called.
+    /// The name of the folder.
     pub(crate) name: &'a str,
     /// Folder of the node's data, kept; default: a new one, removed in the end.
     pub(crate) data: Option<&'a PathBuf>,

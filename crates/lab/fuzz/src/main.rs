@@ -1,4 +1,4 @@
-//! The command line of the fuzzer; people call it as `cargo xtask fuzz`.
+//! The command line of the fuzzer; users call it as `cargo xtask fuzz`.
 #![forbid(unsafe_code)]
 
 use anyhow::Context;
@@ -78,7 +78,7 @@ fn names() -> String {
     TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Answers whether every input held.
+/// Returns whether no input failed.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let artifacts = Path::new(ARTIFACTS);
     if let Some(path) = &arguments.input {

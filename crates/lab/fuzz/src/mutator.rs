@@ -3,11 +3,8 @@
 //! The changes are those that find mistakes in parsers of delimited text: cut, double, swap and overwrite spans, insert
 //! the format's own words where they do not belong, make numbers extreme, cross two inputs.
 
-use crate::pool::Pool;
+use crate::pool::{INPUT_BYTES_MAX, Pool};
 use fastrand::Rng;
-
-/// Longest input made here. Most parsers' faults need few bytes; long inputs are what the corpora bring.
-pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// One input in this many is plain random bytes.
 const RANDOM_ONE_IN: u32 = 32;

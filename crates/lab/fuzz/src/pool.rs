@@ -1,9 +1,11 @@
-//! The pool: what inputs are made from. Built-in seeds, files of the checkout and the public corpora, and words.
+//! The pool: the sources of inputs. Built-in seeds, files of the checkout and the public corpora, and words.
 
-use crate::mutator::INPUT_BYTES_MAX;
 use crate::targets::Target;
 use fastrand::Rng;
 use std::path::{Path, PathBuf};
+
+/// Longest input made here. Most parsers' faults need few bytes; long inputs are what the corpora bring.
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Members and words of one target.
 pub struct Pool {

@@ -47,7 +47,7 @@ pub const DRAFTS: &[&[u8]] = &[
     b"=OBX[3.1='GLU']-5\t7\n-OBX[last]-3[2]\n=MSH-2\t^~\\&\n\0MSH|^~\\&|A|B\rOBX|1|NM|GLU^a~GLU^b||5\r",
 ];
 
-/// The script that stands before each message of the corpora.
+/// The script before each message of the corpora.
 pub const DRAFT_SCRIPT: &[u8] = b"=PID-5.1\tNEW\n+PID-3\t9^^^C\n-OBX[2]-5\ni3\n=OBX[*]-3[2].1\tA&B\nd5\n\0";
 
 /// Ten bytes that choose delimiters, and text; see `hl7::fuzzing::escape`.
@@ -79,6 +79,13 @@ pub const RECORDS: &[&[u8]] = &[
       \x00\0\0\0\0\x08\0\0\0\x01\x01\0\0\0|",
     b"\x01\0\x00\x10\0\0\0\0\0\0\0\0\x00\0\0\0\0\0\0\0\x02\0AA",
     b"\x01\0\0\0\0\0\0\0\0\x02\0op\x03\0why",
+];
+
+/// Records of the store: a transaction that puts, deletes and drops; a commit record (layout: `store::record`).
+pub const TRANSACTIONS: &[&[u8]] = &[
+    b"\x01\0\0\0\x04\0\0\0\x01\x40\x1e\x18\x24\x0a\x06\0\xe8\x03\0\0\x05\0\0\0\x03\0\0\0alphaone\
+      \xe8\x03\0\0\x04\0\x01\0\0\0\0\0beta\x07\0\0\0\0\0\x02\0\0\0\0\0\x07\0\0\0\x01\0\0\0\0\0\0\0k",
+    b"\x01\0\0\0\x02\0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\0\x10\0\0\0\0\0\0\0\x20\0\0\0\0\0\0\0\0\0\0",
 ];
 
 /// Changes to a journal; see `stored::journal`.
@@ -121,7 +128,7 @@ pub const CHOICES: &[&[u8]] = &[
     b"\x01\x40\x80\xc0\xff\x03\x07\x0f\x1f\x3f\x7f\x55\xaa\x11\x22\x33\x44\x66\x77\x88\0MSH|^~\\&|A\rPID|1||2~3\rOBX|1|||5\r",
 ];
 
-/// What clients of SQL send: wishes for encryption, a cancel request, a start, every message, answers of a login.
+/// Messages of SQL clients: wishes for encryption, a cancel request, a start, every message, answers of a login.
 pub const CONVERSATIONS: &[&[u8]] = &[
     b"\0\0\0\x08\x04\xd2\x16\x30\0\0\0\x08\x04\xd2\x16\x2f\0\0\0\x1e\0\x03\0\x02user\0ann\0options\0-c a=b\0\0p\0\0\0\x08ABCD",
     b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x07abcd",
@@ -148,7 +155,7 @@ pub const VALUES: &[&[u8]] = &[
     b"\x7f\xff\xff\xff\xff\xff\xff\xff",
 ];
 
-/// A byte that says where to cut, and data of COPY in each format; see `sql::wire::fuzzing::copy`.
+/// A byte that determines where to cut, and data of COPY in each format; see `sql::wire::fuzzing::copy`.
 pub const COPIES: &[&[u8]] = &[
     b"\x40a\t\\N\r\nb\\tc\t\\\\\nx\ty\n\\.\nignored",
     b"\x80h1,h2\n\"a\nb\",\n\"\"\"\",2\n\\.\n",

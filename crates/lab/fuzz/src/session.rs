@@ -26,7 +26,7 @@ pub struct Options<'o> {
     pub time: Option<Duration>,
     /// Most inputs.
     pub inputs_max: u64,
-    /// What the inputs derive from.
+    /// The source of the inputs.
     pub seed: u64,
     /// Where failing inputs are written.
     pub artifacts: &'o Path,
@@ -34,7 +34,7 @@ pub struct Options<'o> {
     pub trace: bool,
 }
 
-/// What a session came to.
+/// The result of a session.
 #[derive(Debug)]
 pub struct Report {
     /// Inputs tried.
@@ -46,7 +46,7 @@ pub struct Report {
 /// An input that made its target panic.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the panic said, and where.
+    /// The text of the panic, and its place.
     pub message: String,
     /// The file that holds the input.
     pub artifact: PathBuf,
@@ -74,7 +74,7 @@ pub fn run(target: &Target, pool: &Pool, options: &Options) -> anyhow::Result<Re
     Ok(Report { inputs: number, failure: None })
 }
 
-/// Tries one input; the error is what the panic said.
+/// Tries one input; the error is the text of the panic.
 pub fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -84,7 +84,7 @@ pub fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Leaves out spans of a failing input, ever shorter ones, as long as what is left fails too.
+/// Leaves out spans of a failing input, ever shorter ones, as long as the rest still fails.
 fn shrink(target: &Target, mut input: Vec<u8>, mut message: String) -> (Vec<u8>, String) {
     let mut attempts = 0;
     let mut span = input.len() / 2;

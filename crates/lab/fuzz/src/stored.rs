@@ -1,19 +1,17 @@
-//! Targets for what comes back from a medium: a damaged journal, and records of the engine.
+//! The target of a damaged journal.
 //!
-//! A journal is written once, in memory, then damaged as the input says and opened again:
+//! A journal is written once, in memory, then damaged according to the input and opened again:
 //!
 //! ```text
 //!   input  u8: bit 0 the journal was closed, else left by a crash; bit 1 open checks the tail only | change | ...
 //!   change u8: device | u16: offset, little endian | u8: mask; 0 clears the sector, anything else flips these bits
 //! ```
 //!
-//! Invariants: whatever the damage, opening answers with an error or with a prefix of what was written, every record of it
-//! right, and never panics; what was checked in opening can be read. One change to a journal that was closed is never a
+//! Invariants: for any damage, opening returns an error or a prefix of the written records, each of them right, and
+//! never panics; records that were checked in opening can be read. One change to a journal that was closed is never a
 //! quiet loss: all records, or an error.
 
-use bytes::Bytes;
 use device::{AlignedBuffer, MemoryShelf, Shelf};
-use interop::record;
 use journal::{Check, Journal, JournalError, Options, Preparation, Record, View};
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +21,7 @@ const RECORDS: u64 = 21;
 /// Bytes that a change of mask 0 clears.
 const SECTOR_BYTES: usize = device::SECTOR_BYTES;
 
-/// A journal as it lies on its devices, and what is in it.
+/// A journal as on its devices, and its records.
 struct Image {
     devices: Vec<(String, Vec<u8>)>,
     records: Vec<Record>,
@@ -58,19 +56,6 @@ pub fn journal(input: &[u8]) {
     assert!(!(closed && single && lost), "one change, and a quiet loss: {recovered:?}");
 }
 
-/// Decodes the bytes as every kind of record; the journal has checked their sums, so these may be another version's.
-pub fn record(input: &[u8]) {
-    let payload = Bytes::copy_from_slice(input);
-    let _ = record::decode_message(&payload);
-    let _ = record::decode_deliveries(&payload);
-    let _ = record::decode_switch(&payload);
-}
-
-/// Decodes the bytes as every kind of row and key of the engine's trees.
-pub fn row(input: &[u8]) {
-    interop::fuzzing::row(input);
-}
-
 fn options() -> Options {
     Options {
         segment_bytes: 32 << 10,
@@ -97,7 +82,7 @@ fn write(closed: bool) -> Image {
             journal.commit(lsn).expect("memory persists");
         }
     }
-    // Dropping a journal closes it too: what a crash would leave is read while it is open.
+    // Dropping a journal closes it too: the state that a crash would leave is read while it is open.
     let left = devices_of(&shelf);
     journal.close().expect("memory persists");
     Image { devices: if closed { devices_of(&shelf) } else { left }, records }

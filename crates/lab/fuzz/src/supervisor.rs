@@ -1,7 +1,7 @@
 //! The parent: each target runs in a process of its own, so that a stack overflow, a hang or a kill is a finding too.
 //!
-//! A child that ends by a signal took its input with it. The parent runs the same seed again with every input written
-//! down first; the last one written is the one.
+//! If a child ends by a signal, its input is lost. The parent runs the same seed again and writes every input to a file
+//! first; the last one written is the failing input.
 
 use crate::session::traced;
 use crate::targets::Target;
@@ -14,13 +14,13 @@ use std::process::Command;
 pub enum Verdict {
     /// Every input held.
     Held,
-    /// An input failed; the child has said which.
+    /// An input failed; the child has reported which.
     Failed,
     /// The child was ended by this signal, or in another way it did not choose.
     Killed(String),
 }
 
-/// Runs `program` as the session of `target`; prints how to replay what it finds. Answers whether every input held.
+/// Runs `program` as the session of `target`; prints how to replay what it finds. Returns whether no input failed.
 pub fn supervise(
     program: &Path,
     target: &Target,

@@ -4,7 +4,7 @@ use crate::{seeds, stored};
 
 /// One target.
 pub struct Target {
-    /// What it is called on the command line and in the names of artifacts.
+    /// Its name on the command line and in the names of artifacts.
     pub name: &'static str,
     /// Feeds it one input; panics only if a promise of the code under test is broken.
     pub run: fn(&[u8]),
@@ -12,7 +12,7 @@ pub struct Target {
     pub seeds: &'static [&'static [u8]],
     /// Extensions of files that are inputs too.
     pub extensions: &'static [&'static str],
-    /// What stands before the bytes of such a file, for a target that reads more than a file.
+    /// The bytes before those of such a file, for a target that reads more than a file.
     pub before: &'static [u8],
     /// Short strings that mean something in its format.
     pub words: &'static [&'static str],
@@ -235,8 +235,9 @@ pub const TARGETS: &[Target] = &[
         words: &[",", "\"", "\"\"", "#", "\n", "\r\n", " ", "\u{feff}", "\u{e9}"],
     },
     Target { name: "generated", run: interop::lang::fuzzing::generated, seeds: seeds::CHOICES, ..BINARY },
-    Target { name: "record", run: stored::record, seeds: seeds::RECORDS, ..BINARY },
-    Target { name: "row", run: stored::row, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "record", run: interop::fuzzing::record, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "row", run: interop::fuzzing::row, seeds: seeds::RECORDS, ..BINARY },
+    Target { name: "transaction", run: store::fuzzing::transaction, seeds: seeds::TRANSACTIONS, ..BINARY },
     Target { name: "journal", run: stored::journal, seeds: seeds::DAMAGES, ..BINARY },
     Target { name: "wire", run: sql::wire::fuzzing::wire, seeds: seeds::CONVERSATIONS, words: WIRE_WORDS, ..BINARY },
     Target { name: "value", run: sql::wire::fuzzing::value, seeds: seeds::VALUES, words: VALUE_WORDS, ..BINARY },
@@ -340,7 +341,7 @@ const COPY_WORDS: &[&str] = &[
     "\u{e9}",
 ];
 
-/// What the targets that read stored bytes have in common.
+/// The common part of targets that read stored bytes.
 const BINARY: Target = Target {
     name: "",
     run: |_| {},
@@ -350,7 +351,7 @@ const BINARY: Target = Target {
     words: &["\0", "\0\0\0\0", "\u{1}", "\u{10}\0", "\u{7f}"],
 };
 
-/// What the targets that read messages have in common.
+/// The common part of targets that read messages.
 const HL7_FILES: Target =
     Target { name: "", run: |_| {}, seeds: &[], extensions: &["hl7"], before: b"", words: HL7_WORDS };
 

@@ -1,4 +1,4 @@
-//! The fuzzer as a program: the canaries must be found, and what they leave must replay.
+//! The fuzzer as a program: the canaries must be found, and their artifacts must replay.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ fn fuzz(folder: &Path, arguments: &[&str]) -> Output {
     output.expect("the fuzzer was built with this test")
 }
 
-/// Runs a canary until it fails, then its artifact; answers with what the first run printed.
+/// Runs a canary until it fails, then its artifact; returns the output of the first run.
 fn finds_and_replays(target: &str) -> String {
     let folder = tempfile::tempdir().expect("the temporary directory can be written");
     let found = fuzz(folder.path(), &[target, "--seconds", "600", "--seed", "11"]);

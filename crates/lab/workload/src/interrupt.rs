@@ -1,4 +1,4 @@
-//! Ctrl-C during a measurement: everything is put away, then the program ends.
+//! Ctrl-C during a measurement: everything is removed and stopped, then the program ends.
 //!
 //! ```text
 //! signal -> ask()          heed(), once in a program; a second signal ends it at once
@@ -19,10 +19,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Says only that somebody asked; nothing else is published with it.
+/// Set when the user requested the end; nothing else is published with it.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// The error of a measurement that somebody ended.
+/// The error of a measurement that the user ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -39,12 +39,12 @@ pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether somebody asked.
+/// Whether the user requested the end.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// Goes on, unless somebody asked to end.
+/// Returns an error if the user requested the end.
 ///
 /// # Errors
 /// `Interrupted`.
@@ -52,7 +52,7 @@ pub fn check() -> Result<(), Interrupted> {
     if is_asked() { Err(Interrupted) } else { Ok(()) }
 }
 
-/// From now on SIGINT and SIGTERM ask, and a second one ends the process at once.
+/// From now on SIGINT and SIGTERM request the end, and a second one ends the process at once.
 ///
 /// # Errors
 /// If the process cannot handle signals.
@@ -79,7 +79,7 @@ pub fn heed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What came of a measurement, as an exit code; that a signal ended it is no failure.
+/// The result of a measurement as an exit code; an end by a signal is no failure.
 ///
 /// # Errors
 /// All but [`Interrupted`].

@@ -1,8 +1,8 @@
-//! A load of HL7 messages, and the node that it is put on: what `terrace demo` shows, and what the measurements of `bench` are made of.
+//! A load of HL7 messages, and the node under test: used by `terrace demo` and by the measurements of `bench`.
 //!
 //! ```text
 //! t4        the published HL7 messaging workload: a node, 128 senders, 4 receivers, every delivery checked
-//! load      senders and receivers over real sockets, and the account of who got what
+//! load      senders and receivers over real sockets, and the account of deliveries
 //! messages  HL7 messages of realistic size from a seed
 //! node      the node under test, a process of its own
 //! interrupt Ctrl-C during any of them

@@ -1,6 +1,6 @@
-//! What a run was made on: processor, memory, kernel, and the file system under a folder.
+//! The machine of a run: processor, memory, kernel, and the file system under a folder.
 //!
-//! Read from `/proc`; what cannot be read is said to be unknown, because a result is worth printing all the same.
+//! Read from `/proc`; a value that cannot be read is reported as unknown, because the other results are still useful.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Machine {
     }
 }
 
-/// The machine's load in the last minute, from proc(5); what else runs disturbs figures.
+/// The machine's load in the last minute, from proc(5); other programs disturb figures.
 pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
@@ -45,7 +45,7 @@ pub fn load_average() -> Option<f64> {
 pub struct FileSystem {
     /// Its type, as `ext4`.
     pub kind: String,
-    /// What is mounted, as `/dev/nvme0n1p2`.
+    /// The mounted device, as `/dev/nvme0n1p2`.
     pub source: String,
 }
 

@@ -1,11 +1,11 @@
-//! The node under test, as a process of its own: started, asked, stopped, killed.
+//! The node under test, as a process of its own: started, queried, stopped, killed.
 //!
 //! ```text
-//! DIR/production/     what it runs, written by the workload
-//! DIR/node.log        what it prints
+//! DIR/production/     its production, written by the workload
+//! DIR/node.log        its output
 //! DIR/node.json       written by the node when it is ready: its process id and the addresses it bound
 //! DIR/control.sock    answers `status` with counters
-//! DIR/journal/        what it stored, counted after the run
+//! DIR/journal/        its stored messages, counted after the run
 //! ```
 //!
 //! Invariants: a node is ready only if `node.json` names *this* process, since a killed node leaves its file behind; no node
@@ -20,10 +20,11 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::node::{control, status};
 use anyhow::{Context, bail};
 use interop::engine::Bodies;
 use interop::history::History;
-use interop::node::Status;
+use interop::running::NodeStatus;
 
 use crate::interrupt;
 use crate::process::Usage;
@@ -86,6 +87,20 @@ pub fn log_tail(data: &Path) -> String {
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
+/// The panics that nodes on the data folder `data` logged, each with where it was.
+pub fn panics(data: &Path) -> Vec<String> {
+    let text = fs::read(data.join("node.log")).unwrap_or_default();
+    panics_in(&String::from_utf8_lossy(&text))
+}
+
+/// As the standard library prints them: `thread 'NAME' (ID) panicked at FILE:LINE:COLUMN:`, and the reason on the next
+/// line.
+fn panics_in(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().collect();
+    let panics = lines.windows(2).filter(|pair| pair[0].starts_with("thread '") && pair[0].contains(" panicked at "));
+    panics.map(|pair| format!("{} {}", pair[0], pair[1])).collect()
+}
+
 impl Node {
     /// Starts `program serve` on the data folder `data`, with the production in `data/production` and, where one is named, a
     /// settings file. It is not ready yet.
@@ -137,7 +152,8 @@ impl Node {
             bail!("the node ended at its start ({status}):\n{}", self.log_tail());
         }
         // None yet, or the file of a node that was killed.
-        let Some(status) = interop::node::read_ready(&self.data).filter(|status| status.pid == self.child.id()) else {
+        let Some(status) = status::read_ready::<NodeStatus>(&self.data).filter(|status| status.pid == self.child.id())
+        else {
             return Ok(false);
         };
         // Others watch folders.
@@ -171,7 +187,7 @@ impl Node {
         &self.services
     }
 
-    /// Where its SQL service listens, as its log says; none as long as it does not.
+    /// The address of its SQL service, from its log; none as long as it does not listen.
     pub fn sql_address(&self) -> Option<SocketAddr> {
         let text = fs::read(self.data.join("node.log")).ok()?;
         let text = String::from_utf8_lossy(text.get(self.log_from..)?);
@@ -185,18 +201,18 @@ impl Node {
         self.child.id()
     }
 
-    /// What it says of itself.
-    pub fn status(&self) -> anyhow::Result<Status> {
-        let answer = interop::node::ask(&self.data, "status").context("asking the node for its status")?;
+    /// Its status.
+    pub fn status(&self) -> anyhow::Result<NodeStatus> {
+        let answer = control::request(&self.data, "status").context("asking the node for its status")?;
         serde_json::from_value(answer).context("the node's status is of another release")
     }
 
-    /// What the kernel has counted for it.
+    /// The kernel's counts for it.
     pub fn usage(&self) -> anyhow::Result<Usage> {
         Usage::of(self.pid()).context("reading the counters of the node's process")
     }
 
-    /// Asks it to stop (SIGTERM) and waits until it has.
+    /// Requests it to stop (SIGTERM) and waits until it has stopped.
     pub fn stop(mut self) -> anyhow::Result<ExitStatus> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
@@ -219,7 +235,7 @@ impl Node {
         Ok(())
     }
 
-    /// What it said of the calibration of its modelled media, if it has any: the lines of its log, from the word on.
+    /// Its log of the calibration of its modelled media, if it has any: the lines of its log, from the word on.
     pub fn calibration(&self) -> Vec<String> {
         let text = fs::read(self.data.join("node.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -237,5 +253,18 @@ impl Drop for Node {
         // Both fail only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_found_in_a_log_with_what_was_wrong() {
+        let log = "2026 INFO ready\nthread 'sql query' (7) panicked at src/a.rs:1:2:\nnot used yet\nnote: run with\n\
+                   2026 ERROR a query ended by a panic error=thread 7 panicked at once\n";
+        assert_eq!(panics_in(log), ["thread 'sql query' (7) panicked at src/a.rs:1:2: not used yet"]);
+        assert!(panics_in("").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel has counted for a process: processor time, bytes written to storage, memory, descriptors.
+//! The kernel's counts for a process: processor time, bytes written to storage, memory, descriptors.
 //!
 //! From proc(5): `/proc/PID/stat` fields 14 and 15 (user and system time of all its threads, ended ones too, in clock ticks of
 //! 10 ms), `/proc/PID/io` `write_bytes` (bytes the process caused to be sent to storage), `/proc/PID/status` `VmRSS` and `VmHWM`
@@ -32,7 +32,7 @@ impl Usage {
         })
     }
 
-    /// What was used since `earlier`.
+    /// The use since `earlier`.
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
             cpu_us: self.cpu_us.saturating_sub(earlier.cpu_us),
@@ -53,7 +53,7 @@ pub struct ProcessSize {
 }
 
 impl ProcessSize {
-    /// What process `pid` holds now.
+    /// The present use of process `pid`.
     pub fn of(pid: u32) -> io::Result<ProcessSize> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let bytes = |key: &str| {

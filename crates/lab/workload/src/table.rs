@@ -1,7 +1,7 @@
 //! Tables whose columns line up: numbers to the right, words to the left.
 //!
-//! A column is one of numbers if every cell below its heading begins with a digit, a sign or is empty or `-`. What has no
-//! figure is a `-`, never a zero.
+//! A column is one of numbers if one of its cells below the heading is, and the others are too, or empty, or `-`. A
+//! cell without a figure is a `-`, never a zero. The binary's tables are these as well, with a rule below the headings.
 
 use std::fmt;
 
@@ -9,12 +9,23 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    ruled: bool,
 }
 
 impl Table {
     /// A table with these headings.
     pub fn new(headings: &[&str]) -> Table {
-        Table { rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()] }
+        Table { rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()], ruled: false }
+    }
+
+    /// The same with a rule below the headings.
+    pub fn ruled(headings: &[&str]) -> Table {
+        Table { ruled: true, ..Table::new(headings) }
+    }
+
+    /// Whether it has no rows below the headings.
+    pub fn is_empty(&self) -> bool {
+        self.rows.len() == 1
     }
 
     /// Adds a row.
@@ -25,6 +36,12 @@ impl Table {
         assert_eq!(cells.len(), self.rows[0].len(), "a row has a cell for each heading");
         self.rows.push(cells);
     }
+
+    fn is_of_numbers(&self, column: usize) -> bool {
+        let mut cells =
+            self.rows[1..].iter().map(|row| row[column].as_str()).filter(|cell| !matches!(*cell, "" | "-")).peekable();
+        cells.peek().is_some() && cells.all(is_number)
+    }
 }
 
 impl fmt::Display for Table {
@@ -32,8 +49,8 @@ impl fmt::Display for Table {
         let columns = 0..self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = columns.clone().map(width).collect();
-        let right: Vec<bool> = columns.map(|column| self.rows[1..].iter().all(|row| is_number(&row[column]))).collect();
-        for row in &self.rows {
+        let right: Vec<bool> = columns.map(|column| self.is_of_numbers(column)).collect();
+        for (at, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
                 let pad = " ".repeat(widths[column] - cell.chars().count());
@@ -41,13 +58,18 @@ impl fmt::Display for Table {
                 line += &if right[column] { format!("{gap}{pad}{cell}") } else { format!("{gap}{cell}{pad}") };
             }
             writeln!(f, "{}", line.trim_end())?;
+            if at == 0 && self.ruled {
+                let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+                writeln!(f, "{}", rule.join("  "))?;
+            }
         }
         Ok(())
     }
 }
 
+/// Whether a cell begins as a number does, with or without a sign.
 fn is_number(cell: &str) -> bool {
-    cell.is_empty() || cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit() || c == '+' || c == '-')
+    cell.strip_prefix(['+', '-']).unwrap_or(cell).starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A whole number with commas between thousands.
@@ -77,6 +99,16 @@ mod tests {
         table.row(vec!["ntstore".into(), "12.5".into(), "+50 %".into()]);
         table.row(vec!["none".into(), "-".into(), "".into()]);
         assert_eq!(table.to_string(), "store    GB/s  against\nntstore  12.5    +50 %\nnone        -\n");
+    }
+
+    #[test]
+    fn a_rule_is_as_wide_as_its_columns_and_without_a_number_a_column_is_of_words() {
+        let mut table = Table::ruled(&["name", "n", "state"]);
+        assert!(table.is_empty());
+        table.row(vec!["a".into(), "5".into(), "-".into()]);
+        table.row(vec!["longer".into(), "1,234".into(), "-".into()]);
+        let shown = "name        n  state\n------  -----  -----\na           5  -\nlonger  1,234  -\n";
+        assert_eq!(table.to_string(), shown);
     }
 
     #[test]

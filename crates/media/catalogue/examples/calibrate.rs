@@ -1,8 +1,8 @@
 //! Prints the calibration of a medium: `cargo run --release -p catalogue --example calibrate -- MEDIUM [DIRECTORY] [MODULES]`.
 //!
-//! Addressed media are laid over a mapping of files in the directory, drives over its files; without a directory (or with
-//! `-`) both over memory, whose block is 4096 bytes. Without a medium, all media are listed. A row that misses its target is named,
-//! and ends it with exit code 1.
+//! Addressed media are simulated over a mapping of files in the directory, drives over files in it. Without a directory
+//! (or with `-`), both are simulated over memory with blocks of 4096 bytes. Without a medium, all media are listed. The
+//! program names each row that misses its target, and then exits with 1.
 
 use std::path::Path;
 use std::process::ExitCode;

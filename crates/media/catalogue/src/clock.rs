@@ -1,13 +1,13 @@
-//! Time of modelled media: waited for, or added up.
+//! The time of modelled media: waited for, or added up.
 //!
-//! *Timed*: the calling thread waits until the deadline of its operation. *Accounted*: nobody waits; each queue has a virtual
-//! time of its own that jumps to the deadline, and what a run took is the largest of them. A queue is one sequence of
-//! operations: an operating-system thread, or whatever the caller says with [`VirtualClock::as_queue`], so that one real
-//! thread can play any number of simulated ones, in an order that it decides and repeats.
+//! *Timed*: the calling thread waits until the deadline of its operation. *Accounted*: no thread waits; each queue has
+//! a virtual time that jumps to the deadline, and the duration of a run is the largest of them. A queue is one sequence
+//! of operations: that of an operating-system thread, or one selected with [`VirtualClock::as_queue`]. So one real
+//! thread can simulate any number of threads, in an order that it decides and can repeat.
 //!
-//! Invariants: virtual time of a queue never goes back; with the order of operations given, it depends on nothing else.
+//! Invariants: the virtual time of a queue never decreases; it depends only on the order of operations.
 //!
-//! It does not know what an operation costs.
+//! The clock does not compute the cost of an operation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,39 +20,40 @@ use std::time::{Duration, Instant};
 pub enum Timing {
     /// Operations take their time.
     Timed,
-    /// Operations return at once; the clock adds up what they would have taken.
+    /// Operations return at once; the clock adds up the time they would have taken.
     Accounted(Arc<VirtualClock>),
 }
 
-/// Waits longer than this are not spun through from the start.
+/// Waits longer than this do not spin from the start.
 ///
-/// 20 us is the shortest wait for which giving the processor away is worth its cost: the published Optane SSD, the slowest
-/// medium that is waited for by spinning, answers in 10 us.
+/// 20 us is the shortest wait for which yielding the processor is worthwhile: the published Optane SSD, the slowest
+/// medium that is waited for by spinning, responds in 10 us.
 pub const SPIN: Duration = Duration::from_micros(20);
 
-/// How late Linux wakes a sleeper: 50 us of timer slack (prctl(2), PR_SET_TIMERSLACK) and as much for the wake-up of a busy
-/// machine.
+/// How late Linux wakes a sleeping thread: 50 us of timer slack (prctl(2), PR_SET_TIMERSLACK) and as much for the
+/// wake-up on a busy machine.
 pub const WAKE: Duration = Duration::from_micros(100);
 
-/// While more is left, spinning pauses between looks at the clock, which leaves the core to its other thread. Below it does not:
-/// a pause takes 40 ns and more (measured 45 ns on an EPYC, 2026-11-21), a fifth of what a store to persistent memory does.
+/// While more is left, spinning pauses between reads of the clock, which leaves the core to its other thread. Below
+/// this it does not pause: a pause takes 40 ns and more (measured 45 ns on an EPYC, 2026-11-21), a fifth of a store to
+/// persistent memory.
 const PAUSES: Duration = Duration::from_micros(1);
 
-/// What to do with the time that is left until a deadline.
+/// What to do until a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The deadline has passed.
     Done,
-    /// Look at the clock again at once.
+    /// Read the clock again at once.
     Spin,
-    /// Let others run, then look again: too long to spin, too short to be woken in time.
+    /// Yield, then read the clock again: too long to spin, too short to be woken in time.
     Yield,
-    /// Sleep this long, then look again.
+    /// Sleep this long, then read the clock again.
     Sleep(Duration),
 }
 
 impl Wait {
-    /// Decides by the time left: spin under [`SPIN`], sleep where a sleeper would wake early enough, yield in between.
+    /// Decides by the time left: spin under [`SPIN`], sleep if the wake-up would be early enough, yield in between.
     pub fn of(left: Duration) -> Wait {
         if left.is_zero() {
             Wait::Done
@@ -66,8 +67,8 @@ impl Wait {
     }
 }
 
-/// What one look at the clock takes on this host: the quickest of several rows of looks. Looking at it when an operation begins
-/// and when it ends is part of the operation's time, and is therefore not waited for again.
+/// The time of one read of the clock on this host: the fastest of several series. The reads at the beginning and at the
+/// end of an operation are part of the operation's time, and are therefore subtracted from the wait.
 pub fn look() -> Duration {
     const ROWS: u32 = 16;
     const LOOKS: u32 = 256;
@@ -84,8 +85,9 @@ pub fn look() -> Duration {
     *LOOK
 }
 
-/// Returns at `deadline` as seen from outside, or as soon after it as this thread runs: two looks earlier on the clock, for the
-/// one that begins an operation and for the one that ends the wait. Answers how late it was called; zero if it waited.
+/// Returns at `deadline` as seen by the caller, or as soon after it as this thread runs: two reads of the clock
+/// earlier, for the one at the beginning of an operation and the one at the end of the wait. Returns how late it was
+/// called; zero if it waited.
 pub fn wait_until(deadline: Instant) -> Duration {
     let aim = deadline.checked_sub(2 * look()).unwrap_or(deadline);
     let mut now = Instant::now();
@@ -95,7 +97,7 @@ pub fn wait_until(deadline: Instant) -> Duration {
         match Wait::of(left) {
             Wait::Done => return late,
             Wait::Spin if left < PAUSES => {
-                // Nothing but the look and the comparison: the loop's length is how late it may end.
+                // Only the read and the comparison: the duration of this loop limits the lateness.
                 while Instant::now() < aim {}
                 return late;
             }
@@ -107,7 +109,7 @@ pub fn wait_until(deadline: Instant) -> Duration {
     }
 }
 
-/// Queues of threads that did not say otherwise count from here, out of the way of those that callers number.
+/// Queues of threads without an assigned number are numbered from here, above the numbers of callers.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1 << 32);
 
 thread_local! {
@@ -132,7 +134,7 @@ impl VirtualClock {
         Arc::new(VirtualClock::default())
     }
 
-    /// Runs `work` as a part of queue `number` (below 2^32), and answers what it answers.
+    /// Runs `work` as a part of queue `number` (below 2^32), and returns its result.
     pub fn as_queue<T>(&self, number: u32, work: impl FnOnce() -> T) -> T {
         struct Back(Option<u64>);
         impl Drop for Back {
@@ -154,14 +156,14 @@ impl VirtualClock {
         self.of(number.into())
     }
 
-    /// Lets time pass for the calling thread's queue until `nanoseconds`, or not at all if that is over.
+    /// Advances the time of the calling thread's queue to `nanoseconds`; does nothing if that is in the past.
     pub fn advance_to(&self, nanoseconds: f64) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let now = queues.entry(queue()).or_default();
         *now = now.max(nanoseconds);
     }
 
-    /// Nanoseconds that the whole run took: those of the queue for which most passed.
+    /// Nanoseconds of the whole run: those of the queue with the most.
     pub fn elapsed(&self) -> f64 {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.values().copied().fold(0.0, f64::max)

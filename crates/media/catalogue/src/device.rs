@@ -1,21 +1,21 @@
-//! A shelf whose devices are slowed to the figures of a medium they are not.
+//! A shelf whose devices are slowed to the figures of another medium.
 //!
 //! ```text
 //!   operation ---> budget: deadline ---> the same on the device below ---> wait for the deadline ---> answer
 //! ```
 //!
-//! The time that the device below needs is a part of the modelled time, not added to it. Where it needs longer than the
-//! model says, the operation ends late; that is counted in the budget's [`Traffic`](crate::budget::Traffic), and
+//! The time of the device below is part of the modelled time, not added to it. If it takes longer than the model, the
+//! operation ends late; that is counted in the budget's [`Traffic`](crate::budget::Traffic), and
 //! [`calibrate`](crate::calibrate()) refuses such a medium before a run.
 //!
 //! Invariants:
-//! 1. The bytes and the errors are those of the device below; an operation that fails does so without waiting.
+//! 1. The bytes and the errors are those of the device below; an operation that fails returns without waiting.
 //! 2. A write is complete only when its time has passed: the contract's order of calls is kept.
-//! 3. What it says of its durability is [`Durability::Emulated`], whatever lies below.
-//! 4. It is inline where the device below is and the medium is addressed by loads and stores.
+//! 3. It reports [`Durability::Emulated`], whatever lies below.
+//! 4. It is inline if the device below is and the medium is addressed by loads and stores.
 //!
-//! Creating, opening, listing and discarding take their native time (discarding on addressed media: as a write, since
-//! that is how they do it): no figures of these were published.
+//! Creating, opening, listing and discarding take their native time (discarding on addressed media takes the time of a
+//! write, because it is implemented as one): no figures of these were published.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +27,10 @@ use crate::clock::{self, Timing};
 use crate::medium::Direction;
 use crate::model::Model;
 
-/// Places of devices, over all shelves.
+/// Numbers the places of devices, over all shelves.
 static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
 
-/// What a shelf and its devices have in common.
+/// The common part of a shelf and its devices.
 #[derive(Debug)]
 struct Modelled {
     model: Model,
@@ -46,13 +46,13 @@ pub struct ModelShelf {
 }
 
 impl ModelShelf {
-    /// Devices of `inner` that take as long as `model` says, within `budget`, which every shelf on the same modules
-    /// shares. Shelves that share a budget have the same timing; mixing the two kinds makes times that mean nothing.
+    /// Devices of `inner` with the timing of `model` within `budget`, which all shelves on the same modules share.
+    /// Shelves that share a budget must have the same timing; otherwise the times are meaningless.
     pub fn new(inner: Arc<dyn Shelf>, model: Model, budget: Arc<Budget>, timing: Timing) -> ModelShelf {
         ModelShelf { inner, modelled: Arc::new(Modelled { model, budget, timing }) }
     }
 
-    /// What passed through the budget so far.
+    /// The budget, with its counters.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.modelled.budget
     }
@@ -101,8 +101,8 @@ impl Shelf for ModelShelf {
     }
 }
 
-/// Memory that is reached by pointers and not as a device, with the timing of a model: whoever copies to or from it says so, and
-/// waits here.
+/// Memory that is accessed by pointers and not as a device, with the timing of a model: code that copies to or from it
+/// calls [`ModelMemory::access`], which waits.
 #[derive(Debug)]
 pub struct ModelMemory {
     modelled: Modelled,
@@ -110,7 +110,7 @@ pub struct ModelMemory {
 }
 
 impl ModelMemory {
-    /// Memory as slow as `model` says within `budget`.
+    /// Memory as slow as `model` within `budget`.
     pub fn new(model: Model, budget: Arc<Budget>, timing: Timing) -> ModelMemory {
         let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
         ModelMemory { modelled: Modelled { model, budget, timing }, place }
@@ -121,7 +121,7 @@ impl ModelMemory {
         &self.modelled.model
     }
 
-    /// Does `work`, which reads or writes `bytes` bytes at `offset`, and returns when that has taken its time.
+    /// Runs `work`, which reads or writes `bytes` bytes at `offset`, and returns when the modelled time has passed.
     pub fn access<T>(&self, direction: Direction, offset: u64, bytes: u64, work: impl FnOnce() -> T) -> T {
         let request = Request::new(self.place, direction, offset, bytes);
         let Modelled { model, budget, timing } = &self.modelled;
@@ -143,7 +143,7 @@ impl ModelMemory {
         }
     }
 
-    /// What passed through the budget so far.
+    /// The budget, with its counters.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.modelled.budget
     }
@@ -158,18 +158,18 @@ pub struct ModelDevice {
 }
 
 impl ModelDevice {
-    /// `inner`, taking as long as `model` says within `budget`.
+    /// `inner` with the timing of `model` within `budget`.
     pub fn new(inner: Arc<dyn Device>, model: Model, budget: Arc<Budget>, timing: Timing) -> ModelDevice {
         ModelDevice::from_parts(inner, Arc::new(Modelled { model, budget, timing }))
     }
 
     fn from_parts(inner: Arc<dyn Device>, modelled: Arc<Modelled>) -> ModelDevice {
-        // A number, nothing else depends on it.
+        // Only a unique number.
         let place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
         ModelDevice { inner, modelled, place }
     }
 
-    /// Does `work`, and is done when `price(now)` says, or later where the work itself takes longer.
+    /// Runs `work`, and ends at `price(now)`, or later if the work itself takes longer.
     fn priced(
         &self,
         price: impl FnOnce(&Modelled, f64) -> f64,
@@ -214,7 +214,7 @@ impl Device for ModelDevice {
         self.inner.len()
     }
 
-    /// A drive takes blocks, also one that is modelled on memory.
+    /// A drive has blocks, also one that is modelled on memory.
     fn block_bytes(&self) -> u32 {
         let inner = self.inner.block_bytes();
         if self.modelled.model.kind().is_addressed() { inner } else { inner.max(BLOCK_BYTES as u32) }
@@ -246,7 +246,7 @@ impl Device for ModelDevice {
         self.priced(flushed, || self.inner.deep_flush())
     }
 
-    /// One command, its flush included: drives write through on request, and memory has no other kind of write.
+    /// One command including its flush: drives can write through, and memory has no other kind of write.
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let price = self.access(Direction::Write, offset, data.len() as u64);
         self.priced(price, || self.inner.write_flush(offset, data))

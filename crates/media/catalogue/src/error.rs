@@ -1,4 +1,4 @@
-//! What can go wrong with media, models, placement and provisioning, named by what the caller can do.
+//! The errors of media, models, placement and provisioning, named by what the caller can do about them.
 
 use device::DeviceError;
 
@@ -13,7 +13,7 @@ pub enum CatalogueError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A medium's file does not say what it must, or says what nothing understands. Mend the file.
+    /// A medium's file lacks a required value, or contains an unknown one. Correct the file.
     #[error("{file}: {what}")]
     Invalid {
         /// The file.
@@ -21,10 +21,10 @@ pub enum CatalogueError {
         /// The key, and what is wrong with it.
         what: String,
     },
-    /// No medium has that name. Choose one of those listed.
+    /// There is no medium with that name. Choose one of those listed.
     #[error("no medium is called {name}: there are {known}")]
     UnknownMedium {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names, separated by commas.
         known: String,
@@ -34,11 +34,11 @@ pub enum CatalogueError {
     Incomplete {
         /// The medium.
         medium: String,
-        /// What is missing.
+        /// The missing figure.
         missing: String,
     },
-    /// A model's target is shorter than what this host needs for the operation itself. Use a faster inner device, a slower
-    /// medium, or accounted time.
+    /// A model's target is shorter than the time of this host for the operation itself. Use a faster inner device, a
+    /// slower medium, or accounted time.
     #[error(
         "{medium} cannot be modelled in real time on this host: {operation} should take {target_ns:.0} ns, and the host \
          alone takes {native_ns:.0} ns (p50); use accounted time, or a faster device below"
@@ -46,11 +46,11 @@ pub enum CatalogueError {
     HostTooSlow {
         /// The medium.
         medium: String,
-        /// What was to be done, with its bytes.
+        /// The operation, with its bytes.
         operation: String,
-        /// What the model says, in nanoseconds.
+        /// The time of the model, nanoseconds.
         target_ns: f64,
-        /// What the device below takes, in nanoseconds, median.
+        /// The time of the device below, nanoseconds, median.
         native_ns: f64,
     },
     /// The device below a model failed.

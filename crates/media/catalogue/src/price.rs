@@ -1,10 +1,10 @@
-//! Prices: dated, each on the basis it was asked on, in files apart from the figures of media. Nothing in a model or a plan is made of one
-//! (ADR 0010); a planner that weighs costs is handed such a file.
+//! Prices: dated, each with its basis, in files separate from the figures of media. No model or plan uses them (ADR
+//! 0010); a planner that weighs costs is given such a file.
 //!
-//! `prices/published.toml` is an example, which tests read; the program does not have it built in.
+//! `prices/published.toml` is an example, which tests read; it is not built into the program.
 //!
-//! Invariants, checked when a file is read: every price is of a medium of the catalogue, has a month, a basis and a source; all prices of a
-//! medium are on one basis.
+//! Invariants, checked when a file is read: every price is of a medium of the catalogue, and has a month, a basis and a
+//! source; all prices of a medium have the same basis.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,30 +14,30 @@ use serde::Deserialize;
 use crate::CatalogueError;
 use crate::medium::{Confidence, Medium};
 
-/// Who asked a price of whom.
+/// The basis of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// What the maker recommends, or a service's public price.
+    /// The maker's recommended price, or a service's public price.
     List,
-    /// What dealers ask.
+    /// The price of dealers.
     Street,
-    /// What large buyers agree on for a quarter.
+    /// The price that large buyers agree on for a quarter.
     Contract,
-    /// What the rest is traded at from day to day.
+    /// The daily market price of the rest.
     Spot,
 }
 
-/// What a price is for.
+/// The unit of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum PriceUnit {
-    /// Bought, a GB of the label.
+    /// Bought, per GB of the label.
     #[serde(rename = "USD/GB")]
     PerGb,
-    /// Rented, a GB.
+    /// Rented, per GB.
     #[serde(rename = "USD/GB-month")]
     PerGbMonth,
-    /// Rented, an operation a second.
+    /// Rented, per operation per second.
     #[serde(rename = "USD/IOPS-month")]
     PerIopsMonth,
 }
@@ -48,23 +48,23 @@ pub enum PriceUnit {
 pub struct Price {
     /// The medium's name in the catalogue.
     pub medium: String,
-    /// The module, drive or part of a service that it was asked for.
+    /// The module, drive or part of a service that it applies to.
     pub of: String,
-    /// In US dollars for the unit.
+    /// In US dollars per unit.
     pub value: f64,
-    /// The least that was seen, with `high`.
+    /// The lowest observed price, with `high`.
     pub low: Option<f64>,
-    /// The most.
+    /// The highest observed price.
     pub high: Option<f64>,
-    /// What it is for.
+    /// Its unit.
     pub unit: PriceUnit,
-    /// Who asked it.
+    /// Its basis.
     pub basis: Basis,
     /// Month, `yyyy-mm`.
     pub dated: String,
-    /// Where it can be read.
+    /// Its source.
     pub source: String,
-    /// How sure it is.
+    /// Its reliability.
     pub confidence: Confidence,
 }
 

@@ -1,16 +1,16 @@
-//! What a write costs on mapped memory, beside the plainest loop:
+//! The cost of a write to mapped memory, compared with the simplest loop:
 //! `cargo run --release -p device --example pmem_cost [-- DIRECTORY]`.
 //!
-//! On a device of the given directory (default: `/dev/shm` where there is one, else the temporary directory), each of:
+//! It measures on a device of the given directory (default: `/dev/shm` if it exists, else the temporary directory):
 //!
-//! * `write`: [`Device::write_flush`] by one thread; beside it the same stores and one fence in a bare loop over a mapping
-//!   of the same kind: 8-byte stores and `clwb` below 256 bytes, 16-byte stores past the cache from there on
-//! * `read`: [`Device::read`]; beside it a plain copy
+//! * `write`: [`Device::write_flush`] by one thread, and the same stores and one fence in a bare loop over a mapping of
+//!   the same kind: 8-byte stores and `clwb` below 256 bytes, 16-byte non-temporal stores from there on
+//! * `read`: [`Device::read`], and a plain copy
 //!
-//! The two take turns in short rounds and walk through their files alike, so that a drift of the machine touches both;
-//! the whole run takes about 5 seconds. Figures are nanoseconds for one call, less the cost of asking the clock, which
-//! is printed; `middle` is the mean of the middle four fifths, finer than the clock's steps. The first line says whether
-//! the medium is persistent memory or emulated. Only x86-64 has the bare loop.
+//! The two take turns in short rounds and walk through their files in the same way, so that slow periods of the machine
+//! affect both. The whole run takes about 5 seconds. Figures are nanoseconds for one call without the cost of reading the
+//! clock, which is printed; `middle` is the mean of the middle four fifths, finer than the clock's steps. The first line
+//! reports whether the medium is persistent memory or emulated. The bare loop exists only for x86-64.
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
@@ -61,13 +61,13 @@ mod measured {
             let base = unsafe {
                 let start = libc::mmap(std::ptr::null_mut(), FILE_BYTES + ALIGN, libc::PROT_NONE, anonymous, -1, 0);
                 assert_ne!(start, libc::MAP_FAILED);
-                // As the device does: with large pages, misses in the TLB do not hide what is compared.
+                // Large pages, as the device uses: otherwise TLB misses would hide the difference.
                 let aligned = start.wrapping_byte_add(start.addr().next_multiple_of(ALIGN) - start.addr());
                 libc::mmap(aligned, FILE_BYTES, protection, flags | libc::MAP_FIXED, file.as_raw_fd(), 0)
             };
             assert_ne!(base, libc::MAP_FAILED);
             let base = base.cast::<u8>();
-            // SAFETY: all of the mapping, which nobody else knows.
+            // SAFETY: all of the mapping, and no other code has its address.
             unsafe { base.write_bytes(0, FILE_BYTES) };
             Raw { base, has_clwb: __cpuid_count(7, 0).ebx >> 24 & 1 == 1 }
         }
@@ -104,7 +104,7 @@ mod measured {
         }
     }
 
-    /// How ticks become nanoseconds.
+    /// The nanoseconds in a tick, and the cost of reading the clock.
     #[derive(Clone, Copy)]
     struct Clock {
         tick: f64,
@@ -147,7 +147,7 @@ mod measured {
         fs::remove_dir_all(&directory)
     }
 
-    /// Nanoseconds in one tick of the time stamp counter, against the system's clock.
+    /// Nanoseconds in one tick of the time stamp counter, measured with the system's clock.
     fn tick() -> f64 {
         let (start, first) = (Instant::now(), ticks());
         while start.elapsed() < Duration::from_millis(100) {}
@@ -210,7 +210,7 @@ mod measured {
         )
     }
 
-    /// The mean of the middle four fifths: finer than the steps of the clock, and without what interrupted.
+    /// The mean of the middle four fifths: finer than the steps of the clock, and without interrupted calls.
     fn middle(times: &mut [u64]) -> f64 {
         times.sort_unstable();
         let middle = &times[times.len() / 10..times.len() * 9 / 10];

@@ -1,19 +1,19 @@
-//! What it costs to make a write persistent here: `cargo run --release -p device --example sync_cost [-- DIRECTORY]`.
+//! The cost of making a write persistent on this machine: `cargo run --release -p device --example sync_cost [-- DIRECTORY]`.
 //!
-//! Compares, on files of the given directory (default: the temporary directory), each `write_flush` of 4 to 256 KiB by one
-//! and by two threads at once:
+//! It compares, on files of the given directory (default: the temporary directory), each `write_flush` of 4 to 256 KiB
+//! by one thread and by two threads at the same time:
 //!
 //! * `uring`: [`FileShelf`], write linked to fdatasync in one io_uring submission
 //! * `plain`: [`FileShelf`], pwrite, then fdatasync
-//! * `buffered`: as plain, through the page cache
-//! * `dsync`: pwrite to a descriptor opened `O_DIRECT | O_DSYNC` (what `RWF_DSYNC` does, for every write)
+//! * `buffered`: as `plain`, but through the page cache
+//! * `dsync`: pwrite to a descriptor opened with `O_DIRECT | O_DSYNC` (`RWF_DSYNC` has this effect for every write)
 //!
-//! and, to see what pre-writing is worth, `plain` on a file that is only reserved: its first pass over the file turns
-//! unwritten extents into written ones, the second finds them written.
+//! To measure the benefit of pre-writing, it also runs `plain` on a file that is only reserved: the first pass over the
+//! file converts unwritten extents into written ones, the second pass finds them written.
 //!
-//! The kinds take turns in short rounds, so that a drift of the machine touches all of them alike; the whole run takes
-//! about 20 seconds. CPU is user plus system time of the process (getrusage counts the kernel's io_uring workers too,
-//! they are threads of the process) divided by operations.
+//! The kinds take turns in short rounds, so that slow periods of the machine affect all of them. The whole run takes
+//! about 20 seconds. CPU is user plus system time of the process divided by the number of operations. getrusage
+//! includes the io_uring workers of the kernel, because they are threads of the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,16 +24,16 @@ use std::time::{Duration, Instant};
 
 use device::{AlignedBuffer, FileOptions, FileShelf, Shelf, os};
 
-/// The size of the file that is written round and round: a journal segment.
+/// The size of the file that is overwritten repeatedly: that of a journal segment.
 const FILE_BYTES: u64 = 64 << 20;
 const SIZES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
 const ROUNDS: usize = 12;
 const ROUND: Duration = Duration::from_millis(40);
 
-/// One way to make a write persistent: offset and data, back when it is.
+/// A way to make a write persistent. It takes an offset and data, and returns when they are persistent.
 type WriteFlush = Arc<dyn Fn(u64, &[u8]) + Send + Sync>;
 
-/// Latencies of one cell of the table, in nanoseconds, and what they took together.
+/// The latencies of one cell of the table in nanoseconds, and their total time.
 #[derive(Default)]
 struct Cell {
     latencies: Vec<u64>,
@@ -152,7 +152,7 @@ fn report(
     Ok(())
 }
 
-/// Writes 4 KiB blocks over a reserved file and over a pre-written one, in turns, twice each.
+/// Writes 4 KiB blocks over a reserved file and over a pre-written one, alternately, twice each.
 fn prewriting(directory: &Path, out: &mut impl Write) -> io::Result<()> {
     const BLOCKS: usize = 600;
     let files = ["reserved only", "pre-written"].map(|name| {

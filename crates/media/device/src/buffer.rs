@@ -1,13 +1,13 @@
-//! Memory that starts on a block boundary, as direct I/O wants it.
+//! Memory that starts on a block boundary, as direct I/O requires.
 //!
 //! ```text
 //!   blocks:  [ 4096 bytes ][ 4096 bytes ][ 4096 bytes ]     Vec<Block>, each aligned to 4096
 //!   bytes:   |<-------- len -------->|<--- spare, initialised --->|
 //! ```
 //!
-//! Invariants: `len <= blocks.len() * BLOCK_BYTES`; every byte of every block is initialised (a block is only ever made
-//! as zeros), so that no operation here can show uninitialised memory. Growing moves the bytes; clearing does not give
-//! memory back. It deliberately is not a `Vec<u8>`: nothing can take the memory out and free it with the wrong layout.
+//! Invariants: `len <= blocks.len() * BLOCK_BYTES`; every byte of every block is initialised (a block is always created
+//! with zeros), so that no operation can expose uninitialised memory. Growing moves the bytes; clearing does not free
+//! memory. This is deliberately not a `Vec<u8>`: the memory cannot be taken out and freed with the wrong layout.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -36,7 +36,7 @@ impl AlignedBuffer {
         AlignedBuffer::default()
     }
 
-    /// An empty buffer with room for at least `bytes`.
+    /// An empty buffer with space for at least `bytes`.
     pub fn with_capacity(bytes: usize) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::new();
         buffer.reserve(bytes);
@@ -50,12 +50,12 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// How many bytes it holds before it must grow; a multiple of [`BLOCK_BYTES`].
+    /// Bytes that fit before it must grow; a multiple of [`BLOCK_BYTES`].
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Makes room for `additional` bytes more.
+    /// Reserves space for `additional` bytes.
     pub fn reserve(&mut self, additional: usize) {
         let wanted = self.len.checked_add(additional).expect("a buffer fits the address space");
         if wanted > self.capacity() {
@@ -73,7 +73,7 @@ impl AlignedBuffer {
         self[start..].copy_from_slice(bytes);
     }
 
-    /// Makes it `bytes` long: cut off, or filled up with `value`.
+    /// Changes the length to `bytes`: truncates, or appends `value`.
     pub fn resize(&mut self, bytes: usize, value: u8) {
         let start = self.len;
         if bytes > start {
@@ -85,12 +85,12 @@ impl AlignedBuffer {
         }
     }
 
-    /// Fills up with zeros to the next multiple of [`BLOCK_BYTES`], so that a device can take it.
+    /// Pads with zeros to the next multiple of [`BLOCK_BYTES`], as a device requires.
     pub fn pad_to_block(&mut self) {
         self.resize(self.len.next_multiple_of(BLOCK_BYTES), 0);
     }
 
-    /// Keeps the first `bytes`; longer than the buffer is no change.
+    /// Keeps the first `bytes`; does nothing if the buffer is shorter.
     pub fn truncate(&mut self, bytes: usize) {
         self.len = self.len.min(bytes);
     }

@@ -1,4 +1,4 @@
-//! The contract of a device and of a shelf of devices: what a caller may rely on, on every medium.
+//! The contract of a device and of a shelf of devices: the guarantees to callers on every medium.
 //!
 //! # States
 //!
@@ -10,11 +10,11 @@
 //!      +--- drop the handle, Shelf::open --+  (recovery decides again what is there)
 //! ```
 //!
-//! A failed flush is never retried and then believed. On Linux a second `fsync` may answer success although the pages
+//! A failed flush is never retried and then trusted. On Linux a second `fsync` may return success although the pages
 //! whose write-back failed were dropped (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC
 //! 2020; the PostgreSQL "fsyncgate" thread, 2018). So the first failure of a write, a flush or a discard poisons the
-//! handle: what was written since the last successful flush is unknown, sector by sector, and stays unknown until
-//! somebody opens the device anew, reads it, and decides.
+//! handle: the state of everything written since the last successful flush is unknown, sector by sector. It stays
+//! unknown until the device is opened again, read, and recovered.
 //!
 //! # What survives a crash
 //!
@@ -23,51 +23,51 @@
 //! 1. **Flush.** When a flush returns `Ok`, every write and discard on that device that had completed before the flush
 //!    was *called* is persistent. Writes that overlap the flush in time are not covered.
 //! 2. **Atomicity.** The unit is the *atom*, [`Device::atom_bytes`]: a sector of [`SECTOR_BYTES`] on drives, 8 bytes on
-//!    persistent memory. After a crash an atom holds the bytes of exactly one write, never a mixture. Nothing larger is
-//!    atomic. A 4 KiB block may come back as any mixture of old and new atoms.
-//! 3. **Order.** None between flushes. An atom may come back as the last persistent write left it, or as any later
-//!    write to it did, whether or not that write completed; each atom independently of every other.
-//! 4. **No invention.** An atom that no write touched since the last flush comes back unchanged. (Damage by the medium
-//!    itself is outside this contract; records certify themselves by checksums.)
-//! 5. **Open.** What reads return once [`Shelf::open`] has returned is persistent: opening flushes. A process killed
-//!    between write and flush leaves bytes that a successor can read and a power failure could still take; without this
-//!    rule recovery might acknowledge them.
-//! 6. **Names.** [`Shelf::create`], [`Shelf::remove`] and [`Shelf::rename`] are atomic, and persistent when they return.
-//!    A crash inside the call leaves either outcome, never a third: a name that exists has its full length, and reads
-//!    as zeros until written. A call that fails with [`DeviceError::Io`] leaves either outcome too, and which one is
-//!    not persistent yet: open the shelf anew. Every other error changed nothing.
+//!    persistent memory. After a crash an atom contains the bytes of exactly one write, never a mixture. Nothing larger
+//!    is atomic: a 4 KiB block may contain any mixture of old and new atoms.
+//! 3. **Order.** There is none between flushes. After a crash an atom may contain the last persistent write, or any
+//!    later write to it, whether or not that write completed; each atom independently of every other.
+//! 4. **No invention.** An atom that no write touched since the last flush is unchanged after a crash. (Damage by the
+//!    medium itself is outside this contract; records certify themselves by checksums.)
+//! 5. **Open.** Everything that reads return after [`Shelf::open`] has returned is persistent, because opening flushes.
+//!    A process that is killed between write and flush leaves bytes that its successor can read but a power failure
+//!    could still remove; without this rule recovery might acknowledge them.
+//! 6. **Names.** [`Shelf::create`], [`Shelf::remove`] and [`Shelf::rename`] are atomic, and persistent when they
+//!    return. A crash inside the call leaves one of the two outcomes, never a third: a name that exists has its full
+//!    length, and reads as zeros until written. A call that fails with [`DeviceError::Io`] also leaves one of the two,
+//!    which is not persistent yet: open the shelf again. After every other error nothing was changed.
 //!
 //! # Concurrency
 //!
-//! Any number of threads may use one device. A read sees every write that completed before it was called. A read that
-//! overlaps a write in time sees old or new bytes, atom by atom. Two writes that overlap in time *and* in range
+//! Any number of threads may use one device. A read sees every write that completed before the read was called. A read
+//! that overlaps a write in time sees old or new bytes, atom by atom. Two writes that overlap in time *and* in range
 //! leave the range undefined (any mixture of the two) until the next write there; on the medium as in the cache.
 //!
 //! # Alignment
 //!
-//! Offsets and lengths are multiples of [`Device::block_bytes`], which differs from kind to kind, and ranges lie inside [`Device::len`]; anything else is
-//! a programmer's error and panics. Buffers may lie anywhere in memory; an aligned one ([`crate::AlignedBuffer`]) spares
-//! a copy. A device never grows or shrinks.
+//! Offsets and lengths are multiples of [`Device::block_bytes`], which depends on the kind of device, and ranges lie
+//! inside [`Device::len`]; anything else is a programming error and panics. Buffers may lie anywhere in memory; an
+//! aligned one ([`crate::AlignedBuffer`]) saves a copy. A device never changes its size.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::DeviceError;
 
-/// Bytes that a crash leaves whole: the old ones or the new ones, never a mixture.
+/// The bytes that a crash leaves whole: the old ones or the new ones, never a mixture.
 ///
-/// 512 is the smallest logical block any block device of Linux has; a drive with 4 KiB sectors promises more, and no
-/// engine here relies on it.
+/// 512 is the smallest logical block of any block device of Linux. A drive with 4 KiB sectors guarantees more, but no
+/// engine here relies on that.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The block of most devices: offsets and lengths are multiples of it. Persistent memory mapped by line has a smaller one.
-/// The size of every device is a multiple of this one, whatever its block.
+/// The block of most devices: offsets and lengths are multiples of it. Persistent memory mapped by line has a smaller
+/// one. The size of every device is a multiple of this one, whatever its block is.
 ///
-/// 4 KiB is the page of the CPU and the physical sector of current drives, so that a block written whole never makes the
-/// drive read before it writes.
+/// 4 KiB is the page of the CPU and the physical sector of current drives, so writing a whole block never makes the
+/// drive read first.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// What a flush is worth on a medium; reports print it beside every figure.
+/// The durability of a flush on a medium; reports print it beside every figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Persistent against loss of power, provided the drive honours a cache flush.
@@ -75,7 +75,7 @@ pub enum Durability {
     /// Behaves like a persistent medium but is not one: a crash simulator, a timing model, or persistent memory emulated on
     /// an ordinary mapping.
     Emulated,
-    /// Gone with the process or with the machine: memory, and files on `tmpfs`.
+    /// Lost with the process or with the machine: memory, and files on `tmpfs`.
     None,
 }
 
@@ -96,7 +96,8 @@ impl fmt::Display for Durability {
     }
 }
 
-/// A fixed number of bytes that can be read, written and made persistent. The module documentation is the contract.
+/// A fixed number of bytes that can be read, written and made persistent. The head comment of this module is the
+/// contract.
 #[expect(clippy::len_without_is_empty, reason = "a device is a place, not a collection: it is never empty")]
 pub trait Device: Send + Sync + fmt::Debug {
     /// Size in bytes, a multiple of [`block_bytes`](Device::block_bytes); never changes.
@@ -108,36 +109,38 @@ pub trait Device: Send + Sync + fmt::Debug {
         BLOCK_BYTES as u32
     }
 
-    /// What a crash leaves whole, a power of two; [`SECTOR_BYTES`] unless the kind says otherwise.
+    /// The bytes that a crash leaves whole, a power of two; [`SECTOR_BYTES`] unless the kind of device specifies
+    /// otherwise.
     fn atom_bytes(&self) -> u32 {
         SECTOR_BYTES as u32
     }
 
-    /// Whether [`write_flush`](Device::write_flush) is a matter of instructions: about a microsecond on the calling
-    /// thread, and no system call. Callers then write themselves, under their own locks, instead of handing the
-    /// write to another thread or gathering a group for it. Default false.
+    /// Whether [`write_flush`](Device::write_flush) takes only instructions: about a microsecond on the calling thread,
+    /// and no system call. Callers then write on their own thread, under their own locks, instead of passing the write
+    /// to another thread or gathering a group for it. Default false.
     fn is_inline(&self) -> bool {
         false
     }
 
-    /// A [`flush`](Device::flush) that also empties what the medium's own power protection covers: against a module whose
-    /// protection fails. Slower; for a clean shutdown and for checks. The same as a flush where there is no such thing.
+    /// A [`flush`](Device::flush) that also empties the buffers that the medium's own power protection covers: it
+    /// protects against a module whose protection fails. Slower; for a clean shutdown and for checks. If there are no
+    /// such buffers, it is the same as a flush.
     ///
     /// Errors, all of which poison: as for [`flush`](Device::flush).
     fn deep_flush(&self) -> Result<(), DeviceError> {
         self.flush()
     }
 
-    /// Fills `buffer` from `offset`; sees every write that completed before the call. Works on a poisoned device too,
-    /// where it says nothing about what is persistent.
+    /// Fills `buffer` from `offset`; sees every write that completed before the call. Also works on a poisoned device,
+    /// but then the bytes need not be persistent.
     ///
     /// Errors: [`DeviceError::Io`] and [`DeviceError::Lost`], which do not poison.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Writes all of `data` at `offset`. Volatile until a flush that is called after this returns.
     ///
-    /// Errors, all of which poison: [`DeviceError::Io`], [`DeviceError::Full`] (only where the range had been
-    /// discarded); and [`DeviceError::Poisoned`], [`DeviceError::ReadOnly`].
+    /// Errors, all of which poison: [`DeviceError::Io`], [`DeviceError::Full`] (only if the range had been discarded);
+    /// and [`DeviceError::Poisoned`], [`DeviceError::ReadOnly`].
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError>;
 
     /// Makes every write and discard that completed before this call persistent.
@@ -145,61 +148,62 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Errors, all of which poison: [`DeviceError::Io`]; and [`DeviceError::Poisoned`], [`DeviceError::ReadOnly`].
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// [`write`](Device::write), then [`flush`](Device::flush), as one request where the medium can. When it returns
-    /// `Ok`, `data` is persistent, and so is everything that had completed before the call. A crash inside it is a
-    /// crash inside the write: any subset of the sectors.
+    /// [`write`](Device::write), then [`flush`](Device::flush), as one request if the medium supports that. When it
+    /// returns `Ok`, `data` is persistent, and so is everything that had completed before the call. A crash inside it
+    /// is a crash inside the write: any subset of the sectors may be written.
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.write(offset, data)?;
         self.flush()
     }
 
-    /// Says that a range is no longer needed. It reads as zeros afterwards; like a write, this is volatile until a
-    /// flush. The medium may give the space to others: a later write there can answer [`DeviceError::Full`], and costs
-    /// what a first write costs. A journal that recycles its segments never calls this.
+    /// Marks a range as no longer needed. It reads as zeros afterwards; like a write, this is volatile until a flush.
+    /// The medium may give the space to others: a later write there can return [`DeviceError::Full`], and takes as long
+    /// as a first write. A journal that recycles its segments never calls this.
     ///
     /// Errors, all of which poison: as for [`write`](Device::write), and [`DeviceError::Unsupported`], which does not.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// What a flush is worth here.
+    /// The durability of a flush on this device.
     fn durability(&self) -> Durability;
 }
 
-/// A place that holds devices by name: a directory of files, or its simulation.
+/// A place that contains devices by name: a directory of files, or its simulation.
 ///
 /// Names are 1 to [`NAME_BYTES_MAX`] characters of `a-z A-Z 0-9 . _ -`, do not start with a dot and are not `lock`;
-/// another name is a programmer's error and panics. A handle outlives its name: after [`remove`](Shelf::remove) or
+/// any other name is a programming error and panics. A handle outlives its name: after [`remove`](Shelf::remove) or
 /// [`rename`](Shelf::rename) it still refers to the same bytes.
 pub trait Shelf: Send + Sync + fmt::Debug {
-    /// Makes a device of `bytes` zeros, all of its space reserved, and opens it. Persistent, its name included, when it
-    /// returns; a crash inside leaves the whole device or nothing.
+    /// Creates a device of `bytes` zeros, with all of its space reserved, and opens it. It is persistent, with its
+    /// name, when the call returns; a crash inside leaves the whole device or nothing.
     ///
-    /// Errors: [`DeviceError::AlreadyExists`], [`DeviceError::Full`] (nothing is left behind, try again when there is
+    /// Errors: [`DeviceError::AlreadyExists`], [`DeviceError::Full`] (nothing is left behind; retry when there is
     /// space), [`DeviceError::ReadOnly`], [`DeviceError::Io`].
     fn create(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError>;
 
-    /// The same for a device of which much is written between two flushes: its space may be reserved without being written,
-    /// which spares as many writes as it has bytes. The first write of each place then costs the file system a note that the
-    /// flush behind it makes persistent: little beside pages, much beside the record of a journal. Provided: [`create`](Shelf::create).
+    /// As [`create`](Shelf::create), for a device with many writes between two flushes: its space may be reserved
+    /// without being written, which saves writing all of its bytes. The first write of each place then changes metadata
+    /// of the file system, which the following flush makes persistent: a small cost for pages, a large one for the
+    /// records of a journal. Provided: [`create`](Shelf::create).
     ///
     /// Errors: those of `create`.
     fn create_unwritten(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>, DeviceError> {
         self.create(name, bytes)
     }
 
-    /// Bytes that devices may still be made of; none where nobody knows. Provided: none.
+    /// Free space for further devices, bytes; `None` if it is unknown. Provided: `None`.
     ///
     /// Errors: [`DeviceError::Io`].
     fn free_bytes(&self) -> Result<Option<u64>, DeviceError> {
         Ok(None)
     }
 
-    /// Opens a device to read and write; flushes it first, so that what it shows is persistent.
+    /// Opens a device for reading and writing; flushes it first, so that everything it shows is persistent.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::NotADevice`], [`DeviceError::ReadOnly`], [`DeviceError::Io`].
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError>;
 
-    /// Opens a device to read, also while another process writes it; what it shows need not be persistent.
-    /// Write, flush and discard answer [`DeviceError::ReadOnly`].
+    /// Opens a device for reading, even while another process writes it; its content need not be persistent. Write,
+    /// flush and discard return [`DeviceError::ReadOnly`].
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::NotADevice`], [`DeviceError::Io`].
     fn open_read_only(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError>;
@@ -214,22 +218,23 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::ReadOnly`], [`DeviceError::Io`].
     fn remove(&self, name: &str) -> Result<(), DeviceError>;
 
-    /// Gives a device another name, which must be free. Persistent when it returns. Says nothing about the device's
-    /// un-flushed writes.
+    /// Changes the name of a device; the new name must be free. Persistent when it returns. It does not affect the
+    /// device's un-flushed writes.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::AlreadyExists`], [`DeviceError::ReadOnly`],
     /// [`DeviceError::Io`].
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError>;
 }
 
-/// Bytes that persistent memory leaves whole: an aligned store of a word is atomic, nothing larger is (Intel 64 SDM, vol. 3A,
-/// "Guaranteed Atomic Operations").
+/// The bytes that persistent memory leaves whole: an aligned store of a word is atomic, and nothing larger is (Intel 64
+/// SDM, vol. 3A, "Guaranteed Atomic Operations").
 pub const WORD_BYTES: usize = 8;
 
-/// Longest name of a device, in bytes: the 255 of Linux file systems, less a suffix used while a device is made.
+/// Longest name of a device, in bytes: the 255 of Linux file systems, less a suffix that is used while a device is
+/// created.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// Whether `name` may name a device; the rule is at [`Shelf`].
+/// Whether `name` is a valid device name; the rule is documented at [`Shelf`].
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with('.')
@@ -237,12 +242,12 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// Panics unless `name` may name a device.
+/// Panics unless `name` is a valid device name.
 pub(crate) fn assert_name(name: &str) {
     assert!(is_name(name), "not a device name: {name:?}");
 }
 
-/// Panics unless `bytes` is a size that a device can have.
+/// Panics unless `bytes` is a valid size of a device.
 pub(crate) fn assert_size(bytes: u64) {
     assert!(bytes > 0, "a device has at least one block");
     assert!(bytes.is_multiple_of(BLOCK_BYTES as u64), "device size {bytes} is not a multiple of {BLOCK_BYTES}");
@@ -257,7 +262,7 @@ pub(crate) fn assert_range(len: u64, offset: u64, bytes: u64) {
 /// Panics unless the range is aligned to `block`, a power of two, and inside a device of `len` bytes.
 #[inline]
 pub(crate) fn assert_range_of(len: u64, block: u64, offset: u64, bytes: u64) {
-    // Masks, because a division would cost a twentieth of a small write to persistent memory.
+    // Masks, because a division would take a twentieth of the time of a small write to persistent memory.
     assert!(offset & (block - 1) == 0, "offset {offset} is not a multiple of {block}");
     assert!(bytes & (block - 1) == 0, "length {bytes} is not a multiple of {block}");
     assert!(

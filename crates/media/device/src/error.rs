@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// What was asked of a device or a shelf when it failed; also the unit that the simulators count and script.
+/// The operation of a device or a shelf that failed; also the unit that the simulators count and script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// [`crate::Shelf::create`]
@@ -45,16 +45,16 @@ impl fmt::Display for Operation {
 /// Why a device or a shelf refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// There is no device of that name.
+    /// There is no device with that name.
     #[error("no device named {name}")]
     NotFound {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The name is taken; choose another or remove that device first.
+    /// The name is in use; choose another or remove that device first.
     #[error("a device named {name} already exists")]
     AlreadyExists {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// No space is left (or a quota is reached). Free some and try again; nothing was left behind by a failed create.
@@ -62,11 +62,11 @@ pub enum DeviceError {
     Full {
         /// The device.
         name: String,
-        /// How many bytes were wanted; 0 where the system did not say which write it refused.
+        /// How many bytes were requested; 0 if the system did not report which write it refused.
         bytes: u64,
     },
-    /// The process, or the machine, has no file descriptor left (`EMFILE`, `ENFILE`). Nothing was changed: try again, some are
-    /// given back. If it stays so, raise the limit.
+    /// The process, or the machine, has no free file descriptor (`EMFILE`, `ENFILE`). Nothing was changed: retry,
+    /// descriptors may be released. If the error persists, raise the limit.
     #[error("no file descriptor is free for {name}: raise the limit of open files (ulimit -n, LimitNOFILE)")]
     NoDescriptors {
         /// The device or shelf.
@@ -77,18 +77,18 @@ pub enum DeviceError {
     Busy {
         /// The shelf.
         shelf: String,
-        /// The process that holds it, where it could be found out.
+        /// The process that has it open, if known.
         holder: Option<u32>,
     },
     /// The device or shelf was opened read-only.
     #[error("cannot {operation} {name}: it was opened read-only")]
     ReadOnly {
-        /// What was asked.
+        /// The refused operation.
         operation: Operation,
         /// The device or shelf.
         name: String,
     },
-    /// What lies under that name was not made by [`crate::Shelf::create`].
+    /// The file with that name was not created by [`crate::Shelf::create`].
     #[error("{name} is not a device: {bytes} bytes is not a positive multiple of 4096; move it elsewhere")]
     NotADevice {
         /// The name.
@@ -96,16 +96,16 @@ pub enum DeviceError {
         /// Its size.
         bytes: u64,
     },
-    /// The medium cannot do that at all.
+    /// The medium does not support the operation.
     #[error("{name} cannot {operation}: the medium under it does not support it")]
     Unsupported {
-        /// What was asked.
+        /// The refused operation.
         operation: Operation,
         /// The device.
         name: String,
     },
-    /// An earlier write or flush on this handle failed: what is persistent is unknown. Reopen, and run recovery.
-    #[error("{name} had a failed write or flush and takes no more: reopen it and run recovery")]
+    /// An earlier write or flush on this handle failed: it is unknown what is persistent. Reopen, and run recovery.
+    #[error("{name} refuses changes after a failed write or flush: reopen it and run recovery")]
     Poisoned {
         /// The device.
         name: String,
@@ -120,11 +120,11 @@ pub enum DeviceError {
         name: String,
         /// Where the lost range starts.
         offset: u64,
-        /// How long it is: the medium's unit of loss, not what was asked for.
+        /// Its length: the medium's unit of loss, not the requested length.
         bytes: u64,
     },
-    /// There is no persistent memory under the shelf, or it cannot be mapped as such. Mount what the text says, or choose how
-    /// to do without ([`crate::pmem::Absent`]).
+    /// There is no persistent memory under the shelf, or it cannot be mapped as such. Mount the file system that the
+    /// text describes, or select an alternative ([`crate::pmem::Absent`]).
     #[error(
         "{name} is not on persistent memory: {why}; make an fsdax namespace (ndctl create-namespace -m fsdax), put XFS or \
          ext4 on it and mount that with -o dax=always, or choose page granularity or emulation"
@@ -132,30 +132,30 @@ pub enum DeviceError {
     NotPersistentMemory {
         /// The shelf, or the device.
         name: String,
-        /// What refused.
+        /// The reason of the refusal.
         why: String,
     },
-    /// Memory cannot be had. Ask for less, free some, or take another node's.
-    #[error("{name} takes {}, which cannot be had: {source}; make it smaller, or free memory of the machine", Gibibytes(*.bytes))]
+    /// Memory is not available. Request less, free some, or use another node's.
+    #[error("{name} takes {}, which is not available: {source}; make it smaller, or free memory of the machine", Gibibytes(*.bytes))]
     NoMemory {
-        /// What it is for.
+        /// The use of the memory.
         name: String,
-        /// How much was wanted.
+        /// The requested size.
         bytes: u64,
         /// The system's error.
         source: io::Error,
     },
-    /// The power failed. Only the crash simulator answers this; on a real machine nobody is left to be told.
+    /// The power failed. Only the crash simulator returns this.
     #[error("the simulated power failed")]
     PowerLost,
     /// The operating system or the medium reported an error.
     #[error("cannot {operation} {name} at {offset}: {source}")]
     Io {
-        /// What was asked.
+        /// The failed operation.
         operation: Operation,
         /// The device or shelf.
         name: String,
-        /// Byte offset in the device; 0 where there is none.
+        /// Byte offset in the device; 0 if there is none.
         offset: u64,
         /// The system's error.
         source: io::Error,
@@ -163,7 +163,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// The same, about the device by the name it has now: a handle does not learn of a rename.
+    /// Returns the same error with the current name of the device: a handle is not notified of a rename.
     pub fn named(mut self, now: &str) -> DeviceError {
         match &mut self {
             DeviceError::NotFound { name }
@@ -183,7 +183,7 @@ impl DeviceError {
         self
     }
 
-    /// Says how much space was wanted, if that is what was missing.
+    /// Sets the requested size, if the error is a lack of space.
     pub(crate) fn wanting(self, wanted: u64) -> DeviceError {
         match self {
             DeviceError::Full { name, .. } => DeviceError::Full { name, bytes: wanted },
@@ -250,7 +250,7 @@ mod tests {
             ),
             (
                 DeviceError::Poisoned { name: name() },
-                "journal-1 had a failed write or flush and takes no more: reopen it and run recovery",
+                "journal-1 refuses changes after a failed write or flush: reopen it and run recovery",
             ),
             (
                 DeviceError::Io { operation: Operation::Flush, name: name(), offset: 8192, source: eio },
@@ -262,7 +262,7 @@ mod tests {
                     bytes: 3 << 39,
                     source: io::ErrorKind::OutOfMemory.into(),
                 },
-                "far memory on tier cxl takes 1536.0 GiB, which cannot be had: out of memory; make it smaller, or free memory of \
+                "far memory on tier cxl takes 1536.0 GiB, which is not available: out of memory; make it smaller, or free memory of \
                  the machine",
             ),
         ];

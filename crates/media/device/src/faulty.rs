@@ -1,4 +1,4 @@
-//! A script of faults around any shelf: what drives, file systems and cables do wrong, at the operation of your choice.
+//! A script of faults around any shelf: faults of drives, file systems and cables, at a chosen operation.
 //!
 //! ```text
 //!   FaultyShelf::new(inner)                     counts every operation, changes nothing
@@ -6,17 +6,17 @@
 //!     .inject(Rule::from(Create, 2, Fault::NoSpace))
 //! ```
 //!
-//! Each rule counts the operations of its kind (and, if given, of its device) since it was injected. Where several rules
-//! meet on one operation, the first injected wins. Handles follow the contract: a failed write, flush or discard poisons
-//! them, also where the fault left the inner device in order.
+//! Each rule counts the operations of its kind (and, if given, of its device) since it was injected. If several rules
+//! match one operation, the first injected one applies. Handles follow the contract: a failed write, flush or discard
+//! poisons them, even if the fault left the inner device intact.
 //!
-//! Beside a crash shelf, [`Fault::Lost`] on a flush is the test of the tests: an engine that loses one flush must be caught
-//! by some crash image, or the images are too tame.
+//! With a crash shelf inside, [`Fault::Lost`] on a flush tests the tests: an engine that loses one flush must be
+//! detected by some crash image, or the images are too weak.
 //!
-//! What a *failed* flush leaves on a real medium is unknown sector by sector. This wrapper leaves the inner device as it was;
-//! put it around a crash shelf, and the images of that moment are what an engine must be able to reopen.
+//! After a *failed* flush, the state of a real medium is unknown sector by sector. This wrapper leaves the inner device
+//! unchanged. Put it around a crash shelf: the engine must be able to reopen all images of that moment.
 //!
-//! It does not delay, and does not lose power; nothing here is random.
+//! It adds no delays and no loss of power; nothing here is random.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use crate::contract::assert_range_of;
 use crate::poison::Poison;
 use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf};
 
-/// What goes wrong. Not every fault fits every operation; a [`Rule`] that does not make sense panics.
+/// A fault. Not every fault is possible for every operation; a [`Rule`] with an impossible combination panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Any operation fails with `EIO` and changes nothing.
@@ -36,22 +36,22 @@ pub enum Fault {
     NoDescriptors,
     /// A write stores its first `bytes` (rounded down to blocks), then fails with `EIO`.
     Short {
-        /// How many bytes arrive.
+        /// How many bytes are stored.
         bytes: usize,
     },
-    /// A write, a flush or a discard answers success and does nothing: a lost write, a lying flush.
+    /// A write, a flush or a discard returns success and does nothing: a lost write, a lying flush.
     Lost,
-    /// A write goes to, or a read comes from, another place, `blocks` further on (round the end of the device), and
-    /// answers success.
+    /// A write goes to, or a read comes from, another place, `blocks` further on (modulo the device), and returns
+    /// success.
     Misdirected {
         /// Distance in [`BLOCK_BYTES`].
         blocks: u64,
     },
-    /// One bit is inverted in what a read returns or a write stores; beyond the end of the data, none.
+    /// One bit is inverted in the bytes that a read returns or a write stores; no bit if it lies after their end.
     BitFlip {
-        /// Which byte of the transfer.
+        /// The byte of the transfer.
         byte: usize,
-        /// Which of its bits, 0 to 7.
+        /// Its bit, 0 to 7.
         bit: u8,
     },
 }
@@ -81,12 +81,12 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Only at the `nth` such operation; 1 is the next one.
+    /// Only the `nth` such operation; 1 is the next one.
     pub fn nth(operation: Operation, nth: u64, fault: Fault) -> Rule {
         Rule::new(operation, nth, 1, fault)
     }
 
-    /// At the `nth` such operation and at all after it.
+    /// The `nth` such operation and all after it.
     pub fn from(operation: Operation, nth: u64, fault: Fault) -> Rule {
         Rule::new(operation, nth, u64::MAX, fault)
     }
@@ -97,14 +97,14 @@ impl Rule {
         Rule { operation, name: None, first, times, fault }
     }
 
-    /// Counts, and hits, only operations on the device of this name (by the name under which it was opened).
+    /// Counts and affects only operations on the device of this name (the name under which it was opened).
     pub fn on(mut self, name: &str) -> Rule {
         self.name = Some(name.into());
         self
     }
 }
 
-/// A shelf whose operations go wrong as scripted.
+/// A shelf whose operations fail according to a script.
 #[derive(Debug)]
 pub struct FaultyShelf {
     inner: Arc<dyn Shelf>,
@@ -124,12 +124,12 @@ struct Counted {
 }
 
 impl FaultyShelf {
-    /// Wraps a shelf; without rules it behaves as the shelf does.
+    /// Wraps a shelf; without rules it behaves like the inner shelf.
     pub fn new(inner: Arc<dyn Shelf>) -> FaultyShelf {
         FaultyShelf { inner, script: Arc::new(Script::default()) }
     }
 
-    /// Adds a rule. It counts from now on, also for devices that are open already.
+    /// Adds a rule. It counts from now on, also for devices that are already open.
     pub fn inject(&self, rule: Rule) {
         self.script.rules().push(Counted { rule, seen: 0, hits: 0 });
     }
@@ -139,7 +139,7 @@ impl FaultyShelf {
         self.script.rules().clear();
     }
 
-    /// How many operations the rules have hit: a test that injects a fault checks that it happened.
+    /// How many operations the rules have affected: a test that injects a fault checks that it occurred.
     pub fn hits(&self) -> u64 {
         self.script.rules().iter().map(|counted| counted.hits).sum()
     }
@@ -149,7 +149,7 @@ impl FaultyShelf {
         Arc::new(FaultyDevice { name: name.into(), inner, script, poison: Poison::default() })
     }
 
-    /// Runs an operation on names, of which the only faults are errors.
+    /// Runs an operation on names, for which the only faults are errors.
     fn on_names<T>(
         &self,
         operation: Operation,
@@ -166,11 +166,11 @@ impl FaultyShelf {
 
 impl Script {
     fn rules(&self) -> MutexGuard<'_, Vec<Counted>> {
-        // Counters are whole after any panic.
+        // The counters are consistent after any panic.
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the operation; the fault it is to suffer.
+    /// Counts the operation; returns the fault that applies to it.
     fn next(&self, operation: Operation, name: &str) -> Option<Fault> {
         let mut fault = None;
         for Counted { rule, seen, hits } in self.rules().iter_mut() {
@@ -188,7 +188,7 @@ impl Script {
     }
 }
 
-/// What a failing fault answers.
+/// The error of a failing fault.
 fn error_of(fault: Fault, operation: Operation, name: &str, offset: u64, bytes: u64) -> DeviceError {
     match fault {
         Fault::NoSpace => DeviceError::Full { name: name.into(), bytes },
@@ -245,7 +245,7 @@ impl FaultyDevice {
         error_of(fault, operation, &self.name, offset, bytes as u64)
     }
 
-    /// Where a misdirected transfer of `bytes` ends up: still inside the device.
+    /// The place of a misdirected transfer of `bytes`: still inside the device.
     fn misdirect(&self, offset: u64, bytes: usize, blocks: u64) -> u64 {
         let places = self.len() - bytes as u64 + u64::from(self.block_bytes());
         (offset + blocks % places * BLOCK_BYTES as u64) % places

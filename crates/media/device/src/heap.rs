@@ -1,19 +1,19 @@
-//! [`CountedHeap`]: a global allocator that counts what chosen threads take and give back, for who has to bound it.
+//! [`CountedHeap`]: a global allocator that counts the allocations of chosen threads, for code that must bound them.
 //!
 //! ```text
-//!   thread --count_here--> HeapCount          allocations of COUNTED_BYTES and more add their bytes, frees take them off
+//!   thread --count_here--> HeapCount          allocations of COUNTED_BYTES and more add their bytes, frees subtract them
 //! ```
 //!
-//! A count is what its threads took less what they gave back, whoever took it: what one thread makes and another one frees
-//! belongs to the sum of their counts. Small allocations are not counted, so that a thread that nobody counts, and one that makes
-//! small things, pays a comparison for each.
+//! A count is what its threads allocated less what they freed, whichever thread allocated it: memory that one thread
+//! allocates and another one frees belongs to the sum of their counts. Small allocations are not counted. So a thread
+//! that is not counted, and small allocations, cost one comparison each.
 //!
-//! It refuses nothing: who counts asks, and stops what takes too much.
+//! The allocator refuses nothing: the code that bounds memory reads the count, and stops what takes too much.
 //!
-//! All blocks come from mimalloc, but for large ones: those are mappings of their own, and go back to the system when they are freed.
-//! mimalloc keeps them for a second or until the thread ends: what is bounded by what is allocated would take twice that (2026-11-22:
-//! a statement that may take 64 MiB took 160, and the next one began with 128 of them). From which size on, see [`MAPPED_BYTES`] and
-//! [`give_back_soon`].
+//! All blocks come from mimalloc, except large ones: those are separate mappings, and return to the system when they
+//! are freed. mimalloc keeps freed blocks for a second or until the thread ends, so that a bound on allocations would
+//! allow twice that memory (2026-11-22: a statement with a limit of 64 MiB took 160, and the next one began with 128 of
+//! them). [`MAPPED_BYTES`] and [`give_back_soon`] document the size from which blocks are mappings.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, RefCell};
@@ -23,36 +23,37 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use mimalloc::MiMalloc;
 
-/// Allocations below this are not counted: columns and texts that could fill a memory are larger, and a message's parts are not.
+/// Allocations below this are not counted: columns and texts that could fill memory are larger, and a message's parts
+/// are not.
 pub const COUNTED_BYTES: usize = 1024;
 
-/// Blocks from here on are mappings. Each costs a fault for every page that is touched: queries that keep making columns of some hundred
-/// kilobytes took a quarter longer when those were mappings (2026-11-23).
+/// Blocks from this size on are mappings. A mapping causes a page fault for every page that is touched: queries that
+/// repeatedly create columns of some hundred kilobytes took a quarter longer when those were mappings (2026-11-23).
 pub const MAPPED_BYTES: usize = 4 << 20;
 
-/// The same after [`give_back_soon`].
+/// As [`MAPPED_BYTES`], after [`give_back_soon`].
 pub const MAPPED_SOON_BYTES: usize = 256 << 10;
 
-/// Mappings from here on are of huge pages where the system has them: caches that stay.
+/// Mappings from this size on use huge pages if the system has them: caches that stay.
 const HUGE_BYTES: usize = 64 << 20;
 
-/// Mappings begin where pages do.
+/// Alignment of mappings.
 const PAGE_BYTES: usize = 4096;
 
-/// What a thread may keep of what it freed.
+/// How much freed memory a thread may keep.
 const FREED_BYTES: usize = 4 << 20;
 
-/// Bytes that some threads took and did not give back; below zero where they gave back what others took.
+/// Bytes that some threads allocated and did not free; negative if they freed memory that others allocated.
 #[derive(Debug, Default)]
 pub struct HeapCount(AtomicI64);
 
 impl HeapCount {
-    /// Bytes now.
+    /// The current count.
     pub fn bytes(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts from here.
+    /// Sets the count.
     pub fn set(&self, bytes: i64) {
         self.0.store(bytes, Ordering::Relaxed);
     }
@@ -63,7 +64,7 @@ impl HeapCount {
     }
 }
 
-/// A thread's count is kept alive here.
+/// Keeps a thread's count alive.
 struct Owner(Option<Arc<HeapCount>>);
 
 impl Drop for Owner {
@@ -75,12 +76,12 @@ impl Drop for Owner {
 
 thread_local! {
     static COUNT: Cell<*const HeapCount> = const { Cell::new(ptr::null()) };
-    /// Freed by a counted thread since it gave back.
+    /// Bytes that a counted thread freed since it last returned memory.
     static FREED: Cell<usize> = const { Cell::new(0) };
     static OWNER: RefCell<Owner> = const { RefCell::new(Owner(None)) };
 }
 
-/// From now on, until it ends, what this thread takes and gives back is counted there. Nothing is counted where
+/// From now on, until the thread ends, its allocations and frees are counted in `count`. Nothing is counted if
 /// [`CountedHeap`] is not the global allocator.
 pub fn count_here(count: &Arc<HeapCount>) {
     COUNT.set(ptr::null());
@@ -89,34 +90,61 @@ pub fn count_here(count: &Arc<HeapCount>) {
     COUNT.set(Arc::as_ptr(count));
 }
 
-/// `mi_option_purge_delay` of mimalloc.h, for which the binding has no name, and milliseconds for it: a hundredth of the default.
+/// `mi_option_purge_delay` of mimalloc.h, for which the binding has no name; and its value in milliseconds: a hundredth
+/// of the default.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 const PURGE_DELAY_MS: std::ffi::c_long = 10;
 
-/// Where blocks begin to be mappings.
+/// The size from which blocks are mappings.
 static MAPPED_FROM: AtomicUsize = AtomicUsize::new(MAPPED_BYTES);
 
-/// From now on blocks of [`MAPPED_SOON_BYTES`] and more are mappings, and mimalloc gives freed pages back to the system after 10 ms, not
-/// after a second. At once would cost a third of the speed of short queries (2026-11-22). For a program whose bound of memory is small.
+/// From now on blocks of [`MAPPED_SOON_BYTES`] and more are mappings, and mimalloc returns freed pages to the system
+/// after 10 ms, not after a second. Returning them at once would cost a third of the speed of short queries
+/// (2026-11-22). For a program with a small memory limit.
 pub fn give_back_soon() {
     MAPPED_FROM.store(MAPPED_SOON_BYTES, Ordering::Relaxed);
-    // SAFETY: the option is one that this version knows, and has a number for its value; threads that free meanwhile read the old one or
-    // the new one.
+    // SAFETY: this version has the option, and its value is a number. Threads that free memory meanwhile read the old
+    // value or the new one.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) }
+    without_huge_pages();
 }
 
-/// mimalloc, counted. Make it the global allocator.
+/// Makes mimalloc's arena of small pages. Each thread has pages of its own in it, of which it uses a part: with huge pages each such page
+/// takes 2 MiB of memory. 50 connections that read slowly took 830 MB instead of 256 MiB (2026-11-23).
+fn without_huge_pages() {
+    let block = Box::new([0_u8; COUNTED_BYTES]);
+    let at = ptr::from_ref(&*block).addr();
+    let Ok(mappings) = std::fs::read_to_string("/proc/self/maps") else { return };
+    for line in mappings.lines() {
+        let range = line.split_ascii_whitespace().next().and_then(|range| range.split_once('-'));
+        let Some((from, to)) = range else { continue };
+        let (Ok(from), Ok(to)) = (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)) else { continue };
+        if (from..to).contains(&at) {
+            // SAFETY: advice about the pages of a mapping changes nothing of its content, whoever owns it. If the system refuses it, the
+            // program takes more memory.
+            unsafe { libc::madvise(ptr::without_provenance_mut(from), to - from, libc::MADV_NOHUGEPAGE) };
+        }
+    }
+}
+
+/// mimalloc, counted. Use it as the global allocator.
 #[derive(Debug)]
 pub struct CountedHeap;
 
-/// For a counted thread that is about to rest: what it has freed goes back to the system, if that is much. mimalloc keeps a thread's pages
-/// for that thread, however long it rests.
+/// For a counted thread that is about to wait: returns the memory that it has freed to the system, if it is much.
+/// mimalloc keeps a thread's pages for that thread, however long it waits.
 pub fn give_back_here() {
     if FREED.get() > FREED_BYTES {
         FREED.set(0);
-        // SAFETY: it frees pages of this thread's heap that hold no block, and those that no thread has.
+        // SAFETY: it frees pages of this thread's heap that have no block, and pages that no thread has.
         unsafe { libmimalloc_sys::mi_collect(true) }
     }
+}
+
+/// As [`give_back_here`], for a thread that ends, however little it freed.
+pub fn give_back_at_end() {
+    // SAFETY: as above.
+    unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
 #[inline]
@@ -126,8 +154,8 @@ fn note(bytes: usize, sign: i64) {
     }
     let count = COUNT.get();
     if !count.is_null() {
-        // SAFETY: a pointer that is not null is that of the count in this thread's OWNER, which sets the pointer to null before it
-        // lets go of the count, here and when the thread ends.
+        // SAFETY: a pointer that is not null is that of the count in this thread's OWNER. OWNER sets the pointer to
+        // null before it releases the count, here and when the thread ends.
         unsafe { &*count }.add(sign * bytes as i64);
         if sign < 0 {
             FREED.set(FREED.get() + bytes);
@@ -135,24 +163,24 @@ fn note(bytes: usize, sign: i64) {
     }
 }
 
-/// Whether a new block of this layout is to be a mapping.
+/// Whether a new block of this layout must be a mapping.
 fn is_for_mapping(layout: Layout) -> bool {
     layout.size() >= MAPPED_SOON_BYTES
         && layout.size() >= MAPPED_FROM.load(Ordering::Relaxed)
         && layout.align() <= PAGE_BYTES
 }
 
-/// Whether a block is a mapping. Its layout tells, which is the same when it is freed, unless it was made at a time when blocks of its
-/// size were none.
+/// Whether a block is a mapping. Its layout determines that, and is the same when it is freed, unless the block was
+/// allocated when blocks of its size were not mappings.
 fn is_mapping(pointer: *mut u8, layout: Layout) -> bool {
     if layout.size() < MAPPED_SOON_BYTES || layout.align() > PAGE_BYTES {
         return false;
     }
-    // SAFETY: it looks up an address in mimalloc's own map of its pages, and follows it nowhere.
+    // SAFETY: it looks up an address in mimalloc's own map of its pages, and does not follow it.
     layout.size() >= MAPPED_BYTES || !unsafe { libmimalloc_sys::mi_is_in_heap_region(pointer.cast()) }
 }
 
-/// A mapping of so many zeros; null where the system gives none.
+/// Creates a mapping of this many zeros; null if the system refuses.
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: an anonymous mapping at an address that the system chooses touches no memory that is in use.
     let pointer = unsafe {
@@ -163,17 +191,18 @@ fn map(bytes: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     if bytes >= HUGE_BYTES {
-        // SAFETY: advice about the mapping that was just made changes nothing of what it holds. Without huge pages it fails, and the
-        // mapping is as good.
+        // SAFETY: advice about the mapping that was just made does not change its content. Without huge pages the call
+        // fails, and the mapping is still valid.
         unsafe { libc::madvise(pointer, bytes, libc::MADV_HUGEPAGE) };
     }
     pointer.cast()
 }
 
-// SAFETY: a block that is a mapping is as large as its layout says and begins at a page, which no alignment that is_for_mapping takes
-// exceeds; it is not used by others until it is unmapped. All other calls are handed on unchanged to an allocator that keeps the
-// contract. is_mapping tells by the block itself where it came from, so that each is freed there. Counting neither allocates
-// nor unwinds: COUNT has no destructor and needs no initialisation, so that it can be read at any time of a thread's life.
+// SAFETY: a block that is a mapping is as large as its layout, and begins at a page; is_for_mapping accepts no larger
+// alignment. It is not used by others until it is unmapped. All other calls are passed on unchanged to an allocator
+// that keeps the contract. is_mapping determines the origin of a block from the block itself, so each is freed by the
+// allocator it came from. Counting neither allocates nor unwinds: COUNT has no destructor and needs no initialisation,
+// so it can be read at any time of a thread's life.
 unsafe impl GlobalAlloc for CountedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 1);
@@ -205,11 +234,12 @@ unsafe impl GlobalAlloc for CountedHeap {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller says that the size, rounded up to the alignment, is one that a layout may have.
+        // SAFETY: the caller guarantees that the size, rounded up to the alignment, is valid for a layout.
         let after = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_mapping(pointer, layout), is_for_mapping(after)) {
             (true, true) => {
-                // SAFETY: the block is a mapping of this size, and the caller uses the old address no more if there is a new one.
+                // SAFETY: the block is a mapping of this size, and the caller does not use the old address if there is
+                // a new one.
                 let moved = unsafe { libc::mremap(pointer.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) };
                 if moved == libc::MAP_FAILED {
                     return ptr::null_mut();
@@ -228,8 +258,8 @@ unsafe impl GlobalAlloc for CountedHeap {
                 // SAFETY: the caller keeps the contract of `realloc`: the size is not zero.
                 let moved = unsafe { self.alloc(after) };
                 if !moved.is_null() {
-                    // SAFETY: both blocks have as many bytes as the smaller one, the new one is nobody else's, and the old one is given
-                    // up by the caller.
+                    // SAFETY: both blocks have at least as many bytes as the smaller one. The new block is used only
+                    // here, and the caller gives up the old one.
                     unsafe {
                         ptr::copy_nonoverlapping(pointer, moved, layout.size().min(size));
                         self.dealloc(pointer, layout);
@@ -267,7 +297,7 @@ mod tests {
                 }
                 assert_eq!(count.bytes(), 0);
             });
-            // The end of a scope does not wait until the thread has let go of its count; joining does.
+            // The end of a scope does not wait until the thread has dropped its count; joining does.
             counted.join().expect("it does not panic");
         });
         assert_eq!((others.bytes(), Arc::strong_count(&count)), (0, 1));
@@ -288,7 +318,7 @@ mod tests {
                 assert!((0..sizes[0]).all(|at| *block.add(at) == 0));
                 (0..sizes[0]).for_each(|at| *block.add(at) = at as u8);
                 for (n, pair) in sizes.windows(2).enumerate() {
-                    // Blocks that were made before it was said stay what they are.
+                    // Blocks that were allocated before the change remain as they are.
                     if changes {
                         MAPPED_FROM.store(if n % 2 == 0 { soon } else { large }, Ordering::Relaxed);
                     }

@@ -12,40 +12,41 @@
 //!                      files       tears and reorders what was not flushed
 //! ```
 //!
-//! The point of one contract is that a crash test runs the real engine: the code that is tested on the crash
-//! shelf is, line for line, the code that runs on files and on persistent memory.
+//! There is one contract so that crash tests run the real engine: the code that is tested on the crash shelf is, line
+//! by line, the code that runs on files and on persistent memory.
 //!
 //! # Modules
 //!
-//! * [`contract`]: the traits, word by word; read it first
-//! * [`error`]: what can go wrong, named by what the caller can do
-//! * [`arena`]: memory cut into latched frames, for caches
+//! * [`contract`]: the traits and their guarantees; read it first
+//! * [`error`]: the errors, named by what the caller can do
+//! * [`arena`]: memory divided into latched frames, for caches
 //! * [`buffer`]: memory aligned for direct I/O
 //! * [`memory`]: devices in DRAM, or in the memory of one node of the machine
 //! * [`near`]: near memory as a cache in front of far memory
 //! * [`mod@file`]: devices that are files of a directory
 //! * [`crash`]: devices that lose, tear and reorder what was not flushed, at every moment of a recording
-//! * [`overlay`]: a layer of memory over a shelf that is only read
+//! * [`overlay`]: a layer of memory over a read-only shelf
 //! * [`pmem`]: devices on persistent memory
 //! * [`faulty`]: a script of faults around any other shelf
-//! * [`supervise`]: threads and tasks whose panic is told
+//! * [`supervise`]: threads and tasks whose panics are reported
 //! * [`wrapped`]: another shelf whose devices are wrapped one by one
-//! * [`heap`]: what threads take of the process's own memory, counted
-//! * [`os`]: what the standard library does not offer of Linux, as safe functions
+//! * [`heap`]: counts the heap memory of threads
+//! * [`os`]: calls of Linux that the standard library does not offer, as safe functions
 //!
 //! # What differs between media
 //!
-//! *Persistent memory* is one more kind behind the same two traits. Mapped by line, a write is persistent when it returns,
-//! and a flush has nothing left to do; blocks are words of 8 bytes ([`Device::block_bytes`]), and 8 bytes is also what
-//! survives a crash whole, instead of [`SECTOR_BYTES`] ([`Device::atom_bytes`]): an engine whose records certify themselves
-//! (length, checksum) assumes neither. A write takes about as long as handing it to another thread would, so callers
-//! write themselves ([`Device::is_inline`]). *Timing models* (a device slowed to the published figures of a medium)
-//! wrap another device, as `faulty` does; what they report is [`Durability::Emulated`], whatever they wrap.
+//! *Persistent memory* is one more kind behind the same two traits. If it is mapped by line, a write is persistent when
+//! it returns, and a flush has nothing left to do. Blocks are words of 8 bytes ([`Device::block_bytes`]), and a crash
+//! leaves 8 bytes whole, instead of [`SECTOR_BYTES`] ([`Device::atom_bytes`]): an engine whose records certify
+//! themselves (length, checksum) relies on neither. A write takes about as long as passing it to another thread would,
+//! so callers write on their own threads ([`Device::is_inline`]). *Timing models* (a device slowed to the published
+//! figures of a medium) wrap another device, as `faulty` does; they report [`Durability::Emulated`], whatever they
+//! wrap.
 //!
 //! # Unsafe code
 //!
-//! All unsafe code of the project is in this crate, in blocks of a few lines that state the invariant they rely on.
-//! The crates above forbid it.
+//! All unsafe code of the project is in this crate, in blocks of a few lines with the invariant they rely on. The
+//! crates above forbid it.
 
 pub mod arena;
 pub mod buffer;

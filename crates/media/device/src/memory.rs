@@ -1,13 +1,13 @@
-//! Devices in DRAM: for tests, for the journal tier `memory`, and as the plainest reading of the contract.
+//! Devices in DRAM: for tests, for the journal tier `memory`, and as the simplest implementation of the contract.
 //!
 //! ```text
-//!   MemoryShelf::new        wherever the allocator finds it
+//!   MemoryShelf::new        in memory of any node
 //!   MemoryShelf::on_node    on one node of the machine, and no other: see node.rs
 //! ```
 //!
-//! Nothing fails and nothing survives the process ([`Durability::None`]); a flush has nothing to do. The bytes lie in one
-//! allocation per device behind a reader-writer lock, so that overlapping writes are whole, which is more than the
-//! contract promises: use the crash shelf to find out whether an engine relies on it.
+//! Nothing fails and nothing survives the process ([`Durability::None`]); a flush does nothing. The bytes are in one
+//! allocation per device behind a reader-writer lock. So overlapping writes are whole, which is more than the contract
+//! guarantees: use the crash shelf to test whether an engine relies on it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,17 +24,17 @@ mod node;
 pub(crate) use self::node::NodeMemory;
 pub use self::node::{Node, nodes};
 
-/// Named devices in DRAM. Cloning the `Arc` it is usually held in shares the devices.
+/// Named devices in DRAM. Clones of its `Arc` share the devices.
 #[derive(Default)]
 pub struct MemoryShelf {
     devices: Mutex<BTreeMap<String, Arc<Bytes>>>,
-    /// None: anywhere.
+    /// `None`: any node.
     node: Option<u32>,
 }
 
 type Bytes = RwLock<Place>;
 
-/// Where the bytes of a device lie.
+/// The memory of a device.
 enum Place {
     Anywhere(Vec<u8>),
     Node(NodeMemory),
@@ -66,12 +66,12 @@ impl MemoryShelf {
         MemoryShelf::default()
     }
 
-    /// An empty shelf whose devices lie on one node of the machine, whatever CPU uses them; [`nodes`] lists them.
-    /// [`Shelf::create`] answers [`DeviceError::Full`] where the node has not as much free.
+    /// An empty shelf whose devices are in the memory of one node of the machine, whichever CPU uses them; [`nodes`]
+    /// lists them. [`Shelf::create`] returns [`DeviceError::Full`] if the node has not enough free memory.
     ///
-    /// Errors: [`DeviceError::Io`]: no such node, or the kernel does not let memory be bound.
+    /// Errors: [`DeviceError::Io`]: there is no such node, or the kernel does not allow binding memory.
     pub fn on_node(node: u32) -> Result<MemoryShelf, DeviceError> {
-        // Binding is tried once, so that a kernel that forbids it is found out here.
+        // Binding is tried once, so that a kernel that forbids it is detected here.
         NodeMemory::zeroed(node, 4096).map_err(|source| {
             let name = format!("memory of node {node}");
             DeviceError::Io { operation: Operation::Open, name, offset: 0, source }
@@ -83,7 +83,7 @@ impl MemoryShelf {
         let full = || DeviceError::Full { name: name.into(), bytes };
         let wanted = usize::try_from(bytes).map_err(|_| full())?;
         let Some(node) = self.node else {
-            // Asked for first, since the macro ends the process where it cannot be had.
+            // Tried first, since the macro aborts the process if the memory is not available.
             Vec::<u8>::new().try_reserve_exact(wanted).map_err(|_| full())?;
             return Ok(Place::Anywhere(vec![0; wanted]));
         };
@@ -95,7 +95,7 @@ impl MemoryShelf {
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Bytes>>> {
-        // A panic under this lock is an assert of a caller's error, before anything changed.
+        // A panic under this lock is an assertion of a caller's error, before anything changed.
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

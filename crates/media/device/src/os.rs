@@ -1,8 +1,8 @@
-//! The few calls of Linux that the standard library does not offer, each as a safe function.
+//! Linux calls that the standard library does not offer, each as a safe function.
 //!
 //! Locks (`File::try_lock` is `flock`), positioned reads and writes, `fdatasync` and `O_DIRECT` are in the standard
-//! library; what is left here is the space of a file system, the time a process has used, and how much it may have open. Nothing
-//! here keeps state or retries a failure.
+//! library. The rest is here: the space of a file system, the CPU time of a process, and its limit of open files.
+//! Nothing here keeps state or retries a failure.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -14,22 +14,23 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The mode of files that hold what is stored: their owner's, and nobody else's. Messages are about patients.
+/// The mode of files with stored data: accessible to their owner only. Messages are about patients.
 pub const PRIVATE_FILE: u32 = 0o600;
 
-/// The same of folders.
+/// The mode of folders, likewise.
 pub const PRIVATE_FOLDER: u32 = 0o700;
 
-/// From here on what this process makes is its user's alone, whatever the shell that started it says (umask(2)).
+/// From now on files that this process creates are accessible to its user only, whatever the umask of the shell was
+/// (umask(2)).
 pub fn make_all_private() {
     // SAFETY: umask takes and answers a number, and cannot fail.
     unsafe { libc::umask(0o077) };
 }
 
-/// Makes a directory and its missing ancestors, each one's name persistent: what is stored in it must not vanish with it. Those
-/// that it makes are its user's alone ([`PRIVATE_FOLDER`]).
+/// Creates a directory and its missing ancestors, and makes the name of each persistent: its content must not disappear
+/// with it. The created ones are accessible to their user only ([`PRIVATE_FOLDER`]).
 ///
-/// Errors: those of the system; some of the ancestors may have been made.
+/// Errors: those of the system; some of the ancestors may have been created.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
@@ -53,7 +54,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// What lies under a directory.
+/// The file system of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// The `f_type` of statfs(2), for reports.
@@ -62,16 +63,16 @@ pub struct FileSystem {
     pub free_bytes: u64,
 }
 
-/// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2): file systems that end with the machine's power.
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2): file systems whose content is lost without power.
 const VOLATILE_MAGICS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl FileSystem {
-    /// Whether its files are gone when the power is.
+    /// Whether its files are lost without power.
     pub fn is_volatile(self) -> bool {
         VOLATILE_MAGICS.contains(&self.magic)
     }
 
-    /// The usual name, or the magic number in hexadecimal where this table does not know it (statfs(2) lists them).
+    /// The usual name, or the magic number in hexadecimal if this table does not contain it (statfs(2) lists them).
     pub fn name(self) -> String {
         let known = match self.magic {
             0x0102_1994 => "tmpfs",
@@ -90,7 +91,7 @@ impl FileSystem {
     }
 }
 
-/// Asks statfs(2) about the file system that holds `path`.
+/// Calls statfs(2) for the file system of `path`.
 pub fn file_system(path: &Path) -> io::Result<FileSystem> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut out = MaybeUninit::<libc::statfs>::uninit();
@@ -106,18 +107,18 @@ pub fn file_system(path: &Path) -> io::Result<FileSystem> {
     Ok(FileSystem { magic, free_bytes: out.f_bavail.saturating_mul(out.f_bsize as u64) })
 }
 
-/// Bytes that an unprivileged process may still allocate on the file system that holds `path`.
+/// Bytes that an unprivileged process may still allocate on the file system of `path`.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     file_system(path).map(|found| found.free_bytes)
 }
 
-/// Allocates the first `bytes` of a file and makes it that long: fallocate(2) with mode 0. The space is reserved but, on
-/// most file systems, marked unwritten; the first write to each part still changes metadata.
+/// Allocates the first `bytes` of a file and sets its length to that: fallocate(2) with mode 0. The space is reserved
+/// but, on most file systems, marked unwritten; the first write to each part still changes metadata.
 pub fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     fallocate(file, 0, 0, bytes)
 }
 
-/// Gives a range of a file back to the file system; it reads as zeros afterwards. The length stays.
+/// Returns a range of a file to the file system; it reads as zeros afterwards. The length stays.
 pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
 }
@@ -136,7 +137,7 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Res
     }
 }
 
-/// Drops the clean cached pages of a file, so that the next read asks the medium: posix_fadvise(2) `DONTNEED`.
+/// Drops the clean cached pages of a file, so that the next read goes to the medium: posix_fadvise(2) `DONTNEED`.
 pub fn drop_cache(file: &File) -> io::Result<()> {
     // SAFETY: no memory is passed; the descriptor is open for as long as file is borrowed.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -145,7 +146,7 @@ pub fn drop_cache(file: &File) -> io::Result<()> {
     }
 }
 
-/// Time since the machine started, suspended time included; nobody sets it: clock_gettime(2) `CLOCK_BOOTTIME`.
+/// Time since the machine started, including suspended time; it cannot be set: clock_gettime(2) `CLOCK_BOOTTIME`.
 pub fn boot_time() -> io::Result<Duration> {
     let mut out = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: out is a timespec to fill and lives until the call returns.
@@ -158,7 +159,7 @@ pub fn boot_time() -> io::Result<Duration> {
     Ok(Duration::new(out.tv_sec as u64, out.tv_nsec as u32))
 }
 
-/// User plus system time that this process has used, all of its threads included: getrusage(2) `RUSAGE_SELF`.
+/// User plus system time of this process, including all of its threads: getrusage(2) `RUSAGE_SELF`.
 pub fn cpu_time() -> io::Result<Duration> {
     let mut out = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: out is an rusage to fill and lives until the call returns.
@@ -172,8 +173,8 @@ pub fn cpu_time() -> io::Result<Duration> {
     Ok(of(out.ru_utime) + of(out.ru_stime))
 }
 
-/// Has the calling thread take its memory from one NUMA node from now on: set_mempolicy(2) `MPOL_BIND`. What it has
-/// touched already stays where it is; other threads are left as they are.
+/// Makes the calling thread allocate its memory from one NUMA node from now on: set_mempolicy(2) `MPOL_BIND`. Memory
+/// that it has already touched stays in place; other threads are not affected.
 ///
 /// Errors: those of the system; `InvalidInput` for a node that Linux cannot have.
 pub fn allocate_on(node: u32) -> io::Result<()> {
@@ -183,23 +184,24 @@ pub fn allocate_on(node: u32) -> io::Result<()> {
     let mut mask = [0 as libc::c_ulong; NODES / libc::c_ulong::BITS as usize];
     let (word, bit) = (node as usize / libc::c_ulong::BITS as usize, node % libc::c_ulong::BITS);
     *mask.get_mut(word).ok_or(io::ErrorKind::InvalidInput)? = 1 << bit;
-    // SAFETY: the mask has NODES bits and lives until the call returns; the kernel reads one bit less than it is told.
+    // SAFETY: the mask has NODES bits and lives until the call returns. The kernel reads one bit less than the given
+    // number.
     match unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), NODES as libc::c_ulong + 1) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// How many descriptors (files, sockets) this process may have open: getrlimit(2) `RLIMIT_NOFILE`.
+/// The number of descriptors (files, sockets) that this process may have open: getrlimit(2) `RLIMIT_NOFILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// What holds now.
+    /// The current limit.
     pub soft: u64,
-    /// Up to where a process may raise that without being asked.
+    /// The limit up to which a process may raise it without privileges.
     pub hard: u64,
 }
 
-/// Asks for the limit of descriptors.
+/// Returns the limit of descriptors.
 ///
 /// Errors: those of the system.
 pub fn descriptor_limit() -> io::Result<DescriptorLimit> {
@@ -216,7 +218,7 @@ pub fn descriptor_limit() -> io::Result<DescriptorLimit> {
 
 /// Sets the soft limit of descriptors; the hard one stays: setrlimit(2).
 ///
-/// Errors: those of the system, for a limit above the hard one too.
+/// Errors: those of the system, also for a limit above the hard one.
 pub fn set_descriptor_limit(soft: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: descriptor_limit()?.hard };
     // SAFETY: limit is an rlimit to read and lives until the call returns.
@@ -260,7 +262,7 @@ mod tests {
             assert!(allocate_on(1000).is_err(), "no machine of ours has a thousand nodes");
             match allocate_on(0) {
                 Ok(()) => assert_eq!(vec![7u8; 1 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 7 << 20),
-                // A container may not be allowed to, and a kernel may know no nodes.
+                // A container may not be allowed to, and a kernel may not support nodes.
                 Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)), "{error}"),
             }
         })

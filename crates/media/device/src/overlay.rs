@@ -1,4 +1,4 @@
-//! A shelf read through a layer of memory: what is written stays in the layer, and what lies below never changes.
+//! A shelf read through a layer of memory: writes stay in the layer, and the shelf below never changes.
 //!
 //! ```text
 //!   read     block in the layer? --yes--> layer         write, discard  -> layer
@@ -7,11 +7,11 @@
 //!           the shelf below (opened read-only)
 //! ```
 //!
-//! For looking at what a stopped program left: recovery runs as ever, and the medium stays as it was found. The layer takes
-//! as much memory as is written, in blocks of [`BLOCK_BYTES`], and is gone with the shelf. The shelf below must not change
-//! meanwhile: hold its lock, or know that nobody writes.
+//! Used to inspect the data of a stopped program: recovery runs as usual, and the medium stays unchanged. The layer
+//! takes as much memory as is written, in blocks of [`BLOCK_BYTES`], and is dropped with the shelf. The shelf below
+//! must not change meanwhile: hold its lock, or ensure that no process writes.
 //!
-//! Devices take blocks of [`WORD_BYTES`], so that whatever units a program chose on its medium can be read and gone on with.
+//! Devices have blocks of [`WORD_BYTES`], so that data in any unit can be read and continued.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::{BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf, WORD
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// See the module's text.
+/// See the head comment of this file.
 pub struct OverlayShelf {
     below: Arc<dyn Shelf>,
-    /// Every name there is; `None` until it is opened.
+    /// All names; the value is `None` until the device is opened.
     names: Mutex<BTreeMap<String, Option<Arc<Layered>>>>,
 }
 
 impl OverlayShelf {
-    /// A layer over `below`, which is only ever opened to be read.
+    /// A layer over `below`, which is only ever opened for reading.
     ///
     /// Errors: those of [`Shelf::list`].
     pub fn new(below: Arc<dyn Shelf>) -> Result<OverlayShelf, DeviceError> {
@@ -39,7 +39,7 @@ impl OverlayShelf {
     }
 
     fn names(&self) -> MutexGuard<'_, BTreeMap<String, Option<Arc<Layered>>>> {
-        // A panic under this lock is an assert of a caller's error, before anything changed.
+        // A panic under this lock is an assertion of a caller's error, before anything changed.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,12 +113,12 @@ impl Shelf for OverlayShelf {
 struct Layered {
     len: u64,
     below: Option<Arc<dyn Device>>,
-    /// By number of the block.
+    /// Indexed by block number.
     blocks: RwLock<BTreeMap<u64, Box<[u8]>>>,
 }
 
 impl Layered {
-    /// A block of what lies below; zeros where nothing does.
+    /// A block of the device below; zeros if there is none.
     fn block_below(&self, number: u64) -> Result<Box<[u8]>, DeviceError> {
         let mut block = vec![0; BLOCK_BYTES].into_boxed_slice();
         if let Some(below) = &self.below {
@@ -163,7 +163,7 @@ impl Layered {
     }
 }
 
-/// A range cut by blocks: the block, where in it, and which part of the buffer.
+/// A range divided by blocks: the block, the offset in it, and the part of the buffer.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! The state of the contract: Open until a write, a flush or a discard fails, Poisoned from then on.
+//! The state of the contract: Open until a write, a flush or a discard fails, then Poisoned.
 //!
-//! One flag per handle, set once and never cleared; a new handle starts Open. It guards whatever changes the device.
+//! One flag per handle, set once and never cleared; a new handle starts Open. It guards every change of the device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,12 +20,12 @@ impl Poison {
         name: &str,
         change: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        // Acquire and release: whoever sees the flag also sees that the failure came before.
+        // Acquire and release: a thread that sees the flag also sees that the failure came before.
         if self.poisoned.load(Ordering::Acquire) {
             return Err(DeviceError::Poisoned { name: name.into() });
         }
-        // A success is answered anew instead of handed on: to copy it whole, right after the fence of a write to persistent
-        // memory, waits until all stores before the fence have left the core.
+        // A new `Ok` is returned instead of the result of `change`: copying the whole result right after the fence of a
+        // write to persistent memory waits until all stores before the fence have left the core.
         match change() {
             Ok(()) => Ok(()),
             Err(error) => Err(self.note(error)),
@@ -36,7 +36,7 @@ impl Poison {
     fn note(&self, error: DeviceError) -> DeviceError {
         match error {
             DeviceError::ReadOnly { .. } | DeviceError::Unsupported { .. } => {}
-            // A simulated machine without power keeps saying so.
+            // A simulated machine without power continues to return this.
             DeviceError::PowerLost => {}
             _ => self.poisoned.store(true, Ordering::Release),
         }

@@ -1,13 +1,16 @@
-//! Threads and tasks that never end in silence: a panic is caught, and whoever must know is told what it said.
+//! Threads and tasks that never end unnoticed: a panic is caught, and its text is reported to the parts that depend on
+//! the thread.
 //!
-//! A thread or a task that is gone leaves others waiting for it for ever, or a part of the program quietly undone. So each is
-//! started through here, or watched by a guard of its own crate: its panic ends one session with an error, or fails the node with
-//! a reason. What it held is left as a crash of the process would leave it, and nobody goes on with it.
+//! If a thread or a task ends unnoticed, others wait for it for ever, or a part of the program's work is not done. So
+//! each is started through this module, or watched by a guard of its own crate: its panic ends one session with an
+//! error, or fails the node with a reason. Its state is left as a crash of the process would leave it, and no other
+//! thread continues with it.
 //!
-//! It deliberately does not start anything again: what panicked once on the same data will panic again.
+//! The module restarts nothing: code that panicked on some data will panic on it again.
 //!
-//! That all of it holds in a whole node is rehearsed: each such thread and task calls [`rehearse`] with its name before a piece of
-//! work. In a build with debug assertions a test makes one of them panic there; in any other the call is nothing.
+//! Tests rehearse this in a whole node: each such thread and task calls [`rehearse`] with its name before a piece of
+//! work. In a build with debug assertions a test makes one of them panic there; in any other build the call does
+//! nothing.
 
 use std::any::Any;
 use std::io;
@@ -17,9 +20,9 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread; `panicked` hears, on that thread, what a panic of `work` said.
+/// Starts a thread; `panicked` is called on that thread with the text of a panic of `work`.
 ///
-/// Errors: the system gives no thread.
+/// Errors: the system cannot start a thread.
 pub fn thread(
     name: &str,
     work: impl FnOnce() + Send + 'static,
@@ -33,7 +36,7 @@ pub fn thread(
     })
 }
 
-/// Runs a future to its end; what its panic said, where it panics. It is dropped then.
+/// Runs a future to its end, or returns the text of its panic. It is dropped then.
 ///
 /// Errors: the text of the panic.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
@@ -46,8 +49,8 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
     .await
 }
 
-/// Panics where a test asked for it: the file that the environment variable `TERRACE_PANIC` names holds this name. Only in builds
-/// with debug assertions; nothing in a release.
+/// Panics if a test requested it: the file named by the environment variable `TERRACE_PANIC` contains this name. Only
+/// in builds with debug assertions; a release build does nothing.
 #[inline]
 pub fn rehearse(name: &str) {
     if cfg!(debug_assertions) && asked_to_panic(name) {
@@ -61,7 +64,7 @@ fn asked_to_panic(name: &str) -> bool {
     file.as_ref().is_some_and(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == name))
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub fn said(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())

@@ -1,24 +1,24 @@
-//! Another shelf whose devices are wrapped, one by one: for what changes devices and leaves names alone.
+//! Another shelf whose devices are wrapped one by one: for wrappers that change devices but not names.
 //!
-//! Every device is wrapped, also one that is opened to be read. What changes the shelf's own calls too, as the script of
-//! faults does, is a shelf of its own.
+//! Every device is wrapped, including those opened for reading. A wrapper that also changes the shelf's own calls, such
+//! as the script of faults, is a separate shelf.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Device, DeviceError, Shelf};
 
-/// How a device is wrapped.
+/// Wraps a device.
 type Wrap = dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync;
 
-/// See the module's text.
+/// See the head comment of this file.
 pub struct WrappedShelf {
     inner: Arc<dyn Shelf>,
     wrap: Box<Wrap>,
 }
 
 impl WrappedShelf {
-    /// The devices of `inner`, each handed through `wrap` when it is made or opened.
+    /// The devices of `inner`, each passed through `wrap` when it is created or opened.
     pub fn new(
         inner: Arc<dyn Shelf>,
         wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync + 'static,

@@ -1,44 +1,31 @@
-//! Memory of frames that are not whole yet: who may read on.
+//! Memory of frames that are not whole yet: which connection may read on.
 //!
-//! Short frames are not counted: so many connections as there may be, each with [`FREE_BYTES`], is what a node can take.
-//! A longer one asks before it reads each [`STEP_BYTES`] more. While the bound of its service or of the node is reached it
-//! waits, unread, so that its sender waits too. But one frame of each service always reads on, whatever the bounds say: where
-//! all have half a message nobody else could ever finish. So what is held is at most the node's bound, and a message for each
-//! service.
+//! Short frames are not counted: so many connections as there may be, each with [`FREE_BYTES`], is what a node can
+//! take. A longer one requests memory before each further [`STEP_BYTES`]. While the bound of its service or of the node
+//! is reached, it waits, unread, so that its sender waits too. But one frame of each service is always read on,
+//! whatever the bounds are: if all had half a message, none could ever finish. So the memory is at most the node's
+//! bound, and a message for each service.
 //!
-//! While somebody waits, a frame that has not grown by a step within [`GRACE`] ends, and its connection with it: of the
-//! address that holds most, the one that has not grown for longest. One that waits itself is not to blame for that, but for
-//! somebody of another address.
+//! While a connection waits, a frame that has not grown by a step within [`GRACE`] ends, and its connection with it: of
+//! the address that holds most, the one that has not grown for longest. A connection that waits itself is not ended for
+//! this, unless another address waits.
 //!
-//! A frame that is whole, and waits until there is room for its message, counts on: it is memory as well.
+//! A complete frame that waits until there is room for its message still counts: it takes memory as well.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::frame::Frame;
 use super::state::{GRACE, Guest, Origin, State, Ticket};
 
 /// Bytes of a frame that are not counted: above the 95th percentile of message sizes (9,989 bytes in public test messages),
 /// and 16 MiB for 256 connections.
 pub const FREE_BYTES: u64 = 64 << 10;
 
-/// How much a long frame asks for at a time. In the slowest link that is not cut off under pressure, 50 KiB/s.
+/// How much a long frame requests at a time. In the slowest link that is not cut off under pressure, 50 KiB/s.
 pub const STEP_BYTES: u64 = 256 << 10;
 
-/// The frame that a connection is at.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
-    /// Bytes that it may have in memory.
-    bytes: u64,
-    /// When it was last given some, or asked for more.
-    since: Duration,
-    /// It reads on although a bound is reached.
-    beyond: bool,
-    /// It asked for more and was told to wait.
-    waits: bool,
-    whole: bool,
-}
-
-/// What may be held.
+/// The bounds of memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryBounds {
     pub(super) of_service: u64,
@@ -90,12 +77,12 @@ impl State {
         self.guests.values().filter(of).filter_map(|guest| Some(guest.frame?.bytes)).sum()
     }
 
-    /// Whose frame ends, so that the connection that waits for memory may get some. It counts as sent away then.
+    /// The connection whose frame ends, so that the waiting connection may get memory. It then counts as ended.
     pub(super) fn makes_room(&mut self, waiting: Ticket, bounds: MemoryBounds, now: Duration) -> Option<Ticket> {
         let (service, origin) = self.guests.get(&waiting).map(|guest| (guest.service, guest.origin))?;
         let service_full = self.held(Some(service)) + STEP_BYTES > bounds.of_service;
         let among = |guest: &Guest| !service_full || guest.service == service;
-        // What is on its way out frees enough for now.
+        // The connections that are ending free enough for now.
         if self.guests.values().any(|guest| guest.leaving && guest.frame.is_some() && among(guest)) {
             return None;
         }

@@ -1,19 +1,20 @@
-//! Admission: who is let in, how much of an unfinished frame may be in memory, and what was refused and why.
+//! Admission: which connections are accepted, how much of an unfinished frame may be in memory, and what was refused and why.
 //!
 //! ```text
 //!   Admission, one of a node ---- door ----> Door, one of a service ---- accept ----> Permit, one of a connection
-//!      state (who is inside)                    counts, bounds                          ended, prove, hold, release
+//!      state (those inside)                     counts, bounds                          ended, prove, hold, release
 //!      memory (of their frames)
 //! ```
 //!
-//! What happens is decided in `state` and `memory`, which are pure; here are the lock, the clock and the sockets.
+//! `state` and `memory`, which are pure, make the decisions; here are the lock, the clock and the sockets.
 //!
-//! Invariants: a permit dropped gives back its place and its memory; one told to go counts as gone; nothing here waits but
-//! for memory, or for another connection to accept.
+//! Invariants: a dropped permit releases its place and its memory; a permit that was requested to end counts as
+//! released; the code here waits only for memory, or for another connection to accept.
 
+mod frame;
 mod memory;
+mod refusals;
 mod state;
-mod told;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -30,16 +31,19 @@ use tokio::time::Instant;
 use crate::descriptors::{self, Descriptors};
 use crate::peers::{self, Network};
 use memory::MemoryBounds;
+use refusals::RefusalLog;
 use state::{Arrival, Newcomer, Origin, State, Ticket};
-use told::Told;
 
 pub use memory::{FREE_BYTES, STEP_BYTES};
-pub use told::Reason;
+pub use refusals::Reason;
+
+/// Memory that unfinished frames of all services may take where no setting bounds it: 16 messages of the usual bound.
+pub const FRAME_BYTES: u64 = 256 << 20;
 
 /// Pause after the system refused to accept, for want of descriptors or memory: some may be given back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a connection that waits for memory looks whether somebody is to make room for it.
+/// How often a connection that waits for memory checks whether another one is to make room for it.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// How many connections a service has at one time.
@@ -52,13 +56,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// So many, and half of them, rounded up, from one address where nothing else is said.
+    /// So many, and half of them, rounded up, from one address where no setting bounds it.
     pub fn of(sockets: usize, of_address: Option<usize>) -> Bounds {
         Bounds { sockets, of_address: of_address.unwrap_or(sockets.div_ceil(2)).min(sockets) }
     }
 }
 
-/// What holds for connections of a service that are to come.
+/// The settings for new connections of a service.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// How many.
@@ -67,7 +71,7 @@ pub struct Policy {
     pub peers: Vec<Network>,
 }
 
-/// What all services of a node share. See the module's text.
+/// The state that all services of a node share. See the module's text.
 #[derive(Debug)]
 pub struct Admission {
     descriptors: Descriptors,
@@ -82,7 +86,7 @@ pub struct Admission {
 struct Inner {
     state: State,
     services: Vec<Service>,
-    /// How each connection is told to go.
+    /// How each connection is requested to end.
     ends: HashMap<Ticket, watch::Sender<Option<Reason>>>,
 }
 
@@ -93,7 +97,7 @@ struct Service {
     /// Doors there are; none once it is no longer served.
     doors: usize,
     bounds: Bounds,
-    told: Told,
+    log: RefusalLog,
 }
 
 impl Admission {
@@ -109,8 +113,8 @@ impl Admission {
         let mut inner = self.inner();
         let known = inner.services.iter().position(|service| service.kind == kind && service.name == name);
         let service = known.unwrap_or_else(|| {
-            let (name, told) = (name.to_owned(), Told::default());
-            inner.services.push(Service { kind, name, doors: 0, bounds, told });
+            let (name, log) = (name.to_owned(), RefusalLog::default());
+            inner.services.push(Service { kind, name, doors: 0, bounds, log });
             inner.services.len() - 1
         });
         inner.services[service].doors += 1;
@@ -118,7 +122,7 @@ impl Admission {
         Door { admission: Arc::clone(self), service }
     }
 
-    /// Says in the log when the limit of descriptors is too low for all services at their bounds. `outgoing`: connections that
+    /// Logs when the limit of descriptors is too low for all services at their bounds. `outgoing`: connections that
     /// the node itself may open.
     pub fn check(&self, outgoing: usize) {
         let sockets: usize = self.inner().services.iter().filter(|s| s.doors > 0).map(|s| s.bounds.sockets).sum();
@@ -154,8 +158,8 @@ impl Admission {
                 bound: service.bounds.sockets,
                 of_address: service.bounds.of_address,
                 frame_bytes: state.held(Some(at)),
-                refused: service.told.counts(true),
-                ended: service.told.counts(false),
+                refused: service.log.counts(true),
+                ended: service.log.counts(false),
             })
         });
         let Descriptors { limit, reserved } = self.descriptors;
@@ -178,7 +182,7 @@ impl Admission {
         self.began.elapsed()
     }
 
-    /// Tells a connection to go.
+    /// Requests a connection to end.
     fn send_away(&self, inner: &mut Inner, ticket: Ticket, reason: Reason) {
         if let Some(end) = inner.ends.get(&ticket) {
             end.send_replace(Some(reason));
@@ -190,8 +194,8 @@ impl Admission {
 
     /// Counts, and logs now and then.
     fn note(&self, inner: &mut Inner, service: usize, reason: Reason, cause: &str) {
-        let Service { kind, name, told, .. } = &mut inner.services[service];
-        if let Some(times) = told.count(reason, self.now()) {
+        let Service { kind, name, log, .. } = &mut inner.services[service];
+        if let Some(times) = log.count(reason, self.now()) {
             let text = reason.text();
             tracing::warn!(kind, service = name, times, cause, "{text}");
         }
@@ -206,7 +210,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// The next connection that is let in. `policy` is asked for each. To be called again and again; nothing is lost when it is
+    /// The next connection that is let in. `policy` is called for each. To be called again and again; nothing is lost when it is
     /// dropped while it waits.
     pub async fn accept(&self, listener: &TcpListener, policy: impl Fn() -> Policy) -> (TcpStream, SocketAddr, Permit) {
         loop {
@@ -227,7 +231,7 @@ impl Door {
         }
     }
 
-    /// Takes a connection over the file system in, if there is a place. Such a one may have any descriptor: whoever can open
+    /// Takes a connection over the file system in, if there is a place. Such a one may have any descriptor: a peer that can open
     /// the node's socket may also end the node.
     pub fn admit_local(&self, bounds: Bounds) -> Option<Permit> {
         self.let_in(Origin::Machine, None, bounds, &"this machine")
@@ -294,7 +298,7 @@ impl Ending {
                 return reason;
             }
             if self.0.changed().await.is_err() {
-                // Nobody is left who could tell it to go.
+                // Nothing is left that could request it to end.
                 std::future::pending::<()>().await;
             }
         }
@@ -309,7 +313,7 @@ pub struct Permit {
     ticket: Ticket,
     ending: Ending,
     proven: bool,
-    /// It asked for memory since it last gave some back.
+    /// It requested memory since it last gave some back.
     holding: bool,
 }
 
@@ -324,7 +328,7 @@ impl Permit {
         self.ending.clone()
     }
 
-    /// The connection has shown what it is for, and keeps its place from now on.
+    /// The connection is proven, and keeps its place from now on.
     pub fn prove(&mut self) {
         if !self.proven {
             // Without bounds there is nothing that could be reached.
@@ -354,7 +358,7 @@ impl Permit {
     /// Whether a line may be logged about what its peer sends: all connections of a service together get a few. How many were
     /// left out since the last one.
     pub fn line(&self) -> Option<u64> {
-        self.admission.inner().services[self.service].told.line(self.admission.now())
+        self.admission.inner().services[self.service].log.line(self.admission.now())
     }
 
     /// Waits until the unfinished frame of this connection may have `bytes` in memory, of at most `of_service` for its service.
@@ -379,7 +383,7 @@ impl Permit {
                     self.admission.send_away(&mut inner, other, Reason::Memory);
                 }
             }
-            // Whether somebody is to make room changes with time too.
+            // Whether a connection is to make room changes with time too.
             let _ = tokio::time::timeout(LOOK, freed).await;
             if let Some(reason) = *self.ending.0.borrow() {
                 return Err(reason);
@@ -387,7 +391,7 @@ impl Permit {
         }
     }
 
-    /// The frame is whole: what it takes from now on is not its sender's fault.
+    /// The frame is complete: the sender is not responsible for the time that it takes from now on.
     pub fn whole(&mut self) {
         if self.holding {
             self.admission.inner().state.whole(self.ticket);
@@ -423,9 +427,9 @@ pub struct AdmissionStatus {
     pub descriptors_limit: u64,
     /// Of them, kept from sockets that others open.
     pub descriptors_reserved: u64,
-    /// Of them, open; none where the system does not say.
+    /// Of them, open; none where the system does not report it.
     pub descriptors_open: Option<u64>,
-    /// Bytes that unfinished frames hold, but for short ones.
+    /// Bytes of unfinished frames, except short ones.
     pub frame_bytes: u64,
     /// Bytes that they may hold, and a message for each service.
     pub frame_bytes_max: u64,
@@ -448,7 +452,7 @@ pub struct DoorStatus {
     pub bound: usize,
     /// How many of one address.
     pub of_address: usize,
-    /// Bytes that its unfinished frames hold, but for short ones.
+    /// Bytes of its unfinished frames, except short ones.
     pub frame_bytes: u64,
     /// Refused since the start, by reason.
     pub refused: BTreeMap<String, u64>,
@@ -506,7 +510,7 @@ mod tests {
         second.hold(1 << 20, 1 << 20).await.expect("one goes beyond it");
         assert_eq!(admission.status().frame_bytes, 2 << 20);
         let waits = tokio::spawn(async move {
-            third.hold(1 << 20, 1 << 20).await.expect("nobody is sent away");
+            third.hold(1 << 20, 1 << 20).await.expect("none is ended");
             third
         });
         tokio::task::yield_now().await;
@@ -515,7 +519,7 @@ mod tests {
         let third = waits.await.expect("it got some");
         assert_eq!(admission.status().frame_bytes, 2 << 20);
         let waits = tokio::spawn(async move {
-            second.hold(1 << 20, 1 << 20).await.expect("nobody is sent away");
+            second.hold(1 << 20, 1 << 20).await.expect("none is ended");
             second
         });
         tokio::task::yield_now().await;

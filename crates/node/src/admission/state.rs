@@ -1,31 +1,32 @@
-//! Who is inside, who may come in and for whom somebody goes: a state machine without sockets and without a clock.
+//! Which connections are accepted, which new ones may be, and which one ends for a new one: a state machine without
+//! sockets and without a clock.
 //!
 //! ```text
 //!   comes --> room for its address, its service, its descriptor? -- yes --> inside --proves--> proven
 //!                     | no                                            |  frame (see memory)
 //!                     v                                               v
-//!             somebody who can go?  -- yes --> it goes, inside      leaves
+//!             one that can go?      -- yes --> it goes, inside      leaves
 //!                     | no
 //!                     v
 //!                  refused
 //! ```
 //!
-//! Who can go: a connection that has not proven what it is for (a message, a login), and has had [`GRACE`] for it. Of those,
-//! one of the address that has most of them, the one that came first. So whoever fills a service with silent connections
-//! loses one of them for each newcomer, and a sender that has shown itself is never cut off for another, however long it is
+//! A connection that may end for a new one is not proven (no message, no login) although [`GRACE`] is over. Among
+//! those, the oldest one of the address with most of them ends. So a peer that fills a service with silent connections
+//! loses one of them for each new connection, and a proven sender is never disconnected for another, however long it is
 //! silent: senders in hospitals keep connections open for days.
 //!
-//! An address is an IPv4 address, or the first 64 bits of an IPv6 address: whoever has one of those has them all (RFC 4291,
+//! An address is an IPv4 address, or the first 64 bits of an IPv6 address: a host that has one of those has them all (RFC 4291,
 //! section 2.5.4).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::memory::Frame;
+use super::frame::Frame;
 use super::{Bounds, Reason};
 
-/// Time that a connection has to prove what it is for before it can lose its place to another: a sender connects when it has
+/// Time that a connection has to become proven before it can lose its place to another: a sender connects when it has
 /// something to send, and a TLS handshake takes three times the way there and back.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
@@ -60,7 +61,7 @@ pub(super) struct Guest {
     /// When it came.
     pub(super) since: Duration,
     pub(super) proven: bool,
-    /// It was told to go and has not gone yet; its place counts as free.
+    /// It was requested to end and has not ended yet; its place counts as free.
     pub(super) leaving: bool,
     /// Memory of the frame that it is at, where that is long.
     pub(super) frame: Option<Frame>,
@@ -76,7 +77,7 @@ pub(super) struct Newcomer {
     pub(super) tight: bool,
 }
 
-/// What becomes of a newcomer.
+/// The decision on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is inside; the other has to go for it.
@@ -87,7 +88,7 @@ pub(super) enum Arrival {
     Refused(Reason),
 }
 
-/// Everybody inside.
+/// All accepted connections.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) guests: BTreeMap<Ticket, Guest>,
@@ -95,7 +96,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Somebody connects to a service that has these bounds.
+    /// A peer connects to a service that has these bounds.
     pub(super) fn comes(&mut self, newcomer: Newcomer, bounds: Bounds, now: Duration) -> Arrival {
         let Newcomer { service, origin, tight } = newcomer;
         let here = |guest: &Guest| guest.service == service;
@@ -124,7 +125,7 @@ impl State {
         Arrival::Inside { ticket, instead_of }
     }
 
-    /// It has shown what it is for; within `bounds` of those that have, where there are some.
+    /// It is proven; within the `bounds` of proven connections, if there are any.
     ///
     /// # Errors
     /// The bound that is reached; nothing changes then.
@@ -151,7 +152,7 @@ impl State {
         self.guests.remove(&ticket);
     }
 
-    /// It was told to go.
+    /// It was requested to end.
     pub(super) fn sent_away(&mut self, ticket: Ticket) {
         if let Some(guest) = self.guests.get_mut(&ticket) {
             guest.leaving = true;
@@ -162,7 +163,7 @@ impl State {
         self.guests.values().filter(|guest| !guest.leaving && which(guest)).count()
     }
 
-    /// Who of `among` can go for a newcomer.
+    /// Which of `among` can go for a newcomer.
     fn dispensable(&self, among: impl Fn(&Guest) -> bool, now: Duration) -> Option<Ticket> {
         let mut unproven: HashMap<Origin, usize> = HashMap::new();
         let silent = || self.guests.iter().filter(|(_, guest)| !guest.proven && !guest.leaving && among(guest));
@@ -170,7 +171,7 @@ impl State {
             *unproven.entry(guest.origin).or_default() += 1;
         }
         let had_time = silent().filter(|(_, guest)| now.saturating_sub(guest.since) >= GRACE);
-        // Of the address with most; then who came first. Tickets are given in that order.
+        // Of the address with most; then the one that came first. Tickets are given in that order.
         had_time.max_by_key(|(ticket, guest)| (unproven[&guest.origin], std::cmp::Reverse(**ticket))).map(|(t, _)| *t)
     }
 }
@@ -202,12 +203,12 @@ mod tests {
                 "leaves" => state.leaves(Ticket(number(1))),
                 _ => {
                     let newcomer = from(number(3) as u32, number(4) as usize, words.len() > 5);
-                    let said = match state.comes(newcomer, BOUNDS, seconds(number(1))) {
+                    let made = match state.comes(newcomer, BOUNDS, seconds(number(1))) {
                         Arrival::Refused(reason) => reason.name().to_owned(),
                         Arrival::Inside { ticket, instead_of: None } => format!("{}", ticket.0),
                         Arrival::Inside { ticket, instead_of: Some(other) } => format!("{} for {}", ticket.0, other.0),
                     };
-                    assert_eq!(said, expected, "{line}");
+                    assert_eq!(made, expected, "{line}");
                 }
             }
         }
@@ -237,7 +238,7 @@ mod tests {
             "at 3 comes 7 0 = 4",
             "at 4 comes 9 0 = full",
             "at 7 comes 9 0 = 5 for 2",
-            // Still on its way out: its place is given, and it is not asked again.
+            // It is still ending: its place is given to another, and it is not requested to end again.
             "at 7 comes 9 0 = 6 for 3",
             "leaves 2",
             "leaves 3",

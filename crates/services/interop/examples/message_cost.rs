@@ -1,7 +1,7 @@
 //! What a message costs a node, by thread: `cargo run --release -p interop --example message_cost [-- [SERVICES [MESSAGES [DIR]]]]`.
 //!
 //! ```text
-//!   load (one thread)          node (one thread, and those of ledger and store)
+//!   load (one thread)          node (one thread, and those of message log and store)
 //!   SERVICES senders  --MLLP-->  services -> rules -> four transforms -> one record -> acknowledged when durable
 //!   4 receivers       <--MLLP--  operations                                     \-> rows, pages, checkpoints
 //! ```
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use interop::engine::Bodies;
-use interop::node::{Node, Options, Origin};
+use interop::running::{Options, Origin, RunningProduction};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options::new(dir.join("data"), Origin::Folder(dir.join("production")));
     options.bodies = Bodies::Full;
     let node_runtime = runtime("node")?;
-    let node = node_runtime.block_on(Node::start(options))?;
+    let node = node_runtime.block_on(RunningProduction::start(options))?;
     let addresses: Vec<SocketAddr> = node.status().services.iter().map(|s| s.at.parse()).collect::<Result<_, _>>()?;
     let bodies = Arc::new(bodies());
     let total = (services * messages) as u64;

@@ -2,9 +2,10 @@
 //! since senders do reuse control ids for other messages.
 //!
 //! Invariants: at most `capacity` messages are remembered, the oldest forgotten first; a message that was refused is
-//! forgotten, so that its resend is not taken for a duplicate. Identities are checksums ([`search::identity`],
-//! [`search::content`]) that the rows of the store hold too, and recovery fills the window again from the newest of those. A
-//! sender who makes identities collide has another's message flagged; to have it dropped it would have to know the content.
+//! forgotten, so that its resend does not count as a duplicate. Identities are checksums ([`search::identity`],
+//! [`search::content`]) that the rows of the store hold too, and recovery fills the window again from the newest of
+//! those. A sender that makes identities collide can cause another's message to be flagged; to cause it to be dropped,
+//! it would have to know the content.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
@@ -17,14 +18,14 @@ use crate::rows::search;
 /// Messages remembered by default: at 100 messages a second, about 40 minutes; 40 bytes each.
 pub const CAPACITY: usize = 1 << 18;
 
-/// What the window says of a message.
+/// The window's entry for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// Not in the window; it is now.
     New,
     /// The same id with the same content, which is in the journal's hands.
     Same,
-    /// The same id with the same content, which is still on its way in (waiting for room in a queue, say).
+    /// The same id with the same content, whose ingest has not ended (it waits for room in a queue, for example).
     Pending,
     /// The same id with other content.
     OtherContent,
@@ -140,7 +141,7 @@ mod tests {
         let second = key("MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\r");
         let third = key("MSH|^~\\&|A|C|||2026||ADT^A01|2|P|2.5\r");
         assert_eq!(window.see(first), Seen::New);
-        assert_eq!(window.see(first), Seen::Pending, "nothing says yet that it is stored");
+        assert_eq!(window.see(first), Seen::Pending, "it is not known to be stored yet");
         window.submitted(first);
         assert_eq!(window.see(first), Seen::Same);
         assert_eq!(window.see(reused), Seen::OtherContent);

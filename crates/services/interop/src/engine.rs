@@ -1,67 +1,52 @@
-//! The engine between services and queues: takes a message, decides, has it stored, and says what to answer.
+//! The engine between services and queues. It ingests a message: it decides, has the message stored, and returns the
+//! acknowledgement to send.
 //!
 //! ```text
-//! bytes -> intake::decide (pure) -> record -> ledger (durable) -> answer
+//! bytes -> intake::decide (pure) -> record -> message log (durable) -> answer
 //!                |                                 \-> queues of the operations
 //!                +-- room in the queues is waited for before anything is written: back pressure
 //! ```
 //!
 //! Invariants:
-//! 1. `Taken::Stored` resolves its answer only when the record is persistent.
-//! 2. One connection's messages are submitted in the order they came.
-//! 3. A message that is long, or takes long to decide on, holds up its own connection and nothing else: see `deciding`.
-//! 4. The plan (production and queues) is taken once a message: a reload changes the next one, never half of one.
+//! 1. `Ingested::Stored` resolves its answer only when the record is persistent.
+//! 2. One connection's messages are submitted in the order in which they were received.
+//! 3. A message that is long, or takes long to decide on, delays its own connection only: see `deciding`.
+//! 4. The plan (production and queues) is read once per message: a reload applies to the next message, never to half of
+//!    one.
 
 mod deciding;
 
 pub(crate) use deciding::aside;
 
+pub use crate::plan::{Bodies, Plan};
+
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use ::node::Admission;
 use bytes::Bytes;
 use hl7::ack;
+use node::{Admission, Clock};
 use store::Lsn;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
-use crate::clock::{Clock, Stamp};
 use crate::duplicates::{Key, Seen, Window};
 use crate::intake::{self, Answers, Inbound, Work};
-use crate::ledger::{Destination, Ledger, Refusal};
+use crate::message_log::{Destination, MessageLog, Refusal};
+use crate::production::Service;
 use crate::production::settings::Duplicates;
-use crate::production::{Production, Service};
-use crate::queue::{Entry, Queue};
+use crate::queue::Entry;
 use crate::record::Status;
-
-/// How outputs are stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Bodies {
-    /// Only what the transform changed, with references into the message as received.
-    #[default]
-    Delta,
-    /// Whole.
-    Full,
-}
-
-/// A production with the queues of its operations, in the same order.
-#[derive(Debug)]
-pub struct Plan {
-    /// The production.
-    pub production: Arc<Production>,
-    /// One queue an operation.
-    pub queues: Vec<Arc<Queue>>,
-}
+use crate::timestamp::{TimestampCache, hl7_timestamp};
 
 /// Figures since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct EngineCounters {
     /// Messages stored.
     pub stored: AtomicU64,
     /// Outputs made.
     pub outputs: AtomicU64,
-    /// Messages refused with AR or AE (stored all the same, but for a full disk).
+    /// Messages refused with AR or AE (stored nevertheless, unless the disk is full).
     pub refused: AtomicU64,
     /// Messages seen before.
     pub duplicates: AtomicU64,
@@ -79,9 +64,9 @@ pub struct Counters {
     pub oversize: AtomicU64,
 }
 
-/// What became of a message taken in.
+/// The result of ingesting a message.
 #[derive(Debug)]
-pub enum Taken {
+pub enum Ingested {
     /// Answer at once: nothing was stored, since it is stored already or cannot be.
     Now {
         /// MLLP frames to send.
@@ -89,22 +74,44 @@ pub enum Taken {
         /// Whether the message is stored (a duplicate acknowledged again).
         accepted: bool,
     },
-    /// Say nothing and close the connection: the node is stopping, so nothing can be promised.
+    /// Send nothing and close the connection: the node is stopping, so nothing can be promised.
     Closed,
     /// Answer once `durable` resolves. If it never does, the node failed or stopped: see [`Engine::lost`].
     Stored {
         /// Gives the id once the record is persistent.
         durable: oneshot::Receiver<Lsn>,
-        /// MLLP frames to send then; empty where nothing is to be said.
+        /// MLLP frames to send then; empty where none is due.
         answer: Vec<u8>,
-        /// What was decided.
+        /// The decision.
         status: Status,
         /// The message, for another answer should it come to that.
         raw: Bytes,
     },
 }
 
-/// What a message that is being taken in waits for, for whoever looks after its connection.
+impl Ingested {
+    /// The answer to send on the connection once the message is durable, and whether the message is accepted.
+    ///
+    /// # Errors
+    /// The node is stopping, and the message is not acknowledged.
+    pub(crate) async fn answer(self, engine: &Engine, service: &Service) -> io::Result<(Vec<u8>, bool)> {
+        let known = match self {
+            Ingested::Stored { durable, answer, status, raw } => match durable.await {
+                Ok(_) => return Ok((answer, !matches!(status, Status::Rejected | Status::Errored))),
+                Err(_) => engine.lost(service, &raw),
+            },
+            known => known,
+        };
+        match known {
+            Ingested::Now { answer, accepted } => Ok((answer, accepted)),
+            Ingested::Closed | Ingested::Stored { .. } => {
+                Err(io::Error::other("the node is stopping; the message is not acknowledged"))
+            }
+        }
+    }
+}
+
+/// The reason why the ingest of a message waits; its connection is served meanwhile.
 #[derive(Debug, Default)]
 pub struct Waits {
     for_room: AtomicBool,
@@ -135,24 +142,24 @@ impl Waits {
 #[derive(Debug)]
 pub struct Engine {
     /// Where records go.
-    pub ledger: Arc<Ledger>,
+    pub message_log: Arc<MessageLog>,
     /// The time of day.
     pub clock: Clock,
     /// Figures.
-    pub counters: Counters,
+    pub counters: EngineCounters,
     /// Connections open.
     pub connections: watch::Sender<u64>,
-    /// Who may connect, and how much memory unfinished frames take.
+    /// Which peers may connect, and how much memory unfinished frames take.
     pub admission: Arc<Admission>,
     bodies: Bodies,
     plan: RwLock<Arc<Plan>>,
     window: Mutex<Window>,
-    stamp: Mutex<Stamp>,
+    stamp: Mutex<TimestampCache>,
     /// Rung when the medium was found full: messages that are done may be given up.
     pub pressed: Notify,
-    /// A message was refused for a full medium, and nobody has seen room since.
+    /// A message was refused for a full medium, and no room was found since.
     pub is_full: AtomicBool,
-    /// Rung when the fate of a message in the window is known.
+    /// Rung when the outcome of a message in the window is known.
     settled: Notify,
     /// Turns on the threads that decide on long messages.
     deciders: Arc<Semaphore>,
@@ -161,9 +168,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that stores through `ledger`.
+    /// An engine that stores through `message_log`.
     pub fn new(
-        ledger: Arc<Ledger>,
+        message_log: Arc<MessageLog>,
         clock: Clock,
         plan: Plan,
         bodies: Bodies,
@@ -172,9 +179,9 @@ impl Engine {
     ) -> Arc<Self> {
         let first = u64::try_from(clock.now_us()).unwrap_or(0);
         Arc::new(Self {
-            ledger,
+            message_log,
             clock,
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
             connections: watch::Sender::new(0),
             admission,
             bodies,
@@ -208,9 +215,9 @@ impl Engine {
         format!("T{:X}", self.next_control_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes a message in. Waits for room in the queues it goes to and, if it takes long to decide on, for that; `waits` says
-    /// for which.
-    pub async fn take(&self, service: &Arc<Service>, raw: Bytes, waits: &Waits) -> Taken {
+    /// Ingests a message. Waits for room in its queues and, if the decision takes long, for the decision; `waits`
+    /// reports for which.
+    pub async fn ingest(&self, service: &Arc<Service>, raw: Bytes, waits: &Waits) -> Ingested {
         let plan = self.plan();
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
@@ -222,21 +229,23 @@ impl Engine {
             Known::Again { durable: false } => return self.lost(service, &raw),
             Known::Again { durable: true } => {
                 count(&self.counters.duplicates);
-                return Taken::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
+                return Ingested::Now { answer: answers.frames(ack::Code::AA, None), accepted: true };
             }
             Known::Claimed { claim, flagged } => (claim, flagged),
         };
         if flagged {
             count(&self.counters.duplicates);
         }
-        let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Taken::Closed };
-        waits.set(!work.outputs.is_empty());
+        let Some(work) = self.decide(&inbound, service, &plan, flagged).await else { return Ingested::Closed };
         for output in &work.outputs {
+            let queue = &plan.queues[output.operation];
+            // The moment that a receiver is given that is behind is short: a sender that has closed its side gets its answer behind it.
+            waits.set(queue.is_full());
             tokio::select! {
                 biased;
-                () = plan.queues[output.operation].room() => {}
+                () = queue.room() => {}
                 // No receiver makes room any more: the refusal must not wait for it.
-                () = self.ledger.until_failed() => break,
+                () = self.message_log.until_failed() => break,
             }
         }
         waits.set(false);
@@ -244,16 +253,16 @@ impl Engine {
     }
 
     /// Takes bytes in that are no one message: they are stored, and refused for this problem.
-    pub fn take_refused(&self, service: &Service, raw: Bytes, problem: intake::Problem) -> Taken {
-        aside(raw.len(), || self.take_refused_here(service, &raw, problem))
+    pub fn ingest_refused(&self, service: &Service, raw: Bytes, problem: intake::MessageProblem) -> Ingested {
+        aside(raw.len(), || self.ingest_refused_here(service, &raw, problem))
     }
 
-    fn take_refused_here(&self, service: &Service, raw: &Bytes, problem: intake::Problem) -> Taken {
+    fn ingest_refused_here(&self, service: &Service, raw: &Bytes, problem: intake::MessageProblem) -> Ingested {
         let now_us = self.clock.now_us();
         let control_id = self.control_id();
         let (reading, unreadable) = intake::read(service, raw);
         let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
-        let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
+        let answers = Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"));
         let work = intake::refused(&inbound, Status::Rejected, problem, false);
         self.store(service, &self.plan(), work, &answers, None)
     }
@@ -265,36 +274,36 @@ impl Engine {
         work: Work,
         answers: &Answers<'_>,
         claim: Option<Claim<'_>>,
-    ) -> Taken {
+    ) -> Ingested {
         let answer = answers.frames(work.code, work.problem.as_ref());
         let status = work.status;
         match self.submit(plan, work) {
             Ok(durable) => {
-                // A resend of what was refused is a new try, not a duplicate: that claim is let go.
+                // A resend of a refused message is a new try, not a duplicate: its entry in the window is removed.
                 if let (Some(claim), false) = (claim, matches!(status, Status::Rejected | Status::Errored)) {
                     claim.submitted();
                 }
-                Taken::Stored { durable, answer, status, raw: answers.raw().clone() }
+                Ingested::Stored { durable, answer, status, raw: answers.raw().clone() }
             }
-            Err(Refusal::Closed) => Taken::Closed,
-            Err(refusal) => Taken::Now { answer: self.refuse(service, answers, &refusal), accepted: false },
+            Err(Refusal::Closed) => Ingested::Closed,
+            Err(refusal) => Ingested::Now { answer: self.refuse(service, answers, &refusal), accepted: false },
         }
     }
 
-    /// What to say of a message that did not become durable: refused where the node has failed, with the reason; the sender keeps
+    /// The answer for a message that did not become durable: refused where the node has failed, with the reason; the sender keeps
     /// it. Nothing where the node is stopping.
-    pub fn lost(&self, service: &Service, raw: &Bytes) -> Taken {
-        let Some(cause) = self.ledger.failed().borrow().clone() else { return Taken::Closed };
+    pub fn lost(&self, service: &Service, raw: &Bytes) -> Ingested {
+        let Some(cause) = self.message_log.failed().borrow().clone() else { return Ingested::Closed };
         aside(raw.len(), || self.lost_here(service, raw, cause))
     }
 
-    fn lost_here(&self, service: &Service, raw: &Bytes, cause: Arc<str>) -> Taken {
+    fn lost_here(&self, service: &Service, raw: &Bytes, cause: Arc<str>) -> Ingested {
         let control_id = self.control_id();
         let now_us = self.clock.now_us();
         let (reading, unreadable) = intake::read(service, raw);
         let inbound = Inbound::new(service, raw, (&reading, unreadable), now_us, &control_id);
-        let answers = Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A"));
-        Taken::Now { answer: self.refuse(service, &answers, &Refusal::Failed(cause)), accepted: false }
+        let answers = Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"));
+        Ingested::Now { answer: self.refuse(service, &answers, &Refusal::Failed(cause)), accepted: false }
     }
 
     /// The answer to a message over the size bound, of which only the first bytes were `seen`.
@@ -305,9 +314,10 @@ impl Engine {
         let inbound = Inbound::new(service, seen, (&reading, unreadable), now_us, &control_id);
         let bound = service.settings.intake().message_bytes;
         let problem =
-            intake::Problem { code: 207, location: None, text: format!("the message is larger than {bound}") };
+            intake::MessageProblem { code: 207, location: None, text: format!("the message is larger than {bound}") };
         count(&self.counters.refused);
-        Answers::new(&inbound, self.clock.hl7(now_us), format!("{control_id}A")).frames(ack::Code::AR, Some(&problem))
+        Answers::new(&inbound, hl7_timestamp(&self.clock, now_us), format!("{control_id}A"))
+            .frames(ack::Code::AR, Some(&problem))
     }
 
     fn submit(&self, plan: &Plan, work: Work) -> Result<oneshot::Receiver<Lsn>, Refusal> {
@@ -328,7 +338,7 @@ impl Engine {
                 }
             })
             .collect();
-        let durable = self.ledger.submit(&work.record.parts(), destinations)?;
+        let durable = self.message_log.submit(&work.record.parts(), destinations)?;
         count(&self.counters.stored);
         self.counters.outputs.fetch_add(outputs, Ordering::Relaxed);
         if matches!(work.status, Status::Rejected | Status::Errored) {
@@ -337,9 +347,10 @@ impl Engine {
         Ok(durable)
     }
 
-    /// Says that a message was not stored: AR, since it is not the message's fault and may be sent again later.
+    /// The answer for a message that was not stored: AR, since it is not the message's fault and may be sent again later.
     fn refuse(&self, service: &Service, answers: &Answers<'_>, refusal: &Refusal) -> Vec<u8> {
-        // Once for each message only where it is the message's own fault: what lasts is told when it begins and ends.
+        // Logged for each message only if it is the message's own fault: a lasting trouble is logged when it begins and
+        // ends.
         match refusal {
             Refusal::Full => {
                 count(&self.counters.full);
@@ -349,15 +360,15 @@ impl Engine {
             Refusal::Unavailable => count(&self.counters.full),
             Refusal::TooLarge | Refusal::Closed => {
                 count(&self.counters.refused);
-                tracing::error!(service = service.name, %refusal, "a message was not stored, and the sender was told so");
+                tracing::error!(service = service.name, %refusal, "a message was not stored, and was refused to its sender");
             }
             Refusal::Failed(_) => count(&self.counters.refused),
         }
         let text = refusal.to_string();
-        answers.frames(ack::Code::AR, Some(&intake::Problem { code: 207, location: None, text }))
+        answers.frames(ack::Code::AR, Some(&intake::MessageProblem { code: 207, location: None, text }))
     }
 
-    /// Looks the message up in the window, as its service asks.
+    /// Looks the message up in the window, where its service has that set.
     async fn duplicate(&self, inbound: &Inbound<'_>) -> Known<'_> {
         let policy = inbound.service.settings.intake().duplicates;
         let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
@@ -371,14 +382,14 @@ impl Engine {
                 // The first one is acknowledged again only when it is on the medium, and it may yet be refused.
                 (Duplicates::Drop, Seen::Pending) => settled.await,
                 (Duplicates::Drop, Seen::Same) => {
-                    let durable = match self.ledger.barrier() {
+                    let durable = match self.message_log.barrier() {
                         Ok(Some(barrier)) => barrier.await.is_ok(),
                         Ok(None) => true,
                         Err(_) => false,
                     };
                     return Known::Again { durable };
                 }
-                // A copy of one that is still on its way in: its own fate says nothing about the other's.
+                // A copy of one that is still on its way in: its own outcome is not the other's.
                 (_, Seen::Pending) => {
                     return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: true };
                 }
@@ -416,7 +427,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What the window said.
+/// The window's answer.
 enum Known<'e> {
     /// Seen before and dropped: acknowledge again, if the first is durable.
     Again { durable: bool },

@@ -1,9 +1,9 @@
-//! A folder that others may write to as well: opened once, and everything in it reached through the handle, by names that
-//! are followed nowhere.
+//! A folder that other programs may write to as well. It is opened once; everything in it is accessed through the
+//! handle, and no symbolic link in it is followed.
 //!
-//! Invariants: no name in it is resolved through a symbolic link, so that nobody who may write to the folder makes the node read
-//! or write outside of it; a file that is made is new, and is the node's alone (mode 0600); nothing that has a name is replaced but
-//! by [`Folder::replace`].
+//! Invariants: no name in it is resolved through a symbolic link, so that a user who may write to the folder cannot
+//! make the node read or write outside of it; a file that the node makes is new and accessible to the node's user only
+//! (mode 0600); an existing name is replaced only by [`Folder::replace`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -21,9 +21,9 @@ pub(crate) struct Folder {
     handle: OwnedFd,
 }
 
-/// What a name is, and which version of a file.
+/// The kind of a name, and which version of a file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     /// A file; no folder, link, pipe or device.
     pub(crate) is_file: bool,
     /// A symbolic link.
@@ -36,11 +36,11 @@ pub(crate) struct Stamp {
     pub(crate) number: u64,
 }
 
-impl Stamp {
+impl FileStamp {
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
-    fn of(stat: &rustix::fs::Stat) -> Stamp {
+    fn of(stat: &rustix::fs::Stat) -> FileStamp {
         let kind = FileType::from_raw_mode(stat.st_mode);
-        Stamp {
+        FileStamp {
             is_file: kind.is_file(),
             is_link: kind.is_symlink(),
             size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -71,28 +71,28 @@ impl Folder {
         Ok(names)
     }
 
-    /// What a name is; none where there is nothing of the name.
-    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Option<Stamp>> {
+    /// The kind of a name; none if the name does not exist.
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Option<FileStamp>> {
         match rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Stamp::of(&stat))),
+            Ok(stat) => Ok(Some(FileStamp::of(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Opens a file for reading. Anything else is an error, a link among it.
-    pub(crate) fn read(&self, name: &OsStr) -> io::Result<(File, Stamp)> {
-        // Not blocking: a pipe that somebody puts there would be waited for without end.
+    pub(crate) fn read(&self, name: &OsStr) -> io::Result<(File, FileStamp)> {
+        // Not blocking: a pipe that is put there would be waited for without end.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(&self.handle, name, flags, Mode::empty())?;
-        let stamp = Stamp::of(&rustix::fs::fstat(&handle)?);
+        let stamp = FileStamp::of(&rustix::fs::fstat(&handle)?);
         if !stamp.is_file {
             return Err(io::Error::other("it is no file"));
         }
         Ok((handle.into(), stamp))
     }
 
-    /// Makes a file; what has the name, left by a crash or put there by somebody, goes.
+    /// Makes a file; an existing entry of that name, left by a crash or another program, is removed.
     pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let make = || rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
@@ -118,7 +118,7 @@ impl Folder {
             match rustix::fs::renameat_with(&self.handle, name, &other.handle, &to, RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EXIST) => {}
-                // A file system that cannot be told not to replace.
+                // A file system without a rename that does not replace.
                 Err(Errno::INVAL | Errno::NOSYS) if other.look(&to)?.is_none() => {
                     return Ok(rustix::fs::renameat(&self.handle, name, &other.handle, &to)?);
                 }

@@ -6,8 +6,8 @@ use crate::record;
 use crate::rows::read::Summary;
 use crate::rows::{object_of, text_entry, time_of};
 
-/// Decodes the bytes as every kind of record. What is read is as long as it says, and no output is longer than the
-/// record it comes from.
+/// Decodes the bytes as every kind of record. A value that is read is as long as its length field, and no output is
+/// longer than the record it comes from.
 pub fn record(input: &[u8]) {
     let payload = Bytes::copy_from_slice(input);
     if let Ok(message) = record::decode_message(&payload) {
@@ -24,7 +24,7 @@ pub fn record(input: &[u8]) {
     }
 }
 
-/// Decodes the bytes as every kind of row and key; what a record's rows are made of reads as the record does.
+/// Decodes the bytes as every kind of row and key; a record's rows contain the same values as the record.
 pub fn row(input: &[u8]) {
     let row = Bytes::copy_from_slice(input);
     if let Some((stored, _)) = record::decode_inbound(&row) {
@@ -34,7 +34,7 @@ pub fn row(input: &[u8]) {
     if let Some(output) = record::decode_output(&row, &raw) {
         assert!(output.body.len() <= row.len() + raw.len(), "an output longer than what it is made of");
     }
-    let _ = record::decode_fate(1, 0, input);
+    let _ = record::decode_outcome(1, 0, input);
     let _ = (object_of(input), time_of(input), text_entry(input, &[]));
     if let Some(summary) = Summary::decode(input) {
         let _ = summary.decided();
@@ -52,7 +52,7 @@ pub fn row(input: &[u8]) {
     }
     let mut count = 0;
     let cut = record::each_delivery(input, |_, _, bytes| {
-        assert!(record::decode_fate(1, 0, bytes).is_some(), "a fate's row");
+        assert!(record::decode_outcome(1, 0, bytes).is_some(), "an outcome's row");
         count += 1;
     });
     let whole = record::decode_deliveries(&row).ok();

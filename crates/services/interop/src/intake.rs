@@ -1,13 +1,14 @@
-//! What to do with a message: accepted or not, where it goes, what it becomes, what is stored of it, what is answered.
-//! Pure: no I/O, the time is given; the engine does the waiting and writing.
+//! Decides about a message: whether it is accepted, its operations and outputs, the stored record, and the answer.
+//! Pure: no I/O, the time is a parameter; the engine waits and writes.
 //!
 //! ```text
 //! parse -> acceptable? (header fields, types, versions) -> rules -> transform a draft per send -> record + frames
 //!    \-> Rejected (AR, table 0357)        \-> Rejected      \-> Errored (AE 207)
 //! ```
 //!
-//! Invariants: whatever comes in is stored, also what is refused (so that it can be looked at); a message of which one
-//! transform fails goes nowhere at all, since half a route is worse than none; what is answered names no patient data.
+//! Invariants: every received message is stored, also a refused one (so that users can inspect it); if one transform of
+//! a message fails, the message is not delivered to any operation, since half a route is worse than none; an answer
+//! contains no patient data.
 
 mod output;
 
@@ -18,13 +19,13 @@ use bytes::Bytes;
 use hl7::charset::Charset;
 use hl7::{Message, ParseError, Path, Reading, ReadingError, Value, ack, mllp};
 
-use crate::clock::Clock;
-use crate::engine::{Bodies, Plan};
 use crate::lang::{Allowance, Context, Decision, Verdict};
+use crate::plan::{Bodies, Plan};
 use crate::production::Service;
-use crate::production::settings::{Acknowledge, Intake, Service as Settings, Unmatched};
+use crate::production::settings::{Acknowledge, Intake, ServiceSettings as Settings, Unmatched};
 use crate::record::{Head, Payload, Status, Writer};
-use output::Source;
+use node::Clock;
+use output::OutputSource;
 
 /// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
 const OUTPUTS_MAX: usize = 1_000;
@@ -70,14 +71,14 @@ pub fn read<'a>(service: &Service, raw: &'a [u8]) -> (Reading<'a>, Option<Readin
     }
 }
 
-/// What is wrong with a message, for its sender.
+/// The fault in a message, for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct MessageProblem {
     /// Code of HL7 table 0357.
     pub code: u16,
     /// Where.
     pub location: Option<Path>,
-    /// What, without patient data.
+    /// The text, without patient data.
     pub text: String,
 }
 
@@ -94,19 +95,19 @@ pub struct Sending {
     pub frame: Bytes,
 }
 
-/// What is to be done.
+/// The result of a decision.
 #[derive(Debug)]
 pub struct Work {
     /// The record to store.
     pub record: Payload,
-    /// What to send once it is stored.
+    /// The outputs to send once it is stored.
     pub outputs: Vec<Sending>,
-    /// What was decided.
+    /// The decision.
     pub status: Status,
-    /// What to answer once it is stored.
+    /// The answer to send once it is stored.
     pub code: ack::Code,
-    /// What is wrong, where something is.
-    pub problem: Option<Problem>,
+    /// The fault, if there is one.
+    pub problem: Option<MessageProblem>,
 }
 
 /// The paths that every message is looked at by.
@@ -131,7 +132,7 @@ static PATHS: LazyLock<Paths> = LazyLock::new(|| {
     }
 });
 
-/// Decides about a message. `duplicate`: it was seen before. What the rules and transforms may take is `allowance`.
+/// Decides about a message. `duplicate`: it was seen before. `allowance` bounds the time of rules and transforms.
 pub fn decide(
     inbound: &Inbound<'_>,
     plan: &Plan,
@@ -144,7 +145,7 @@ pub fn decide(
         Ok(message) => message,
         Err(error) => {
             let why = inbound.unreadable.map_or_else(|| error.to_string(), |unreadable| unreadable.to_string());
-            let problem = Problem { code: 100, location: None, text: format!("not an HL7 message: {why}") };
+            let problem = MessageProblem { code: 100, location: None, text: format!("not an HL7 message: {why}") };
             return refused(inbound, Status::Rejected, problem, duplicate);
         }
     };
@@ -153,7 +154,7 @@ pub fn decide(
         return stored_only(inbound, &head, ack::Code::AA, None);
     }
     if let Some(error) = &inbound.unreadable {
-        let problem = Problem { code: 102, location: Some(PATHS.charset.clone()), text: error.to_string() };
+        let problem = MessageProblem { code: 102, location: Some(PATHS.charset.clone()), text: error.to_string() };
         return refused(inbound, Status::Rejected, problem, duplicate);
     }
     if let Some(problem) = unacceptable(message, inbound.service.settings.intake()) {
@@ -172,7 +173,7 @@ pub fn decide(
     let decision = match rules.decide(message, &context) {
         Ok(decision) => decision,
         Err(error) => {
-            let problem = Problem { code: 207, location: None, text: error.to_string() };
+            let problem = MessageProblem { code: 207, location: None, text: error.to_string() };
             return refused(inbound, Status::Errored, problem, duplicate);
         }
     };
@@ -183,11 +184,11 @@ pub fn decide(
             stored_only(inbound, &head(inbound, Status::Dropped, &reason, duplicate), ack::Code::AA, None)
         }
         Verdict::Rejected { why, code } => {
-            let problem = Problem { code: *code, location: None, text: why.clone() };
+            let problem = MessageProblem { code: *code, location: None, text: why.clone() };
             refused(inbound, Status::Rejected, problem, duplicate)
         }
         Verdict::Unmatched if inbound.service.settings.intake().unmatched == Unmatched::Reject => {
-            let problem = Problem { code: 207, location: None, text: "no rule takes this message".to_owned() };
+            let problem = MessageProblem { code: 207, location: None, text: "no rule takes this message".to_owned() };
             refused(inbound, Status::Rejected, problem, duplicate)
         }
         Verdict::Unmatched => {
@@ -197,10 +198,10 @@ pub fn decide(
 }
 
 /// Why the service does not take the message, if so.
-fn unacceptable(message: &Message<'_>, intake: &Intake) -> Option<Problem> {
+fn unacceptable(message: &Message<'_>, intake: &Intake) -> Option<MessageProblem> {
     let paths = &*PATHS;
     let problem = |code, location: &Path, text: &str| {
-        Some(Problem { code, location: Some(location.clone()), text: text.to_owned() })
+        Some(MessageProblem { code, location: Some(location.clone()), text: text.to_owned() })
     };
     let kind = message.get(&paths.kind).bytes();
     if !message.get(&paths.kind).is_valued() {
@@ -243,13 +244,13 @@ fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: b
 }
 
 /// A message that is stored and goes nowhere.
-fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<Problem>) -> Work {
+fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<MessageProblem>) -> Work {
     let record = Writer::new(head, inbound.raw).finish();
     Work { record, outputs: Vec::new(), status: head.status, code, problem }
 }
 
 /// A message that is stored and refused: AR where the sender must change it, AE where the fault is here.
-pub(crate) fn refused(inbound: &Inbound<'_>, status: Status, problem: Problem, duplicate: bool) -> Work {
+pub(crate) fn refused(inbound: &Inbound<'_>, status: Status, problem: MessageProblem, duplicate: bool) -> Work {
     let code = if status == Status::Rejected { ack::Code::AR } else { ack::Code::AE };
     let reason = problem.text.clone();
     stored_only(inbound, &head(inbound, status, &reason, duplicate), code, Some(problem))
@@ -271,7 +272,7 @@ fn route(
 ) -> Work {
     if decision.sends.len() > OUTPUTS_MAX {
         let text = format!("the rules make more than {OUTPUTS_MAX} outputs of one message");
-        return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
+        return refused(inbound, Status::Errored, MessageProblem { code: 207, location: None, text }, duplicate);
     }
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
     let mut writer = Writer::new(&head, inbound.raw);
@@ -282,13 +283,13 @@ fn route(
         Ok(text) => text,
         Err(error) => {
             let text = format!("an operation converts the message, but {error}");
-            return refused(inbound, Status::Errored, Problem { code: 207, location: None, text }, duplicate);
+            return refused(inbound, Status::Errored, MessageProblem { code: 207, location: None, text }, duplicate);
         }
     };
     let converted = text.as_deref().map(Reading::of_text);
     let converted = converted.as_ref().and_then(|reading| reading.message().ok());
     let converted = converted.as_ref();
-    let source = Source { inbound, message, converted, unchanged: OnceCell::new(), plan, context, bodies };
+    let source = OutputSource { inbound, message, converted, unchanged: OnceCell::new(), plan, context, bodies };
     for send in &decision.sends {
         match source.make(send, &mut writer) {
             Ok(Some(frame)) => outputs.push(Sending {
@@ -299,7 +300,7 @@ fn route(
             }),
             Ok(None) => {}
             Err(text) => {
-                let problem = Problem { code: 207, location: None, text };
+                let problem = MessageProblem { code: 207, location: None, text };
                 return refused(inbound, Status::Errored, problem, duplicate);
             }
         }
@@ -333,14 +334,14 @@ impl<'a> Answers<'a> {
         Self { inbound, timestamp, second_id }
     }
 
-    /// The message that is answered.
+    /// The message to answer.
     pub fn raw(&self) -> &'a Bytes {
         self.inbound.raw
     }
 
-    /// The frames that say `code` (AA, AE or AR): none, one, or a commit acknowledgement followed by an application
-    /// acknowledgement, as MSH-15, MSH-16 and the service say.
-    pub fn frames(&self, code: ack::Code, problem: Option<&Problem>) -> Vec<u8> {
+    /// The frames that acknowledge with `code` (AA, AE or AR): none, one, or a commit acknowledgement followed by an application
+    /// acknowledgement, by MSH-15, MSH-16 and the settings of the service.
+    pub fn frames(&self, code: ack::Code, problem: Option<&MessageProblem>) -> Vec<u8> {
         let mut out = Vec::new();
         let policy = match &self.inbound.service.settings {
             Settings::Mllp(mllp) => mllp.acknowledge,
@@ -353,7 +354,7 @@ impl<'a> Answers<'a> {
             mllp::encode(&ack::build_without_header(&self.reply(code, self.inbound.control_id, problem)), &mut out);
             return out;
         };
-        // A response with content (ORR, RSP ...) may be committed, where it asks for that; it is itself an application
+        // A response with content (ORR, RSP ...) may be committed, where its header requests that; it is itself an application
         // acknowledgement, and those are not acknowledged. A plain ACK never is.
         let kind = message.get(&PATHS.kind).bytes().trim_ascii();
         let enhanced = policy == Acknowledge::Auto && matches!(ack::mode(message), ack::Mode::Enhanced { .. });
@@ -368,7 +369,7 @@ impl<'a> Answers<'a> {
                 return out;
             }
         };
-        // Stored, it is committed whatever became of it then; not taken, there is nothing more to say about it.
+        // Stored, it is committed whatever became of it then; not taken, no acknowledgement is due.
         let commit = if code == ack::Code::AR { ack::Code::CR } else { ack::Code::CA };
         let committed = accept.wants(commit);
         if committed {
@@ -387,7 +388,12 @@ impl<'a> Answers<'a> {
         self.inbound.reading.encode_answer(ack::build(message, reply))
     }
 
-    fn reply<'r>(&'r self, code: ack::Code, control_id: &'r str, problem: Option<&'r Problem>) -> ack::Reply<'r> {
+    fn reply<'r>(
+        &'r self,
+        code: ack::Code,
+        control_id: &'r str,
+        problem: Option<&'r MessageProblem>,
+    ) -> ack::Reply<'r> {
         ack::Reply {
             code,
             control_id,

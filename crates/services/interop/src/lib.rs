@@ -3,43 +3,42 @@
 //! ```text
 //!                  production (folder of text files)
 //!                      |            |           |
-//! service/ --frames--> engine: intake (rules, transforms of lang) --record--> ledger --journal--> durable
+//! service/ --frames--> engine: intake (rules, transforms of lang) --record--> message log --journal--> durable
 //!    ^                                                                           |
 //!    +------------------------- acknowledgement <--------------------------------+--> queue --> operation/ --> receivers
 //!                                                                                       ^            |
-//!                                                              recovery (at the start) -+   fates <--+
+//!                                                              recovery (at the start) -+   outcomes <--+
 //! ```
 //!
-//! What it promises: a message is acknowledged only after it and all that is to be sent of it are persistent; every
-//! output is delivered, in order, until the receiver acknowledges it or the reply table gives it up visibly; nothing is
-//! delivered twice but for what was in flight at a crash; nothing is lost.
+//! It promises: a message is acknowledged only after it and all of its outputs are persistent; every output is sent, in
+//! order, until the receiver acknowledges it or it is marked failed by the reply table, which the status shows; no
+//! output is delivered twice, except those in flight at a crash; nothing is lost.
 //!
-//! What it deliberately does not do: know message structures, or run scripts.
+//! It deliberately knows no message structures and runs no scripts.
 
 #![forbid(unsafe_code)]
 
-pub mod clock;
 pub mod duplicates;
 pub mod engine;
 pub mod error;
 mod folder;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod history;
 pub mod intake;
 pub mod lang;
-pub mod ledger;
-pub mod location;
-pub mod node;
+pub mod message_log;
 pub mod operation;
+pub mod plan;
 pub mod production;
 pub mod queue;
 pub mod record;
 pub mod recovery;
 pub mod repair;
 pub mod rows;
+pub mod running;
 pub mod service;
-mod supervise;
-pub mod upkeep;
+pub mod timestamp;
 
 pub use error::InteropError;

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!             key of the message -> lane           one connection a lane,
-//! ledger ---> lane 0: [ 7 ][ 9 ][12 ] ----------->  one message outstanding
+//! message log ---> lane 0: [ 7 ][ 9 ][12 ] ----------->  one message outstanding
 //!       \---> lane 1: [ 8 ][10 ][11 ] ----------->
 //! ```
 //!
 //! Invariants:
-//! 1. Entries enter in the order of their journal records (the ledger pushes in LSN order), and leave a lane from the
-//!    head only, after their fate is known. So order by key holds whatever fails.
-//! 2. An entry is durable before it enters: what is sent has been persisted.
+//! 1. Entries enter in the order of their journal records (the message log pushes in LSN order), and leave a lane from
+//!    the head only, after their outcome is known. So order by key holds through any failure.
+//! 2. An entry is durable before it enters: only persistent outputs are sent.
 //! 3. Memory is bounded: beyond `memory` bytes the body is left in the journal and read again when its turn comes.
 //! 4. While a receiver takes messages, services go at its pace: they wait, `PACE` at most for each message, where the
 //!    bodies in memory come near their bound. So a burst is sent from memory, and a slow receiver cannot stop the others.
@@ -111,10 +111,10 @@ impl Lane {
     }
 }
 
-/// What an operation's lanes are told: its settings, and whether it stands still.
+/// The state that an operation's lanes share: its settings, and whether it is suspended.
 #[derive(Debug, Clone)]
 pub struct Orders {
-    /// Settings with what was prepared from them.
+    /// Settings, with the values prepared from them.
     pub operation: Arc<production::Operation>,
     /// Suspended: the head stays where it is.
     pub suspended: bool,
@@ -124,7 +124,7 @@ pub struct Orders {
 
 /// Figures of one operation since the node started.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct QueueCounters {
     /// Outputs delivered.
     pub delivered: AtomicU64,
     /// Outputs given up on.
@@ -138,7 +138,7 @@ pub struct Counters {
 pub struct Queue {
     /// The operation's name.
     pub name: String,
-    /// The path whose value keeps order; fixed with the lanes, since messages that wait were given theirs by it.
+    /// The path whose value keeps order; fixed with the lanes, since it assigned the waiting messages to their lanes.
     key: Option<Path>,
     lanes: Vec<Arc<Lane>>,
     depth: AtomicUsize,
@@ -149,14 +149,14 @@ pub struct Queue {
     memory_max: AtomicUsize,
     room: Notify,
     orders: watch::Sender<Orders>,
-    /// A lane's task ended by a panic: nobody delivers what waits in it before the next start.
+    /// A lane's task ended by a panic: the messages in the lane are not delivered before the next start.
     broken: AtomicBool,
     /// Figures since the start.
-    pub counters: Counters,
+    pub counters: QueueCounters,
 }
 
 impl Queue {
-    /// An empty queue with as many lanes as the settings ask for.
+    /// An empty queue with as many lanes as in the settings.
     pub fn new(operation: Arc<production::Operation>, suspended: bool) -> Self {
         let lanes = operation.settings.order().lanes.max(1);
         let bounds = operation.settings.queue();
@@ -172,7 +172,7 @@ impl Queue {
             room: Notify::new(),
             orders: watch::Sender::new(Orders { operation, suspended, retired: false }),
             broken: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: QueueCounters::default(),
         }
     }
 
@@ -203,13 +203,13 @@ impl Queue {
         usize::try_from(hash % self.lanes.len() as u64).expect("smaller than the number of lanes")
     }
 
-    /// A lane's task has ended by a panic: the operation stands still until the next start.
+    /// A lane's task has ended by a panic: the operation is stopped until the next start.
     pub fn break_down(&self) {
         self.broken.store(true, Ordering::Release);
         self.order(|orders| orders.suspended = true);
     }
 
-    /// Whether it stands still for a panic.
+    /// Whether it is stopped because of a panic.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
@@ -248,7 +248,7 @@ impl Queue {
         let mut patience = None;
         loop {
             let notified = self.room.notified();
-            if self.depth() >= self.messages_max() {
+            if self.is_full() {
                 notified.await;
             } else if self.is_behind() {
                 let until = *patience.get_or_insert_with(|| Instant::now() + PACE);
@@ -261,12 +261,17 @@ impl Queue {
         }
     }
 
+    /// Whether the queue is at its bound: messages wait until the receiver has taken some, possibly for long.
+    pub fn is_full(&self) -> bool {
+        self.depth() >= self.messages_max()
+    }
+
     /// Whether the receiver takes messages and has not kept up: three quarters of the memory for bodies are in use.
     fn is_behind(&self) -> bool {
         self.flowing.load(Ordering::Relaxed) && self.memory() > self.memory_max() / 4 * 3
     }
 
-    /// Says whether the receiver takes messages.
+    /// Sets whether the receiver takes messages.
     pub fn flows(&self, flowing: bool) {
         if self.flowing.swap(flowing, Ordering::Relaxed) != flowing {
             self.room.notify_waiters();
@@ -301,7 +306,7 @@ impl Queue {
         lane.ready.notify_one();
     }
 
-    /// Takes the head off its lane, its fate being known.
+    /// Takes the head off its lane, its outcome being known.
     pub fn done(&self, lane: usize, entry: &Entry) {
         let head = self.lanes[lane].lock().pop_front().expect("only the lane's own task takes entries off");
         assert_eq!((head.id, head.output), (entry.id, entry.output), "an entry leaves from the head of its lane");

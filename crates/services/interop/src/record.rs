@@ -1,15 +1,15 @@
-//! What the journal holds of a message: one record for the message with its routing and all its outputs, and later
-//! short records that say what became of the outputs.
+//! The records of a message in the journal: one record for the message with its routing and all its outputs, and later
+//! short records with the outcomes of the outputs.
 //!
-//! One record a message makes the five objects of a 1-to-4 route one atomic thing: after a crash the message is there
-//! with all its outputs, or it is not there at all. The record's LSN is the message's id.
+//! One record for each message makes the five objects of a 1-to-4 route atomic: after a crash the message is present
+//! with all its outputs, or not at all. The record's LSN is the message's id.
 //!
 //! ```text
 //! MESSAGE (kind 1)                                   DELIVERIES (kind 2)
 //!   u8  version = 1                                    u16 count, then for each
 //!   u8  status      (Status)                             u64 message id (LSN)
 //!   u8  flags       (bit 0 duplicate, bit 1 resend)      u16 output index
-//!   u8  charset     (of the service, below)              u8  fate (Fate)
+//!   u8  charset     (of the service, below)              u8  outcome (DeliveryOutcome)
 //!   u64 received, microseconds since 1970                u64 time, microseconds since 1970
 //!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
 //!   u16 length + service name
@@ -22,8 +22,8 @@
 //!       u8 0, u32 offset, u32 length   a run of the message as received
 //!       u8 1, u32 length + bytes       new bytes
 //! ```
-//! All integers little endian. The charset is the one that the service had been told for messages that declare none: a place in
-//! the list of them, from 1; 0 is none. An output is stored as pieces so that only changed segments are stored again; with
+//! All integers little endian. The charset is the service's setting for messages that declare none: a place in the list
+//! of them, from 1; 0 is none. An output is stored as pieces so that only changed segments are stored again; with
 //! `bodies = "full"` it is one piece of new bytes.
 //!
 //! Invariants: decoding never panics on any bytes (fuzzed); pieces that point outside the message, overlap or go back are
@@ -31,7 +31,7 @@
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
 mod charsets;
-mod cut;
+mod sections;
 
 use bytes::Bytes;
 use hl7::Piece;
@@ -40,8 +40,8 @@ use hl7::charset::Charset;
 use crate::error::InteropError;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
-use cut::{Cut, Part, pieces};
-pub(crate) use cut::{Sections, decode_fate, each_delivery, is_failed, sections};
+use sections::{Cut, Part, pieces};
+pub(crate) use sections::{Sections, decode_outcome, each_delivery, is_failed, sections};
 
 /// Journal record kind of a message.
 pub const KIND_MESSAGE: u8 = 1;
@@ -56,13 +56,13 @@ const FLAG_RESEND: u8 = 2;
 const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
 
-/// What the node decided about a message when it came in.
+/// The node's decision about a message when it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// At least one output was made.
     Routed,
-    /// A rule said that it goes nowhere.
+    /// A rule dropped it.
     Dropped,
     /// No rule matched, or the service has none.
     Unmatched,
@@ -72,13 +72,13 @@ pub enum Status {
     Errored,
 }
 
-/// What became of one output.
+/// The outcome of one output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fate {
+pub enum DeliveryOutcome {
     /// The receiver took it.
     Delivered,
-    /// Given up on, as the reply table or the limit of tries says. It can be resent by hand.
+    /// Given up on, by the reply table or the limit of tries. It can be resent by hand.
     Failed,
 }
 
@@ -98,7 +98,7 @@ pub struct Output {
 /// A message as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// What was decided.
+    /// The decision.
     pub status: Status,
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
@@ -108,29 +108,29 @@ pub struct Stored {
     pub received_us: i64,
     /// The service that took it.
     pub service: String,
-    /// The charset of the message where it declares none, as the service had been told.
+    /// The charset of the message where it declares none, by the settings of the service then.
     pub charset: Option<Charset>,
     /// Why it went where it went.
     pub reason: String,
     /// The message as received.
     pub raw: Bytes,
-    /// What was made of it, in order of the rules.
+    /// Its outputs, in the order of the rules.
     pub outputs: Vec<Output>,
 }
 
-/// The fate of one output, as stored.
+/// The outcome of one output, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The message.
     pub id: u64,
     /// Which of its outputs, from 0.
     pub output: u16,
-    /// What became of it.
-    pub fate: Fate,
+    /// Its outcome.
+    pub outcome: DeliveryOutcome,
     /// When, microseconds since 1970.
     pub at_us: i64,
     /// The reply code, or why it failed.
-    pub note: String,
+    pub detail: String,
 }
 
 /// An operation suspended or resumed, as stored.
@@ -149,7 +149,7 @@ pub struct Switch {
 /// The head of a message record, for the writer.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
-    /// What was decided.
+    /// The decision.
     pub status: Status,
     /// Same MSH-3, MSH-4, MSH-10 seen before.
     pub duplicate: bool,
@@ -159,7 +159,7 @@ pub struct Head<'a> {
     pub received_us: i64,
     /// The service that took it.
     pub service: &'a str,
-    /// The charset of the message where it declares none, as the service was told.
+    /// The charset of the message where it declares none, by the settings of the service then.
     pub charset: Option<Charset>,
     /// Why it went where it went.
     pub reason: &'a str,
@@ -221,7 +221,8 @@ impl Writer {
         Self { own, bodies: vec![(outputs_at, raw.clone())], outputs: 0, outputs_at }
     }
 
-    /// Adds an output. With `pieces` (of the message and of new bytes) only what is new is stored again, else `body`.
+    /// Adds an output. With `pieces` (of the message and of new bytes) only new bytes are stored, else the whole
+    /// `body`.
     pub fn output<'p>(
         &mut self,
         operation: &str,
@@ -270,18 +271,18 @@ impl Writer {
 
 /// The payload of a group of deliveries; at most 65,535.
 pub fn encode_deliveries(deliveries: &[Delivery]) -> Vec<u8> {
-    let count = u16::try_from(deliveries.len()).expect("the ledger groups fewer than 65536");
+    let count = u16::try_from(deliveries.len()).expect("the message log groups fewer than 65536");
     let mut out = Vec::with_capacity(2 + deliveries.len() * 28);
     out.extend_from_slice(&count.to_le_bytes());
     for delivery in deliveries {
         out.extend_from_slice(&delivery.id.to_le_bytes());
         out.extend_from_slice(&delivery.output.to_le_bytes());
-        out.push(match delivery.fate {
-            Fate::Delivered => 0,
-            Fate::Failed => 1,
+        out.push(match delivery.outcome {
+            DeliveryOutcome::Delivered => 0,
+            DeliveryOutcome::Failed => 1,
         });
         out.extend_from_slice(&delivery.at_us.to_le_bytes());
-        put_short(&mut out, &delivery.note);
+        put_short(&mut out, &delivery.detail);
     }
     out
 }
@@ -432,17 +433,25 @@ fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {
     let operation = r.text()?;
     let transform = r.text()?;
     let mut cut = Cut { payload: r.payload, at: r.at };
-    let mut parts: Vec<Bytes> = Vec::new();
-    let mut new_bytes = 0;
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let (mut new_bytes, mut only) = (0, None);
     pieces(&mut cut, raw.len(), |part| match part {
-        Part::Original(range) => parts.push(raw.slice(range)),
+        Part::Original(range) => {
+            only = Some(raw);
+            parts.push(&raw[range]);
+        }
         Part::New(bytes) => {
             new_bytes += bytes.len();
-            parts.push(r.payload.slice_ref(bytes));
+            only = Some(r.payload);
+            parts.push(bytes);
         }
     })?;
     r.at = cut.at;
-    let body = if let [only] = parts.as_slice() { only.clone() } else { parts.concat().into() };
+    // One in a single piece is not copied.
+    let body = match (parts.as_slice(), only) {
+        ([part], Some(whole)) => whole.slice_ref(part),
+        (parts, _) => parts.concat().into(),
+    };
     Some(Output { operation, transform, body, new_bytes })
 }
 
@@ -452,13 +461,13 @@ fn deliveries(r: &mut Reader<'_>) -> Option<Vec<Delivery>> {
     for _ in 0..count {
         let id = r.array().map(u64::from_le_bytes)?;
         let output = r.u16()?;
-        let fate = match r.u8()? {
-            0 => Fate::Delivered,
-            1 => Fate::Failed,
+        let outcome = match r.u8()? {
+            0 => DeliveryOutcome::Delivered,
+            1 => DeliveryOutcome::Failed,
             _ => return None,
         };
         let at_us = r.array().map(i64::from_le_bytes)?;
-        all.push(Delivery { id, output, fate, at_us, note: r.text()? });
+        all.push(Delivery { id, output, outcome, at_us, detail: r.text()? });
     }
     r.end()?;
     Some(all)

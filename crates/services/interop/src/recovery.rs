@@ -1,12 +1,12 @@
-//! What a node finds in its store when it starts: the outputs whose fate is not known, to be sent; the messages seen
-//! lately, against duplicates; the operations that were suspended.
+//! Reads from the store at the start of a node: the outputs whose outcome is not known, to be sent; the messages seen
+//! recently, against duplicates; the suspended operations.
 //!
-//! All of it has trees of its own, so that a start reads what waits and what the window against duplicates holds, however
-//! much is stored; bodies are read only of what waits.
+//! These have their own trees, so that a start reads only the waiting outputs and the entries of the duplicate window,
+//! however much is stored; bodies are read only for waiting outputs.
 //!
-//! Invariants: reading the same store twice finds the same; outputs are queued in LSN order, so order holds across a
-//! crash; an output whose operation is not in the production is not forgotten: it waits in the store, is counted,
-//! and goes out when the operation is back.
+//! Invariants: reading the same store twice gives the same result; outputs are queued in LSN order, so order holds
+//! across a crash; an output whose operation is not in the production is not forgotten: it waits in the store, is
+//! counted, and is sent when the operation is back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,23 +21,24 @@ use crate::queue::Entry;
 use crate::record::Status;
 use crate::rows::Reader;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Messages remembered against duplicates.
     pub remembered: u64,
-    /// Outputs without a known fate, by message: those still to be sent.
+    /// Outputs without a known outcome, by message: those still to be sent.
     pub waiting: BTreeMap<u64, BTreeSet<u16>>,
-    /// Operations that stand suspended.
+    /// Suspended operations.
     pub suspended: BTreeSet<String>,
     /// Waiting outputs by operation that the production does not have.
     pub homeless: BTreeMap<String, u64>,
 }
 
-/// Reads what waits, what is suspended, and the newest messages into the window, `capacity` of them at most.
+/// Reads the waiting outputs, the suspended operations, and the newest messages into the window, at most `capacity` of
+/// them.
 ///
 /// # Errors
-/// `AtStake` where it cannot be told what waits or which operation stands still; a row of another version.
+/// `AtStake` where it cannot be read what waits or which operation is suspended; a row of another version.
 pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Found, InteropError> {
     let switches = reader.switches().map_err(InteropError::at_stake("which operations are suspended"))?;
     let suspended = switches.into_iter().filter(|switch| switch.suspended).map(|switch| switch.operation);
@@ -58,7 +59,8 @@ pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Fou
             Err(error) => return Err(error),
         };
         let (status, _, resent) = summary.decided();
-        // As when they came in: what was refused is forgotten, and what was sent again by hand is no first sight of it.
+        // As when they were received: refused messages are not remembered, and a message resent by hand does not count
+        // as first seen.
         if !resent && !matches!(status, Status::Rejected | Status::Errored) && summary.identity != 0 {
             newest.push(Key::stored(summary.identity, summary.content));
         }
@@ -72,14 +74,14 @@ pub fn read(reader: &Reader, window: &mut Window, capacity: usize) -> Result<Fou
     Ok(Found { remembered, waiting, suspended, homeless: BTreeMap::new() })
 }
 
-/// Queues what waits, oldest first. What has no operation is left in `found`.
+/// Queues the waiting outputs, oldest first. Those without an operation stay in `found`.
 ///
 /// # Errors
-/// `AtStake` where one that waits cannot be read: what comes behind it must not go out ahead of it.
+/// `AtStake` if a waiting output cannot be read: later ones must not be sent ahead of it.
 pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, InteropError> {
     let mut queued = 0;
     let mut homeless = BTreeMap::new();
-    // What cannot be read now stays in `waiting`: it is neither sent nor given up.
+    // An output that cannot be read now stays in `waiting`: it is neither sent nor given up.
     for id in found.waiting.keys().copied().collect::<Vec<_>>() {
         let at_stake = || InteropError::at_stake(format!("message {id}, which waits to be delivered,"));
         let inbound = reader.inbound(id).and_then(|found| found.ok_or(InteropError::NoMessage { id }));

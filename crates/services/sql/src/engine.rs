@@ -1,76 +1,36 @@
 //! [`Engine`] and [`Session`]: statements in, rows and counts out. No sockets, no protocol.
 //!
 //! ```text
-//!   text --parse--> Prepared --execute--> Answer::Rows       queries, SHOW
-//!                                         Answer::Done       everything that only counts
-//!                                         Answer::CopyIn     COPY .. FROM STDIN: the caller pushes batches
-//!                                         Answer::CopyOut    COPY .. TO STDOUT: the caller formats batches
+//!   text --parse--> Prepared --execute--> StatementResult::Rows       queries, SHOW
+//!                                         StatementResult::Done       everything that only counts
+//!                                         StatementResult::CopyIn     COPY .. FROM STDIN: the caller pushes batches
+//!                                         StatementResult::CopyOut    COPY .. TO STDOUT: the caller formats batches
 //! ```
+//!
+//! | folder | content |
+//! |---|---|
+//! | [`parse`] | text to statements: which are supported, how deep they may nest, PostgreSQL's syntax rewritten for DataFusion |
+//! | [`semantics`] | PostgreSQL's meaning of an expression where DataFusion's differs |
+//! | [`limits`] | cancelling, time, memory, temporary files |
+//! | [`plan`] | statements to plans: the planner's context, names, column labels, prepared statements |
+//! | [`run`] | plans to rows, on threads of a query |
+//! | [`session`] | one connection: its transaction, settings, locks |
+//! | [`statements`] | INSERT, UPDATE, COPY, CREATE, .. and the fast path for single rows |
+//! | [`tuple_mover`], [`table_check`] | the engine's own thread; reading every row of every table |
 //!
 //! A session is one connection: it runs one statement at a time. Its rows are streams: they must be read to the end or
 //! dropped before the next statement.
 
-mod alter;
-mod answer;
-mod apart;
-mod apply;
-mod assign;
-mod averages;
-mod block;
-pub(crate) mod budget;
-mod bulk;
-mod calls;
-mod cancel;
-mod casts;
-mod change;
-mod check;
-mod checked;
-mod context;
-pub(crate) mod control;
-mod conversion;
-mod copy;
-mod defaults;
-mod define;
-mod definitions;
-mod depth;
-mod dialect;
-mod digests;
-mod exact;
-mod explain;
-mod external;
-mod gate;
-mod growth;
-mod insert;
-pub(crate) mod kinds;
-mod locks;
-mod meaning;
-mod meant;
-mod moments;
-pub(crate) mod names;
-mod numbers;
-mod operators;
-mod owned;
+pub(crate) mod limits;
 pub(crate) mod parse;
-mod patterns;
-mod pool;
-mod prepared;
-mod quick;
-mod quotient;
-mod rules;
-mod series;
-mod session;
-pub(crate) mod settings;
-mod spill;
-mod sums;
-pub(crate) mod syntax;
-mod target;
-mod team;
-pub(crate) mod titles;
-mod untyped;
-mod upsert;
-mod views;
-mod watch;
-mod windows;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod semantics;
+pub(crate) mod session;
+mod statement_result;
+pub(crate) mod statements;
+mod table_check;
+mod tuple_mover;
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -85,60 +45,64 @@ use store::{Direction, TreeId};
 
 use store::Store;
 
-use budget::Budget;
-use conversion::{Conversion, Worker};
-use definitions::Definitions;
-use locks::Locks;
-use pool::Pool;
-use team::Teams;
+use limits::memory_budget::Budget;
+use limits::memory_pool::Pool;
+use plan::catalog_cache::CatalogCache;
+use run::query_threads::QueryThreadPool;
+use session::table_locks::Locks;
+use tuple_mover::{TupleMover, Worker};
 
-pub use answer::{Answer, CopyFormat, CopyIn, CopyOut};
-pub use cancel::Canceller;
-pub use check::{TableReport, read_tables};
-pub use conversion::{ConversionOptions, ConversionStats};
-pub(crate) use kinds::NUMERIC;
-pub use prepared::Prepared;
+pub use limits::cancellation::Canceller;
+pub use limits::spill_options::SpillOptions;
+pub use plan::prepared::Prepared;
+pub(crate) use semantics::cast_types::NUMERIC;
+pub use session::settings::Settings;
 pub use session::{Session, SessionState};
-pub use settings::Settings;
-pub use spill::SpillOptions;
+pub use statement_result::{CopyFormat, CopyIn, CopyOut, StatementResult};
+pub use table_check::{TableReport, read_tables};
+pub use tuple_mover::{TupleMoverOptions, TupleMoverStats};
 
-use crate::column::{Columns, SEGMENT_ROWS};
-use crate::external::{Files, Folders, runtime};
+use crate::column::{ROW_GROUP_ROWS, RowGroupStore};
+use crate::external::{AllowedFolders, FileCache, runtime};
 use crate::table::catalog::CATALOG_TREE;
-use crate::table::counts::RowCounts;
 use crate::table::key;
-use crate::table::{Catalog, ColumnForm, Table, View};
-use crate::{Relation, SqlError};
+use crate::table::row_counts::RowCounts;
+use crate::table::{Catalog, ColumnStore, Table, View};
+use crate::{SqlError, VirtualTable};
 
-/// What of the memory is for what is not counted, if that is less than a half: small blocks, pages that the allocator gives back a little
-/// later, and what is made between two questions whether there is room.
+/// The part of the memory that is reserved for allocations that are not counted, if that is less than a half: small
+/// blocks, pages that the allocator returns a little later, and allocations between two checks of the limit.
 const UNCOUNTED_BYTES_MAX: usize = 256 << 20;
 
-/// How an engine works, and what it shows besides its own tables.
+/// The memory of statements divided by this number is the bound for the rows of a row group. While these rows are
+/// sorted, encoded and passed to the store, they take four times as much.
+const ROW_GROUP_OF: usize = 32;
+
+/// How an engine works, and which tables it shows besides its own.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Read-only tables from outside, by name: `schema.name`, or a name alone, which lies in schema `public`. No tables
-    /// of these names can be made. Default none.
-    pub relations: Vec<(String, Arc<dyn Relation>)>,
+    /// Read-only tables of other services, by name: `schema.name`, or a name alone, which is in schema `public`. Tables
+    /// with these names cannot be created. Default none.
+    pub virtual_tables: Vec<(String, Arc<dyn VirtualTable>)>,
     /// Threads that one query may use. Default: one for each core.
     pub threads: usize,
-    /// What `statement_timeout` is where a session does not say: how long a statement may take, at most. Zero, which is the
-    /// default: as long as it needs.
+    /// The value of `statement_timeout` in a session that does not set it: the longest time of a statement. Zero, the
+    /// default, means no limit.
     pub statement: Duration,
-    /// What `idle_in_transaction_session_timeout` is where a session does not say: how long a transaction may wait for its
-    /// client, at most. Zero, which is the default: for ever.
+    /// The value of `idle_in_transaction_session_timeout` in a session that does not set it: the longest time that a
+    /// transaction waits for its client. Zero, the default, means no limit.
     pub idle_in_transaction: Duration,
-    /// Memory that all statements together may take, in bytes. A quarter of it is for sorting, grouping and joining, which spill
-    /// what does not fit, and copy it on the way. Default 1 GiB.
+    /// Memory that all statements together may take, in bytes. A quarter of it is for sorting, grouping and joining;
+    /// these spill what does not fit, and copy it meanwhile. Default 1 GiB.
     pub query_bytes: usize,
-    /// Where they spill to. Default none: to the system's folder of temporary files, at most 100 GB.
+    /// The folder for spilled rows. Default none: the system's folder of temporary files, at most 100 GB.
     pub spill: Option<SpillOptions>,
-    /// Rows of a whole column segment: 1 to 122,880, which is the default and the best for scans.
-    pub segment_rows: usize,
-    /// When rows move from row form to column segments, on a thread of the engine's own. None: only when
-    /// [`Engine::convert`] is called. Default: [`ConversionOptions::default`].
-    pub conversion: Option<ConversionOptions>,
-    /// The folders that external tables may lie in. Default none: there are no external tables.
+    /// Rows of a full row group: 1 to 122,880, which is the default and the best for scans.
+    pub row_group_rows: usize,
+    /// When the engine's own thread moves rows from the delta store to row groups. None: only when
+    /// [`Engine::move_rows`] is called. Default: [`TupleMoverOptions::default`].
+    pub tuple_mover: Option<TupleMoverOptions>,
+    /// The folders that may contain external tables. Default none: there are no external tables.
     pub external: Vec<PathBuf>,
 }
 
@@ -146,14 +110,14 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         EngineOptions {
-            relations: Vec::new(),
+            virtual_tables: Vec::new(),
             threads,
             statement: Duration::ZERO,
             idle_in_transaction: Duration::ZERO,
             query_bytes: 1 << 30,
             spill: None,
-            segment_rows: SEGMENT_ROWS,
-            conversion: Some(ConversionOptions::default()),
+            row_group_rows: ROW_GROUP_ROWS,
+            tuple_mover: Some(TupleMoverOptions::default()),
             external: Vec::new(),
         }
     }
@@ -164,19 +128,19 @@ impl Default for EngineOptions {
 pub struct Engine {
     pub(crate) store: Store,
     pub(crate) options: EngineOptions,
-    /// What of the tables is in column form.
-    pub(crate) columns: Arc<Columns>,
+    /// The tables' part in the column store.
+    pub(crate) columns: Arc<RowGroupStore>,
     pub(crate) runtime: Arc<RuntimeEnv>,
-    pub(crate) files: Arc<Files>,
+    pub(crate) files: Arc<FileCache>,
     pub(crate) locks: Locks,
     /// The threads of queries.
-    pub(crate) teams: Arc<Teams>,
+    pub(crate) teams: Arc<QueryThreadPool>,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) definitions: Arc<Definitions>,
-    /// About how many rows are in row form.
+    pub(crate) definitions: Arc<CatalogCache>,
+    /// The approximate number of rows in the delta store.
     pub(crate) counts: Arc<RowCounts>,
-    conversion: Arc<Conversion>,
-    /// The thread of the conversion.
+    tuple_mover: Arc<TupleMover>,
+    /// The thread of the tuple mover.
     worker: Option<Worker>,
     /// The tree of the catalog.
     pub(crate) catalog: TreeId,
@@ -188,7 +152,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine over a store. Tables are found in the store; an empty one has none.
+    /// An engine over a store. Its tables are those in the store; an empty store has none.
     pub fn new(store: Store, options: EngineOptions) -> Result<Arc<Engine>, SqlError> {
         let catalog = match store.snapshot().tree(CATALOG_TREE)? {
             Some(tree) => tree,
@@ -204,15 +168,16 @@ impl Engine {
         if let Some(spill) = &options.spill {
             builder = builder.with_disk_manager_builder(spill.prepare()?);
         }
-        let files = Arc::new(Files::new(&store, Folders::new(&options.external)?));
+        let files = Arc::new(FileCache::new(&store, AllowedFolders::new(&options.external)?));
         let runtime = Arc::new(runtime(builder, &files)?);
-        let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.relations)?;
+        let known = Catalog::load(&View::Snapshot(store.snapshot()), catalog, &options.virtual_tables)?;
         let last = known.tables().map(|table| table.id.max(table.storage)).max().unwrap_or(0);
-        let columns = Arc::new(Columns::with_segments_of(options.segment_rows));
-        let conversion = Arc::new(Conversion::new(&store, &columns, catalog, &options.relations));
-        let worker = options.conversion.map(|options| Worker::start(&conversion, options)).transpose()?;
+        let columns = RowGroupStore::with_row_groups_of(options.row_group_rows);
+        let columns = Arc::new(columns.with_row_group_bytes(options.query_bytes / ROW_GROUP_OF));
+        let tuple_mover = Arc::new(TupleMover::new(&store, &columns, catalog, &options.virtual_tables));
+        let worker = options.tuple_mover.map(|options| Worker::start(&tuple_mover, options)).transpose()?;
         let counted = options.query_bytes - (options.query_bytes / 2).min(UNCOUNTED_BYTES_MAX);
-        let (teams, budget) = (Teams::new(options.threads), Budget::new(counted));
+        let (teams, budget) = (QueryThreadPool::new(options.threads), Budget::new(counted));
         Ok(Arc::new(Engine {
             store,
             teams,
@@ -222,9 +187,9 @@ impl Engine {
             runtime,
             files,
             locks: Locks::default(),
-            definitions: conversion.definitions.clone(),
-            counts: conversion.counts.clone(),
-            conversion,
+            definitions: tuple_mover.definitions.clone(),
+            counts: tuple_mover.counts.clone(),
+            tuple_mover,
             worker,
             catalog,
             next: AtomicU64::new(last + 1),
@@ -233,35 +198,36 @@ impl Engine {
         }))
     }
 
-    /// A connection of `user`, who is already authenticated.
+    /// Opens a session for `user`, who is already authenticated.
     pub fn session(self: &Arc<Self>, user: &str) -> Session {
         Session::new(self.clone(), user)
     }
 
-    /// Moves rows from row form to column segments, now: of each table whole segments, as long as `keep` rows stay. Gives how
-    /// many rows that were.
-    pub fn convert(&self, keep: usize) -> Result<usize, SqlError> {
-        self.conversion.run(keep)
+    /// Moves rows from the delta store to row groups, now: full row groups of each table, as long as `keep` rows stay.
+    /// Returns the number of moved rows.
+    pub fn move_rows(&self, keep: usize) -> Result<usize, SqlError> {
+        self.tuple_mover.run(keep)
     }
 
-    /// Compacts column segments, now: those that have lost a quarter of their rows are written anew. Gives how many went.
+    /// Compacts row groups, now: row groups that have lost a quarter of their rows are rewritten. Returns the number of
+    /// row groups that were replaced.
     pub fn compact(&self) -> Result<usize, SqlError> {
-        self.conversion.compact()
+        self.tuple_mover.compact()
     }
 
-    /// What was moved and compacted so far.
-    pub fn conversion(&self) -> ConversionStats {
-        self.conversion.stats()
+    /// What the tuple mover has moved and compacted so far.
+    pub fn tuple_mover_stats(&self) -> TupleMoverStats {
+        self.tuple_mover.stats()
     }
 
-    /// Ends the engine's own thread, and waits for it. Sessions go on.
+    /// Ends the engine's own thread and waits for it. Sessions continue.
     pub fn close(&self) {
         if let Some(worker) = &self.worker {
             worker.stop();
         }
     }
 
-    /// The store beneath.
+    /// The store below the engine.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -274,24 +240,24 @@ impl Engine {
     }
 
     pub(crate) fn load(&self, view: &View) -> Result<Catalog, SqlError> {
-        Catalog::load(view, self.catalog, &self.options.relations)
+        Catalog::load(view, self.catalog, &self.options.virtual_tables)
     }
 
     pub(crate) fn next_session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number that no table and no storage has.
+    /// A number that no table and no storage has yet.
     pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A table's storage is new and empty: its first row id is 1.
+    /// Registers a new, empty storage of a table: its first row id is 1.
     pub(crate) fn fresh(&self, storage: u64) {
         self.row_ids.lock().insert(storage, 1);
     }
 
-    /// Takes row ids for so many rows of a table and returns the first. Ids only grow; some are lost with rollbacks.
+    /// Reserves row ids for `rows` rows of a table and returns the first. Ids only grow; a rollback loses some.
     pub(crate) fn row_ids(&self, table: &Table, rows: u64) -> Result<u64, SqlError> {
         let mut row_ids = self.row_ids.lock();
         let next = match row_ids.get_mut(&table.storage) {

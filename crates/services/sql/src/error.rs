@@ -1,8 +1,8 @@
-//! [`SqlError`]: what can go wrong, named by what the client can do about it, each with the SQLSTATE that PostgreSQL
-//! gives for it (PostgreSQL 15, appendix A).
+//! [`SqlError`]: the errors of this crate, named by what the client can do about them. Each has the SQLSTATE that
+//! PostgreSQL returns for it (PostgreSQL 15, appendix A).
 //!
-//! Errors also travel through DataFusion, packed as its `External`; [`SqlError::from`] unpacks them and finds the
-//! SQLSTATE of DataFusion's own.
+//! Errors also travel through DataFusion, packed as its `External`; [`SqlError::from`] unpacks them, and determines the
+//! SQLSTATE of DataFusion's own errors.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use store::StoreError;
 
-/// SQLSTATE and text of an error, as the wire protocol reports them.
+/// SQLSTATE and texts of an error, as the wire protocol reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ErrorFields {
     /// SQLSTATE, five characters.
     pub code: &'static str,
     /// One sentence, without a full stop.
@@ -24,67 +24,67 @@ pub struct Report {
     pub hint: Option<String>,
 }
 
-impl Report {
-    /// A report without detail and hint.
-    pub fn new(code: &'static str, message: impl Into<String>) -> Report {
-        Report { code, message: message.into(), detail: None, hint: None }
+impl ErrorFields {
+    /// Fields without detail and hint.
+    pub fn new(code: &'static str, message: impl Into<String>) -> ErrorFields {
+        ErrorFields { code, message: message.into(), detail: None, hint: None }
     }
 }
 
-/// Why a statement failed. Cheap to clone. Nothing of the failed statement happened.
+/// Why a statement failed. Cheap to clone. The failed statement has changed nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SqlError {
-    /// Write the statement differently: syntax, names, types, what is not supported.
+    /// Write the statement differently: its syntax, names or types are wrong, or a part is not supported.
     #[error("{}", .0.message)]
-    Statement(Box<Report>),
+    Statement(Box<ErrorFields>),
     /// Send other values: constraints, conversions, ranges.
     #[error("{}", .0.message)]
-    Value(Box<Report>),
+    Value(Box<ErrorFields>),
     /// Run the transaction again: another one changed the same rows or the same table first. SQLSTATE 40001.
     #[error("{0}")]
     Again(Arc<str>),
     /// The statement does not fit the state of the transaction: end it, or begin one.
     #[error("{}", .0.message)]
-    Transaction(Box<Report>),
-    /// Somebody asked for it. SQLSTATE 57014.
+    Transaction(Box<ErrorFields>),
+    /// A client requested the cancel. SQLSTATE 57014.
     #[error("canceling statement due to user request")]
     Cancelled,
-    /// It took longer than `statement_timeout`. SQLSTATE 57014.
+    /// The statement took longer than `statement_timeout`. SQLSTATE 57014.
     #[error("canceling statement due to statement timeout")]
     TimedOut,
-    /// The session is ended: the node stops, or somebody with the right to do so ends it. SQLSTATE 57P01.
+    /// The session ends: the node stops, or a user with the right to do so ends it. SQLSTATE 57P01.
     #[error("terminating connection due to administrator command")]
     Terminated,
-    /// The store refused: its text says what to do.
+    /// The store refused the statement: its text says what to do.
     #[error(transparent)]
     Store(StoreError),
     /// The query needs more than it may take, or this engine has a fault.
     #[error("{}", .0.message)]
-    Engine(Box<Report>),
+    Engine(Box<ErrorFields>),
 }
 
 impl SqlError {
     /// The statement must be written differently.
     pub fn statement(code: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError::Statement(Box::new(Report::new(code, message)))
+        SqlError::Statement(Box::new(ErrorFields::new(code, message)))
     }
 
-    /// Not supported, and what to do instead where there is something. SQLSTATE 0A000.
+    /// A part is not supported; a hint can say what to write instead. SQLSTATE 0A000.
     pub fn unsupported(what: impl std::fmt::Display) -> SqlError {
         SqlError::statement("0A000", format!("{what} is not supported"))
     }
 
     /// The values do not fit.
     pub fn value(code: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError::Value(Box::new(Report::new(code, message)))
+        SqlError::Value(Box::new(ErrorFields::new(code, message)))
     }
 
-    /// The state of the transaction does not allow it.
+    /// The state of the transaction does not allow the statement.
     pub fn transaction(code: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError::Transaction(Box::new(Report::new(code, message)))
+        SqlError::Transaction(Box::new(ErrorFields::new(code, message)))
     }
 
-    /// The same error with more about this occurrence.
+    /// The same error with a detail about this occurrence.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> SqlError {
         if let Some(report) = self.inner() {
@@ -93,7 +93,7 @@ impl SqlError {
         self
     }
 
-    /// The same error with what to do.
+    /// The same error with a hint about what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
         if let Some(report) = self.inner() {
@@ -102,7 +102,7 @@ impl SqlError {
         self
     }
 
-    fn inner(&mut self) -> Option<&mut Report> {
+    fn inner(&mut self) -> Option<&mut ErrorFields> {
         match self {
             SqlError::Statement(report)
             | SqlError::Value(report)
@@ -116,21 +116,21 @@ impl SqlError {
         }
     }
 
-    /// What to tell the client.
-    pub fn report(&self) -> Report {
+    /// The fields to send to the client.
+    pub fn report(&self) -> ErrorFields {
         match self {
             SqlError::Statement(report)
             | SqlError::Value(report)
             | SqlError::Transaction(report)
             | SqlError::Engine(report) => (**report).clone(),
             SqlError::Again(why) => {
-                let report = Report::new("40001", "could not serialize access due to concurrent update");
-                Report { detail: Some(why.to_string()), hint: Some("Run the transaction again.".into()), ..report }
+                let report = ErrorFields::new("40001", "could not serialize access due to concurrent update");
+                ErrorFields { detail: Some(why.to_string()), hint: Some("Run the transaction again.".into()), ..report }
             }
             SqlError::Cancelled | SqlError::TimedOut | SqlError::Terminated => {
-                Report::new(self.code(), self.to_string())
+                ErrorFields::new(self.code(), self.to_string())
             }
-            SqlError::Store(error) => Report::new(store_code(error), error.to_string()),
+            SqlError::Store(error) => ErrorFields::new(store_code(error), error.to_string()),
         }
     }
 
@@ -189,13 +189,13 @@ impl From<ArrowError> for SqlError {
         };
         match code {
             "22012" => SqlError::value(code, "division by zero"),
-            "53200" | "XX000" => SqlError::Engine(Box::new(Report::new(code, error.to_string()))),
+            "53200" | "XX000" => SqlError::Engine(Box::new(ErrorFields::new(code, error.to_string()))),
             _ => SqlError::value(code, error.to_string()),
         }
     }
 }
 
-/// Ours, somewhere among the causes of an error that went through others' hands.
+/// Finds our own error among the causes of an error that passed through other libraries.
 fn caused(error: &(dyn std::error::Error + 'static)) -> SqlError {
     let mut cause = Some(error);
     while let Some(here) = cause {
@@ -204,10 +204,10 @@ fn caused(error: &(dyn std::error::Error + 'static)) -> SqlError {
         }
         cause = here.source();
     }
-    SqlError::Engine(Box::new(Report::new("XX000", error.to_string())))
+    SqlError::Engine(Box::new(ErrorFields::new("XX000", error.to_string())))
 }
 
-/// A text that is no value of a type, or a number that does not fit one.
+/// The error for a text that is not a value of a type, or a number that does not fit in one.
 fn conversion(text: &str) -> SqlError {
     let range = text.contains("overflow") || text.contains("out of range") || text.contains("too large");
     SqlError::value(if range { "22003" } else { "22P02" }, text)
@@ -231,14 +231,14 @@ impl From<DataFusionError> for SqlError {
             DataFusionError::NotImplemented(what) => SqlError::statement("0A000", what),
             DataFusionError::Plan(text) => plan(text),
             DataFusionError::Execution(text) => execution(text),
-            DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text))),
+            DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(ErrorFields::new("53200", text))),
             DataFusionError::IoError(error) => spilled(&error),
-            error => SqlError::Engine(Box::new(Report::new("XX000", error.to_string()))),
+            error => SqlError::Engine(Box::new(ErrorFields::new("XX000", error.to_string()))),
         }
     }
 }
 
-/// A failure that several consumers of one input were told of: ours is found through its causes.
+/// An error that several consumers of one input received: ours is found through its causes.
 fn from_shared(error: &DataFusionError) -> SqlError {
     match error {
         DataFusionError::External(inner) => caused(inner.as_ref()),
@@ -249,28 +249,30 @@ fn from_shared(error: &DataFusionError) -> SqlError {
             ArrowError::ArithmeticOverflow(text) => SqlError::from(ArrowError::ArithmeticOverflow(text.clone())),
             ArrowError::CastError(text) | ArrowError::ParseError(text) => conversion(text),
             ArrowError::IoError(_, error) => spilled(error),
-            other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+            other => SqlError::Engine(Box::new(ErrorFields::new("XX000", other.to_string()))),
         },
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => from_shared(inner),
         DataFusionError::Shared(inner) => from_shared(inner),
         DataFusionError::Execution(text) => execution(text.clone()),
-        DataFusionError::ResourcesExhausted(text) => SqlError::Engine(Box::new(Report::new("53200", text.clone()))),
+        DataFusionError::ResourcesExhausted(text) => {
+            SqlError::Engine(Box::new(ErrorFields::new("53200", text.clone())))
+        }
         DataFusionError::IoError(error) => spilled(error),
-        other => SqlError::Engine(Box::new(Report::new("XX000", other.to_string()))),
+        other => SqlError::Engine(Box::new(ErrorFields::new("XX000", other.to_string()))),
     }
 }
 
-/// What does not fit into memory could not be put into files, or not be read from them.
+/// The error when rows could not be spilled to files, or not be read from them.
 fn spilled(error: &std::io::Error) -> SqlError {
     let text = error.to_string();
-    // DataFusion has no kind for its own limit; its wording is all that tells it.
+    // DataFusion has no variant for its own limit; only the wording identifies it.
     let report = if text.contains("disk space during the spilling") {
-        let report = Report::new("53400", "the query needs more space for what does not fit into memory than there is");
-        Report { hint: Some("Ask for less at a time, or raise `spill_max` in [sql].".into()), ..report }
+        let report = ErrorFields::new("53400", "the query needs more space for spilled rows than it may take");
+        ErrorFields { hint: Some("Process less at a time, or raise `spill_max` in [sql].".into()), ..report }
     } else if error.kind() == std::io::ErrorKind::StorageFull {
-        Report::new("53100", format!("what does not fit into memory could not be kept: {text}"))
+        ErrorFields::new("53100", format!("rows could not be spilled to temporary files: {text}"))
     } else {
-        Report::new("58030", text)
+        ErrorFields::new("58030", text)
     };
     SqlError::Engine(Box::new(report))
 }
@@ -290,7 +292,7 @@ fn schema(error: &SchemaError) -> SqlError {
 }
 
 fn plan(text: String) -> SqlError {
-    // DataFusion has one variant for all of these; its wording is all that tells them apart.
+    // DataFusion has one variant for all of these; only the wording distinguishes them.
     let code = if text.starts_with("table '") && text.ends_with("not found") {
         let name = text.trim_start_matches("table '").trim_end_matches("' not found");
         let name = name.trim_start_matches("terrace.").trim_start_matches("public.");

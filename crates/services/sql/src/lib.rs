@@ -3,9 +3,9 @@
 //! ```text
 //!   wire      sockets, PostgreSQL protocol, login, COPY formats, pg_catalog
 //!     |
-//!   engine    Session: statements, transactions, settings; what changes rows is planned here, queries by DataFusion
+//!   engine    Session: statements, transactions, settings; plans changes of rows, DataFusion plans queries
 //!     |
-//!   table     catalog, row encoding, scans with pushdown        column, external    segments, Parquet
+//!   table     catalog, row encoding, scans with pushdown        column, external    row groups, Parquet
 //!     |       text: values as PostgreSQL writes and reads them     |
 //!   store     transactions, snapshots, cursors, pages
 //! ```
@@ -13,11 +13,11 @@
 //! Three rules hold everywhere:
 //!
 //! 1. **DataFusion never changes a row.** It reads; INSERT, UPDATE and DELETE become queries for row addresses and new
-//!    values, and the engine applies what they return in the session's transaction. Its own change of rows ignores
-//!    some conditions.
+//!    values, and the engine applies their results in the session's transaction. DataFusion's own changes of rows
+//!    ignore some conditions.
 //! 2. **A statement sees one moment.** Every scan of a statement goes through the session's transaction, own changes
 //!    included, or through one snapshot.
-//! 3. **What is not supported is refused by name**, with SQLSTATE 0A000; nothing is accepted and ignored.
+//! 3. **Unsupported statements are refused by name**, with SQLSTATE 0A000; nothing is accepted and then ignored.
 
 #![forbid(unsafe_code)]
 
@@ -25,22 +25,22 @@ pub mod column;
 pub mod engine;
 mod error;
 pub mod external;
-mod hl7;
+mod hl7_function;
 pub mod repair;
 pub mod table;
 mod text;
 pub mod wire;
 
-/// The stack that each thread that runs sessions needs, in bytes: statements nest as deep as they are written, up to a limit that
-/// was measured with it. Of memory it takes what is used.
+/// The stack that each thread that runs sessions needs, in bytes. The nesting limit of statements was measured with
+/// this size. A stack takes only the memory that is used.
 pub const STACK_BYTES: usize = 64 << 20;
 
 pub use engine::{
-    Answer, Canceller, ConversionOptions, ConversionStats, CopyIn, Engine, EngineOptions, Prepared, Session,
-    SessionState,
+    Canceller, CopyIn, Engine, EngineOptions, Prepared, Session, SessionState, StatementResult, TupleMoverOptions,
+    TupleMoverStats,
 };
-pub use error::{Report, SqlError};
-pub use table::{ColumnBound, Relation, ScanRequest};
+pub use error::{ErrorFields, SqlError};
+pub use table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};
 
-/// Arrow and its values, for those who lend a [`Relation`].
+/// Arrow and its values, for crates that provide a [`VirtualTable`].
 pub use datafusion::{arrow, scalar::ScalarValue};

@@ -1,11 +1,11 @@
-//! What a repair gives up of SQL tables where nothing brings it back.
+//! The parts of SQL tables that a repair gives up if nothing can restore them.
 //!
 //! ```text
 //!   sql.rows.N             the rows of a range of keys, or one row                       the hole is closed over them
-//!   columns.N.segments     the segments that lie there, whole: of one with a column lost, or whose deletions are not known,
-//!   columns.N.chunks       nobody can say what its rows are
+//!   columns.N.segments     the row groups that lie there, whole: if a column or the deletions of a row group are lost,
+//!   columns.N.chunks       its rows are not known
 //!   columns.N.deleted
-//!   sql.catalog            nothing: without its definition a table's rows mean nothing
+//!   sql.catalog            nothing: without its definition a table's rows cannot be read
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,27 +14,27 @@ use std::ops::Bound;
 use bytes::Bytes;
 use store::{Direction, Loss, Part, Snapshot, Store, StoreError, TreeId};
 
-use crate::column::segment_trees;
+use crate::column::row_group_trees;
 use crate::table::catalog::{CATALOG_TREE, names_by_storage};
 
-/// Keys that one transaction removes.
+/// The number of keys that one transaction removes.
 const BATCH: usize = 2_000;
 
-/// Gives up what is lost of tables, and says what it is.
+/// Gives up lost data of tables, and returns a description of it.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] where definitions of tables are lost; those of the store.
+/// [`StoreError::Corrupt`] if definitions of tables are lost; errors of the store.
 pub fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError> {
     if let Some(loss) = losses.iter().find(|loss| loss.name == CATALOG_TREE && is_lost(store, loss)) {
         let text = format!(
-            "{loss}: definitions of SQL tables are lost, and are not given up; repair with --backup, or restore"
+            "{loss}: definitions of SQL tables are lost and cannot be given up; repair with --backup, or restore"
         );
         return Err(StoreError::Corrupt(text.into()));
     }
     let snapshot = store.snapshot();
     let names = names_by_storage(&snapshot);
     let mut given_up = Vec::new();
-    let mut segments: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+    let mut row_groups: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for loss in losses.iter().filter(|loss| is_lost(store, loss)) {
         if let Some(storage) = number(&loss.name, "sql.rows.", "") {
             given_up.push(format!("rows of table {}: {loss}", named(&names, storage)));
@@ -44,20 +44,20 @@ pub fn give_up(store: &Store, losses: &[Loss]) -> Result<Vec<String>, StoreError
         }
         for kind in [".segments", ".chunks", ".deleted"] {
             if let Some(storage) = number(&loss.name, "columns.", kind) {
-                segments.entry(storage).or_default().extend(touched(&snapshot, storage, &loss.part)?);
+                row_groups.entry(storage).or_default().extend(touched(&snapshot, storage, &loss.part)?);
             }
         }
     }
-    for (storage, lost) in segments {
-        for segment in lost {
-            remove(store, &keys(&snapshot, storage, segment)?)?;
-            given_up.push(format!("column segment {segment} of table {}, with all its rows", named(&names, storage)));
+    for (storage, lost) in row_groups {
+        for row_group in lost {
+            remove(store, &keys(&snapshot, storage, row_group)?)?;
+            given_up.push(format!("row group {row_group} of table {}, with all its rows", named(&names, storage)));
         }
     }
     Ok(given_up)
 }
 
-/// Whether it was not brought back: of a range nobody can tell.
+/// Whether the lost data was not restored: for a range this is always assumed, because it cannot be checked.
 fn is_lost(store: &Store, loss: &Loss) -> bool {
     match &loss.part {
         Part::Keys(..) => true,
@@ -73,33 +73,33 @@ fn named(names: &HashMap<u64, String>, storage: u64) -> String {
     names.get(&storage).cloned().unwrap_or_else(|| format!("of storage {storage}"))
 }
 
-/// Segments of which something lies in a part of one of their trees. Each key begins with its segment's number.
+/// Row groups with data in a part of one of their trees. Each key begins with its row group's number.
 fn touched(snapshot: &Snapshot, storage: u64, part: &Part) -> Result<BTreeSet<u32>, StoreError> {
-    let segment = |key: &[u8]| key.first_chunk::<4>().map(|id| u32::from_be_bytes(*id));
+    let row_group = |key: &[u8]| key.first_chunk::<4>().map(|id| u32::from_be_bytes(*id));
     let (low, high) = match part {
-        Part::Value(key) => return Ok(segment(key).into_iter().collect()),
-        Part::Keys(low, high) => (segment(low).unwrap_or(0), segment(high).unwrap_or(u32::MAX - 1)),
+        Part::Value(key) => return Ok(row_group(key).into_iter().collect()),
+        Part::Keys(low, high) => (row_group(low).unwrap_or(0), row_group(high).unwrap_or(u32::MAX - 1)),
     };
     let mut found = BTreeSet::new();
-    for tree in segment_trees(snapshot, storage)? {
+    for tree in row_group_trees(snapshot, storage)? {
         for key in walk(snapshot, tree, (low, high))? {
-            // Behind all numbers stands something else.
-            found.extend(segment(&key).filter(|id| (low..=high).contains(id) && *id != u32::MAX));
+            // The key behind all numbers has another purpose.
+            found.extend(row_group(&key).filter(|id| (low..=high).contains(id) && *id != u32::MAX));
         }
     }
     Ok(found)
 }
 
-/// All keys of a segment.
-fn keys(snapshot: &Snapshot, storage: u64, segment: u32) -> Result<Vec<(TreeId, Bytes)>, StoreError> {
+/// All keys of a row group.
+fn keys(snapshot: &Snapshot, storage: u64, row_group: u32) -> Result<Vec<(TreeId, Bytes)>, StoreError> {
     let mut all = Vec::new();
-    for tree in segment_trees(snapshot, storage)? {
-        all.extend(walk(snapshot, tree, (segment, segment))?.into_iter().map(|key| (tree, key)));
+    for tree in row_group_trees(snapshot, storage)? {
+        all.extend(walk(snapshot, tree, (row_group, row_group))?.into_iter().map(|key| (tree, key)));
     }
     Ok(all)
 }
 
-/// The keys of segments, as far as they can be read.
+/// The keys of row groups, as far as they are readable.
 fn walk(snapshot: &Snapshot, tree: TreeId, (first, last): (u32, u32)) -> Result<Vec<Bytes>, StoreError> {
     let (from, to) = (first.to_be_bytes(), last.saturating_add(1).to_be_bytes());
     let mut cursor = snapshot.scan(tree, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward).once();

@@ -1,29 +1,33 @@
-//! Tables: what they are, how rows lie in trees, how a query reads them.
+//! Tables: their definitions, how rows are stored in trees, how a query reads them.
 //!
 //! ```text
 //!   Catalog       the names of one moment
 //!   Table         columns, primary key, trees; rows as bytes under keys as bytes
-//!   ColumnForm    rows in column segments, beside those in row form
-//!   Relation      read-only tables from outside (messages of an interface engine, ...)
-//!   View          what a statement reads: a snapshot, or the session's transaction with its own changes
+//!   ColumnStore   rows in row groups, beside those in the delta store
+//!   VirtualTable  read-only tables of other services (messages of an interface engine, ...)
+//!   View          the view that a statement reads: a snapshot, or the session's transaction with its own changes
 //! ```
 
 pub(crate) mod catalog;
-pub(crate) mod counts;
+mod column_store;
 mod definition;
-mod form;
 pub(crate) mod key;
-pub(crate) mod range;
-mod relation;
-pub(crate) mod row;
-mod rows;
-pub(crate) mod scan;
+pub(crate) mod key_range;
+pub(crate) mod providers;
+pub(crate) mod row_counts;
+pub(crate) mod row_encoding;
+pub(crate) mod row_scan;
 pub(crate) mod types;
 mod view;
+mod virtual_table;
 
 pub use catalog::{Catalog, Entry, Schemas};
-pub use definition::{ADDRESS, COLUMN_TAG, Column, ROW_TAG, Table};
-pub use form::{ColumnForm, FormRequest};
-pub use relation::{ColumnBound, Relation, ScanRequest};
+pub use column_store::{ColumnScanRequest, ColumnStore};
+pub use definition::{ADDRESS, COLUMN_TAG, Column, External, ROW_TAG, Table};
 pub use types::{SqlType, TYPE_KEY};
 pub use view::View;
+pub use virtual_table::{ColumnBound, ScanRequest, VirtualRows, VirtualScan, VirtualTable};
+
+/// A scan's batch of wide rows ends with the row that exceeds this size, even if it has few rows: eight thousand rows
+/// of 12 KB would take more than all statements of a small node may. Rows of up to 128 bytes fill their batches.
+pub(crate) const BATCH_BYTES: usize = 1 << 20;

@@ -1,13 +1,13 @@
-//! Values of columns as text, the way PostgreSQL writes and reads them: for casts, and for text that is assigned.
+//! Values of columns as text, as PostgreSQL writes and reads them: for casts, and for text that is assigned.
 //!
 //! ```text
 //!   shown   array of any type --write--> texts            1.5::float8::text, INSERT of a date into a column of text
 //!   read    texts --read--> array of a column's type      '2026-01-01'::date, literals of INSERT and UPDATE
 //! ```
 //!
-//! `calendar`, `float` and `numeric` hold the notations; the wire's values are made of the same, so that a literal, a
-//! parameter, a row of COPY and a cast agree. Arrow's own spelling is used where it is PostgreSQL's: whole numbers,
-//! decimals on their way out.
+//! `calendar`, `float` and `numeric` contain the notations. The wire's values use the same ones, so a literal, a
+//! parameter, a row of COPY and a cast agree. Arrow's own notation is used where it is PostgreSQL's: for whole numbers,
+//! and for writing decimals.
 
 pub(crate) mod calendar;
 pub(crate) mod float;
@@ -31,7 +31,7 @@ use crate::SqlError;
 use crate::table::SqlType;
 use crate::table::types::{NUMERIC_DIGITS, UTC};
 
-/// Whether [`write()`] spells values of this type otherwise than Arrow's casts do.
+/// Whether [`write()`] writes values of this type differently from Arrow's casts.
 pub(crate) fn is_spelled(kind: &DataType) -> bool {
     matches!(kind, DataType::Interval(_) | DataType::Decimal256(..))
         || kind.is_floating()
@@ -113,7 +113,8 @@ fn spelled(array: &dyn Array, write: impl Fn(usize, &mut BytesMut)) -> ArrayRef 
     Arc::new(texts.finish())
 }
 
-/// Each text as a value of a column's type. Errors: 22P02, 22007 for what is none, 22003 for what does not fit.
+/// Each text as a value of a column's type. Errors: 22P02, 22007 for a text that is not a value, 22003 for a value that
+/// does not fit.
 pub(crate) fn read(texts: &StringViewArray, kind: SqlType) -> Result<ArrayRef, SqlError> {
     let wrong = |text: &str| syntax(text, kind);
     Ok(match kind {
@@ -204,7 +205,7 @@ fn integer(text: &str, kind: SqlType) -> Result<i64, SqlError> {
     trimmed.parse().map_err(|_| out_of_range(text, kind))
 }
 
-/// Too large and too small are refused: only `Infinity` is infinite, and only 0 is nothing.
+/// Reads a double. Too large and too small numbers are refused: only `Infinity` is infinite, and only 0 is zero.
 fn double(text: &str, kind: SqlType) -> Result<f64, SqlError> {
     let number = float::parse(text).ok_or_else(|| syntax(text, kind))?;
     let lost = number.is_infinite() && !text.to_ascii_lowercase().contains("inf");
@@ -216,7 +217,7 @@ fn double(text: &str, kind: SqlType) -> Result<f64, SqlError> {
 
 fn single(text: &str, kind: SqlType) -> Result<f32, SqlError> {
     let number = double(text, kind)?;
-    // From the text, not from the double: rounding twice may miss the nearest number.
+    // Parse the text, not the double: rounding twice may miss the nearest number.
     let narrow = text.trim().parse::<f32>().unwrap_or(number as f32);
     if (narrow.is_infinite() && number.is_finite()) || (narrow == 0.0 && number != 0.0) {
         return Err(out_of_range(text, kind));
@@ -231,7 +232,8 @@ fn is_nothing(text: &str) -> bool {
 }
 
 fn decimal(text: &str, precision: u8, scale: i8) -> Result<i128, SqlError> {
-    // A numeric without size keeps all digits in PostgreSQL; here it has a size, and what it cannot keep is not lost.
+    // A numeric without size keeps all digits in PostgreSQL. Here it has a size, and digits that it cannot keep are
+    // refused instead of lost.
     let digits = numeric::size(text).0;
     if (precision, scale) == NUMERIC_DIGITS && digits > scale as usize && !trails_off(text, digits - scale as usize) {
         return Err(SqlError::value("22003", format!("\"{text}\" has more than {scale} digits after the point"))
@@ -243,7 +245,7 @@ fn decimal(text: &str, precision: u8, scale: i8) -> Result<i128, SqlError> {
     })
 }
 
-/// For a number that has more digits before the point than a numeric's size.
+/// The error for a number that has more digits before the point than a numeric's size allows.
 pub(crate) fn overflow(precision: u8, scale: i8) -> SqlError {
     let whole = i32::from(precision) - i32::from(scale);
     SqlError::value("22003", "numeric field overflow").with_detail(format!(

@@ -1,46 +1,50 @@
 //! PostgreSQL's wire protocol, version 3, in front of the engine.
 //!
 //! ```text
-//!   server       listens, counts connections, ends them
-//!     login      TLS, cancel requests, SCRAM-SHA-256, startup parameters       scram, options, registry, activity
-//!     apart      each session on a thread of its own, behind its socket
-//!     serve      simple and extended protocol, COPY
-//!       codec    pgwire's messages from bytes and back                         guard, connection
-//!       value    between PostgreSQL's layouts and Arrow                        oid, parameter
-//!       copy     COPY's text, csv and binary formats
-//!     catalog    pg_catalog and what the catalogs' queries need
+//!   server              listens, counts connections, ends them
+//!     login             TLS, cancel requests, SCRAM-SHA-256, startup parameters   scram, server_options, registry, activity
+//!     session_thread    each session on a thread of its own, behind its socket
+//!     serve             simple and extended protocol, COPY
+//!       codec           pgwire's messages from bytes and back      frame_guard, connection, error_response, reply_text
+//!       value           between PostgreSQL's layouts and Arrow     oid, parameter
+//!       copy            COPY's text, csv and binary formats
+//!     catalog           pg_catalog and the functions for queries of the catalogs
 //! ```
 //!
-//! Messages, their layouts and the numbers of types are pgwire's. Its loop over a socket, its handlers and its values are
-//! not used; why not is in docs/adr/0014-sql.md. The guard, SCRAM and COPY's data are pure and total, and fuzzed.
+//! Messages, their layouts and the OIDs of types are pgwire's. Its loop over a socket, its handlers and its values are
+//! not used; docs/adr/0014-sql.md has the reasons. The guard, SCRAM and COPY's data are pure and total, and fuzzed.
 
 mod activity;
-mod apart;
 mod catalog;
 mod codec;
 mod connection;
+mod connection_error;
 mod copy;
-mod fault;
+mod error_response;
+mod frame_guard;
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod guard;
 mod login;
 mod oid;
-mod options;
 mod parameter;
 mod registry;
+mod reply_text;
 mod scram;
 mod serve;
 mod server;
+mod server_options;
+mod server_state;
+mod session_thread;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use options::{TlsOptions, WireError, WireOptions};
 pub use scram::{ScramError, Verifier, new_secret};
 pub use server::{Renewal, Server};
+pub use server_options::{TlsOptions, WireError, WireOptions};
 
 pub(crate) use pgwire::api::results::FieldFormat as Format;
-/// What it is sent.
+/// Messages to the client.
 use pgwire::messages::PgWireBackendMessage as Reply;
-/// What a client sends.
+/// Messages from the client.
 use pgwire::messages::PgWireFrontendMessage as Message;

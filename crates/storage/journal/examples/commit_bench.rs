@@ -1,13 +1,14 @@
-//! Commits per second of the journal, against the plainest loop that could do the same on the same disk.
+//! Commits per second of the journal, compared with the simplest loop that makes the same bytes durable on the same
+//! disk.
 //!
 //! ```text
 //! cargo run --release -p journal --example commit_bench [-- DIR [SECONDS_PER_TURN [COMMITTERS...]]]
 //! ```
 //!
-//! Each committer appends 1 KiB and waits until it is durable, again and again. *bare* is a preallocated file, one mutex,
-//! two buffers, `pwrite` and `fdatasync`: group commit without records, checksums, recovery or segments, so a ceiling for
-//! anything of this design. The two take turns (bare, journal, bare, journal) so that a slow minute of the disk hits both.
-//! CPU is that of the whole process, committers included.
+//! Each committer appends 1 KiB and waits until it is durable, again and again. *bare* is a preallocated file, one
+//! mutex, two buffers, `pwrite` and `fdatasync`: group commit without records, checksums, recovery or segments. It is
+//! an upper limit for every journal of this design. The two take turns (bare, journal, bare, journal), so that a slow
+//! minute of the disk affects both. The CPU time is that of the whole process, with the committers.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,7 +21,7 @@ use device::file::{FileOptions, FileShelf};
 use journal::{Journal, Options};
 
 const RECORD_BYTES: usize = 1024;
-/// Short turns, many of them: on a machine with other work the median of the ratios settles long before the rates do.
+/// Many short turns: on a machine with other load, the median of the ratios becomes stable long before the rates do.
 const ROUNDS: usize = 9;
 const BARE_BYTES: u64 = 256 << 20;
 
@@ -74,7 +75,7 @@ impl Run {
     }
 }
 
-/// All rounds of one engine on a line: the median round's rate, the latencies of all rounds together.
+/// All rounds of one engine on one line: the rate of the median round, and the latencies of all rounds together.
 fn print(name: &str, threads: usize, runs: &mut [Run]) {
     runs.sort_by(|a, b| a.per_second().total_cmp(&b.per_second()));
     let rate = runs[runs.len() / 2].per_second();
@@ -92,7 +93,7 @@ fn print(name: &str, threads: usize, runs: &mut [Run]) {
     );
 }
 
-/// Runs `commit` on so many threads for so long.
+/// Runs `commit` on the given number of threads for the given time.
 fn drive(threads: usize, seconds: f64, commit: &(dyn Fn(&[u8]) + Sync)) -> (f64, f64, Vec<u32>) {
     let stop = AtomicBool::new(false);
     let all = Mutex::new(Vec::new());
@@ -117,7 +118,7 @@ fn drive(threads: usize, seconds: f64, commit: &(dyn Fn(&[u8]) + Sync)) -> (f64,
     (start.elapsed().as_secs_f64(), cpu_seconds() - cpu, all.into_inner().expect("no committer panicked"))
 }
 
-/// User and system time of this process so far; Linux counts it in ticks of 10 ms.
+/// User and system time of this process so far. Linux counts it in ticks of 10 ms.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has /proc");
     let after_name = stat.rsplit(')').next().expect("the name is in parentheses");
@@ -132,7 +133,7 @@ fn run_journal(directory: &Path, threads: usize, seconds: f64) -> Result<Run, Bo
     let commit = |record: &[u8]| {
         let lsn = journal.append(1, &[record]).expect("the disk has space");
         journal.commit(lsn).expect("the disk works");
-        // As a user would: the log does not grow for ever.
+        // The log is truncated, as in a real application: it does not grow without end.
         if lsn.0 % (16 << 20) < RECORD_BYTES as u64 {
             journal.truncate(lsn).expect("the disk works");
         }
@@ -141,7 +142,7 @@ fn run_journal(directory: &Path, threads: usize, seconds: f64) -> Result<Run, Bo
     Ok(Run { seconds, cpu_seconds, latencies_us, flushes: journal.stats().batches })
 }
 
-/// The ceiling.
+/// The upper limit.
 struct Bare {
     file: File,
     state: Mutex<BareState>,
@@ -152,7 +153,7 @@ struct Bare {
 struct BareState {
     filling: Vec<u8>,
     spare: Vec<u8>,
-    /// Batches that were taken, and that are durable.
+    /// The batches that were taken, and those that are durable.
     taken: u64,
     durable: u64,
     offset: u64,

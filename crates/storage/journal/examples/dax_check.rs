@@ -1,12 +1,13 @@
-//! A journal on persistent memory that loses a page: what is lost is an error that names it, all else is read, and the
-//! process lives. For a virtual machine with an emulated module (`scripts/test-dax-guest.sh`); it destroys a page of memory.
+//! A journal on persistent memory that loses a page. Reading the lost record returns an error with its place, all other
+//! records are read, and the process continues. This program is for a virtual machine with an emulated module
+//! (`scripts/test-dax-guest.sh`): it destroys a page of memory.
 //!
 //! ```text
 //! cargo run --release -p journal --example dax_check -- DIR      DIR on an fsdax mount, as root
 //! ```
 //!
-//! Records of a page each are committed, one page in the middle is poisoned as the memory's own report would do it, and
-//! every record is read again. Exit code 1 where a claim does not hold; each claim is a line.
+//! The program commits records of a page each, poisons one page in the middle as a report of the memory would, and
+//! reads every record again. It prints one line for each check, and exits with 1 if a check fails.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use journal::{Journal, JournalError, Lsn, Options};
 const RECORDS: u8 = 64;
 const RECORD_BYTES: usize = 4096;
 const PAGE_BYTES: u64 = 4096;
-/// The record whose page goes.
+/// The record whose page is poisoned.
 const VICTIM: u8 = 20;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -53,13 +54,13 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     }
     println!("poisoned {name} at {page}, {} of {RECORDS} records lost, the others read", lost.len());
-    // The page holds the ends of its neighbours, too; what lies on other pages is read.
+    // The page also has the ends of its neighbours. Records on other pages are read.
     claims &= lost.contains(&VICTIM) && lost.iter().all(|number| (VICTIM - 1..=VICTIM + 1).contains(number));
     println!("{}", if claims { "claims hold" } else { "claims do not hold" });
     Ok(if claims { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The page of a segment that holds the middle of the victim's payload.
+/// The page of the segment with the middle of the victim's payload.
 fn page_of(shelf: &PmemShelf, name: &str) -> Result<u64, Box<dyn std::error::Error>> {
     let device = shelf.open_read_only(name)?;
     let mut all = vec![0; usize::try_from(device.len())?];

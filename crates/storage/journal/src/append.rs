@@ -1,10 +1,10 @@
 //! Appending: a record becomes one frame, or several where a buffer or a segment ends.
 //!
-//! The common case is one lock, one copy, one checksum over 28 bytes: the payload's checksum is computed before the
-//! lock is taken. Everything else (no room, no buffer, no segment, a record of many frames) goes through the *append lock*:
-//! one append at a time holds it, and the others wait, so that LSN order is call order and frames of two records do not
-//! mix. Before the first frame is pushed there is room in prepared segments for the last one: a record is never left
-//! half appended because the shelf is full.
+//! The common case is one lock, one copy, and one checksum over 28 bytes: the payload's checksum is computed before the
+//! lock is taken. Every other case (no room, no buffer, no segment, a record of many frames) takes the *append lock*.
+//! One append at a time holds it, and the others wait. So LSN order is call order, and frames of two records never mix.
+//! Before the first frame is pushed, prepared segments have room for the last one: a full shelf never leaves a record
+//! half appended.
 
 use crate::checksum;
 use crate::error::JournalError;
@@ -14,7 +14,8 @@ use crate::options::{BUFFERS, Preparation};
 use crate::pipeline::Piece;
 use crate::shared::{FailOnPanic, Guard, Shared, State};
 
-/// What each batch takes beside payload, at most: its frame, one frame header, and the end that fits no frame.
+/// Upper bound of the overhead of a batch: its batch frame, one frame header, and the rest that is too small for a
+/// frame.
 const BATCH_OVERHEAD_BYTES: u64 = 128;
 
 impl Shared {
@@ -26,7 +27,7 @@ impl Shared {
         }
         let payload_crc = checksum::of_parts(parts);
         let piece = Piece { kind, flags: FIRST | LAST, payload_crc, payload_bytes: bytes, parts };
-        // Declared before the guard, so that a panic lets go of the lock first.
+        // Declared before the guard, so that a panic releases the lock first.
         let panicking = FailOnPanic(self);
         let result = self.append_piece(&piece);
         std::mem::forget(panicking);
@@ -53,9 +54,9 @@ impl Shared {
         Ok(lsn)
     }
 
-    /// What [`Journal::make_room`](crate::Journal::make_room) says.
+    /// See [`Journal::make_room`](crate::Journal::make_room).
     pub(crate) fn make_room(&self, bytes: u64) -> Result<(), JournalError> {
-        // Declared before the guard, so that a panic lets go of the lock first.
+        // Declared before the guard, so that a panic releases the lock first.
         let panicking = FailOnPanic(self);
         let state = self.lock();
         let made = match state.accepts() {
@@ -70,7 +71,7 @@ impl Shared {
         self.with_append_lock(state, |state| self.append_frames(state, piece))
     }
 
-    /// Does `work` under the append lock.
+    /// Runs `work` under the append lock.
     fn with_append_lock<'a, T>(
         &'a self,
         mut state: Guard<'a>,
@@ -91,7 +92,7 @@ impl Shared {
         result.map(|done| (state, done))
     }
 
-    /// Reserves, then pushes frame after frame.
+    /// Reserves the space, then pushes the record frame by frame.
     fn append_frames<'a>(&'a self, state: Guard<'a>, piece: &Piece<'_>) -> (Guard<'a>, Result<Lsn, JournalError>) {
         let (mut state, reserved) = self.reserve(state, piece.payload_bytes as u64);
         if let Err(error) = reserved {
@@ -123,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// Prepares segments until a record of that size surely fits.
+    /// Prepares segments until a record of that size certainly fits.
     fn reserve<'a>(&'a self, mut state: Guard<'a>, bytes: u64) -> (Guard<'a>, Result<(), JournalError>) {
         loop {
             if let Err(error) = state.check() {
@@ -140,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Has one more segment made ready.
+    /// Waits until one more segment is ready, or prepares it.
     fn next_segment<'a>(&'a self, mut state: Guard<'a>) -> (Guard<'a>, Result<(), JournalError>) {
         if self.options.preparation == Preparation::Inline {
             drop(state);
@@ -148,7 +149,7 @@ impl Shared {
             return (self.lock(), result);
         }
         let end = state.chain.end();
-        // A failure from before this append asked is not an answer to it: space may have been freed since.
+        // A failure from before this append is cleared: space may have been freed since.
         state.preparation_failure = None;
         while state.chain.end() == end {
             if let Err(error) = state.check() {
@@ -164,7 +165,7 @@ impl Shared {
         (state, Ok(()))
     }
 
-    /// Waits until a frame fits, writing batches itself if nobody else does.
+    /// Waits until a frame fits; writes batches if no other thread does.
     fn wait_for_room<'a>(&'a self, mut state: Guard<'a>) -> (Guard<'a>, Result<(), JournalError>) {
         loop {
             if let Err(error) = state.check() {
@@ -189,7 +190,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether a frame of that payload fits the batch being filled; opens one if there is none.
+    /// Whether a frame with that payload fits the batch being filled; opens a batch if there is none.
     fn has_room(&mut self, shared: &Shared, payload_bytes: usize) -> bool {
         if self.pipeline.is_between_batches() && !self.open_batch(shared) {
             return false;
@@ -205,8 +206,8 @@ impl State {
         in_tail + behind.map(|segment| segment.header.bytes - BLOCK_BYTES).sum::<u64>()
     }
 
-    /// What a record takes at worst: each batch it fills, and each segment it crosses, has an overhead; and the first
-    /// and last block may be used in part only.
+    /// The most space that a record can take: an overhead for each batch that it fills and each segment that it
+    /// crosses, and the first and last block, which may be partly used.
     fn needed(&self, bytes: u64, buffer_bytes: u64) -> u64 {
         let batches = bytes / (buffer_bytes - BATCH_OVERHEAD_BYTES) + self.chain.len() as u64 + BUFFERS as u64;
         bytes + batches * BATCH_OVERHEAD_BYTES + 2 * BLOCK_BYTES
@@ -230,7 +231,7 @@ fn cut<'a>(parts: &[&'a [u8]], from: usize, bytes: usize) -> Vec<&'a [u8]> {
             left -= end - start;
         }
     }
-    assert_eq!(left, 0, "the parts hold what was asked for");
+    assert_eq!(left, 0, "the parts contain the requested bytes");
     out
 }
 

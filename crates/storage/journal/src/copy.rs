@@ -1,4 +1,4 @@
-//! [`copy`]: part of a log, byte for byte, on another shelf: for backups, and for going back to a moment.
+//! [`copy`]: copies part of a log, byte for byte, to another shelf: for backups, and for going back to a moment.
 //!
 //! ```text
 //!   from              until
@@ -7,11 +7,13 @@
 //!   [ segment ][ ======| 0 ]                           ^ the copy ends with the last batch that ends at or before `until`
 //! ```
 //!
-//! Positions stay what they are. A batch is taken whole or not at all, for only whole ones verify: going back to a moment is as
-//! exact as group commits are. What is copied is checked first; the copy opens as any journal does. It has the identity of its
-//! source, so that the two go different ways from `end` on: never put segments of both on one shelf.
+//! Positions do not change. A batch is copied whole or not at all, because only whole batches verify: going back to a
+//! moment is as exact as group commits are. The bytes are verified before they are copied; the copy opens like any
+//! journal. It has the identity of its source, but the two logs differ after `end`: never put segments of both on one
+//! shelf.
 //!
-//! A segment gets its name once its bytes are persistent. A copy that ends early is to be thrown away.
+//! A segment gets its name once its bytes are persistent. A copy that was interrupted is incomplete and must be
+//! deleted.
 
 use std::sync::Arc;
 
@@ -22,28 +24,28 @@ use crate::lsn::Lsn;
 use crate::segment::Segment;
 use crate::view::View;
 
-/// A segment that is being copied.
+/// Name of a segment while it is being copied.
 const UNFINISHED: &str = "copying-segment";
 
 /// Bytes copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// The oldest position of the copy, at or before `from`.
     pub first: Lsn,
-    /// Its end, at or before `until`.
+    /// The end of the copy, at or before `until`.
     pub end: Lsn,
     /// Segments.
     pub segments: usize,
 }
 
-/// Copies the segments that hold the log from `from` on, up to the last batch that ends at or before `until`, to a shelf without
-/// segments. The log may be written meanwhile; `until` is then to be durable.
+/// Copies the segments that contain the log from `from` on, up to the last batch that ends at or before `until`, to a
+/// shelf without segments. The log may be written meanwhile; `until` must then be durable.
 ///
-/// Errors: [`JournalError::Truncated`] where `from` is older than the log, [`JournalError::BeyondEnd`] where it ends before
-/// `from`, [`JournalError::Corrupt`], [`JournalError::Full`] on the other shelf, [`JournalError::Device`].
+/// Errors: [`JournalError::Truncated`] if `from` is older than the log, [`JournalError::BeyondEnd`] if the log ends
+/// before `from`, [`JournalError::Corrupt`], [`JournalError::Full`] on the other shelf, [`JournalError::Device`].
 pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied, JournalError> {
     if from < view.first() {
         return Err(JournalError::Truncated { lsn: from, first: view.first() });
@@ -64,7 +66,7 @@ pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied
     let mut copied = Copied { first: from, end, segments: 0 };
     let segments = view.segments();
     for (number, segment) in segments.iter().enumerate() {
-        // The last one is taken also where it ends at `from`: without a segment a log would begin anew.
+        // The last segment is copied even if it ends at `from`: a log without segments would start again at LSN 0.
         let is_older = segment.end() <= from && number + 1 < segments.len();
         let is_newer = segment.header.base >= end && copied.segments > 0;
         if is_older || is_newer {
@@ -77,7 +79,7 @@ pub fn copy(view: &View, to: &dyn Shelf, from: Lsn, until: Lsn) -> Result<Copied
     Ok(copied)
 }
 
-/// Copies what lies before `end`; zeros follow.
+/// Copies the part of a segment before `end`, followed by zeros.
 fn copy_segment(segment: &Arc<Segment>, to: &dyn Shelf, end: Lsn) -> Result<(), JournalError> {
     let source = segment.device()?;
     match to.remove(UNFINISHED) {

@@ -1,4 +1,4 @@
-//! What can go wrong, named by what the caller can do about it.
+//! The errors of the journal, named by what the caller can do about them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use device::DeviceError;
 use crate::format::{FrameFault, HeaderFault, VERSION};
 use crate::lsn::{Lsn, Nonce};
 
-/// Why the journal refused.
+/// Why the journal refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A write or a flush failed: what is persistent behind `durable()` is unknown until the journal is reopened. Every
-    /// later append and commit answers this; records that were durable before stay readable.
-    #[error("a write or flush of the journal failed and it takes no more; reopen it to run recovery: {cause}")]
+    /// A write or a flush failed: it is unknown which bytes after `durable()` are persistent until the journal is
+    /// reopened. Every later append and commit returns this; records that were durable before can still be read.
+    #[error("a write or flush of the journal failed; it refuses new records, reopen it to run recovery: {cause}")]
     Poisoned {
         /// The first failure.
         cause: Arc<DeviceError>,
@@ -21,49 +21,51 @@ pub enum JournalError {
     /// The journal was closed. Nothing was appended. Open it again.
     #[error("the journal is closed; open it again to append")]
     Closed,
-    /// No space for the next segment. Nothing was appended. Truncate, or free space, and append again.
+    /// No space for the next segment. Nothing was appended. Truncate, or free space, then append again.
     #[error("no space for the next journal segment of {bytes} bytes; truncate the journal or free space, then retry")]
     Full {
         /// Size of the segment that could not be made.
         bytes: u64,
     },
-    /// No file descriptor is free for the next segment. Nothing was appended. The journal goes on trying, and says so
-    /// ([`crate::Journal::lacks_descriptor`]): append again.
+    /// No file descriptor is free for the next segment. Nothing was appended. The journal retries, and reports the
+    /// state ([`crate::Journal::lacks_descriptor`]): append again later.
     #[error(
         "the next journal segment waits for a file descriptor; raise the limit of open files (ulimit -n, LimitNOFILE)"
     )]
     NoDescriptors,
     /// The record is larger than [`crate::Options::max_record_bytes`]. Nothing was appended.
-    #[error("a record of {bytes} bytes is larger than the journal takes ({max}); raise max_record_bytes or split it")]
+    #[error(
+        "a record of {bytes} bytes exceeds the journal's limit of {max}; raise max_record_bytes or split the record"
+    )]
     TooLarge {
         /// Size of the payload.
         bytes: u64,
         /// The limit.
         max: u64,
     },
-    /// The position was truncated away.
+    /// The position was truncated.
     #[error("lsn {lsn} was truncated; the journal now starts at {first}")]
     Truncated {
-        /// What was asked for.
+        /// The requested position.
         lsn: Lsn,
-        /// The oldest position there is.
+        /// The oldest position of the log.
         first: Lsn,
     },
-    /// Nothing persistent is there yet.
-    #[error("lsn {lsn} lies behind the durable end {durable}; commit it first")]
+    /// Nothing persistent exists at that position yet.
+    #[error("lsn {lsn} is after the durable end {durable}; commit it first")]
     BeyondEnd {
-        /// What was asked for.
+        /// The requested position.
         lsn: Lsn,
-        /// The end of what is durable.
+        /// The end of the durable records.
         durable: Lsn,
     },
     /// The log is intact there, but no record starts at that position.
     #[error("no record starts at lsn {lsn}")]
     NoRecord {
-        /// What was asked for.
+        /// The requested position.
         lsn: Lsn,
     },
-    /// Acknowledged bytes are damaged. The journal is not opened and nothing is changed: restore from a copy.
+    /// Acknowledged bytes are damaged. The journal is not opened and nothing is changed: restore it from a copy.
     #[error("{0}")]
     Corrupt(Box<Corruption>),
     /// A segment was written by another version of the format.
@@ -74,10 +76,10 @@ pub enum JournalError {
         /// Its version.
         found: u32,
     },
-    /// The journal was written in units that its device now cannot write: it has been moved from persistent memory to a
-    /// medium of larger blocks. Move it back, or let it run dry there and begin a new one.
+    /// The journal was written in units that its device now cannot write: it was moved from persistent memory to a
+    /// medium with larger blocks. Move it back, or create a new journal there once all its records have been applied.
     #[error(
-        "segment {segment} is written in units of {unit} bytes, and its device now takes blocks of {block}: move the journal back to persistent memory"
+        "segment {segment} is written in units of {unit} bytes, but its device requires blocks of {block}: move the journal back to persistent memory"
     )]
     Unit {
         /// The device's name.
@@ -93,16 +95,16 @@ pub enum JournalError {
     /// The thread that prepares segments could not be started. Raise the limit of threads, or prepare inline.
     #[error("cannot start the thread that prepares journal segments: {0}")]
     Thread(#[source] std::io::Error),
-    /// A report could not be written out.
+    /// A report could not be written to its output.
     #[error("cannot write the report: {0}")]
     Output(#[from] std::io::Error),
-    /// The device or shelf failed in a way that leaves the journal as it was.
+    /// The device or shelf failed, and the journal is unchanged.
     #[error(transparent)]
     Device(DeviceError),
 }
 
 impl From<DeviceError> for JournalError {
-    /// By what can be done: what is missing may come back.
+    /// Maps errors by what the caller can do: space and descriptors may become available again.
     fn from(error: DeviceError) -> JournalError {
         match error {
             DeviceError::Full { bytes, .. } => JournalError::Full { bytes },
@@ -112,35 +114,35 @@ impl From<DeviceError> for JournalError {
     }
 }
 
-/// Where acknowledged bytes are damaged, how, and how it is known that they had been acknowledged.
+/// Where acknowledged bytes are damaged, how, and the proof that they had been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
     /// The device's name.
     pub segment: String,
     /// Byte offset in it.
     pub offset: u64,
-    /// The same place in the log.
+    /// The same position as an LSN.
     pub lsn: Lsn,
-    /// What was expected and what was found.
+    /// The expected and the found value.
     pub damage: Damage,
-    /// Why this is no torn tail: a later batch that was written after this place had become durable. `None` where the
-    /// damage itself is proof enough.
+    /// Why this is not a torn tail: a later batch that was written after this place had become durable. `None` if the
+    /// damage itself is sufficient proof.
     pub proof: Option<Proof>,
 }
 
-/// A valid header behind the damage which says that the damaged place had been persistent.
+/// A valid header after the damage. Its `durable` shows that the damaged place had been persistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof {
-    /// Where the header lies.
+    /// Position of the header.
     pub at: Lsn,
     /// Everything before this was persistent when it was written.
     pub durable: Lsn,
 }
 
-/// What is wrong at a place.
+/// The kind of damage at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
-    /// The first block of a segment is no header.
+    /// The first block of a segment is not a valid header.
     Header(HeaderFault),
     /// The header names another base than the segment's name does.
     Base {
@@ -149,7 +151,7 @@ pub enum Damage {
         /// From the header.
         found: Lsn,
     },
-    /// The device's size is not the header's.
+    /// The device's size differs from the size in the header.
     Size {
         /// From the header.
         expected: u64,
@@ -172,14 +174,14 @@ pub enum Damage {
     },
     /// A frame is not valid.
     Frame(FrameFault),
-    /// A valid frame of an earlier epoch lies where the log should go on.
+    /// A valid frame of an earlier epoch lies where the log should continue.
     Stale {
-        /// The epoch that the log had reached.
+        /// The current epoch of the log.
         expected: u32,
-        /// Whose frame it is.
+        /// The nonce of the frame.
         found: Nonce,
     },
-    /// Valid frames contradict each other, which no crash explains.
+    /// Valid frames contradict each other, which no crash can cause.
     Order(&'static str),
 }
 
@@ -193,7 +195,7 @@ impl fmt::Display for Damage {
             Damage::Header(HeaderFault::Checksum { expected, found }) => {
                 write!(f, "segment header checksum: expected {expected:08x}, found {found:08x}")
             }
-            Damage::Header(HeaderFault::Unit(found)) => write!(f, "segment unit: {found} bytes is none"),
+            Damage::Header(HeaderFault::Unit(found)) => write!(f, "segment unit: {found} bytes is not a valid unit"),
             Damage::Base { expected, found } => write!(f, "segment base: expected {expected}, found {found}"),
             Damage::Size { expected, found } => write!(f, "segment size: expected {expected}, found {found}"),
             Damage::Identity { expected, found } => {
@@ -214,7 +216,7 @@ impl fmt::Display for Damage {
 impl fmt::Display for FrameFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            FrameFault::Elsewhere { found } => write!(f, "no frame here: its lsn field is {found}"),
+            FrameFault::Elsewhere { found } => write!(f, "no frame here: its lsn field contains {found}"),
             FrameFault::Foreign { found } => write!(f, "a frame of another journal: nonce {found}"),
             FrameFault::Header { expected, found } => {
                 write!(f, "frame header checksum: expected {expected:08x}, found {found:08x}")
@@ -231,7 +233,7 @@ impl fmt::Display for Corruption {
         let Corruption { segment, offset, lsn, damage, .. } = self;
         write!(f, "journal segment {segment} is damaged at offset {offset} (lsn {lsn}): {damage}")?;
         if let Some(Proof { at, durable }) = self.proof {
-            write!(f, "; it was durable: the header at lsn {at} was written when everything before {durable} was")?;
+            write!(f, "; it was durable: when the header at lsn {at} was written, everything before {durable} was")?;
         }
         f.write_str("; nothing was changed, restore the segment from a copy, or a backup with `terrace restore`")
     }

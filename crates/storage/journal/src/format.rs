@@ -1,4 +1,4 @@
-//! The bytes on the medium: segment headers and frames. `format.md` beside `src` has the same as a picture.
+//! The bytes on the medium: segment headers and frames. `format.md` beside `src` has a picture of them.
 //!
 //! ```text
 //! segment   | header, one block | batch | batch | ...                                   base = LSN of its first byte
@@ -10,28 +10,29 @@
 //! batch frame:   flags has BATCH; payload = durable u64 | batch_bytes u32 | records u32
 //! ```
 //!
-//! Little endian throughout. Everything in the log is a frame, so that one function decides whether bytes are valid, and
-//! a reader may begin at any frame. The two checksums are apart because the payload's is computed by the appending
-//! thread before it knows its LSN; the header's, over 28 bytes, is computed under the lock.
+//! Integers are little endian. Everything in the log is a frame: one function decides whether bytes are valid, and a
+//! reader may begin at any frame. There are two checksums because the appending thread computes the payload's before its
+//! LSN is assigned; the header's, over 28 bytes, is computed under the lock.
 //!
-//! Encoding and checking only: nothing here reads a device or knows what comes before or after a frame.
+//! This module only encodes and checks: it does not read a device, and does not look before or after a frame.
 
 use crate::checksum;
 use crate::lsn::{Lsn, Nonce};
 
-/// Segments and their headers are multiples of this: what is read at once, on every medium.
+/// Segments and their headers are multiples of this. It is the size of one read on every medium.
 pub const BLOCK_BYTES: u64 = 4096;
-/// The smallest unit of a batch. Batches start and end on multiples of their segment's unit, which is what one write to
-/// its device takes, and no byte of it is written twice: a block on drives; on persistent memory this, the unit in which
-/// modules access their medium (FAST 2020, Yang et al.), so that no module reads before it writes.
+/// The smallest unit of a batch. Batches start and end on multiples of their segment's unit, and no byte of a unit is
+/// written twice. The unit is what one write to the device requires: a block on drives; 256 bytes on persistent memory,
+/// the unit in which modules access their medium (FAST 2020, Yang et al.), so that no module reads before it writes.
 pub const UNIT_BYTES_MIN: u32 = 256;
-/// Bytes in front of every payload.
+/// Bytes before every payload.
 pub const FRAME_HEADER_BYTES: usize = 32;
 /// A batch frame: header and payload.
 pub const BATCH_FRAME_BYTES: usize = FRAME_HEADER_BYTES + BATCH_PAYLOAD_BYTES;
 /// Frames start on multiples of this, so that a header's integers are aligned.
 pub const FRAME_ALIGN: usize = 8;
-/// The version of the format written. Version 1, in which every unit is a block, is read and continued; others are refused.
+/// The version of the format that is written. Version 1, in which every unit is a block, is read and continued; others
+/// are refused.
 pub const VERSION: u32 = 2;
 
 const BATCH_PAYLOAD_BYTES: usize = 16;
@@ -46,14 +47,14 @@ pub const LAST: u8 = 2;
 pub const END: u8 = 4;
 /// The frame is a batch frame.
 pub const BATCH: u8 = 8;
-/// The batch begins an epoch: it was made persistent before anything behind it was written. Only with [`BATCH`].
+/// The batch begins an epoch: it was made persistent before anything after it was written. Only with [`BATCH`].
 pub const OPEN: u8 = 16;
-/// The batch ends an epoch in good order; only with [`BATCH`].
+/// The batch is the last of an epoch that was closed properly; only with [`BATCH`].
 pub const CLOSE: u8 = 32;
 
-// Devices take whole blocks of their own size; ours must consist of such.
+// Devices take whole blocks of their own size; the journal's blocks must consist of them.
 const _: () = assert!((BLOCK_BYTES as usize).is_multiple_of(device::BLOCK_BYTES));
-// The header of a batch plus one frame with some payload always fits a unit, so that room for a batch is room for data.
+// The header of a batch plus one frame with some payload always fits a unit: room for a batch is room for data.
 const _: () = assert!(BATCH_FRAME_BYTES + FRAME_HEADER_BYTES + FRAME_ALIGN <= UNIT_BYTES_MIN as usize);
 
 /// The unit of the batches on a device that takes blocks of `block_bytes`.
@@ -71,32 +72,32 @@ pub struct SegmentHeader {
     pub bytes: u64,
     /// The journal, and the epoch that prepared the segment.
     pub nonce: Nonce,
-    /// What was persistent when the segment was prepared.
+    /// Everything before this was persistent when the segment was prepared.
     pub durable: Lsn,
     /// Batches start on multiples of this; a power of two from [`UNIT_BYTES_MIN`] to [`BLOCK_BYTES`].
     pub unit: u32,
 }
 
-/// Why a segment's first block is not a header that can be used.
+/// Why a segment's first block is not a usable header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// Not a journal segment at all.
     Magic,
-    /// Written by another version of the format, this one.
+    /// Written by another version of the format, the given one.
     Version(u32),
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Checksum {
-        /// The checksum over what is there.
+        /// The checksum computed over the block.
         expected: u32,
-        /// The checksum that is there.
+        /// The checksum stored in the block.
         found: u32,
     },
-    /// A unit that no journal has.
+    /// A unit that no journal uses.
     Unit(u32),
 }
 
 impl SegmentHeader {
-    /// The block as it is on the medium.
+    /// Encodes the header as its block on the medium.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len() as u64, BLOCK_BYTES);
         assert!(is_unit(self.unit));
@@ -154,9 +155,9 @@ fn header_block_crc(block: &[u8]) -> u32 {
 pub struct Frame {
     /// CRC32C of the payload.
     pub payload_crc: u32,
-    /// Where the frame lies.
+    /// Position of the frame.
     pub lsn: Lsn,
-    /// Who wrote it.
+    /// The journal and epoch that wrote it.
     pub nonce: Nonce,
     /// Length of the payload.
     pub payload_bytes: u32,
@@ -169,28 +170,28 @@ pub struct Frame {
 /// Why bytes are not a frame of this journal at this place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
-    /// The header names another place: bytes of an earlier life of the segment, or never written.
+    /// The header contains another position: the bytes are from an earlier use of the segment, or were never written.
     Elsewhere {
-        /// Where it says it lies.
+        /// The position in the header.
         found: Lsn,
     },
     /// The header names another journal.
     Foreign {
-        /// Whose it says it is.
+        /// The nonce in the header.
         found: Nonce,
     },
-    /// The header's checksum does not fit.
+    /// The header's checksum does not match.
     Header {
-        /// The checksum over what is there.
+        /// The checksum computed over the header.
         expected: u32,
-        /// The checksum that is there.
+        /// The checksum stored in the header.
         found: u32,
     },
-    /// The payload's checksum does not fit.
+    /// The payload's checksum does not match.
     Payload {
-        /// The checksum that the header names.
+        /// The checksum in the header.
         expected: u32,
-        /// The checksum over what is there.
+        /// The checksum computed over the payload.
         found: u32,
     },
 }
@@ -207,8 +208,9 @@ impl Frame {
             pair(self.nonce.epoch, self.nonce.identity),
             pair(self.payload_bytes, marks),
         ];
-        // Whole words, and the first one whole again: reading them while they are still queued in the core then need not
-        // wait until they have left it, which behind stores past the cache takes as long as the medium.
+        // The words are written whole, and the first one is written whole again. Reading them while they are still in
+        // the core's store queue then need not wait until they have left it. After stores past the cache, that wait
+        // takes as long as the medium.
         for (word, place) in words.iter().zip(out.chunks_exact_mut(8)) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -216,7 +218,7 @@ impl Frame {
         out[..8].copy_from_slice(&pair(crc, self.payload_crc).to_le_bytes());
     }
 
-    /// Reads a header that must lie at `at` and belong to the journal `identity`. The epoch is the caller's to judge.
+    /// Decodes a header that must lie at `at` and belong to the journal `identity`. The caller checks the epoch.
     pub fn decode(header: &[u8], at: Lsn, identity: u32) -> Result<Frame, FrameFault> {
         let frame = Frame {
             payload_crc: u32_at(header, 4),
@@ -239,7 +241,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Whether `payload` is what the header certifies.
+    /// Checks that `payload` matches the header's checksum.
     pub fn check(&self, payload: &[u8]) -> Result<(), FrameFault> {
         assert_eq!(payload.len(), self.payload_bytes as usize);
         let found = checksum::of(payload);
@@ -251,13 +253,13 @@ impl Frame {
         self.flags & flag != 0
     }
 
-    /// From the start of this frame to the start of what follows it in the batch.
+    /// From the start of this frame to the start of the next one in the batch.
     pub fn bytes(&self) -> usize {
         frame_bytes(self.payload_bytes as usize)
     }
 }
 
-/// What a frame with that much payload takes in the log.
+/// The space that a frame with that much payload takes in the log.
 pub fn frame_bytes(payload_bytes: usize) -> usize {
     (FRAME_HEADER_BYTES + payload_bytes).next_multiple_of(FRAME_ALIGN)
 }
@@ -269,14 +271,14 @@ pub fn mark_end(header: &mut [u8]) {
     header[0..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The first frame of a batch: how far it reaches, and what was known when it was written.
+/// The first frame of a batch: the length of the batch, and what was durable when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// Where the batch starts; a multiple of its segment's unit.
     pub lsn: Lsn,
-    /// Who wrote it.
+    /// The journal and epoch that wrote it.
     pub nonce: Nonce,
-    /// Everything before this was persistent when the batch was handed to the device. The one number that tells a torn
+    /// Everything before this was persistent when the batch was handed to the device. This number distinguishes a torn
     /// tail from corruption; see [`crate::recovery`].
     pub durable: Lsn,
     /// Length from `lsn` to the end of the last frame, without the zeros up to the next unit.
@@ -310,7 +312,7 @@ impl BatchHeader {
         frame.encode(header);
     }
 
-    /// Reads a batch frame that must lie at `at`. `None`: a valid frame, but not one that begins a batch.
+    /// Decodes a batch frame that must lie at `at`. Returns `None` for a valid frame that does not begin a batch.
     pub fn decode(bytes: &[u8], at: Lsn, identity: u32) -> Result<Option<BatchHeader>, FrameFault> {
         let frame = Frame::decode(&bytes[..FRAME_HEADER_BYTES], at, identity)?;
         if !frame.has(BATCH) || frame.payload_bytes as usize != BATCH_PAYLOAD_BYTES {

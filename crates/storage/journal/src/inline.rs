@@ -1,34 +1,35 @@
-//! Append and commit in one step, where a write is a matter of instructions: [`Committer`].
+//! Append and commit in one step, on devices where a write takes only instructions: [`Committer`].
 //!
 //! ```text
 //!   thread 1   copy, checksums | lock: reserve A | stores past the cache, fence | durable = end of A
 //!   thread 2        copy, checksums | lock: reserve B | headers anew, stores, fence | waits for A | durable = end of B
 //! ```
 //!
-//! The lock is held only to reserve a place: who writes what, and where. Threads then store side by side, as a medium of
-//! several modules wants it, and publish in the order of the log: each waits until everything before its place is durable,
-//! which takes others at most as long as it took itself.
+//! The lock is held only to reserve a place, that is, to determine which thread writes where. The threads then store in
+//! parallel, which suits a medium of several modules, and publish in the order of the log. Each thread waits until
+//! everything before its place is durable. For the others that takes at most about as long as its own write took.
 //!
-//! The headers name the place, and are made before it is known, for the place that comes next if nobody comes in between; if
-//! somebody did, they are made again.
+//! The headers contain the place. They are built before the place is known, for the next place at that moment. If
+//! another thread reserved that place first, they are built again.
 //!
-//! Nothing behind the fence is a locked instruction. On x86 such an instruction waits until the stores past the cache have
-//! left the core's buffers, which the fence itself need not do: 40 ns of 110 for a KiB, measured 2026-11-21 on an EPYC. What
-//! is durable is published by a plain store, which the CPU makes visible only after the stores before the fence; and the
-//! device and the buffer are the committer's own, so that none of the two is counted or returned.
+//! No locked instruction follows the fence. On x86 such an instruction waits until the stores past the cache have left
+//! the core's buffers, which the fence itself need not do: 40 ns of 110 for a KiB, measured 2026-11-21 on an EPYC. The
+//! new `durable` is published by a plain store, which the CPU makes visible only after the stores before the fence. The
+//! committer owns its buffer and its reference to the device, so no reference count changes and no buffer is returned
+//! to a pool.
 //!
 //! Invariants:
-//! 1. A place reserved is written and published, or the journal fails. Whoever takes the lock for anything but a reservation
-//!    first waits until all reserved places are published ([`Shared::lock`]), and finds the journal as if nobody had
-//!    ever been here.
-//! 2. Only the thread whose place starts at `durable` may move it, so that a plain store is enough.
-//! 3. A batch says what was durable when its place was reserved; as many later batches may be on the medium without it as
-//!    threads were writing. The proof of damage holds: it never was told durable.
+//! 1. A reserved place is written and published, or the journal fails. A thread that takes the lock for anything but a
+//!    reservation first waits until all reserved places are published ([`Shared::lock`]). It then finds the journal in
+//!    the state that the general path would have left.
+//! 2. Only the thread whose place starts at `durable` may move it, so a plain store is sufficient.
+//! 3. A batch contains the `durable` of the moment when its place was reserved. After a crash, as many later batches
+//!    may be on the medium without it as threads were writing. The proof of damage remains valid: a missing batch was
+//!    never reported durable.
 //!
-//! Records that are long, or that meet a full segment, go the general way. What lies on the medium is the same.
+//! Long records, and records that meet a full segment, use the general path. The bytes on the medium are the same.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::{AlignedBuffer, Device};
 
@@ -38,33 +39,32 @@ use crate::format::{
     BATCH_FRAME_BYTES, BLOCK_BYTES, BatchHeader, END, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, frame_bytes,
 };
 use crate::lsn::{Lsn, Nonce};
+use crate::pipeline::Place;
 use crate::segment::segment_name;
 use crate::shared::{FailOnPanic, Shared};
 
-/// The longest payload that goes this way: others wait in the order of the log for some microseconds at most.
+/// The longest payload for this path: other threads wait in log order for some microseconds at most.
 const PAYLOAD_BYTES_MAX: usize = 16 << 10;
 
-/// What lies before the payload.
+/// Bytes before the payload.
 const HEADERS_BYTES: usize = BATCH_FRAME_BYTES + FRAME_HEADER_BYTES;
 
-/// Looks at `durable` before a waiting thread lets others run: a place takes less to write than a switch of threads does.
-const SPINS: u32 = 200;
-
-/// One thread's way to append and commit; from [`crate::Journal::committer`]. Worth keeping: it holds a buffer and the device.
+/// A thread's handle to append and commit; from [`crate::Journal::committer`]. Keep it: it owns a buffer and a
+/// reference to the device.
 #[derive(Debug)]
 pub struct Committer<'a> {
     shared: &'a Shared,
     /// A batch: headers, payload, zeros.
     buffer: AlignedBuffer,
-    /// Behind this the buffer holds zeros.
+    /// The buffer contains zeros from here on.
     filled: usize,
     /// The segment of the last record, and its device.
     device: Option<(Lsn, Arc<dyn Device>)>,
-    /// Where the next record lies if nobody comes in between.
+    /// The place of the next record if no other thread reserves one first.
     guess: Guess,
 }
 
-/// What the headers of a batch say of the log.
+/// The part of a batch's headers that depends on the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Guess {
     start: Lsn,
@@ -72,20 +72,12 @@ struct Guess {
     durable: Lsn,
 }
 
-/// What they say of the record.
+/// The part that depends on the record.
 #[derive(Clone, Copy)]
 struct Described {
     kind: u8,
     bytes: usize,
     crc: u32,
-}
-
-/// A place in the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) start: Lsn,
-    pub(crate) end: Lsn,
-    pub(crate) nonce: Nonce,
 }
 
 impl<'a> Committer<'a> {
@@ -94,8 +86,8 @@ impl<'a> Committer<'a> {
         Committer { shared, buffer: AlignedBuffer::new(), filled: 0, device: None, guess }
     }
 
-    /// [`append`](crate::Journal::append), then [`commit`](crate::Journal::commit) of that record. On persistent memory the two
-    /// are one step, and cheaper than one after the other.
+    /// [`append`](crate::Journal::append), then [`commit`](crate::Journal::commit) of that record. On persistent memory
+    /// this is one step, and cheaper than two calls.
     ///
     /// Errors: those of both. After [`JournalError::Poisoned`] it is unknown whether the record will be found.
     pub fn append_commit(&mut self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
@@ -117,7 +109,8 @@ impl<'a> Committer<'a> {
         Ok(lsn)
     }
 
-    /// Copies the payload to where it lies in the batch, and zeros what an earlier one left behind it; its checksum.
+    /// Copies the payload to its place in the batch, clears what an earlier record left after it, and returns its
+    /// checksum.
     #[inline]
     fn lay(&mut self, parts: &[&[u8]], bytes: usize) -> u32 {
         let needed = (HEADERS_BYTES + bytes + FRAME_ALIGN).next_multiple_of(BLOCK_BYTES as usize);
@@ -136,10 +129,10 @@ impl<'a> Committer<'a> {
         checksum::of_parts(parts)
     }
 
-    /// `None`: the place must be had the general way.
+    /// Returns `None` if the record must use the general path.
     #[inline]
     fn at_once(&mut self, record: Described) -> Result<Option<Lsn>, JournalError> {
-        // Before the lock, beside the checksum of the payload: with one thread the guess is right.
+        // Done before the lock is taken, together with the payload's checksum: with one thread the guess is right.
         let guess = self.guess;
         self.describe(guess, record);
         let Some((place, durable, offset)) = self.reserve(record.bytes)? else { return Ok(None) };
@@ -151,7 +144,7 @@ impl<'a> Committer<'a> {
         if let Err(error) = device.write_flush(offset, &self.buffer[..place.end.since(place.start) as usize]) {
             self.shared.fail(error.named(&segment_name(*base)));
         }
-        // No result of another call is handed on from here: to copy one waits until all stores have left the core.
+        // No result of an earlier call is copied from here on: copying one waits until all stores have left the core.
         if !self.shared.publish(place) {
             return Err(self.shared.failure());
         }
@@ -170,7 +163,8 @@ impl<'a> Committer<'a> {
             .encode(&mut rest[..FRAME_HEADER_BYTES]);
     }
 
-    /// Reserves a place in the tail segment: where, what is durable, and the offset on the device. `None`: there is no room.
+    /// Reserves a place in the tail segment. Returns the place, what is durable, and the offset on the device; `None`
+    /// if there is no room.
     fn reserve(&mut self, payload_bytes: usize) -> Result<Option<(Place, Lsn, u64)>, JournalError> {
         let shared = self.shared;
         let mut guard = shared.lock_to_reserve();
@@ -194,45 +188,5 @@ impl<'a> Committer<'a> {
             shared.appended.notify_all();
         }
         Ok(Some((place, shared.durable().min(place.start), state.tail.offset(place.start))))
-    }
-}
-
-impl Shared {
-    /// Waits until everything before the place is durable, and makes the place so; false if the journal has failed.
-    #[inline]
-    fn publish(&self, place: Place) -> bool {
-        let mut spins = 0;
-        while self.durable() < place.start {
-            if self.is_failed() {
-                break;
-            }
-            pause(&mut spins);
-        }
-        if self.is_failed() {
-            return false;
-        }
-        self.durable.store(place.end.0, Ordering::Release);
-        true
-    }
-
-    /// Waits until every place reserved before `end` is published; false if one of them never will be.
-    pub(crate) fn wait_published(&self, end: Lsn) -> bool {
-        let mut spins = 0;
-        while self.durable() < end {
-            if self.is_failed() {
-                return false;
-            }
-            pause(&mut spins);
-        }
-        true
-    }
-}
-
-fn pause(spins: &mut u32) {
-    if *spins < SPINS {
-        *spins += 1;
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
     }
 }

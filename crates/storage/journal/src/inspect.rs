@@ -1,7 +1,7 @@
-//! Printing a journal: [`inspect`] shows every frame, [`verify`] counts and judges.
+//! Printing a journal: [`inspect`] prints every frame, [`verify`] counts and checks.
 //!
-//! The same printer writes the golden dump that locks the format (`tests/main/golden.rs`), so that what an operator
-//! reads and what the tests compare is one thing.
+//! The same printer writes the golden dump that locks the format (`tests/main/golden.rs`), so operators read the same
+//! output that the tests compare.
 
 use std::fmt;
 use std::io::Write;
@@ -15,12 +15,12 @@ use crate::segment::Segment;
 use crate::view::View;
 use crate::window::Window;
 
-/// What [`inspect`] prints.
+/// Options of [`inspect`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inspect {
-    /// Batches that end at or before this are left out.
+    /// Batches that end at or before this are omitted.
     pub from: Lsn,
-    /// How many bytes of each payload are shown; 0, the default, shows none (payloads are people's data).
+    /// How many bytes of each payload are shown; 0, the default, shows none (payloads contain personal data).
     pub payload_bytes: usize,
 }
 
@@ -43,7 +43,7 @@ pub fn inspect(view: &View, out: &mut dyn Write, what: Inspect) -> Result<(), Jo
     match (&ending.verdict, &ending.corruption) {
         (_, Some(corruption)) => writeln!(out, "end {}: {corruption}", progress.position)?,
         (Verdict::Torn, None) => {
-            writeln!(out, "end {}: torn, {} bytes behind it are dropped", progress.position, ending.torn_bytes)?;
+            writeln!(out, "end {}: torn, {} bytes after it are dropped", progress.position, ending.torn_bytes)?;
         }
         (_, None) => writeln!(out, "end {}: {} records", progress.position, progress.records)?,
     }
@@ -137,12 +137,12 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// What [`verify`] found. Displays as the report of `terrace verify`.
+/// The result of [`verify`]. Its `Display` is the report of `terrace verify`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The oldest position.
     pub first: Lsn,
-    /// Behind the last whole batch.
+    /// The end of the last whole batch.
     pub end: Lsn,
     /// Segments of the log.
     pub segments: usize,
@@ -154,23 +154,23 @@ pub struct Verified {
     pub overhead_bytes: u64,
     /// Bytes at the end that recovery would drop.
     pub torn_bytes: u64,
-    /// Bytes that should be zero because they only pad, and are not. Nothing reads them; a medium that changed them may
-    /// change others.
+    /// Bytes of padding that should be zero but are not. Nothing reads them, but a medium that changed them may change
+    /// others.
     pub dirty_padding_bytes: u64,
-    /// The damage for which the journal would not be opened.
+    /// The damage because of which the journal would not open.
     pub corruption: Option<Corruption>,
 }
 
 impl Verified {
-    /// Whether nothing at all is wrong; a torn tail is not.
+    /// Whether nothing is wrong; a torn tail is normal.
     pub fn is_sound(&self) -> bool {
         self.corruption.is_none() && self.dirty_padding_bytes == 0
     }
 }
 
-/// Reads everything, checks every checksum and every zero.
+/// Reads the whole log and checks every checksum and all padding.
 ///
-/// Errors: those of [`View::open`]; damage to batches is not an error but a finding.
+/// Errors: those of [`View::open`]; damage to batches is not an error but part of the result.
 pub fn verify(view: &View) -> Result<Verified, JournalError> {
     let mut overhead_bytes = 0;
     let mut dirty_padding_bytes = 0;
@@ -200,7 +200,7 @@ pub fn verify(view: &View) -> Result<Verified, JournalError> {
     })
 }
 
-/// Bytes of a batch, given with its padding, that are no payload; and how many of those that should be zero are not.
+/// The bytes of a batch (given with its padding) that are not payload; and how many of the padding bytes are not zero.
 fn padding_of(header: &BatchHeader, bytes: &[u8]) -> (u64, u64) {
     let mut payload_bytes = 0;
     let mut dirty = 0;
@@ -222,7 +222,7 @@ impl fmt::Display for Verified {
         let percent = if span == 0 { 0.0 } else { 100.0 * *overhead_bytes as f64 / span as f64 };
         writeln!(f, "{overhead_bytes} bytes ({percent:.1} %) are headers and padding")?;
         if self.torn_bytes > 0 {
-            writeln!(f, "{} bytes behind the end were never acknowledged and will be dropped", self.torn_bytes)?;
+            writeln!(f, "{} bytes after the end were never acknowledged and will be dropped", self.torn_bytes)?;
         }
         if self.dirty_padding_bytes > 0 {
             writeln!(f, "{} bytes of padding are not zero: the medium changed them", self.dirty_padding_bytes)?;

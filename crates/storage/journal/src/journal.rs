@@ -21,22 +21,23 @@ use crate::shared::Shared;
 
 /// A durable, ordered log; shared by reference between threads.
 ///
-/// Dropping it closes it: what was appended is committed, and a closing batch is written, as far as that works;
-/// [`close`](Journal::close) says whether it did.
+/// Dropping it closes it: it commits appended records and writes a closing batch, as far as possible.
+/// [`close`](Journal::close) reports whether that succeeded.
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
     preparer: Mutex<Option<JoinHandle<()>>>,
-    /// Held while it is closed: who comes second waits for the first.
+    /// Held while the journal is being closed: a second caller waits for the first.
     closing: Mutex<()>,
 }
 
 impl Journal {
-    /// Opens the journal on `shelf`, or makes one on an empty shelf, and recovers: finds the end of the log, drops a
-    /// torn tail, begins a new epoch. When it returns, everything that can be read is persistent. Running it again
-    /// after a crash inside it gives the same records.
+    /// Opens the journal on `shelf`, or creates one on an empty shelf, and recovers: finds the end of the log, drops a
+    /// torn tail, begins a new epoch. When it returns, everything that can be read is persistent. If it crashes,
+    /// running it again gives the same records.
     ///
-    /// The caller sees to it that one journal at a time is open on a shelf; a shelf of files refuses a second process.
+    /// The caller must ensure that only one journal at a time is open on a shelf; a shelf of files refuses a second
+    /// process.
     ///
     /// Errors: [`JournalError::Corrupt`] and [`JournalError::Version`] (nothing was changed), [`JournalError::Full`]
     /// (the log ends exactly with a segment and there is no space for another), [`JournalError::Options`],
@@ -59,8 +60,9 @@ impl Journal {
         }
         assert!(matches!(ending.verdict, Verdict::End | Verdict::Torn));
         let progress = ending.progress;
-        // Higher than that of anything on the medium: an epoch writes nothing before its opening batch is persistent,
-        // so whatever an epoch left behind, its opening batch was found, or a segment it prepared.
+        // Higher than any epoch on the medium: an epoch writes nothing before its opening batch is persistent. So for
+        // each epoch that left anything, the walk found its opening batch, or the chain contains a segment that it
+        // prepared.
         let prepared = chain.iter().map(|segment| segment.header.nonce.epoch).max().unwrap_or(0);
         let epoch = progress.nonce.epoch.max(prepared).checked_add(1).expect("2^32 openings are not reached");
         let nonce = Nonce { identity, epoch };
@@ -84,14 +86,15 @@ impl Journal {
         Ok((Journal { shared, preparer: Mutex::new(preparer), closing: Mutex::default() }, recovered))
     }
 
-    /// Appends a record of the caller's `kind` whose payload is the parts, joined. LSN order is the order of calls.
+    /// Appends a record of the caller's `kind` whose payload is the concatenated parts. LSN order is the order of
+    /// calls.
     ///
-    /// The record is copied and *not durable* yet: [`commit`](Journal::commit) it. Blocks while all buffers are full,
-    /// and then writes them if nobody else does.
+    /// The record is copied and *not durable* yet: [`commit`](Journal::commit) makes it so. Blocks while all buffers
+    /// are full, and then writes them if no other thread does.
     ///
-    /// Errors, after each of which nothing was appended: [`JournalError::TooLarge`], [`JournalError::Full`] (again
-    /// later), [`JournalError::Device`] (the next segment could not be made; again later), [`JournalError::Poisoned`],
-    /// [`JournalError::Closed`].
+    /// Errors, after each of which nothing was appended: [`JournalError::TooLarge`], [`JournalError::Full`] (retry
+    /// later), [`JournalError::Device`] (the next segment could not be created; retry later),
+    /// [`JournalError::Poisoned`], [`JournalError::Closed`].
     pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
         self.shared.append(kind, parts)
     }
@@ -99,34 +102,34 @@ impl Journal {
     /// Returns when the record at `lsn`, and every record before it, is persistent. With [`appended`](Journal::appended)
     /// as `lsn`: everything appended so far.
     ///
-    /// One of the callers writes for all that wait; no timer, no thread of the journal's is involved.
+    /// One of the callers writes for all that wait; no timer and no background thread is involved.
     ///
-    /// Errors: [`JournalError::Poisoned`]; whether the record will be found after reopening is then unknown.
+    /// Errors: [`JournalError::Poisoned`]; it is then unknown whether the record will be found after reopening.
     pub fn commit(&self, lsn: Lsn) -> Result<(), JournalError> {
         self.shared.commit_record(lsn)
     }
 
-    /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. Who does it often keeps a
-    /// [`committer`](Journal::committer).
+    /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. A thread that does this often
+    /// should keep a [`committer`](Journal::committer).
     ///
     /// Errors: those of both. After [`JournalError::Poisoned`] it is unknown whether the record will be found.
     pub fn append_commit(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, JournalError> {
         self.committer().append_commit(kind, parts)
     }
 
-    /// A thread's own way to append and commit in one step; cheapest on persistent memory, where threads with a committer
-    /// each write side by side.
+    /// Returns a handle of one thread to append and commit in one step. It is cheapest on persistent memory, where
+    /// threads that each have a committer write in parallel.
     pub fn committer(&self) -> Committer<'_> {
         Committer::new(&self.shared)
     }
 
-    /// The end of the last complete record (exclusive), or a later position where the next one will come behind.
+    /// The end of the last complete record (exclusive), or a later position if the next record will be placed after it.
     pub fn appended(&self) -> Lsn {
         self.shared.lock().pipeline.appended()
     }
 
-    /// Every record that starts before this is persistent. Never behind [`appended`](Journal::appended); equal to it
-    /// when everything is persistent.
+    /// Every record that starts before this is persistent. Never greater than [`appended`](Journal::appended); equal to
+    /// it when everything is persistent.
     pub fn durable(&self) -> Lsn {
         self.shared.durable()
     }
@@ -136,8 +139,9 @@ impl Journal {
         self.shared.lock().chain.first()
     }
 
-    /// Waits until a record ends behind `after`, or for `timeout`, or until the journal is poisoned; answers
-    /// [`appended`](Journal::appended). A thread that commits for others sleeps here, then commits what it is told.
+    /// Waits until a record ends after `after`, until `timeout`, or until the journal is poisoned; returns
+    /// [`appended`](Journal::appended). A thread that commits for others waits here, then commits up to the returned
+    /// position.
     pub fn wait_appended(&self, after: Lsn, timeout: Duration) -> Lsn {
         let shared = &self.shared;
         let mut state = shared.lock();
@@ -151,9 +155,9 @@ impl Journal {
         state.pipeline.appended()
     }
 
-    /// The durable records from `from` on: a record's LSN, [`first`](Journal::first), or a past value of
-    /// [`durable`](Journal::durable). The reader ends at what is durable when it gets there, and goes on after more has
-    /// become so.
+    /// Returns a reader of the durable records from `from` on: the LSN of a record, [`first`](Journal::first), or an
+    /// earlier value of [`durable`](Journal::durable). The reader ends at the current durable end, and continues when
+    /// more has become durable.
     pub fn read(&self, from: Lsn) -> Reader {
         Reader::new(self.shared.clone(), from)
     }
@@ -166,47 +170,48 @@ impl Journal {
         read_one(self.shared.clone(), lsn)
     }
 
-    /// Gives up the records before `before`, as far as they fill whole segments: those are kept to be used again, up to
-    /// [`Options::spare_segments`], or removed. Persistent when it returns. Records at or behind `before` stay.
+    /// Removes the records before `before`, as far as they fill whole segments. Up to [`Options::spare_segments`]
+    /// segments are kept for reuse, the others are deleted. Persistent when it returns. Records at or after `before`
+    /// stay.
     ///
     /// Errors: [`JournalError::Device`]; some segments may have been freed, the journal goes on. [`JournalError::Closed`].
     pub fn truncate(&self, before: Lsn) -> Result<(), JournalError> {
         self.shared.truncate(before)
     }
 
-    /// Whether a commit is a matter of instructions (the journal lies on persistent memory): whoever appends may as well
-    /// commit at once, instead of handing that to a thread that commits for others.
+    /// Whether a commit takes only instructions (the journal is on persistent memory): a thread that appends may then
+    /// commit at once, instead of leaving that to a thread that commits for others.
     pub fn is_inline(&self) -> bool {
         self.shared.inline
     }
 
-    /// Drawn when the journal was made: tells it from every other, so that whoever keeps positions of it can check whose they are.
+    /// A random number that was drawn when the journal was created. It distinguishes the journal from every other one:
+    /// code that stores positions of a journal can verify that they belong to this journal.
     pub fn identity(&self) -> u32 {
         self.shared.lock().pipeline.nonce().identity
     }
 
-    /// What was done since opening.
+    /// Counters since opening.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats
     }
 
-    /// Whether the next segment waits for a file descriptor; the log says when that begins and ends. Records are taken until
-    /// the segment is full that is being written, and refused with [`JournalError::NoDescriptors`] from then on.
+    /// Whether the next segment waits for a file descriptor; a log line reports the begin and the end. Records are
+    /// accepted until the current segment is full, and refused with [`JournalError::NoDescriptors`] from then on.
     pub fn lacks_descriptor(&self) -> bool {
         self.shared.lock().lacks_descriptor
     }
 
-    /// Makes sure that a record of `bytes` could be appended, without appending one: that there is room for it in segments that
-    /// are ready.
+    /// Ensures that a record of `bytes` can be appended, without appending one: prepares segments until there is room.
     ///
     /// Errors: as [`append`](Journal::append).
     pub fn make_room(&self, bytes: u64) -> Result<(), JournalError> {
         self.shared.make_room(bytes)
     }
 
-    /// Commits what was appended and closes the epoch, so that damage to its last batch can be told from a torn tail. When
-    /// it returns the shelf may be opened anew, whoever still holds this journal: it writes nothing more, takes nothing more,
-    /// and reads what there is. Again: nothing happens.
+    /// Commits appended records and closes the epoch, so that damage to its last batch can be distinguished from a torn
+    /// tail. When it returns the shelf may be opened again, even if other references to this journal exist: it writes
+    /// nothing more, refuses new records, and still reads existing ones. A second call does nothing.
     ///
     /// Errors: [`JournalError::Poisoned`].
     pub fn close(&self) -> Result<(), JournalError> {
@@ -226,7 +231,7 @@ impl Journal {
         let preparer = self.preparer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = preparer {
             self.shared.stop();
-            // If it panicked, the journal was poisoned by that, and says so at the next use.
+            // If it panicked, that has poisoned the journal, and the next call reports it.
             let _ = thread.join();
         }
     }
@@ -237,7 +242,7 @@ impl Drop for Journal {
         if std::thread::panicking() || self.shared.is_failed() {
             return self.stop_preparer();
         }
-        // Nobody is left to be told: the next opening finds out. `close` is for those who want to know.
+        // Drop cannot report an error; the next opening detects it. Callers that need the result call `close`.
         let _ = self.close();
     }
 }
@@ -249,13 +254,14 @@ impl Shared {
         }
         let state = self.lock();
         let appended = state.pipeline.appended();
-        // A record at lsn is durable when durable() lies behind its start; where none is yet, what is before it counts.
+        // A record at `lsn` is durable once `durable()` is after its start. If no record starts there yet, everything
+        // before it counts.
         let target = if lsn < appended { lsn.plus(1) } else { appended };
         self.commit_before(state, target)
     }
 
-    /// Writes a batch without records. A closing batch for which the segment has no block left is left out: it would
-    /// only make damage easier to recognise.
+    /// Writes a batch without records. A closing batch is omitted if the segment has no block left: it would only make
+    /// damage easier to recognise.
     fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
         let mut state = self.lock();
         state.check()?;
@@ -282,13 +288,13 @@ fn start_preparer(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>, Journa
         let shared = shared.clone();
         move || shared.prepare_when_asked()
     };
-    // It has failed the journal by then.
+    // The panic has failed the journal by then.
     let panicked = |why: &str| tracing::error!(why, "the journal has failed");
     let spawned = supervise::thread("journal-prepare", work, panicked);
     spawned.map(Some).map_err(JournalError::Thread)
 }
 
-/// Drawn from the randomness that the standard library seeds its hash tables with.
+/// Drawn from the random seed that the standard library uses for its hash tables.
 fn new_identity(options: &Options) -> u32 {
     use std::hash::{BuildHasher, Hasher};
     if options.identity != 0 {

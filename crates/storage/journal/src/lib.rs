@@ -1,12 +1,13 @@
-//! A durable, ordered log with group commit: what is committed is found again after a crash of the process or of the
-//! machine, in order and byte for byte, or the journal refuses to open and says where it is damaged.
+//! A durable, ordered log with group commit: the write-ahead log of a node. After a crash of the process or of the
+//! machine, a committed record is found again, in order and byte for byte, or the journal refuses to open and reports
+//! where it is damaged.
 //!
 //! ```text
-//!   append          copies the record into a log buffer, answers its LSN               (one lock, no I/O)
+//!   append          copies the record into a log buffer, returns its LSN               (one lock, no I/O)
 //!   commit(lsn)     one of the waiting threads writes for all of them, flushes once    (group commit)
-//!   read, read_at   durable records, checked again                                     (no lock while reading)
-//!   truncate        whole segments are given up, and used again
-//!   open            recovery: find the end, cut the torn tail, refuse damage
+//!   read, read_at   return durable records, verified again                             (no lock while reading)
+//!   truncate        frees whole segments for reuse
+//!   open            recovery: finds the end, cuts the torn tail, refuses damage
 //! ```
 //!
 //! # On the medium
@@ -23,35 +24,39 @@
 //!   frame     | header crc | payload crc | lsn | epoch, identity | bytes | flags, kind | payload | 0..7 zeros |
 //! ```
 //!
-//! The log is one endless sequence of bytes; an *LSN* is a position in it and never used twice. Segments cut it into
-//! devices of a fixed size, batches are what one write carried, frames are what one checksum covers, and a record is one
-//! frame, or several where a buffer or a segment ended. `format.md` has every byte; [`mod@format`] is the code.
+//! The log is one endless sequence of bytes. An *LSN* is a position in it and is never used twice. Segments divide the
+//! log into devices of a fixed size. A batch is the content of one write. A frame is the unit of the checksums. A
+//! record is one frame, or several if a buffer or a segment ended inside it. `format.md` describes every byte;
+//! [`mod@format`] is the code.
 //!
-//! **No tail pointer.** A pointer to the end would be a second thing to make persistent, before or after the records, and
-//! wrong in between. Instead everything certifies itself: a frame is valid if its checksums fit, and *belongs* here if it
-//! names this place ([`Lsn`]) and this journal and epoch ([`Nonce`]). So one write and one flush make a batch durable.
+//! **No tail pointer.** A pointer to the end would have to be made persistent separately, before or after the records,
+//! and would be wrong in between. Instead every frame certifies itself: it is valid if its checksums match, and it
+//! *belongs* here if its header contains this position ([`Lsn`]) and this journal and epoch ([`Nonce`]). So one write
+//! and one flush make a batch durable.
 //!
 //! # Why a block is written only once
 //!
-//! With direct I/O whole blocks are written, and a batch rarely ends on a block's edge. Either the next batch rewrites
-//! the last block with the old bytes and more behind them, or each batch is padded.
+//! Direct I/O writes whole blocks, and a batch rarely ends at the edge of a block. Either the next batch rewrites the
+//! last block with the old bytes and new ones after them, or each batch is padded.
 //!
-//! *Rewriting* saves space, and looks safe: if the medium tears a block only between sectors, and every sector is the old
-//! one or the new one, the acknowledged bytes are equal in both. It takes three assumptions too many:
+//! *Rewriting* saves space, and seems safe: if the medium tears a block only between sectors, and every sector has
+//! either its old or its new content, the acknowledged bytes are equal in both. But it relies on three more
+//! assumptions:
 //!
-//! 1. That a torn sector never is garbage, for bytes *already acknowledged*. A batch that only adds blocks risks its own,
-//!    on which nobody relies yet.
-//! 2. That the drive treats a rewritten block as carefully as a new one. Of 15 drives that lost power under load 13
+//! 1. A torn sector is never garbage, even though it contains bytes that are *already acknowledged*. A batch that only
+//!    adds blocks puts at risk only its own bytes, which are not acknowledged yet.
+//! 2. The drive treats a rewritten block as carefully as a new one. Of 15 drives that lost power under load 13
 //!    misbehaved, with shorn writes among the symptoms (Zheng et al., "Understanding the Robustness of SSDs under Power
 //!    Fault", FAST 2013).
-//! 3. That two batches never overlap in time: two overlapping writes of one block end as any mixture. Two writes in flight
-//!    would be gone, or need an order between them that devices do not keep.
+//! 3. Two batches never overlap in time: two overlapping writes of one block can leave any mixture. So two writes in
+//!    flight would be impossible, or would need an order that devices do not guarantee.
 //!
-//! *Padding* needs none of that: a block belongs to one batch and is written once in an epoch. Its price is space, not
-//! time, since both ways write whole blocks. Measured (2026-11-21, 2 cores under load, ext4 on a virtual disk): pwrite and
-//! fdatasync of the same 4 KiB again and again, against one block after the other, 175 and 172 us at the 10th percentile,
-//! 4.05 and 4.04 ms at the median. Space, with 1 KiB records (`commit_bench`): 4.0 bytes written per byte of payload with
-//! one committer, 1.32 with 16, 1.08 with 128; and it comes out of segments that are used again. We pad.
+//! *Padding* needs none of them: a block belongs to one batch and is written once in an epoch. It costs space, not
+//! time, since both ways write whole blocks. Measured (2026-11-21, 2 cores under load, ext4 on a virtual disk): pwrite
+//! and fdatasync of the same 4 KiB repeatedly, against one block after the other, 175 and 172 us at the 10th
+//! percentile, 4.05 and 4.04 ms at the median. Space, with 1 KiB records (`commit_bench`): 4.0 bytes written per byte
+//! of payload with one committer, 1.32 with 16, 1.08 with 128; it comes from segments that are reused. So the journal
+//! pads.
 //!
 //! # Group commit
 //!
@@ -62,19 +67,20 @@
 //!   thread 4                append  commit: waits in C's slot ..... leader: takes C -- write + flush C -->
 //! ```
 //!
-//! No timer, no thread of its own, no callback. Whoever commits and finds something to write and the device free writes
-//! everything that waits; whoever finds the device busy waits for the batch that carries its record. A batch grows exactly
-//! as long as the device is busy, so that one committer has the latency of a bare write and flush, and many share them.
-//! `pipeline` is this as a plain state machine; `shared` is the lock and the waiting around it.
+//! There is no timer, no dedicated thread and no callback. A committing thread that finds the device free becomes the
+//! leader: it writes everything that waits. A thread that finds the device busy waits for the batch that contains its
+//! record. A batch grows exactly as long as the device is busy. So one committer has the latency of a plain write and
+//! flush, and many committers share them. `pipeline` is the plain state machine; `shared` contains the lock and the
+//! waiting.
 //!
-//! *Two writes in flight.* While A is being written, B may be handed to the device if it is at least as large. Without
-//! that condition the first thread that comes back would send its one record alone, and all the others would wait behind
-//! two flushes. B is reported durable only after A, whichever flush returns first.
+//! *Two writes in flight.* While A is being written, B may be handed to the device if it is at least as large as A.
+//! Without that condition the first thread that returns would send only its own record, and all the others would wait
+//! for two flushes. B is reported durable only after A, whichever flush returns first.
 //!
-//! *Waiting* is by batch: a finished batch wakes its own committers and one new leader, not everybody.
+//! *Waiting* is per batch: a finished batch wakes its own committers and one new leader, not all threads.
 //!
 //! Measured 2026-11-21 on 2 quiet cores, ext4 on a virtual disk, 1 KiB records, engines in turn, both rounds of
-//! `scripts/bench-journal-peers.sh` (which says what else each of them does):
+//! `scripts/bench-journal-peers.sh` (its comments list what else each engine does):
 //!
 //! | commits per second | 1 committer | 16 | 128 |
 //! |--------------------|------------:|---:|----:|
@@ -84,61 +90,68 @@
 //! | RocksDB 7.8.3, db_bench sync=1 | 5,382 4,962 | 27,098 27,672 | 56,033 55,921 |
 //! | fio, a flush for each job | 8,674 8,529 | 50,819 51,005 | 91,481 91,995 |
 //!
-//! CPU per commit, threads included (`commit_bench`, same day): 42, 12 and 9.9 us here, 44, 13 and 11 us in the bare loop.
-//! fio shows that this disk merges flushes well by itself; where a flush is dear, grouping gains more.
+//! CPU per commit, threads included (`commit_bench`, same day): 42, 12 and 9.9 us here, 44, 13 and 11 us in the bare
+//! loop. The fio row shows that this disk merges flushes well by itself; where a flush is expensive, grouping gains
+//! more.
 //!
 //! # On persistent memory
 //!
-//! Where a write is a matter of instructions ([`device::Device::is_inline`]), waiting for others costs more than writing.
-//! A commit then writes on the calling thread, under the lock; and a [`Committer`], which appends and commits in one step,
-//! holds the lock only to reserve a place, stores beside other threads, and publishes in the order of the log. One fence a
-//! record, no hand-over, units of 256 bytes. The essay of `inline` has the reasons.
+//! If a write is persistent after a few instructions ([`device::Device::is_inline`]), waiting for other threads costs
+//! more than writing. A commit then writes on the calling thread, under the lock. A [`Committer`], which appends and
+//! commits in one step, holds the lock only to reserve a place; it writes in parallel with other threads and publishes
+//! in the order of the log. This takes one fence per record, no hand-over between threads, and units of 256 bytes. The
+//! head comment of `inline` has the reasons.
 //!
 //! # Recovery: a torn tail or damage?
 //!
-//! A crash may leave B without A. Recovery then finds a hole with valid frames behind it, which is just what damage to
-//! acknowledged records looks like. The two must not be confused: the one is to be cut off, the other must never be.
+//! A crash may leave B without A. Recovery then finds a hole with valid frames after it. Damage to acknowledged records
+//! looks exactly the same. The two must not be confused: a torn tail must be cut off, acknowledged records must never
+//! be.
 //!
 //! ```text
 //!   crash       | ... | A missing | B whole, durable = start of A |               A was never acknowledged
 //!   damage      | ... | A damaged | B whole, durable = start of A | C whole, durable = end of A or later |
 //! ```
 //!
-//! So each batch header carries what was *durable when the batch was handed to the device*. A bad place with a header
-//! behind it whose `durable` lies beyond that place had been durable: damage, and the journal does not open. Without
-//! such a header nobody was told that it was durable: a torn tail. As at most two writes are in flight,
-//! the third batch behind any other always carries the proof; on persistent memory, where every committer may have one in
-//! flight, the one behind all of those. [`recovery`] has the decision as a table, and what it cannot see: damage to
-//! the last one or two batches of a journal that was killed. [`Journal::close`] writes a batch that proves them all.
+//! So each batch header contains the LSN up to which the log was *durable when the batch was handed to the device*. If
+//! a later header has a `durable` beyond the bad place, that place had been durable: this is damage, and the journal
+//! does not open. Without such a header the bad place was never acknowledged: this is a torn tail. Since at most two
+//! writes are in flight, the third batch after any batch always contains the proof. On persistent memory, where every
+//! committer may have one batch in flight, it is the batch after all of those. [`recovery`] has the decision as a
+//! table, and its limit: it cannot recognise damage to the last one or two batches of a journal that was killed.
+//! [`Journal::close`] writes a batch that proves them all.
 //!
-//! *What was cut off must not come back.* B still lies there when new batches are written over the hole, perhaps of
-//! exactly A's size. So each opening begins a new *epoch*: a batch of one sector with the next number, persistent before
-//! anything else is written. Along the log epochs never go down; B's is over, so B is stale. A crash during recovery finds
-//! that batch, or does not, and decides the same.
+//! *A tail that was cut off must not reappear.* B is still on the medium when new batches are written over the hole,
+//! perhaps of exactly A's size. So each opening begins a new *epoch*: it writes a batch of one sector with the next
+//! epoch number, and makes it persistent before it writes anything else. Along the log, epochs never decrease; B's
+//! epoch is over, so B is stale. If recovery itself crashes, the next recovery finds that batch or not, and decides the
+//! same in both cases.
 //!
-//! *What was read must be persistent.* A killed process leaves bytes that can be read and could still be lost. Opening a
-//! device flushes it ([`device::contract`], rule 5) before recovery believes what it reads.
+//! *Bytes that recovery reads must be persistent.* A killed process leaves bytes that can be read but could still be
+//! lost. Opening a device flushes it ([`device::contract`], rule 5) before recovery relies on what it reads.
 //!
 //! # When things fail
 //!
-//! | fault | answer |
+//! | fault | reaction |
 //! |-------|--------|
 //! | a write or flush of a batch fails | [`JournalError::Poisoned`] for every later append and commit, until reopened |
-//! | no space for the next segment | [`JournalError::Full`] for appends that need it, before anything of them is appended |
-//! | no file descriptor for the next segment | tried again until there is one; [`JournalError::NoDescriptors`] meanwhile, as above |
+//! | no space for the next segment | [`JournalError::Full`] for appends that need it, before any part of them is appended |
+//! | no file descriptor for the next segment | retried until there is one; [`JournalError::NoDescriptors`] meanwhile, as above |
 //! | damage to acknowledged bytes | [`JournalError::Corrupt`]: segment, offset, LSN, expected, found, proof |
 //! | a segment is missing in the middle, or belongs to another journal | the same |
 //! | a torn tail | cut off, counted in [`Recovered::torn_bytes`] |
 //! | a block cannot be read while opening | [`JournalError::Device`]; nothing was changed |
 //!
-//! Segments are allocated and written with zeros ahead of need by a thread of their own ([`Preparation`]), and truncated
-//! ones are used again: a commit never waits for the file system's metadata. `docs/faults.md` names the test of each.
+//! A separate thread allocates segments and writes them with zeros before they are needed ([`Preparation`]), and
+//! truncated segments are reused: a commit never waits for the file system's metadata. `docs/faults.md` names the test
+//! of each fault.
 //!
-//! # What it deliberately does not do
+//! # What it does not do
 //!
-//! No mirror: one copy on one medium, so damage is found, not repaired. No compression, no encryption: layers above or
-//! below. No per-record index: an LSN *is* the place. No background commit: nothing is durable before somebody commits.
-//! It does not know what records mean. It cannot notice that its oldest or its newest segments were removed by hand.
+//! No mirror: there is one copy on one medium, so damage is detected, not repaired. No compression and no encryption:
+//! these belong to layers above or below. No index of records: an LSN *is* the position. No background commit: nothing
+//! becomes durable before a thread commits. The journal does not interpret its records. It cannot detect that
+//! its oldest or its newest segments were removed by hand.
 
 #![forbid(unsafe_code)]
 
@@ -159,6 +172,7 @@ mod scan;
 mod segment;
 mod segment_pool;
 mod shared;
+mod upkeep;
 mod view;
 mod window;
 

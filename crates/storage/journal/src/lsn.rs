@@ -1,12 +1,12 @@
-//! [`Lsn`]: a byte position in the endless log, and [`Nonce`]: whose bytes they are.
+//! [`Lsn`]: a byte position in the endless log. [`Nonce`]: the journal and epoch that wrote bytes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Log sequence number: a byte position in the endless log, which is never reused and only grows.
+/// Log sequence number: a byte position in the endless log. It is never reused and only increases.
 ///
 /// The LSN of a record is the position of its first frame. LSN 0 is the header of the first segment and therefore never
-/// a record: it serves as "nothing yet".
+/// a record: it means "nothing yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -14,12 +14,12 @@ impl Lsn {
     /// Before every record.
     pub const ZERO: Lsn = Lsn(0);
 
-    /// The position `bytes` further on.
+    /// The position `bytes` later.
     pub(crate) fn plus(self, bytes: u64) -> Lsn {
         Lsn(self.0.checked_add(bytes).expect("2^64 bytes of log are not reached"))
     }
 
-    /// How far this lies behind `earlier`.
+    /// The distance in bytes from `earlier`.
     pub(crate) fn since(self, earlier: Lsn) -> u64 {
         self.0.checked_sub(earlier.0).expect("positions are compared before they are subtracted")
     }
@@ -39,12 +39,12 @@ impl FromStr for Lsn {
     }
 }
 
-/// Which journal, and which opening of it, wrote something: frames that carry another nonce than expected are stale.
+/// Which journal, and which opening of it, wrote something: frames with another nonce than expected are stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nonce {
-    /// Drawn when the journal is created; tells segments of two journals apart.
+    /// Drawn when the journal is created; distinguishes the segments of two journals.
     pub identity: u32,
-    /// Counts the openings of this journal, from 1; only grows along the log.
+    /// Counts the openings of this journal, from 1; only increases along the log.
     pub epoch: u32,
 }
 

@@ -1,53 +1,55 @@
-//! What a caller sets, and what it is told: [`Options`], [`Recovered`], [`Stats`], [`Record`].
+//! The journal's options, and the values that it returns: [`Options`], [`Recovered`], [`Stats`], [`Record`].
 
 use crate::error::JournalError;
 use crate::format::BLOCK_BYTES;
 use crate::lsn::Lsn;
 
-/// How a journal is laid out and how much memory it takes. Every value may change from one opening to the next.
+/// Layout and memory of a journal. Every value may change from one opening to the next.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of the segments made from now on, a multiple of 4096, at least 16 KiB. Default 64 MiB. Space is given back
-    /// in units of this; a segment is preallocated ahead of need, so the shelf holds up to two more than the log fills.
+    /// Size of new segments, a multiple of 4096, at least 16 KiB. Default 64 MiB. Space is freed in whole segments. A
+    /// segment is preallocated before it is needed, so the shelf contains up to two more than the log fills.
     pub segment_bytes: u64,
     /// Largest payload of a record; at most 1 GiB. Default 64 MiB. Records may be larger than a buffer or a segment.
     pub max_record_bytes: u64,
-    /// Size of one log buffer, and the most that one write carries; a multiple of 4096, 8 KiB to 16 MiB. Default 1 MiB.
-    /// Memory used is [`BUFFERS`] times this.
+    /// Size of one log buffer, and the limit of one write; a multiple of 4096, 8 KiB to 16 MiB. Default 1 MiB. The
+    /// memory used is [`BUFFERS`] times this.
     pub buffer_bytes: u64,
-    /// How many truncated segments are kept to be used again, which spares their allocation. Default 2.
+    /// How many truncated segments are kept for reuse, which saves their allocation. Default 2.
     pub spare_segments: usize,
-    /// Who makes the next segment ready. Default [`Preparation::Background`].
+    /// Which thread prepares the next segment. Default [`Preparation::Background`].
     pub preparation: Preparation,
-    /// How much of the log opening checks. Default [`Check::Everything`].
+    /// How much of the log is verified when it is opened. Default [`Check::Everything`].
     pub check: Check,
-    /// Tells the segments of one journal from another's; used when a journal is created. 0, the default, draws one.
+    /// Distinguishes the segments of this journal from another's; used when a journal is created. 0, the default, draws
+    /// one.
     pub identity: u32,
 }
 
-/// Number of log buffers: one being filled, two in flight, one sealed behind them.
+/// Number of log buffers: one being filled, two in flight, one sealed and waiting.
 pub const BUFFERS: usize = 4;
 
-/// Largest [`Options::max_record_bytes`]: what recovery and readers may have to hold in memory for one record.
+/// Largest [`Options::max_record_bytes`]: recovery and readers may need this much memory for one record.
 pub const RECORD_BYTES_LIMIT: u64 = 1 << 30;
 
-/// Who makes the next segment ready before the current one is full.
+/// Which thread prepares the next segment before the current one is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preparation {
-    /// A thread of the journal's own, from half of the current segment on; no commit waits for it.
+    /// A dedicated thread, once half of the current segment is used; no commit waits for it.
     Background,
-    /// The append that needs it: no thread, every run of one caller alike. For simulations and tools.
+    /// The append that needs it: no thread, so every run with one caller is the same. For simulations and tools.
     Inline,
 }
 
-/// How much of the log opening checks. Either way it finds the same end and refuses damage in what it checks.
+/// How much of the log is verified when it is opened. Either way the same end is found, and damage in the verified part
+/// is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every byte: damage anywhere is found now rather than when it is read. Takes about a second per GiB (measured
+    /// Every byte: damage anywhere is found now and not when it is read. Takes about a second per GiB (measured
     /// 2026-11-21: 1.1 s for 1 GiB, 2 cores under load, virtual disk).
     Everything,
-    /// From the last segment that is known to be persistent: one to three segments, however long the log. Damage before
-    /// that is found when it is read, or by [`crate::verify`].
+    /// From the last segment that is known to be persistent: one to three segments, however long the log is. Earlier
+    /// damage is found when it is read, or by [`crate::verify`].
     Tail,
 }
 
@@ -66,8 +68,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Most file descriptors that a journal on a shelf of files holds at a time, however much is stored: two for each segment
-    /// that is written or made ready, one for each of those that are read, and those of the shelf.
+    /// The largest number of file descriptors that a journal on a shelf of files uses at a time, however much is
+    /// stored: two for each segment that is written or prepared, one for each segment that is read, and those of the
+    /// shelf.
     pub const fn descriptors(&self) -> u64 {
         const WRITTEN: u64 = 4;
         const SHELF: u64 = 4;
@@ -93,23 +96,23 @@ impl Options {
 /// What opening found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The oldest position: every record there is starts behind it.
+    /// The oldest position: every record starts after it.
     pub first: Lsn,
-    /// The end of what was recovered; the next record comes behind it.
+    /// The end of the recovered log; the next record comes after it.
     pub end: Lsn,
-    /// Bytes of unacknowledged batches and of an unfinished record that were dropped at the end. Not counted is what
-    /// never reached the medium.
+    /// Bytes of unacknowledged batches and of an unfinished record that were dropped at the end. Bytes that never
+    /// reached the medium are not counted.
     pub torn_bytes: u64,
-    /// Segments that the log occupies, the one prepared ahead included.
+    /// Segments of the log, including the one that is prepared ahead.
     pub segments: usize,
-    /// Complete records found in what was checked: in the whole log with [`Check::Everything`].
+    /// Complete records in the verified part: in the whole log with [`Check::Everything`].
     pub records: u64,
 }
 
 /// A record as it was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What `append` returned.
+    /// The LSN that `append` returned.
     pub lsn: Lsn,
     /// The caller's kind.
     pub kind: u8,
@@ -117,7 +120,7 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// What the journal has done since it was opened.
+/// Counters of the journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records appended.
@@ -126,15 +129,15 @@ pub struct Stats {
     pub payload_bytes: u64,
     /// Batches written; each is one write and one flush.
     pub batches: u64,
-    /// Bytes written, with headers and padding.
+    /// Bytes written, including headers and padding.
     pub written_bytes: u64,
-    /// Most records that one batch completed.
+    /// The largest number of records that one batch completed.
     pub batch_records_max: u64,
     /// Batches that were started while another was in flight.
     pub batches_overlapped: u64,
-    /// Segments made by allocating.
+    /// Segments created by allocation.
     pub segments_created: u64,
-    /// Segments made from truncated ones.
+    /// Segments created from truncated ones.
     pub segments_recycled: u64,
     /// Appends that waited for a buffer or for the next segment.
     pub appends_delayed: u64,

@@ -1,4 +1,4 @@
-//! The group commit as a plain state machine: what is being filled, what is being written, what is durable.
+//! Group commit as a plain state machine: which batch is being filled, which are being written, what is durable.
 //!
 //! ```text
 //!      push                take                      finish
@@ -8,15 +8,16 @@
 //!  log:  ....durable..persisted |  in flight A |  in flight B | sealed | current ..... next
 //! ```
 //!
-//! No I/O, no locks, no clock: [`crate::journal`] holds one of these under its mutex and does what it answers.
+//! No I/O, no locks, no clock: [`crate::journal`] keeps one under its mutex and carries out the returned actions.
 //!
 //! Invariants:
-//! 1. Batches lie end to end in log order: in flight, then sealed, then current; a unit belongs to one batch only and
+//! 1. Batches are contiguous in log order: in flight, then sealed, then current. A unit belongs to one batch only and
 //!    is written once.
-//! 2. `persisted` is the start of the oldest batch not yet persistent. A batch that finishes before an older one waits.
-//! 3. `durable <= persisted`, and lies before a record of which a part is not persistent yet.
-//! 4. The header of a batch carries the `persisted` of the moment it is taken.
-//! 5. After a failure nothing moves any more.
+//! 2. `persisted` is the start of the oldest batch that is not yet persistent. A batch that finishes before an older
+//!    one waits for it.
+//! 3. `durable <= persisted`, and `durable` is not after the start of a record of which a part is not persistent yet.
+//! 4. The header of a batch contains the value of `persisted` at the moment when the batch is taken.
+//! 5. After a failure nothing changes any more.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,20 +29,27 @@ use crate::format::{
     BATCH_FRAME_BYTES, BatchHeader, FIRST, FRAME_ALIGN, FRAME_HEADER_BYTES, Frame, LAST, UNIT_BYTES_MIN, frame_bytes,
     mark_end,
 };
-use crate::inline::Place;
 use crate::lsn::{Lsn, Nonce};
 use crate::options::BUFFERS;
 
 /// Most batches handed to the device at once.
 pub(crate) const IN_FLIGHT_MAX: usize = 2;
 
+/// A place in the log that is reserved for a batch of one record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) start: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) nonce: Nonce,
+}
+
 /// A batch being filled, or filled.
 #[derive(Debug)]
 struct Batch {
-    /// Counts batches from 0.
+    /// Batches are numbered from 0.
     sequence: u64,
     start: Lsn,
-    /// How long it may become: the buffer's size, or what is left of the segment.
+    /// The largest length of the batch: the buffer's size, or the rest of the segment.
     limit: usize,
     /// Its segment's unit.
     unit: u32,
@@ -49,12 +57,12 @@ struct Batch {
     /// Offset of the header of the last frame; 0 while there is none.
     last_frame: usize,
     records: u32,
-    /// What is durable once this batch and all before it are; known when it is sealed.
+    /// The value of `durable` once this batch and all before it are persistent; set when the batch is sealed.
     durable_then: Lsn,
     flags: u8,
 }
 
-/// A batch that the device has.
+/// A batch that was handed to the device.
 #[derive(Debug)]
 struct Flight {
     sequence: u64,
@@ -65,14 +73,14 @@ struct Flight {
     done: bool,
 }
 
-/// A batch to be written and flushed at once; goes back to [`Pipeline::finish`].
+/// A batch to be written and flushed; it is then passed to [`Pipeline::finish`].
 #[derive(Debug)]
 pub(crate) struct Write {
-    /// Where it goes.
+    /// Its position in the log.
     pub(crate) start: Lsn,
     /// Whole units.
     pub(crate) buffer: AlignedBuffer,
-    /// Records that end in it.
+    /// Records that end in this batch.
     pub(crate) records: u32,
     /// Whether another batch was in flight when it was taken.
     pub(crate) overlaps: bool,
@@ -99,19 +107,19 @@ pub(crate) struct Pipeline {
     in_flight: VecDeque<Flight>,
     free: Vec<AlignedBuffer>,
     buffer_bytes: usize,
-    /// Start of the record of which not all frames have been pushed.
+    /// Start of the record that is not completely pushed yet.
     unfinished: Option<Lsn>,
     appended: Lsn,
     record_end: Lsn,
     persisted: Lsn,
     durable: Lsn,
-    /// The end of the places that others write and publish, until all of them have.
+    /// The end of the reserved places that other threads write and publish; `None` once all are published.
     reserved: Option<Lsn>,
     failure: Option<Arc<DeviceError>>,
 }
 
 impl Pipeline {
-    /// A pipeline whose first batch starts at `next`, everything before which is persistent.
+    /// A pipeline whose first batch starts at `next`; everything before `next` is persistent.
     pub(crate) fn new(nonce: Nonce, next: Lsn, buffer_bytes: usize) -> Pipeline {
         assert!(is_aligned(next));
         Pipeline {
@@ -133,7 +141,7 @@ impl Pipeline {
         }
     }
 
-    /// Where the batch behind all others starts.
+    /// Where the batch after all existing ones starts.
     pub(crate) fn next(&self) -> Lsn {
         self.next
     }
@@ -167,21 +175,21 @@ impl Pipeline {
         self.nonce
     }
 
-    /// The segment behind `next` has become the current one: its first batch starts at `start`.
+    /// Makes the segment after `next` the current one: its first batch starts at `start`.
     pub(crate) fn enter(&mut self, start: Lsn) {
         assert!(self.current.is_none() && start > self.next && is_aligned(start));
         self.next = start;
     }
 
-    /// Payload bytes for which one more frame has room in the batch being filled; `None` without one, or if not even a
-    /// frame of [`FRAME_ALIGN`] bytes fits.
+    /// Payload bytes that one more frame can have in the batch being filled; `None` if there is no batch, or if not
+    /// even a frame of [`FRAME_ALIGN`] bytes fits.
     pub(crate) fn room(&self) -> Option<usize> {
         let batch = self.current.as_ref()?;
         let room = batch.limit - batch.buffer.len();
         (room >= FRAME_HEADER_BYTES + FRAME_ALIGN).then(|| room - FRAME_HEADER_BYTES)
     }
 
-    /// No batch is being filled.
+    /// Whether no batch is being filled.
     pub(crate) fn is_between_batches(&self) -> bool {
         self.current.is_none()
     }
@@ -191,7 +199,8 @@ impl Pipeline {
         self.current.as_ref().map_or(self.next, |batch| batch.start.plus(batch.buffer.len() as u64))
     }
 
-    /// Begins a batch that may reach to `segment_end`, in a segment of that unit. `false`: no buffer is free.
+    /// Begins a batch that may extend to `segment_end`, in a segment of that unit. Returns `false` if no buffer is
+    /// free.
     pub(crate) fn open_batch(&mut self, segment_end: Lsn, unit: u32) -> bool {
         assert!(self.current.is_none() && self.next < segment_end);
         let Some(mut buffer) = self.free.pop() else { return false };
@@ -206,14 +215,14 @@ impl Pipeline {
         true
     }
 
-    /// Makes the batch being filled, which has no frames, one that opens or closes an epoch.
+    /// Makes the batch being filled, which has no frames, the opening or closing batch of an epoch.
     pub(crate) fn mark(&mut self, flag: u8) {
         let batch = self.current.as_mut().expect("a batch was opened");
         assert!(batch.last_frame == 0 && batch.flags == 0, "the marks of an epoch stand alone");
         batch.flags = flag;
     }
 
-    /// Appends a frame, for which there must be room; returns where it lies.
+    /// Appends a frame, for which there must be room; returns its position.
     pub(crate) fn push(&mut self, piece: &Piece<'_>) -> Lsn {
         assert!(self.room().is_some_and(|room| piece.payload_bytes <= room), "a frame is only pushed into room");
         let starts = piece.flags & FIRST != 0;
@@ -250,8 +259,9 @@ impl Pipeline {
         lsn
     }
 
-    /// Reserves the next place for a batch of one record whose writer publishes by itself ([`crate::inline`]). `None` unless
-    /// all before it is durable or reserved likewise, and something of the segment is left behind it.
+    /// Reserves the next place for a batch of one record whose thread publishes it itself ([`crate::inline`]). Returns
+    /// `None` unless everything before it is durable or reserved in the same way, and some of the segment remains after
+    /// it.
     pub(crate) fn reserve(&mut self, segment_end: Lsn, unit: u32, payload_bytes: usize) -> Option<Place> {
         let busy = self.current.as_ref().is_some_and(|batch| batch.last_frame > 0 || batch.flags != 0);
         let behind_others = self.reserved.unwrap_or(self.durable) == self.next;
@@ -259,14 +269,14 @@ impl Pipeline {
             return None;
         }
         let bytes = (BATCH_FRAME_BYTES + frame_bytes(payload_bytes)) as u64;
-        // The unit is a power of two, which a division would not know.
+        // The unit is a power of two. The compiler does not know that and would divide.
         let mask = u64::from(unit) - 1;
         let (start, end) = (self.next, self.next.plus((bytes + mask) & !mask));
         if end >= segment_end {
             return None;
         }
         if let Some(Batch { mut buffer, .. }) = self.current.take() {
-            // Opened and not used; it starts elsewhere now.
+            // It was opened but not used; the next batch starts elsewhere.
             buffer.clear();
             self.free.push(buffer);
         }
@@ -275,19 +285,19 @@ impl Pipeline {
         Some(Place { start, end, nonce: self.nonce })
     }
 
-    /// The end of the places that were reserved and not published.
+    /// The end of the places that are reserved but not published.
     pub(crate) fn reserved(&self) -> Option<Lsn> {
         self.reserved
     }
 
-    /// All places reserved are durable.
+    /// Records that all reserved places are durable.
     pub(crate) fn all_published(&mut self) {
         if let Some(end) = self.reserved.take() {
             (self.persisted, self.durable) = (end, end);
         }
     }
 
-    /// Closes the batch being filled, if there is one; the next one starts at the following unit.
+    /// Seals the batch being filled, if there is one; the next one starts at the following unit.
     pub(crate) fn seal(&mut self) {
         let Some(mut batch) = self.current.take() else { return };
         let bytes = batch.buffer.len();
@@ -302,7 +312,7 @@ impl Pipeline {
         self.sealed.push_back(batch);
     }
 
-    /// Whether something waits to be written and the device may take one more batch.
+    /// Whether a batch waits to be written and the device may be given one more.
     pub(crate) fn may_take(&self) -> bool {
         if self.failure.is_some() || self.in_flight.len() >= IN_FLIGHT_MAX {
             return false;
@@ -314,18 +324,19 @@ impl Pipeline {
         }
     }
 
-    /// A second write only for a batch at least as large as the one in flight. Were it taken at once, the first thread
-    /// back would send its one record alone and everybody else would wait for two flushes: the essay has the figures.
+    /// A second write starts only with a batch at least as large as the one in flight. Otherwise the first thread that
+    /// returns would send only its own record, and all others would wait for two flushes. The head comment of the crate
+    /// has the figures.
     fn worth_a_flight(&self, batch: &Batch) -> bool {
         self.in_flight.iter().all(|flight| flight.done || batch.buffer.len() >= flight.bytes)
     }
 
-    /// Whether the device has a batch: only then does waiting end by itself.
+    /// Whether the device has a batch. Only then does waiting end without another call.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// The oldest batch that waits, ready to be written.
+    /// Returns the oldest batch that waits, ready to be written.
     pub(crate) fn take(&mut self) -> Option<Write> {
         if !self.may_take() {
             return None;
@@ -357,8 +368,8 @@ impl Pipeline {
         Some(Write { start: batch.start, buffer: batch.buffer, records: batch.records, overlaps })
     }
 
-    /// The device has answered: moves what is durable, oldest batch first. Answers the numbers of the batches that have
-    /// become persistent by it; none if an older one is still in flight.
+    /// Handles the result of a write: moves `durable`, oldest batch first. Returns the numbers of the batches that
+    /// became persistent; none if an older one is still in flight.
     pub(crate) fn finish(&mut self, write: Write, result: Result<(), DeviceError>) -> Range<u64> {
         let Write { start, mut buffer, .. } = write;
         buffer.clear();
@@ -382,13 +393,13 @@ impl Pipeline {
         finished
     }
 
-    /// Nothing is persistent from now on.
+    /// Records a failure: nothing becomes persistent from now on.
     pub(crate) fn fail(&mut self, error: Arc<DeviceError>) {
         self.failure.get_or_insert(error);
     }
 
-    /// The number of the batch to wait for until what lies before `target` is durable. A record may go on in later
-    /// batches: whoever has waited asks again. Numbers grow by one from batch to batch.
+    /// The number of the batch to wait for until everything before `target` is durable. A record may continue in later
+    /// batches: a thread that has waited checks again. Numbers increase by one from batch to batch.
     pub(crate) fn batch_of(&self, target: Lsn) -> u64 {
         let mut oldest = self.sequence;
         let filling = self.current.iter().chain(self.sealed.iter().rev()).map(|batch| (batch.sequence, batch.start));
@@ -402,7 +413,7 @@ impl Pipeline {
         oldest
     }
 
-    /// The numbers of the batches that wait to be taken.
+    /// The numbers of the batches that wait to be written.
     pub(crate) fn waiting_batches(&self) -> Range<u64> {
         let waiting = self.sealed.len() + usize::from(self.current.is_some());
         self.sequence - waiting as u64..self.sequence
@@ -453,7 +464,7 @@ mod tests {
         assert!(pipeline.durable() > second);
         let c = pipeline.take().expect("the third waits");
         let header = BatchHeader::decode(&c.buffer, c.start, 1).expect("is valid").expect("is a batch");
-        assert_eq!(header.durable, pipeline.persisted(), "it tells what was durable when it was taken");
+        assert_eq!(header.durable, pipeline.persisted(), "the header has what was durable when the batch was taken");
     }
 
     #[test]

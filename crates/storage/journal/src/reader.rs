@@ -1,7 +1,7 @@
-//! [`Reader`]: the records of a log in order, checked again as they are read.
+//! [`Reader`]: returns the records of a log in order, and verifies them again.
 //!
-//! The reader walks frames, not batches: every frame says what it is, so that reading can begin at any record. It knows
-//! no more of its log than [`Source`] tells, so that one reader serves the journal that writes and a view of one that
+//! The reader walks frames, not batches: a frame describes itself, so reading can begin at any record. The reader uses
+//! its log only through [`Source`]. So the same reader serves the journal that writes and a view of a journal that
 //! another process writes.
 
 use std::fmt;
@@ -15,15 +15,15 @@ use crate::scan::{FrameOrder, Unfinished};
 use crate::segment::Segment;
 use crate::window::{LOOK_BYTES, WALK_BYTES, Window};
 
-/// Where a reader reads.
+/// The log that a reader reads.
 pub(crate) trait Source: Send + Sync + fmt::Debug {
     /// The oldest position.
     fn first(&self) -> Lsn;
-    /// Up to where records may be read.
+    /// The end of the records that may be read.
     fn limit(&self) -> Lsn;
-    /// The segment that holds a position before the limit; `None` if it was truncated.
+    /// The segment that contains a position before the limit; `None` if it was truncated.
     fn segment(&self, lsn: Lsn) -> Option<Arc<Segment>>;
-    /// Whether a position that could not be read has been truncated meanwhile.
+    /// Whether a position that could not be read was truncated meanwhile.
     fn is_truncated(&self, lsn: Lsn) -> Result<bool, JournalError>;
 }
 
@@ -35,9 +35,9 @@ pub struct Reader {
     window: Option<Window>,
     read_ahead: u64,
     order: FrameOrder,
-    /// The frames so far of a record that goes on.
+    /// The frames read so far of a record that continues.
     partial: Option<Record>,
-    /// Where reading began, until a first frame was read.
+    /// Where reading began; `None` once a first frame was read.
     began: Option<Lsn>,
     failed: bool,
 }
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// Where the reader has come to: reading from here yields the records that have not been returned yet.
+    /// The reader's position: reading from here returns the records that have not been returned yet.
     pub fn position(&self) -> Lsn {
         self.partial.as_ref().map_or(self.position, |record| record.lsn)
     }
@@ -86,7 +86,7 @@ impl Reader {
         }
     }
 
-    /// Sees to it that the window is on the segment of the position, and the position behind its header.
+    /// Moves the window to the segment of the position, and the position behind the segment's header.
     fn move_window(&mut self) -> Result<(), JournalError> {
         if self.window.as_ref().is_none_or(|window| !window.segment().holds(self.position)) {
             let Some(segment) = self.source.segment(self.position) else {
@@ -99,7 +99,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes one frame; answers the record that it completes.
+    /// Reads one frame; returns the record that it completes.
     fn read_frame(&mut self, limit: Lsn) -> Result<Option<Record>, JournalError> {
         let at = self.position;
         let window = self.window.as_mut().expect("the window was moved");
@@ -120,7 +120,7 @@ impl Reader {
         }
         if frame.has(BATCH) {
             if frame.has(OPEN) {
-                // The epoch before left a record unfinished, which was therefore never acknowledged.
+                // The previous epoch left this record unfinished, so it was never acknowledged.
                 self.order.unfinished = Unfinished::No;
                 self.partial = None;
             }
@@ -145,7 +145,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// What a bad frame means: truncated while it was read, not a frame's beginning, or damage.
+    /// Returns the meaning of a bad frame: it was truncated while it was read, no frame begins there, or it is damaged.
     fn complain(&mut self, at: Lsn, damage: Damage) -> JournalError {
         match self.source.is_truncated(at) {
             Ok(true) => return JournalError::Truncated { lsn: at, first: self.source.first() },
@@ -156,7 +156,7 @@ impl Reader {
         let corrupt = segment.corruption(at, damage).into();
         match self.began.take() {
             None => corrupt,
-            // The caller's position may be wrong rather than the bytes: walk there from the segment's start.
+            // The caller's position may be wrong and the bytes right: walk there from the start of the segment.
             Some(from) => match is_passed_over(self.source.clone(), &segment, at) {
                 true => JournalError::NoRecord { lsn: from },
                 false => corrupt,
@@ -191,7 +191,7 @@ pub(crate) fn read_one(source: Arc<dyn Source>, lsn: Lsn) -> Result<Record, Jour
     }
 }
 
-/// The frame at a position, if its header and payload are valid and it lies within its segment.
+/// Returns the frame at a position, if its header and payload are valid and it lies within its segment.
 fn whole_frame(window: &mut Window, at: Lsn, limit: Lsn) -> Result<Result<Frame, Damage>, JournalError> {
     let segment = window.segment().clone();
     let left = segment.end().since(at);
@@ -209,7 +209,7 @@ fn whole_frame(window: &mut Window, at: Lsn, limit: Lsn) -> Result<Result<Frame,
     Ok(frame.check(payload).map(|()| frame).map_err(Damage::Frame))
 }
 
-/// Whether valid frames of the segment lead past `lsn` without one that starts there.
+/// Whether the valid frames of the segment pass `lsn` without one that starts there.
 fn is_passed_over(source: Arc<dyn Source>, segment: &Segment, lsn: Lsn) -> bool {
     let mut walker = Reader::new(source, segment.header.base);
     loop {

@@ -1,9 +1,9 @@
-//! Where the log ends, and whether that is where it should end.
+//! Determines where the log ends, and whether it may end there.
 //!
-//! The log is walked batch by batch. The first batch that is not whole is either the torn tail, which a crash explains
-//! and recovery drops; or damage to what had been acknowledged, which no crash explains and recovery refuses. What
-//! decides is *proof*: a valid header anywhere behind the bad place which says "everything before D was persistent when
-//! I was written", with D behind the bad place.
+//! The log is walked batch by batch. The first batch that is not whole is either the torn tail or damage. A crash can
+//! cause a torn tail; recovery drops it. No crash can cause damage to acknowledged bytes; recovery refuses it. The
+//! decision depends on *proof*: a valid header anywhere after the bad place whose `durable` D is after the bad place,
+//! which means that everything before D was persistent when the header was written.
 //!
 //! ```text
 //!                 P                        Q
@@ -20,11 +20,11 @@
 //! | stale, blank | no           | yes (the later of two writes in flight arrived, the earlier did not) | torn |
 //! | stale, blank | no           | no                             | end |
 //!
-//! The table is data (`TABLE`); a test takes every combination through it and demands exactly one row.
+//! The table is data (`TABLE`). A test checks that exactly one row matches every combination.
 //!
-//! What it cannot see: damage to the last batch, or the last two, of a journal that was not closed, when nothing was
-//! written behind them. On one medium that looks like a torn tail and nothing can tell it from one. Closing writes a
-//! batch whose only purpose is to be that proof.
+//! Limit: recovery cannot detect damage to the last batch, or the last two, of a journal that was not closed, if
+//! nothing was written after them. On a single medium such damage cannot be distinguished from a torn tail. Closing
+//! writes a batch whose only purpose is to be that proof.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::scan::{Bad, Found, Progress, Unfinished, judge};
 use crate::segment::{Chain, Segment};
 use crate::window::{WALK_BYTES, Window};
 
-/// What was found, without its details: the first column of the table.
+/// The kind of batch that was found, without details: the first column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Whole,
@@ -48,10 +48,10 @@ pub(crate) enum Kind {
     Impossible,
 }
 
-/// What to do about it.
+/// The decision about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The log goes on behind the batch.
+    /// The log continues after the batch.
     Continue,
     /// The log ends here; nothing was lost.
     End,
@@ -61,7 +61,7 @@ pub(crate) enum Verdict {
     Corrupt,
 }
 
-/// One row: the kinds it is for, what it demands of the two facts (`None`: either), and the verdict.
+/// One row: the kinds it applies to, the two facts that it requires (`None`: any), and the verdict.
 struct Row {
     kinds: &'static [Kind],
     proof: Option<bool>,
@@ -90,20 +90,20 @@ fn decide(kind: Kind, proof: bool, later: bool) -> Verdict {
     TABLE.iter().find(fits).expect("the table covers every combination, which a test proves").verdict
 }
 
-/// The end of a walk.
+/// The end of a walk over the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
-    /// Behind the last whole batch.
+    /// The position after the last whole batch.
     pub(crate) progress: Progress,
     /// Why the walk ended there.
     pub(crate) verdict: Verdict,
-    /// Bytes dropped: lost batches that left something behind, and an unfinished record.
+    /// Bytes dropped: lost batches of which some bytes exist, and an unfinished record.
     pub(crate) torn_bytes: u64,
     /// Set if the verdict is corrupt.
     pub(crate) corruption: Option<Corruption>,
 }
 
-/// Receives each whole batch of a walk, with the segment that holds it.
+/// Receives each whole batch of a walk, with its segment.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&Arc<Segment>, &BatchHeader, &mut Window);
 
 /// Walks from `progress` to the end of the log.
@@ -125,8 +125,8 @@ pub(crate) fn walk(chain: &Chain, mut progress: Progress, visit: Visit<'_>) -> R
         if !matches!(found, Found::Whole(..)) {
             let evidence = search(chain, &progress)?;
             if evidence.proof.is_some() {
-                // Another process may be writing: a place that is proven durable *now* may not have been when it was
-                // read. It is read once more; a writer cannot make that fail.
+                // Another process may be writing: a place that is proven durable *now* may not have been durable when
+                // it was read. It is read once more; no writer can make this second read fail.
                 window.forget();
                 found = judge(window, &progress)?;
             }
@@ -141,7 +141,7 @@ pub(crate) fn walk(chain: &Chain, mut progress: Progress, visit: Visit<'_>) -> R
     }
 }
 
-/// What lies behind a bad place.
+/// The evidence found after a bad place.
 #[derive(Debug, Default)]
 struct Evidence {
     proof: Option<Proof>,
@@ -149,9 +149,9 @@ struct Evidence {
     later: Option<Lsn>,
 }
 
-/// Looks at every unit behind the position, to the end of the chain. That is at most what is left of a segment and the
-/// segments prepared behind it; a shorter search would be enough for what a crash can do, but not for what a misdirected
-/// write of many blocks can.
+/// Examines every unit after the position, to the end of the chain. That is at most the rest of a segment and the
+/// segments prepared after it. A shorter search would be sufficient for the effects of a crash, but not for those of a
+/// misdirected write of many blocks.
 fn search(chain: &Chain, progress: &Progress) -> Result<Evidence, DeviceError> {
     let mut evidence = Evidence::default();
     let bad_at = progress.position;
@@ -222,7 +222,7 @@ mod tests {
                 });
                 assert_eq!(rows.count(), 1, "{kind:?} proof={proof} later={later}");
                 let verdict = decide(kind, proof, later);
-                // Said once more, the other way round, so that a slip in the table has a second reader.
+                // Formulated a second time, in the other direction, so that a mistake in the table is found.
                 let expected = match (kind, proof, later) {
                     (Kind::Whole, ..) => Verdict::Continue,
                     (Kind::Impossible, ..) | (_, true, _) => Verdict::Corrupt,

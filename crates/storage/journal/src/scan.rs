@@ -1,12 +1,12 @@
-//! Judging one batch: is it whole, and does it go on where the log has come to?
+//! Examines one batch: is it whole, and does it continue the log?
 //!
 //! ```text
 //!   position P:  | batch frame | frame | frame | 0 0 |
 //!                     |            +-- same nonce, end to end, checksums, FIRST .. LAST in turn, END on the last
-//!                     +-- says P, epoch not lower than the log's, nothing durable behind P
+//!                     +-- contains P, an epoch not lower than the log's, no `durable` after P
 //! ```
 //!
-//! A batch counts whole or not at all. Deciding what a batch that is not whole *means* is [`crate::recovery`]'s part.
+//! A batch counts whole or not at all. [`crate::recovery`] decides what a batch that is not whole means.
 
 use crate::error::Damage;
 use crate::format::{
@@ -16,18 +16,18 @@ use crate::lsn::{Lsn, Nonce};
 use crate::window::Window;
 use device::DeviceError;
 
-/// Where the log has come to, walking it from its first segment.
+/// The position of a walk over the log from its first segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     /// Where the next batch is expected.
     pub(crate) position: Lsn,
-    /// Identity, and the epoch of the last batch; 0 before the first.
+    /// Identity of the log, and the epoch of the last batch; 0 before the first.
     pub(crate) nonce: Nonce,
-    /// The largest `durable` seen in a batch header.
+    /// The largest `durable` in the batch headers so far.
     pub(crate) durable: Lsn,
     /// The record that the last frame left unfinished.
     pub(crate) unfinished: Unfinished,
-    /// The last batch closed its epoch.
+    /// Whether the last batch closed its epoch.
     pub(crate) closed: bool,
     /// Complete records.
     pub(crate) records: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
     pub(crate) batches: u64,
 }
 
-/// Whether a record goes on in the next frame.
+/// Whether a record continues in the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfinished {
     /// The log starts here: frames of a record whose beginning was truncated may come first.
@@ -60,16 +60,16 @@ impl Progress {
     }
 }
 
-/// What lies at the expected place.
+/// What was found at the expected place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// A whole batch that continues the log; the progress behind it.
+    /// A whole batch that continues the log, and the progress after it.
     Whole(BatchHeader, Progress),
-    /// A header of this place and epoch, but not the frames it promises.
+    /// A header of this place and epoch, but without the frames that it describes.
     Body(BatchHeader, Bad),
-    /// A header that names this place and this journal, but does not fit its checksum.
+    /// A header with this place and this journal whose checksum does not match.
     Header(Bad),
-    /// A valid frame of this place, of an epoch that is over: what a crash cut off.
+    /// A valid frame of this place from an epoch that is over: a crash cut it off.
     Stale(Nonce),
     /// Nothing that was written for this place.
     Blank(Bad),
@@ -84,7 +84,7 @@ pub(crate) struct Bad {
     pub(crate) damage: Damage,
 }
 
-/// Looks at `progress.position`, which lies inside the window's segment.
+/// Examines `progress.position`, which must lie inside the window's segment.
 pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, DeviceError> {
     let at = progress.position;
     let (end, unit) = (window.segment().end(), window.segment().header.unit);
@@ -116,16 +116,16 @@ pub(crate) fn judge(window: &mut Window, progress: &Progress) -> Result<Found, D
     frames(window, header, progress)
 }
 
-/// What a valid header says that cannot be true behind `progress`.
+/// Returns the contradiction between a valid header and `progress`, if there is one.
 fn contradiction(header: &BatchHeader, progress: &Progress, (segment_end, unit): (Lsn, u32)) -> Option<&'static str> {
     let opens = header.flags & OPEN != 0;
     let at_start = progress.batches == 0;
     if (header.bytes as usize) < BATCH_FRAME_BYTES || header.next(unit) > segment_end {
         Some("the batch leaves its segment")
     } else if header.durable > header.lsn {
-        Some("the batch says that itself was durable before it was written")
+        Some("the batch's durable position lies beyond the batch itself")
     } else if header.durable < progress.durable {
-        Some("the batch says that less was durable than an earlier batch said")
+        Some("the batch's durable position is lower than that of an earlier batch")
     } else if opens && header.nonce.epoch == progress.nonce.epoch {
         Some("the epoch is opened twice")
     } else if !opens && !at_start && header.nonce.epoch != progress.nonce.epoch {
@@ -140,7 +140,7 @@ fn contradiction(header: &BatchHeader, progress: &Progress, (segment_end, unit):
 /// Walks the frames of a batch whose header is valid.
 fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Result<Found, DeviceError> {
     let bytes = window.bytes(header.lsn, header.bytes as usize, window.segment().end())?;
-    // A new epoch drops the record that the last one left unfinished.
+    // A new epoch drops the record that the previous one left unfinished.
     let unfinished = if header.flags & OPEN != 0 { Unfinished::No } else { progress.unfinished };
     let mut order = FrameOrder { unfinished, ends: 0, records: 0 };
     let first = Frame::decode(&bytes[..FRAME_HEADER_BYTES], header.lsn, header.nonce.identity);
@@ -159,7 +159,7 @@ fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Resu
         at += frame.bytes();
     }
     if !ended || order.ends != header.records {
-        let damage = Damage::Order("the batch has other frames than its header says");
+        let damage = Damage::Order("the frames of the batch do not match its header");
         return Ok(Found::Impossible(Bad { at: header.lsn, damage }));
     }
     let after = Progress {
@@ -174,7 +174,7 @@ fn frames(window: &mut Window, header: BatchHeader, progress: &Progress) -> Resu
     Ok(Found::Whole(header, after))
 }
 
-/// The frame that starts `bytes`, which end with the batch, if all of it is valid.
+/// Returns the frame at the start of `bytes`, which end with the batch, if all of it is valid.
 fn whole_frame(bytes: &[u8], lsn: Lsn, nonce: Nonce) -> Result<Frame, Damage> {
     if bytes.len() < FRAME_HEADER_BYTES {
         return Err(Damage::Order("the batch ends inside a frame header"));
@@ -191,18 +191,18 @@ fn whole_frame(bytes: &[u8], lsn: Lsn, nonce: Nonce) -> Result<Frame, Damage> {
     Ok(frame)
 }
 
-/// Records follow each other, frame by frame, without mixing.
+/// Checks that records follow each other frame by frame, without mixing.
 #[derive(Debug)]
 pub(crate) struct FrameOrder {
     pub(crate) unfinished: Unfinished,
-    /// Records that ended.
+    /// Number of records that ended.
     pub(crate) ends: u32,
-    /// Those of them whose beginning was seen.
+    /// Number of records that ended and whose beginning was read.
     pub(crate) records: u32,
 }
 
 impl FrameOrder {
-    /// Takes the next frame; answers what is wrong with it.
+    /// Processes the next frame; returns what is wrong with it.
     pub(crate) fn apply(&mut self, frame: &Frame) -> Option<&'static str> {
         if frame.has(BATCH) {
             return Some("a batch begins inside a batch");
@@ -210,7 +210,7 @@ impl FrameOrder {
         let starts = frame.has(FIRST);
         match self.unfinished {
             Unfinished::Record(_) if starts => return Some("a record begins inside a record"),
-            Unfinished::No if !starts => return Some("a record goes on that never began"),
+            Unfinished::No if !starts => return Some("a record continues that never began"),
             _ => {}
         }
         if frame.has(LAST) {

@@ -7,9 +7,9 @@
 //!
 //! Invariants:
 //! 1. A device named `journal-*` has a valid header: it gets that name only after its header is persistent. So a bad
-//!    header under such a name is damage, never a crash.
-//! 2. The bases leave no gap: segments are renamed away from the front only, and added at the end only.
-//! 3. What a `spare-*` device holds means nothing.
+//!    header under such a name is damage, never the result of a crash.
+//! 2. The bases leave no gap: segments are removed (renamed) only at the front, and added only at the end.
+//! 3. The content of a `spare-*` device has no meaning.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -20,8 +20,8 @@ use crate::error::{Corruption, Damage, JournalError};
 use crate::format::{BLOCK_BYTES, HeaderFault, SegmentHeader};
 use crate::lsn::Lsn;
 
-/// Most segments that are open only to be read. An open file costs descriptors, of which a process commonly has 1024, and
-/// a log of 16 GiB has 256 segments; readers follow one segment each.
+/// The largest number of segments that are open only for reading. An open file costs descriptors, of which a process
+/// commonly has 1024, and a log of 16 GiB has 256 segments; each reader follows one segment.
 pub(crate) const READING_MAX: usize = 16;
 
 /// One segment of the log. Its device is open while it may be written, and while it is being read.
@@ -40,12 +40,12 @@ enum Held {
     ToWrite(Arc<dyn Device>),
 }
 
-/// The segments of a chain that are open to be read, oldest first.
+/// The segments of a chain that are open for reading, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(Mutex<VecDeque<Weak<Segment>>>);
 
 impl Reading {
-    /// One more; the oldest is closed if that makes too many.
+    /// Adds one; closes the oldest if there are too many.
     fn note(&self, segment: &Arc<Segment>) {
         let mut open = self.0.lock().expect("nothing panics under this lock");
         open.push_back(Arc::downgrade(segment));
@@ -65,7 +65,7 @@ impl Segment {
         self.held.lock().expect("nothing panics under this lock")
     }
 
-    /// The device, opened to be read if it is not open.
+    /// Returns the device; opens it for reading if it is not open.
     pub(crate) fn device(self: &Arc<Self>) -> Result<Arc<dyn Device>, DeviceError> {
         if let Held::ToRead(device) | Held::ToWrite(device) = &*self.held() {
             return Ok(device.clone());
@@ -80,7 +80,7 @@ impl Segment {
         Ok(device)
     }
 
-    /// Opens the device to be written; it stays open until [`Segment::finish`].
+    /// Opens the device for writing; it stays open until [`Segment::finish`].
     fn open_to_write(&self) -> Result<(), JournalError> {
         let device = self.shelf.open(&self.name())?;
         let (unit, block) = (self.header.unit, device.block_bytes());
@@ -91,7 +91,7 @@ impl Segment {
         Ok(())
     }
 
-    /// The device, to write a batch.
+    /// Returns the device, for writing a batch.
     pub(crate) fn device_to_write(&self) -> Arc<dyn Device> {
         match &*self.held() {
             Held::ToWrite(device) => device.clone(),
@@ -99,7 +99,7 @@ impl Segment {
         }
     }
 
-    /// The last batch of the segment is persistent: from now on it is only read.
+    /// Called when the last batch of the segment is persistent: from now on it is only read.
     pub(crate) fn finish(&self) {
         *self.held() = Held::Nothing;
     }
@@ -122,7 +122,7 @@ impl Segment {
         self.header.base <= lsn && lsn < self.end()
     }
 
-    /// The device's offset of a position that lies in the segment or at its end.
+    /// The offset on the device of a position that lies in the segment or at its end.
     pub(crate) fn offset(&self, lsn: Lsn) -> u64 {
         assert!(lsn <= self.end());
         lsn.since(self.header.base)
@@ -133,7 +133,7 @@ impl Segment {
         Corruption { segment: self.name(), offset: self.offset(lsn), lsn, damage, proof: None }
     }
 
-    /// Looks at the segment named for `base`, and checks that its header fits its name and its device.
+    /// Opens the segment named for `base`, and checks that its header matches its name and its device.
     fn look(shelf: &Arc<dyn Shelf>, base: Lsn, reading: &Arc<Reading>) -> Result<Segment, JournalError> {
         let name = segment_name(base);
         let device = shelf.open_read_only(&name)?;
@@ -174,7 +174,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Looks at every segment on the shelf. Errors: damage in a header, a gap, two journals on one shelf.
+    /// Opens every segment on the shelf. Errors: damage in a header, a gap, two journals on one shelf.
     pub(crate) fn load(shelf: &Arc<dyn Shelf>, access: Access) -> Result<Chain, JournalError> {
         let mut bases: Vec<Lsn> = shelf.list()?.iter().filter_map(|name| segment_base(name)).collect();
         bases.sort_unstable();
@@ -198,27 +198,27 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Everything before this was persistent, as far as segment headers tell.
+    /// Everything before this was persistent, according to the segment headers.
     fn durable(&self) -> Lsn {
         self.iter().map(|segment| segment.header.durable).max().unwrap_or_default()
     }
 
-    /// The base of the last segment of which the beginning is known to be persistent; of the first segment if none is.
-    /// A walk that starts there finds the same end as one from the beginning.
+    /// The base of the last segment whose beginning is known to be persistent; of the first segment if there is none. A
+    /// walk that starts there finds the same end as one from the beginning.
     pub(crate) fn tail(&self) -> Lsn {
         let durable = self.durable();
         let last = self.iter().rev().find(|segment| segment.start() < durable);
         last.map_or(self.first(), |segment| segment.header.base)
     }
 
-    /// Opens to write, which flushes, the segments that may hold what can be read but is not persistent: all but those
-    /// that a later header says were persistent. So recovery may believe what it reads.
+    /// Opens for writing, which flushes, the segments that may contain bytes that can be read but are not persistent:
+    /// all except those that a later header proves persistent. Recovery may then rely on what it reads.
     fn make_persistent(&self) -> Result<(), JournalError> {
         let durable = self.durable();
         self.iter().filter(|segment| segment.end() > durable).try_for_each(|segment| segment.open_to_write())
     }
 
-    /// Adds a segment whose device has just been given its name, open to write.
+    /// Adds a segment whose device has just been given its name and is open for writing.
     pub(crate) fn push(&mut self, shelf: &Arc<dyn Shelf>, installed: Installed) {
         let Installed { header, device } = installed;
         if let Some(last) = self.segments.back() {
@@ -233,7 +233,7 @@ impl Chain {
         }));
     }
 
-    /// Forgets the first segment; at least one stays.
+    /// Removes the first segment; at least one stays.
     pub(crate) fn pop_front(&mut self) {
         assert!(self.segments.len() > 1, "the last segment holds the end of the log and stays");
         self.segments.pop_front();
@@ -247,7 +247,7 @@ impl Chain {
         self.segments.back()
     }
 
-    /// The segment that holds `lsn`. Searches from the end, where writers and most readers are.
+    /// Returns the segment that contains `lsn`. Searches from the end, where writers and most readers are.
     pub(crate) fn find(&self, lsn: Lsn) -> Option<&Arc<Segment>> {
         self.segments.iter().rev().find(|segment| segment.holds(lsn))
     }

@@ -1,4 +1,5 @@
-//! What the threads of a journal share: one mutex over the plain state machine, and who waits for what.
+//! The state that the threads of a journal share: one mutex over the plain state machine, and the conditions they wait
+//! for.
 //!
 //! ```text
 //!   append ----> state (mutex) <---- commit: leader takes a batch, unlocks, writes + flushes, locks, finishes
@@ -6,9 +7,9 @@
 //!                  +-- chain of segments <--- segment pool (own mutex): makes the next segment, recycles truncated ones
 //! ```
 //!
-//! Lock order: `pool`, then `state`. No I/O under `state`, unless a write is a matter of instructions
-//! ([`device::Device::is_inline`]): it takes less time than waking whoever waited for it would. A panic under `state` is an assert that found the journal's
-//! own bookkeeping wrong: every later call then panics too, which is the safe answer.
+//! Lock order: `pool`, then `state`. No I/O is done under `state`, unless a write takes only instructions
+//! ([`device::Device::is_inline`]): it then takes less time than waking a waiting thread. A panic under `state` is an
+//! assertion that found the journal's own bookkeeping wrong: every later call then panics too, which is safe.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,15 +20,18 @@ use device::{DeviceError, Shelf};
 use crate::error::JournalError;
 use crate::lsn::Lsn;
 use crate::options::{Options, Preparation, Stats};
-use crate::pipeline::{Pipeline, Write};
+use crate::pipeline::{Pipeline, Place, Write};
 use crate::reader::Source;
 use crate::segment::{Chain, Segment};
 use crate::segment_pool::SegmentPool;
 
-/// Waiting committers are kept apart by batch, so that a finished batch wakes its own and nobody else. More than the
-/// batches that can be between filling and finished (one per buffer, and the one to come).
+/// Waiting committers are separated by batch: a finished batch wakes only its own committers. There are more slots than
+/// batches that can exist between being filled and being finished (one per buffer, and the next one).
 const SLOTS: usize = 8;
 const _: () = assert!(SLOTS > crate::options::BUFFERS + 1);
+
+/// How often a waiting thread checks `durable` before it yields: writing a place takes less time than a context switch.
+const SPINS: u32 = 200;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -39,19 +43,20 @@ pub(crate) struct Shared {
     pub(crate) inline: bool,
     /// A copy of the pipeline's `durable`, for readers.
     pub(crate) durable: AtomicU64,
-    /// The journal has failed, or is about to be told so: whoever waits without the lock stops waiting.
+    /// The journal has failed, and `pipeline` has recorded that or is about to: threads that wait without the lock stop
+    /// waiting.
     failed: AtomicBool,
-    /// Committers, by the number of their batch.
+    /// Wakes committers, by the number of their batch.
     slots: [Condvar; SLOTS],
-    /// The appender that holds the append lock, for a buffer.
+    /// Wakes the appender that holds the append lock and waits for a buffer.
     pub(crate) buffer_freed: Condvar,
-    /// Appenders, for the append lock.
+    /// Wakes appenders that wait for the append lock.
     pub(crate) append_lock_freed: Condvar,
-    /// The appender that holds the append lock, for a segment.
+    /// Wakes the appender that holds the append lock and waits for a segment.
     pub(crate) prepared: Condvar,
-    /// The preparing thread, for work.
+    /// Wakes the thread that prepares segments.
     pub(crate) work: Condvar,
-    /// Callers of `wait_appended`.
+    /// Wakes callers of `wait_appended`.
     pub(crate) appended: Condvar,
 }
 
@@ -59,23 +64,24 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) pipeline: Pipeline,
     pub(crate) chain: Chain,
-    /// The segment in which the next batch starts, or which it has filled.
+    /// The segment in which the next batch starts, or which the last batch has filled.
     pub(crate) tail: Arc<Segment>,
-    /// An append that takes more than one frame, or has to wait, holds the append lock: the others wait.
+    /// Set while an append holds the append lock, because it takes more than one frame or has to wait: other appends
+    /// wait.
     pub(crate) append_lock: bool,
     pub(crate) append_lock_waiters: u32,
     pub(crate) append_waiters: u32,
-    /// Committers in each slot.
+    /// Number of committers that wait in each slot.
     waiting: [u32; SLOTS],
-    /// The next segment is asked for.
+    /// The next segment has been requested.
     pub(crate) wanted: bool,
-    /// Why it could not be made, until the append that needs it is told.
+    /// Why the next segment could not be created, until the append that needs it has returned that error.
     pub(crate) preparation_failure: Option<JournalError>,
-    /// It is tried again and again, for want of a file descriptor.
+    /// Preparing is retried because no file descriptor is free.
     pub(crate) lacks_descriptor: bool,
-    /// The journal is closed, or about to be: nothing more is appended.
+    /// The journal is closed, or is being closed: appends are refused.
     pub(crate) closed: bool,
-    /// The thread that prepares segments is to end.
+    /// The thread that prepares segments must end.
     pub(crate) stop: bool,
     pub(crate) stats: Stats,
 }
@@ -125,12 +131,12 @@ impl Shared {
         }
     }
 
-    /// The state, with nothing reserved that is not durable.
+    /// Locks the state, after every reserved place has become durable.
     pub(crate) fn lock(&self) -> Guard<'_> {
         self.wait_all_published(self.lock_to_reserve())
     }
 
-    /// The state, with places that others are about to publish.
+    /// Locks the state; there may be reserved places that other threads have not published yet.
     pub(crate) fn lock_to_reserve(&self) -> Guard<'_> {
         self.state.lock().expect("no thread panicked inside the journal")
     }
@@ -142,7 +148,7 @@ impl Shared {
             } else if state.pipeline.failure().is_some() {
                 break;
             } else {
-                // Whoever failed needs the lock to say why.
+                // The thread that failed needs the lock to record the cause.
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock_to_reserve();
@@ -151,13 +157,45 @@ impl Shared {
         state
     }
 
-    /// Has everything refused that is not being appended yet, and waits until that is; `false`: somebody else did.
+    /// Waits until everything before the place is durable, then makes the place durable; returns `false` if the journal
+    /// has failed.
+    #[inline]
+    pub(crate) fn publish(&self, place: Place) -> bool {
+        let mut spins = 0;
+        while self.durable() < place.start {
+            if self.is_failed() {
+                break;
+            }
+            pause(&mut spins);
+        }
+        if self.is_failed() {
+            return false;
+        }
+        self.durable.store(place.end.0, Ordering::Release);
+        true
+    }
+
+    /// Waits until every place reserved before `end` is published; returns `false` if the journal has failed, so that
+    /// one of them never will be.
+    fn wait_published(&self, end: Lsn) -> bool {
+        let mut spins = 0;
+        while self.durable() < end {
+            if self.is_failed() {
+                return false;
+            }
+            pause(&mut spins);
+        }
+        true
+    }
+
+    /// Refuses new appends, and waits until those in progress have ended. Returns `false` if another thread has already
+    /// done so.
     pub(crate) fn stop_appends(&self) -> bool {
         let mut state = self.lock();
         if std::mem::replace(&mut state.closed, true) {
             return false;
         }
-        // A thread that panicked keeps the append lock for ever, and has failed the journal.
+        // A thread that panicked never releases the append lock, but it has failed the journal.
         while state.append_lock && state.check().is_ok() {
             state.append_lock_waiters += 1;
             state = self.wait(&self.append_lock_freed, state);
@@ -170,7 +208,7 @@ impl Shared {
         self.wait_all_published(condition.wait(state).expect("no thread panicked inside the journal"))
     }
 
-    /// The same, for so long at most.
+    /// As [`Self::wait`], with a timeout.
     pub(crate) fn wait_for<'a>(&'a self, condition: &Condvar, state: Guard<'a>, timeout: Duration) -> Guard<'a> {
         self.wait_all_published(
             condition.wait_timeout(state, timeout).expect("no thread panicked inside the journal").0,
@@ -181,14 +219,14 @@ impl Shared {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Fails the journal: a write failed whose thread does not hold the lock.
+    /// Fails the journal after a write of a thread that does not hold the lock.
     pub(crate) fn fail(&self, error: DeviceError) {
         self.failed.store(true, Ordering::Release);
         self.lock_to_reserve().pipeline.fail(Arc::new(error));
         self.wake_everybody();
     }
 
-    /// Why it failed; waits until whoever failed has said so.
+    /// Returns why the journal failed; waits until the failing thread has recorded the cause.
     #[cold]
     pub(crate) fn failure(&self) -> JournalError {
         loop {
@@ -203,9 +241,9 @@ impl Shared {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Waits until everything before `target` is durable, writing whatever waits to be written if nobody else does.
+    /// Waits until everything before `target` is durable; writes waiting batches if no other thread does.
     pub(crate) fn commit_before<'a>(&'a self, state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
-        // Declared before the guard, so that a panic lets go of the lock first.
+        // Declared before the guard, so that a panic releases the lock first.
         let panicking = FailOnPanic(self);
         let result = self.commit_or_wait(state, target);
         std::mem::forget(panicking);
@@ -222,7 +260,7 @@ impl Shared {
                 state = self.write(state, write);
                 continue;
             }
-            assert!(state.pipeline.is_in_flight() || state.append_lock, "somebody will move what is durable");
+            assert!(state.pipeline.is_in_flight() || state.append_lock, "another thread will move what is durable");
             let slot = slot_of(state.pipeline.batch_of(target));
             state.waiting[slot] += 1;
             state = self.wait(&self.slots[slot], state);
@@ -230,7 +268,8 @@ impl Shared {
         }
     }
 
-    /// Writes and flushes one batch, without the lock unless the device is inline, and tells everybody whom that concerns.
+    /// Writes and flushes one batch, without the lock unless the device is inline, and notifies the threads that waited
+    /// for it.
     pub(crate) fn write<'a>(&'a self, mut state: Guard<'a>, write: Write) -> Guard<'a> {
         let segment = state.chain.find(write.start).expect("a batch in flight keeps its segment").clone();
         let stats = &mut state.stats;
@@ -267,7 +306,7 @@ impl Shared {
         if state.append_lock {
             self.buffer_freed.notify_one();
         }
-        // The next leader: one of those whom the waiting batches serve.
+        // The next leader: one of the committers of the waiting batches.
         if state.pipeline.may_take()
             && let Some(batch) = state.pipeline.waiting_batches().find(|batch| state.waiting[slot_of(*batch)] > 0)
         {
@@ -276,12 +315,12 @@ impl Shared {
         state
     }
 
-    /// Tells readers what is durable now.
+    /// Publishes to readers what is durable now.
     pub(crate) fn publish_durable(&self, state: &State) {
         self.durable.store(state.pipeline.durable().0, Ordering::Release);
     }
 
-    /// Ends the preparing thread, also after a panic.
+    /// Ends the thread that prepares segments, also after a panic.
     pub(crate) fn stop(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.work.notify_all();
@@ -295,19 +334,28 @@ impl Shared {
     }
 }
 
-/// Whoever panics leaves something undone for ever (a batch in flight, a segment unmade, an append lock held), and others waiting
-/// for it: they are woken and told.
+/// Fails the journal when its thread panics. Such a thread leaves something unfinished (a batch in flight, a segment,
+/// the append lock) for which other threads wait: they are woken and return the error.
 pub(crate) struct FailOnPanic<'a>(pub(crate) &'a Shared);
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         let name = "the journal's device (it panicked)".into();
         self.0.failed.store(true, Ordering::Release);
-        // If the panic was under the lock, everybody who locks it panics too, and nobody waits.
+        // If the panic happened under the lock, every thread that locks it panics too, and none waits.
         if let Ok(mut state) = self.0.state.lock() {
             state.pipeline.fail(Arc::new(DeviceError::Poisoned { name }));
         }
         self.0.wake_everybody();
+    }
+}
+
+fn pause(spins: &mut u32) {
+    if *spins < SPINS {
+        *spins += 1;
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
     }
 }
 
@@ -330,8 +378,8 @@ impl State {
         if self.closed { Err(JournalError::Closed) } else { Ok(()) }
     }
 
-    /// Makes sure that a batch is being filled, in the tail segment or the one behind it, and asks for the segment
-    /// after that in time. `false`: no buffer is free, or no segment is ready.
+    /// Ensures that a batch is being filled, in the tail segment or the one after it, and requests the segment after
+    /// that in time. Returns `false` if no buffer is free or no segment is ready.
     pub(crate) fn open_batch(&mut self, shared: &Shared) -> bool {
         let next = self.pipeline.next();
         if next == self.tail.end() {
@@ -345,7 +393,7 @@ impl State {
 }
 
 impl State {
-    /// Asks for the next segment once half of the last one is used.
+    /// Requests the next segment once half of the last one is used.
     pub(crate) fn prepare_ahead(&mut self, shared: &Shared, next: Lsn) {
         let half = self.tail.header.base.plus(self.tail.header.bytes / 2);
         if next < half || self.wanted || self.chain.end() != self.tail.end() || self.preparation_failure.is_some() {

@@ -1,4 +1,4 @@
-//! [`View`]: reading a journal without owning it, also while another process writes it.
+//! [`View`]: reads a journal without owning it, even while another process writes it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,11 +12,11 @@ use crate::recovery::{Ending, Verdict, Visit, walk};
 use crate::scan::Progress;
 use crate::segment::{Access, Chain, Segment};
 
-/// A journal opened to read. Changes nothing on the shelf.
+/// A journal opened for reading. It changes nothing on the shelf.
 ///
-/// It ends at the last whole batch there was when it was opened or [refreshed](View::refresh). A batch that is only
-/// half there, because another process is writing it, ends the view quietly. Two things to know of the end of a journal
-/// that is being written: its last records may not be acknowledged yet, and a power failure may still take them.
+/// It ends at the last whole batch that existed when it was opened or [refreshed](View::refresh). If another process is
+/// writing, a batch that is only partly written ends the view without an error. The last records of such a journal may
+/// not be acknowledged yet, and a power failure may still remove them.
 #[derive(Debug)]
 pub struct View {
     seen: Arc<Seen>,
@@ -34,15 +34,15 @@ struct State {
     ending: Ending,
 }
 
-/// How often opening starts anew because segments were truncated under it. A writer truncates once per segment filled,
-/// which takes far longer than listing a shelf.
+/// How often opening starts again because segments were truncated meanwhile. A writer truncates once per segment
+/// filled, which takes far longer than listing a shelf.
 const ATTEMPTS: u32 = 16;
 
 impl View {
-    /// Opens what is on the shelf; an empty shelf is an empty log. Reads the last segments, to find the end.
+    /// Opens the journal on the shelf; an empty shelf is an empty log. Reads the last segments to find the end.
     ///
-    /// Damage does not hinder it. Damage near the end ends the view, which [`corruption`](View::corruption) tells; damage
-    /// further ahead is an error of the reader that comes to it, and found by [`crate::verify`].
+    /// Damage does not prevent opening. Damage near the end ends the view, and [`corruption`](View::corruption) returns
+    /// it. Earlier damage is an error of the reader that reaches it, and is found by [`crate::verify`].
     ///
     /// Errors: [`JournalError::Corrupt`] for a damaged segment header or a missing segment, [`JournalError::Version`],
     /// [`JournalError::Device`].
@@ -52,9 +52,9 @@ impl View {
         Ok(View { seen: Arc::new(Seen { shelf, state }) })
     }
 
-    /// Looks again: goes on from the end seen last. Answers the new end.
+    /// Continues from the end that was found last. Returns the new end.
     ///
-    /// Errors: as of [`open`](View::open).
+    /// Errors: those of [`open`](View::open).
     pub fn refresh(&self) -> Result<Lsn, JournalError> {
         let from = self.seen.lock().ending.progress;
         let (chain, ending) = look(&self.seen.shelf, Some(from))?;
@@ -62,28 +62,28 @@ impl View {
         Ok(self.end())
     }
 
-    /// Which journal it is, see [`crate::Journal::identity`]; none for an empty log.
+    /// The journal's identity, see [`crate::Journal::identity`]; `None` for an empty log.
     pub fn identity(&self) -> Option<u32> {
         self.seen.lock().chain.front().map(|segment| segment.header.nonce.identity)
     }
 
-    /// The oldest position there is.
+    /// The oldest position of the log.
     pub fn first(&self) -> Lsn {
         self.seen.first()
     }
 
-    /// Behind the last whole batch.
+    /// The end of the last whole batch.
     pub fn end(&self) -> Lsn {
         self.seen.limit()
     }
 
-    /// Bytes at the end that a recovery would drop (of a journal that is being written: that are on their way).
+    /// Bytes at the end that a recovery would drop. If the journal is being written, these may be in flight.
     pub fn torn_bytes(&self) -> u64 {
         self.seen.lock().ending.torn_bytes
     }
 
-    /// The damage for which opening the journal would be refused, if any has been found: near the end by opening,
-    /// anywhere by [`crate::inspect()`] and [`crate::verify`].
+    /// The damage because of which the journal would not open, if any was found: near the end by opening, anywhere by
+    /// [`crate::inspect()`] and [`crate::verify`].
     pub fn corruption(&self) -> Option<Corruption> {
         self.seen.lock().ending.corruption.clone()
     }
@@ -105,8 +105,8 @@ impl View {
         self.seen.lock().chain.iter().cloned().collect()
     }
 
-    /// Walks the log anew, over the segments that were seen. Errors: [`JournalError::Truncated`] if they have changed
-    /// meanwhile, so that what looks like damage may be none.
+    /// Walks the log again, over the segments that were opened. Errors: [`JournalError::Truncated`] if they have
+    /// changed meanwhile, because apparent damage may then not be real.
     pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<Ending, JournalError> {
         let (chain, identity) = {
             let state = self.seen.lock();
@@ -149,7 +149,7 @@ impl Source for Seen {
     }
 }
 
-/// Loads the chain; again if a segment vanishes between being listed and being opened.
+/// Loads the chain; retries if a segment disappears between listing and opening.
 fn load(shelf: &Arc<dyn Shelf>) -> Result<Chain, JournalError> {
     let mut attempt = 1;
     loop {
@@ -160,7 +160,7 @@ fn load(shelf: &Arc<dyn Shelf>) -> Result<Chain, JournalError> {
     }
 }
 
-/// Loads the chain and walks its tail; again if its front was truncated meanwhile, which looks like damage.
+/// Loads the chain and walks its tail; retries if its front was truncated meanwhile, which looks like damage.
 fn look(shelf: &Arc<dyn Shelf>, from: Option<Progress>) -> Result<(Chain, Ending), JournalError> {
     let mut attempt = 1;
     loop {

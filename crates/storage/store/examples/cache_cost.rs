@@ -1,8 +1,8 @@
 //! What the page cache costs: `cargo run --release -p store --example cache_cost`.
 //!
-//! Backing stores are in plain memory, so that a miss is what the cache itself does: room, copy, checksum. Rows take turns in rounds, and
-//! the quickest round counts, so that others on the machine matter less. Pages of 8 KiB, picked at random with a fixed seed;
-//! picking costs the same in every row and is in the figure of the empty row.
+//! Backing stores are in plain memory, so a miss costs only the work of the cache: room, copy, checksum. Rows take
+//! turns in rounds, and the quickest round counts: other load on the machine then matters less. Pages have 8 KiB and
+//! are picked at random with a fixed seed. Picking costs the same in every row; the empty row measures it.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use store::pages::Pages;
 
 const PAGE: usize = 8192;
 const NEAR: u64 = 64 << 20;
-/// Pages that fit, and pages of which a quarter fits.
+/// A number of pages that fit, and a number of which a quarter fits.
 const HOT: u32 = 4000;
 const ALL: u32 = 28_000;
 const INNER: u32 = 200;
 const ROUNDS: usize = 9;
 const TURNS: u32 = 20_000;
 
-/// Every page is a leaf with one content, sealed when it is asked for the first time.
+/// Every page is a leaf with the same content. It is sealed at its first read.
 struct Memory {
     image: Vec<u8>,
     next: AtomicU32,
@@ -34,7 +34,7 @@ impl BackingStore for Memory {
     fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         for (page, bytes) in (first.0..).zip(buffer.chunks_exact_mut(PAGE)) {
             bytes.copy_from_slice(&self.image);
-            // Sealing costs what checking does; it is measured on its own and can be taken off.
+            // Sealing costs as much as checking. It is measured separately and can be subtracted.
             seal(PageId(page), bytes);
         }
         Ok(())
@@ -63,7 +63,7 @@ fn image(kind: Kind) -> Vec<u8> {
     image
 }
 
-/// One row: its name, how many threads, and what each does in a turn with a random number.
+/// One row: its name, its number of threads, and its operation, which gets a random number.
 type Row<'a> = (&'a str, usize, Box<dyn Fn(u32) + Sync + 'a>);
 
 fn time(row: &Row<'_>) -> f64 {
@@ -87,9 +87,9 @@ fn main() -> Result<(), StoreError> {
     let cache = Cache::new(&options, memory.clone(), memory.clone())?;
     let inner: Vec<PageId> = (0..INNER).map(|_| cache.create_inner(&image(Kind::Inner))).collect::<Result<_, _>>()?;
     let extents: Vec<Extent> = (0..8).map(|_| cache.create_extent(&vec![1; 200_000])).collect::<Result<_, _>>()?;
-    // Pins keep the extents in memory: this backing store would not know them again.
+    // Pins keep the extents in memory: this backing store could not read them again.
     let _pins: Vec<_> = extents.iter().map(|extent| cache.read_extent(*extent)).collect::<Result<_, _>>()?;
-    // Errors end the run: a row has nobody to tell.
+    // Errors end the run.
     let leaf = |page: u32, hint| black_box(cache.read_with(PageId(1 + page), hint).expect("reads")[100]);
     let words =
         |words: &[std::sync::atomic::AtomicU64]| words.iter().step_by(128).map(|w| w.load(Ordering::Relaxed)).sum();
@@ -140,7 +140,7 @@ fn main() -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Rounds of all rows, and the quickest of each.
+/// Runs rounds of all rows, and keeps the quickest of each.
 fn measure(cache: &Cache, rows: &[Row<'_>]) {
     let mut best = vec![f64::INFINITY; rows.len()];
     for _ in 0..ROUNDS {

@@ -1,14 +1,14 @@
-//! Durable puts per second of the store, beside the bare journal in the same run.
+//! Durable puts per second of the store and of the journal alone, in the same run.
 //!
 //! ```text
 //! cargo run --release -p store --example put_cost [-- [--puts] [DIR [SECONDS_PER_TURN [THREADS...]]]]
 //! ```
 //!
 //! Each thread puts 1 KiB under a random key of 16 bytes, in a transaction, and waits until it is durable and visible.
-//! *journal* appends the same bytes and commits. The two take turns, so that a slow minute of
-//! the disk hits both. CPU is that of the whole process. With `--puts` that is all, one turn each: for scripts that let other
-//! databases take turns with it. The last lines are services' records of ten rows each, appended and
-//! committed by four threads, and what applying them costs; then rows loaded by one transaction, which spills, and read again.
+//! *journal* appends the same bytes and commits. The two take turns, so that a slow minute of the disk affects both.
+//! The CPU time is that of the whole process. With `--puts` the program ends after one turn each: scripts use it to
+//! alternate with other databases. The last lines measure service records of ten rows each, appended and committed by
+//! four threads, and the cost of applying them; then rows loaded by one transaction, which spills, and read again.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -25,9 +25,9 @@ type Error = Box<dyn std::error::Error>;
 
 const VALUE_BYTES: usize = 1024;
 const ROUNDS: usize = 3;
-/// Of puts: as much as PostgreSQL gets in `scripts/bench-put-peers.sh`.
+/// The cache for puts, as large as that of PostgreSQL in `scripts/bench-put-peers.sh`.
 const CACHE_BYTES: u64 = 1 << 30;
-/// Rows that a record becomes.
+/// The rows of one record.
 const ROWS: u64 = 10;
 
 fn main() -> Result<(), Error> {
@@ -88,7 +88,7 @@ fn shelf(root: &Path, name: &str) -> Result<Arc<dyn Shelf>, Error> {
     Ok(Arc::new(FileShelf::open(&path, FileOptions::default())?))
 }
 
-/// Runs `put` with a random number on so many threads for so long.
+/// Runs `put` with a random number on the given number of threads for the given time.
 fn drive(threads: usize, seconds: f64, put: &(dyn Fn(u128) + Sync)) -> PageRun {
     let stop = AtomicBool::new(false);
     let all = Mutex::new(Vec::new());
@@ -164,7 +164,7 @@ fn run_store(root: &Path, threads: usize, seconds: f64) -> Result<PageRun, Error
     Ok(run)
 }
 
-/// A record becomes ten rows: as a message with its index entries would.
+/// A record becomes ten rows, as a message with its index entries would.
 struct Rows;
 
 impl Interpreter for Rows {
@@ -201,7 +201,7 @@ fn run_records(root: &Path, seconds: f64) -> Result<(), Error> {
     apply_alone(root)
 }
 
-/// The same records, applied by one thread with nothing beside it: what opening does after a crash.
+/// The same records, applied by one thread without other load, as opening does after a crash.
 fn apply_alone(root: &Path) -> Result<(), Error> {
     let options = Options { interpreter: Some(Arc::new(Rows)), background: false, ..Options::default() };
     let store = open(root, options)?;
@@ -224,7 +224,7 @@ fn apply_alone(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Rows loaded by one transaction and read again.
+/// Rows that one transaction loads, and that are read again.
 fn run_bulk(root: &Path) -> Result<(), Error> {
     const LOADED: u64 = 1_000_000;
     let store = open(root, Options::default())?;
@@ -260,7 +260,7 @@ fn run_bulk(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// User and system time of this process so far, from Linux' counters in ticks of 10 ms.
+/// User and system time of this process so far. Linux counts it in ticks of 10 ms.
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
@@ -268,7 +268,7 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// Time on a CPU of this thread so far, in seconds; Linux counts it in nanoseconds.
+/// CPU time of this thread so far, in seconds. Linux counts it in nanoseconds.
 fn cpu_seconds_of_thread() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / 1e9

@@ -1,7 +1,9 @@
-//! What a tree costs alone, over pages in plain memory, beside the standard library's BTreeMap: nanoseconds per operation.
+//! The cost of a tree alone, over pages in plain memory, compared with BTreeMap of the standard library: nanoseconds
+//! per operation.
 //!
-//! `cargo run --release -p store --example tree_cost -- [keys] [page bytes]`. Keys are 8 bytes, values 100. The best of three
-//! rounds is printed, because other load on the machine only ever adds. The numbers say nothing about caches or devices.
+//! `cargo run --release -p store --example tree_cost -- [keys] [page bytes]`. Keys are 8 bytes, values 100. The program
+//! prints the best of three rounds, because other load on the machine only adds time. The numbers do not include caches
+//! or devices.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -15,7 +17,7 @@ use store::{Direction, Lsn, TreeId};
 const VALUE: [u8; 100] = [7; 100];
 const ROUNDS: usize = 3;
 
-/// Nanoseconds each.
+/// Nanoseconds of each.
 fn timed(count: usize, work: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     work();

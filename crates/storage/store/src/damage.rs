@@ -1,16 +1,17 @@
-//! [`Damage`]: what is wrong with what was stored, and where; and [`Quarantine`], the pages known to be damaged.
+//! [`Damage`]: what is wrong with stored bytes, and where; and [`Quarantine`], the pages known to be damaged.
 //!
 //! ```text
 //!   a page cannot be read, or does not verify      Corrupt, with page and length          cache, page, tree
-//!        |  the reader's tree and key are added, and what lies between the fences above it
+//!        |  the reader's tree and key are added, and the key range of the page
 //!        v
-//!   Quarantine: one entry a page, one log line a page      asked by the allocator: such a page is never given out again
+//!   Quarantine: one entry per page, one log line per page      checked by the allocator: such a page is never allocated again
 //! ```
 //!
-//! A reader that comes too late to a page that was freed sees something else there: that is no damage. So an entry is made only
-//! by whoever knows that its error is final.
+//! A reader that arrives too late at a freed page finds other content there: that is not damage. So only code whose
+//! error is final makes an entry.
 //!
-//! All of it is in memory: after a restart a page is found again when it is read again. What it does not do: it mends nothing.
+//! All of this is in memory: after a restart a damaged page is found again when it is read again. This module repairs
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -22,10 +23,10 @@ use parking_lot::RwLock;
 
 use crate::page_id::PageId;
 
-/// So many pages are told apart; more are only counted and kept from being given out.
+/// How many pages are logged individually; further ones are only counted and kept from being allocated.
 const TOLD_MAX: usize = 1000;
 
-/// What is wrong, in words, and the pages that it is about where it is about some. Reads as its text.
+/// A description of what is wrong, and the affected pages, if any. `Display` gives the description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage(Arc<Facts>);
 
@@ -34,45 +35,45 @@ struct Facts {
     text: String,
     /// The first page, and how many.
     pages: Option<(PageId, u32)>,
-    /// It was said where it lies.
+    /// The text contains the tree and the place.
     is_placed: bool,
-    /// The medium does not give it back, and takes its time to say so.
+    /// The medium cannot read it, and takes long to report that.
     is_unreadable: bool,
 }
 
 impl Damage {
-    /// Of pages.
+    /// Damage of pages.
     pub(crate) fn of(first: PageId, pages: u32, text: impl Display) -> Damage {
         let text = text.to_string();
         Damage(Arc::new(Facts { text, pages: Some((first, pages)), is_placed: false, is_unreadable: false }))
     }
 
-    /// Of pages that the medium does not give back.
+    /// Damage of pages that the medium cannot read.
     pub(crate) fn unreadable(first: PageId, pages: u32, text: impl Display) -> Damage {
         Damage(Arc::new(Facts { is_unreadable: true, ..Facts::clone(&Damage::of(first, pages, text).0) }))
     }
 
-    /// Whether the medium does not give it back.
+    /// Whether the medium cannot read it.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.0.is_unreadable
     }
 
-    /// The pages that it is about: the first, and how many. None where it is about something else.
+    /// The affected pages: the first, and how many. `None` if it concerns something else.
     pub fn pages(&self) -> Option<(PageId, u32)> {
         self.0.pages
     }
 
-    /// Whether it was said in which tree, and where on the medium, it is.
+    /// Whether the text contains the tree, and the place on the medium.
     pub(crate) fn is_placed(&self) -> bool {
         self.0.is_placed
     }
 
-    /// The same, with more words around it.
+    /// The same damage with another text.
     pub(crate) fn said(&self, text: impl Display) -> Damage {
         Damage(Arc::new(Facts { text: text.to_string(), ..Facts::clone(&self.0) }))
     }
 
-    /// The same, with all that is known of its place.
+    /// The same damage with a text that contains everything known about its place.
     pub(crate) fn placed(&self, text: impl Display) -> Damage {
         Damage(Arc::new(Facts { text: text.to_string(), is_placed: true, ..Facts::clone(&self.0) }))
     }
@@ -104,30 +105,30 @@ impl From<&str> for Damage {
     }
 }
 
-/// A page, or a run of pages, that is known to be damaged since the store was opened.
+/// A page, or a run of pages, that was found to be damaged since the store was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
     /// The first page.
     pub page: PageId,
     /// How many.
     pub pages: u32,
-    /// The tree that it belongs to, by name.
+    /// The name of the tree that it belongs to.
     pub tree: String,
-    /// What is wrong with it, and which keys it concerns.
+    /// What is wrong with it, and the affected keys.
     pub why: String,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
-    /// By first page.
+    /// Indexed by first page.
     entries: RwLock<BTreeMap<PageId, Quarantined>>,
-    /// Pages of all entries, so that who asks need not lock.
+    /// Number of pages of all entries, so that readers need no lock.
     pages: AtomicU64,
 }
 
 impl Quarantine {
-    /// Notes a page; whether it was new.
+    /// Adds an entry; returns whether it was new.
     pub(crate) fn note(&self, entry: Quarantined) -> bool {
         let mut entries = self.entries.write();
         if entries.contains_key(&entry.page) {
@@ -135,16 +136,16 @@ impl Quarantine {
         }
         let Quarantined { page, pages, tree, why } = &entry;
         if entries.len() < TOLD_MAX {
-            tracing::error!(%page, pages, tree, why, "damaged and set aside; `terrace repair` says what can be done");
+            tracing::error!(%page, pages, tree, why, "damaged and set aside; `terrace repair` shows what can be done");
         } else if entries.len() == TOLD_MAX {
-            tracing::error!("many pages are damaged; no more of them are told one by one");
+            tracing::error!("many pages are damaged; further ones are not logged individually");
         }
         self.pages.fetch_add(u64::from(*pages), Ordering::Release);
         entries.insert(*page, entry);
         true
     }
 
-    /// Whether something of a run is damaged.
+    /// Whether a page of a run is damaged.
     pub(crate) fn holds(&self, first: PageId, pages: u32) -> bool {
         if self.pages.load(Ordering::Acquire) == 0 {
             return false;
@@ -154,7 +155,7 @@ impl Quarantine {
         before || entries.range(first..PageId(first.0 + pages)).next().is_some()
     }
 
-    /// All of them, in the order of their pages.
+    /// All entries, in page order.
     pub(crate) fn list(&self) -> Vec<Quarantined> {
         self.entries.read().values().cloned().collect()
     }
@@ -164,7 +165,7 @@ impl Quarantine {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Forgets all: what they held is repaired or given up.
+    /// Removes all entries: the damage is repaired or its content given up.
     pub(crate) fn clear(&self) {
         let mut entries = self.entries.write();
         entries.clear();
@@ -172,7 +173,7 @@ impl Quarantine {
     }
 }
 
-/// A key for people: as text where it is one, else its bytes; cut where it is long.
+/// A key for display: as text if it is text, else as bytes; shortened if it is long.
 pub(crate) fn shown(key: &[u8]) -> String {
     const LONG: usize = 40;
     let text = match std::str::from_utf8(key) {
@@ -185,7 +186,7 @@ pub(crate) fn shown(key: &[u8]) -> String {
     }
 }
 
-/// Keys from `low` to `high`, for people.
+/// The keys from `low` to `high`, for display.
 pub(crate) fn range_shown(low: &[u8], high: &[u8]) -> String {
     match (low, high) {
         ([], []) => "all its keys".to_owned(),

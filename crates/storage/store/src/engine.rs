@@ -1,4 +1,4 @@
-//! [`Store`]: what an open one is made of, opening and closing it.
+//! [`Store`]: the parts of an open store, opening and closing.
 //!
 //! ```text
 //!   Store (a handle)        clones are the same store; the last one dropped ends its threads
@@ -8,11 +8,11 @@
 //!           Checkpoints     trees -> data devices                 checkpoint
 //! ```
 //!
-//! Each of these knows those below it and none above. What has to go up is handed in: checkpoints see the applier as a
-//! [`CheckpointSource`](crate::checkpoint::checkpointer::CheckpointSource), and whatever fails wakes the committers that wait
-//! through [`Poison`].
+//! Each part uses only parts below it. Calls upwards are passed in: checkpoints see the applier as a
+//! [`CheckpointSource`](crate::checkpoint::checkpointer::CheckpointSource), and any failure wakes the waiting
+//! committers through [`Poison`].
 //!
-//! Invariant: threads hold the engine, and handles end the threads; no thread holds a handle.
+//! Invariant: threads keep references to the engine, and handles end the threads; no thread keeps a handle.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,12 +36,12 @@ use crate::space::devices::DataDevices;
 use crate::space::poison::Poison;
 use crate::versioned::VersionedTrees;
 
-/// A database, shared by reference; clones are the same one. Dropping the last one, its snapshots and cursors included,
-/// closes it; [`close`](Store::close) says whether that worked.
+/// A database, shared by reference; clones are the same store. Dropping the last clone, snapshot and cursor closes it;
+/// [`close`](Store::close) reports whether that succeeded.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) engine: Arc<StoreEngine>,
-    /// Ends the threads with the last clone.
+    /// Ends the threads when the last clone is dropped.
     threads: Arc<Threads>,
 }
 
@@ -55,14 +55,14 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.engine.committer.background.stop();
         if let Some(thread) = self.applier.get_mut().take() {
-            // If it panicked, the next opening finds what it left undone.
+            // If it panicked, the next opening applies the records that it left.
             let _ = thread.join();
         }
         self.engine.applier.checkpoints.stop();
     }
 }
 
-/// What a store is made of.
+/// The parts of a store.
 pub(crate) struct StoreEngine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) options: Arc<Options>,
@@ -70,9 +70,9 @@ pub(crate) struct StoreEngine {
     pub(crate) applier: Arc<Applier>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) data_devices: Arc<DataDevices>,
-    /// Where the journal lies.
+    /// The shelf of the journal.
     pub(crate) segments: Arc<dyn Shelf>,
-    /// Held while it is closed: a second caller waits for the first.
+    /// Held while the store is being closed: a second caller waits for the first.
     closing: Mutex<()>,
 }
 
@@ -83,10 +83,10 @@ impl std::fmt::Debug for StoreEngine {
 }
 
 impl Store {
-    /// Opens the store in its places, or makes one where they are empty, and recovers.
+    /// Opens the store in its places, or creates one if they are empty, and recovers.
     ///
-    /// Errors: [`StoreError::Corrupt`], [`StoreError::Full`], [`StoreError::Refused`] for options that do not fit what is
-    /// there, [`StoreError::Journal`], [`StoreError::Device`].
+    /// Errors: [`StoreError::Corrupt`], [`StoreError::Full`], [`StoreError::Refused`] for options that do not match the
+    /// stored data, [`StoreError::Journal`], [`StoreError::Device`].
     pub fn open(places: Places, options: Options) -> Result<(Store, Opened), StoreError> {
         let (journal, recovered) = Journal::open(places.journal.clone(), options.journal_of_checkpoints())?;
         let segments = places.journal.clone();
@@ -111,12 +111,12 @@ impl Store {
         Ok((Store { engine, threads }, opened))
     }
 
-    /// Applies what was appended, writes everything back, marks the store as closed, closes its journal and ends its threads:
-    /// the next opening has nothing to apply. Other clones write nothing, and can still read until its places are opened
-    /// anew; what they read then is undefined, but for an error.
+    /// Applies appended records, writes everything back, marks the store as closed, closes its journal and ends its
+    /// threads: the next opening has nothing to apply. Other clones write nothing more. They can read until its places are
+    /// opened again; a read after that returns an error or undefined data.
     ///
-    /// Errors: [`StoreError::Poisoned`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed all the same, and
-    /// opening recovers.
+    /// Errors: [`StoreError::Poisoned`], [`StoreError::Full`], [`StoreError::Journal`]; the store is closed in any
+    /// case, and the next opening recovers.
     pub fn close(self) -> Result<(), StoreError> {
         let engine = &*self.engine;
         let (applier, committer) = (&*engine.applier, &*engine.committer);
@@ -125,10 +125,10 @@ impl Store {
         committer.background.stop();
         let thread = self.threads.applier.lock().take();
         if let Some(thread) = thread {
-            // If it panicked, that is found when what it left undone is applied.
+            // If it panicked, applying the records that it left reports that.
             let _ = thread.join();
         }
-        // What is being applied is done then, and nothing more is: waiters return.
+        // When this returns no batch is being applied and none will be: waiters return.
         applier.close();
         committer.waiters.wake_all();
         let written = match settled {
@@ -138,9 +138,9 @@ impl Store {
                 Err(error)
             }
         };
-        // Also where something failed before: what is appended afterwards would lie where the next opening writes.
+        // Also after an earlier failure: a later append would go where the next opening writes.
         let journal = engine.journal.close();
-        // And what is dirty still would go where the next opening has put something else.
+        // And the pages that are still dirty would go to places that the next opening has used for something else.
         applier.poison.close();
         written.and(journal.map_err(StoreError::from))
     }
@@ -153,7 +153,7 @@ impl StoreEngine {
     }
 }
 
-/// An applier on its pages, as they are on the data devices: nothing is applied yet.
+/// An applier on the pages of the data devices: it has applied nothing yet.
 struct OpenedApplier {
     applier: Arc<Applier>,
     waiters: Arc<CommitWaiters>,
@@ -200,7 +200,8 @@ impl OpenedApplier {
         };
         let applier = Arc::new(Applier::new(parts));
         if superblock.is_clean {
-            // From here on the data devices may be half written by a checkpoint: nothing may take the store for closed any more.
+            // From here on a checkpoint may have half written the data devices: the store must not count as closed any
+            // more.
             applier.checkpoint()?;
         }
         applier.trees.make_interpreted(repair).map_err(not_without)?;
@@ -208,12 +209,12 @@ impl OpenedApplier {
     }
 }
 
-/// Damage of what all else is found by: nothing can be opened without it.
+/// Converts damage of the catalog, through which all trees are found: nothing can be opened without it.
 fn not_without(error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt(why) => {
             let text =
-                format!("{why}; this is what all trees are found by, and cannot be done without: restore a backup");
+                format!("{why}; all trees are found through this page, so the store cannot open: restore a backup");
             StoreError::Corrupt(why.said(text))
         }
         other => other,

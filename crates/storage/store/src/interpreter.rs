@@ -1,8 +1,8 @@
-//! Records of others: a service may append records in its own format, and the store applies them to trees as their
-//! [`Interpreter`] says. One record is one transaction.
+//! Records of services: a service may append records in its own format, and its [`Interpreter`] turns them into changes
+//! of trees. One record is one transaction.
 //!
-//! Invariant: a record that was appended can be applied. Behind the append a refusal would stop the store at every opening;
-//! so [`Interpreter::check`] is asked before it.
+//! Invariant: a record that was appended can be applied. A refusal after the append would stop the store at every
+//! opening, so [`Interpreter::check`] is called before it.
 
 use bytes::Bytes;
 use journal::Lsn;
@@ -13,38 +13,39 @@ use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 /// A record as its service appended it.
 #[derive(Clone, Debug)]
 pub struct Foreign<'a> {
-    /// Where it lies.
+    /// Its LSN.
     pub lsn: Lsn,
     /// Its kind, below [`Foreign::KINDS`].
     pub kind: u8,
-    /// What was appended, the parts joined. Values that are parts of it need no copy.
+    /// The appended parts, concatenated. Values that are slices of it need no copy.
     pub payload: &'a Bytes,
 }
 
 impl Foreign<'_> {
-    /// Kinds below this are the services', kinds from here on the store's own.
+    /// Kinds below this belong to the services, kinds from here on to the store.
     pub const KINDS: u8 = 16;
 }
 
 /// Turns a record into changes of trees: a pure function of the record, so that recovery does what was done before.
 pub trait Interpreter: Send + Sync {
-    /// The trees it writes to, by name; the store makes those that do not exist when it opens. Order is that of `trees`
-    /// in [`apply`](Interpreter::apply).
+    /// The trees that it writes to, by name; opening the store creates those that do not exist. `trees` in
+    /// [`apply`](Interpreter::apply) has the same order.
     fn trees(&self) -> Vec<String>;
 
-    /// Of those trees the ones without which the service must not go on: where one cannot be read, its changes are not applied
-    /// past the damage, and the store is poisoned, or does not open. Provided: none.
+    /// Those of its trees without which the service must not continue: if one cannot be read, its changes are not
+    /// applied around the damage, and the store is poisoned, or does not open. Provided: none.
     fn vital(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Adds what the record changes. Errors: [`StoreError::Corrupt`] where the record cannot be read; the store is poisoned. So it must
-    /// not refuse what [`check`](Interpreter::check) lets pass.
+    /// Adds the changes of a record. Errors: [`StoreError::Corrupt`] if the record cannot be read; the store is then
+    /// poisoned. So it must not refuse a record that [`check`](Interpreter::check) accepts.
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError>;
 
-    /// Asked before a record is appended: whether it can be applied, that is, whether it can be read and becomes keys of 1 to
-    /// [`KEY_BYTES_MAX`] bytes and values of up to `value_bytes_max` in the trees of this interpreter. The record's LSN is not
-    /// known yet; the largest stands for it. Provided: interprets it and looks. To be overridden where it is known for less.
+    /// Called before a record is appended. Checks that it can be applied: that it can be read, and gives keys of 1 to
+    /// [`KEY_BYTES_MAX`] bytes and values of up to `value_bytes_max` in the trees of this interpreter. The record's LSN
+    /// is not known yet; the largest LSN takes its place. Provided: interprets the record and checks the result.
+    /// Override it if a cheaper check is possible.
     ///
     /// Errors: [`StoreError::Refused`]; nothing is appended then.
     fn check(&self, record: &Foreign<'_>, trees: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
@@ -54,12 +55,12 @@ pub trait Interpreter: Send + Sync {
     }
 }
 
-/// Whether a tree takes a change, of those in `trees`.
+/// Checks that one of `trees` accepts a change.
 fn limits(change: &Change, trees: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
     let Change { tree, key, op } = change;
     let refused = |why: String| Err(StoreError::Refused(format!("the record cannot be stored: {why}").into()));
     if !trees.contains(tree) {
-        return refused(format!("it changes tree {}, which is not its service's", tree.0));
+        return refused(format!("it changes tree {}, which does not belong to its service", tree.0));
     }
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()));
@@ -70,7 +71,7 @@ fn limits(change: &Change, trees: &[TreeId], value_bytes_max: usize) -> Result<(
     Ok(())
 }
 
-/// Changes of trees, in order; a later one of the same key counts.
+/// Changes of trees, in order; of several changes of a key the last one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub(crate) list: Vec<Change>,
@@ -82,7 +83,7 @@ impl Changes {
         self.list.push(Change { tree, key: key.into(), op: Op::Put(value.into()) });
     }
 
-    /// What was put so far: tree, key, value.
+    /// The puts so far: tree, key, value.
     pub fn puts(&self) -> impl Iterator<Item = (TreeId, &[u8], &[u8])> {
         self.list.iter().filter_map(|change| match &change.op {
             Op::Put(value) => Some((change.tree, &change.key[..], &value[..])),
@@ -90,7 +91,7 @@ impl Changes {
         })
     }
 
-    /// Removes a key; nothing happens where it is absent.
+    /// Removes a key; does nothing if it is absent.
     pub fn delete(&mut self, tree: TreeId, key: impl Into<Bytes>) {
         self.list.push(Change { tree, key: key.into(), op: Op::Delete });
     }

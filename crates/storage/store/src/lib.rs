@@ -18,45 +18,47 @@
 //!
 //! # How a change becomes durable
 //!
-//! A transaction gathers its changes in memory. At commit its keys are compared with those that others committed since it
-//! began; if none is the same, one record with all changes goes to the journal, in the order of commits. When the record is
-//! durable (one flush for all that wait) it is *applied*: the trees are changed, the old values go aside for older snapshots,
-//! and new snapshots see it. So pages never hold what is not durable, recovery only redoes, and an update that is refused or
-//! rolled back has never been anywhere.
+//! A transaction collects its changes in memory. A commit compares its keys with those that other transactions have
+//! committed since it began. If no key is the same, one record with all changes goes to the journal, in the order of
+//! commits. When the record is durable (one flush for all that wait), it is *applied*: the trees are changed, the old
+//! values are kept for older snapshots, and new snapshots see it. So pages never contain changes that are not durable,
+//! recovery only redoes, and an update that is refused or rolled back leaves no trace anywhere.
 //!
-//! The journal is logical: records say trees, keys and values, and no pages. A service may append records of its own instead,
-//! which an [`Interpreter`] turns into changes when they are applied.
+//! The journal is logical: records contain trees, keys and values, but no pages. A service may append records of its
+//! own instead; an [`Interpreter`] turns them into changes when they are applied.
 //!
-//! Pages are written back in *checkpoints*. A checkpoint begins with the pages that are changed
-//! between two records; those that something durable refers
-//! to go to the write image journal first, so that the data devices always hold the state at some *redo LSN*, and at most a part of
-//! the batch that begins there. Opening writes a committed batch of images in place, and applies the journal from the redo LSN.
+//! Pages are written back in *checkpoints*. A checkpoint begins between two records and writes the pages that are dirty
+//! then. The images of pages to which something durable refers go to the write image journal (a double-write buffer)
+//! first. So the data devices always contain the state at some *redo LSN*, with at most a part of the batch that begins
+//! there. Opening writes a committed batch of images in place, and applies the journal from the redo LSN.
 //!
-//! # What a caller may rely on
+//! # Guarantees to callers
 //!
 //! | call | when it returns |
 //! |------|-----------------|
-//! | [`Transaction::commit`] | durable, and seen by every snapshot taken from then on; or nothing of it happened |
-//! | [`Store::commit`] | the service's record, and every one before it, is durable; it is seen a little later |
-//! | [`Store::wait_visible`] | it is seen |
-//! | [`Snapshot::get`], [`Cursor::next`] | what was committed when the snapshot was taken, whatever has happened since |
+//! | [`Transaction::commit`] | durable, and seen by every snapshot taken from then on; or, after an error, without effect |
+//! | [`Store::commit`] | the record of the service, and every one before it, is durable; it becomes visible a little later |
+//! | [`Store::wait_visible`] | the record is visible |
+//! | [`Snapshot::get`], [`Cursor::next`] | the state that was committed when the snapshot was taken, whatever has happened since |
 //! | [`Store::checkpoint`] | everything applied before the call is in the pages |
 //!
-//! *Isolation* is snapshot isolation: no lost updates, nothing half done is seen, and a snapshot never changes. Write skew is
-//! allowed. A snapshot is too old when what it needs exceeds [`Options::versions_bytes`].
+//! *Isolation* is snapshot isolation: there are no lost updates, no transaction is seen partly, and a snapshot never
+//! changes. Write skew is possible. A snapshot becomes too old when the old versions that it needs exceed
+//! [`Options::versions_bytes`].
 //!
-//! *Failures*: when a journal or a device fails, the store is poisoned and reads go on ([`Store::poisoned`]); nothing acknowledged
-//! is lost. A full journal refuses what needs room, before anything of it happened; so does a full medium of pages, by an
-//! estimate. What is durable and finds no room waits for it.
+//! *Failures*: when the journal or a device fails, the store is poisoned and reads continue ([`Store::poisoned`]);
+//! nothing acknowledged is lost. A full journal refuses a change that needs space before any part of it takes effect;
+//! so does a full medium of pages, by an estimate. A durable record that finds no space waits for it.
 //!
-//! *Damage*: a page that cannot be read, or does not verify, stops nothing else. Each read of what it holds is a
-//! [`StoreError::Corrupt`] that names it; what changes there goes to a hole in its place ([`Store::quarantined`],
-//! [`Store::losses`]). Without the superblock, the trees of all trees, and those that the interpreter calls vital, nothing opens.
+//! *Damage*: a page that cannot be read, or does not verify, stops nothing else. Each read of its contents returns
+//! [`StoreError::Corrupt`] with its number. Changes to its keys go to a hole in its place ([`Store::quarantined`],
+//! [`Store::losses`]). The store does not open without the superblock, the catalog, and the trees that the interpreter
+//! declares vital.
 //!
-//! # What it deliberately does not do
+//! # What it does not do
 //!
-//! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression, no encryption. It knows
-//! keys and values, no rows and no messages.
+//! No serializable isolation, no locks held by users, no merging of half-empty leaves, no compression, no encryption.
+//! The store has keys and values, but neither rows nor messages.
 
 #![forbid(unsafe_code)]
 
@@ -71,6 +73,9 @@ mod damage;
 mod engine;
 mod error;
 mod forest;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod images;
 mod interpreter;
 mod limits;
@@ -100,11 +105,12 @@ mod writes;
 
 pub use backup::restore::{Restoration, Restoring};
 pub use backup::{Copying, Manifest, Until};
+pub use cache::ReadAhead;
 pub use checkpoint::checkpointer::CheckpointStats;
 pub use checkpoint::open::Layout;
 pub use checkpoint::pace::CheckpointOptions;
 pub use checkpoint::writer::CheckpointSummary;
-pub use cursor::{Cursor, Skipped, Tried};
+pub use cursor::{Cursor, ScanParts, Skipped, Tried};
 pub use damage::{Damage, Quarantined};
 pub use engine::Store;
 pub use error::StoreError;
@@ -115,7 +121,6 @@ pub use maintenance::{inspect_places, restore, verify_places};
 pub use metrics::Metrics;
 pub use options::{Opened, Options, Places};
 pub use range::Direction;
-pub use record::reads;
 pub use repair::{Loss, Part};
 pub use snapshot::Snapshot;
 pub use space::devices::DataDeviceStats;
@@ -123,7 +128,7 @@ pub use transaction::{Savepoint, Transaction};
 pub use tree::VALUE_BYTES_MAX;
 pub use verify::{Progress, UncachedReader, Verified};
 
-/// Names a tree of a store; given by [`Transaction::create_tree`], never used twice.
+/// The id of a tree of a store; given by [`Transaction::create_tree`], never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u32);
 

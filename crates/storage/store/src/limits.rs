@@ -1,38 +1,39 @@
-//! [`SpaceLimits`]: what transactions leave to the records of services, so that tables cannot take the room of messages.
+//! [`SpaceLimits`]: the space that transactions leave to the records of services, so that tables cannot take the space
+//! of messages.
 //!
 //! ```text
-//!   pages in use          |########################|.................|      <= pages: transactions that grow are refused beyond
+//!   pages in use          |########################|.................|      <= pages: transactions that grow beyond are refused
 //!   free on their medium  ....................|######################|      >= reserve: the same
 //! ```
 //!
-//! Asked before anything of a transaction is in the journal, and again for each part of one that spills: so it counts for bulk
-//! loads, for rows that move to another form, and for spilled transactions. Records of services, and transactions that change only
-//! the trees of the interpreter, are not asked; nor are those that remove more than they set.
+//! Checked before any part of a transaction is in the journal, and again for each part of one that spills. So it
+//! applies to bulk loads, to rows that move to row groups, and to spilled transactions. It does not apply to records of
+//! services, to transactions that change only the trees of the interpreter, or to those that remove more than they set.
 
 use crate::StoreError;
 use crate::space::Space;
 
-/// A number of bytes, and what its setting is called: the error says it.
+/// A number of bytes, and the name of its setting for the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceLimit {
     /// Bytes.
     pub bytes: u64,
-    /// Name of the setting, for people.
+    /// Name of the setting, for users.
     pub setting: &'static str,
 }
 
-/// See the file's essay. Default: none.
+/// See the head comment of this file. Default: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceLimits {
     /// Bytes of pages in use, of tables and messages together, beyond which transactions that grow are refused.
     pub pages: Option<SpaceLimit>,
-    /// Bytes of the medium of the pages that they leave free; pages that can be given out count as free.
+    /// Bytes of the medium of the pages that transactions leave free; pages that can be allocated count as free.
     pub reserve: Option<SpaceLimit>,
 }
 
 impl SpaceLimits {
-    /// Whether a transaction that adds `grows` bytes of rows fits beside what there is. `free_bytes` is asked for the bytes that
-    /// the medium has left, where it knows.
+    /// Checks that a transaction that adds `grows` bytes of rows fits. `free_bytes` returns the free bytes of the
+    /// medium, if they are known.
     ///
     /// Errors: [`StoreError::Full`], which names the setting; those of `free_bytes`.
     pub(crate) fn check(

@@ -1,8 +1,8 @@
-//! Looking after a store: checking it, backing it up, restoring it; while it is open, or as it lies in its places.
+//! Maintenance of a store: checking, backup, restore; while it is open, or while it is closed.
 //!
 //! ```text
 //!   Store::verify   Store::backup      while it is used: between checkpoints, the pages on the data devices are one state
-//!   verify_places   restore            nobody has it open
+//!   verify_places   restore            while no process has it open
 //! ```
 
 use std::ops::ControlFlow;
@@ -26,16 +26,16 @@ use crate::tree::Tree;
 use crate::verify::{self, Progress, UncachedReader, Verified};
 use crate::{StoreError, TreeId};
 
-/// What a backup is made of.
+/// The parts of a store that a backup needs.
 pub(crate) struct BackedUp<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) applier: &'a Applier,
     pub(crate) data_devices: &'a DataDevices,
-    /// Where the journal lies.
+    /// The shelf of the journal.
     pub(crate) segments: &'a Arc<dyn Shelf>,
 }
 
-/// What [`Store::verify`](crate::Store::verify) does.
+/// Implements [`Store::verify`](crate::Store::verify).
 pub(crate) fn verify(checkpoints: &Checkpoints, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
     let mut found = None;
     checkpoints.between(&mut |writer| {
@@ -45,7 +45,7 @@ pub(crate) fn verify(checkpoints: &Checkpoints, progress: &mut dyn FnMut(Progres
     found.ok_or_else(StoreError::closed)
 }
 
-/// What [`Store::backup`](crate::Store::backup) does.
+/// Implements [`Store::backup`](crate::Store::backup).
 pub(crate) fn backup(
     of: BackedUp<'_>,
     to: &Arc<dyn Shelf>,
@@ -62,7 +62,7 @@ pub(crate) fn backup(
     crate::backup::backup(source, &|work| applier.checkpoints.between(work), to, progress).map_err(not_backed_up)
 }
 
-/// What to do where a store cannot be backed up.
+/// Adds to an error what to do if a store cannot be backed up.
 fn not_backed_up(error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt(why) => {
@@ -73,34 +73,37 @@ fn not_backed_up(error: StoreError) -> StoreError {
     }
 }
 
-/// Checks the store in places that nobody has open for writing; changes nothing.
+/// Checks the store in places that no process has open for writing; changes nothing.
 ///
-/// Errors: [`StoreError::Refused`] where there is no store, [`StoreError::Corrupt`] where it could not be opened either,
-/// [`StoreError::Device`]. Other damage is no error but a finding. The journal is not looked at: [`journal::verify`].
+/// Errors: [`StoreError::Refused`] if there is no store, [`StoreError::Corrupt`] if it could not be opened either,
+/// [`StoreError::Device`]. Other damage is not an error but part of the result. The journal is not checked: use
+/// [`journal::verify`].
 pub fn verify_places(places: &Places, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
     verify::offline(places.data.clone(), places.images.clone(), &trees_of, progress)
 }
 
-/// What lies in the places, in text for people who look for a fault: superblock, write images, devices. Nobody needs to have
-/// it closed; damage is told, not refused. Changes nothing.
+/// Describes the content of the places as text, for diagnosis: superblock, write images, devices. The store may be
+/// open; damage is described, not refused. Changes nothing.
 ///
-/// Errors: [`StoreError::Corrupt`] where devices are missing, [`StoreError::Device`].
+/// Errors: [`StoreError::Corrupt`] if devices are missing, [`StoreError::Device`].
 pub fn inspect_places(places: &Places) -> Result<String, StoreError> {
     let mut out = String::new();
     verify::inspect::inspect(places.data.clone(), places.images.clone(), &mut out)?;
     Ok(out)
 }
 
-/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a journal
-/// that goes on behind the one in the backup: that of the store, if it still can be read. `foreign` tells when a record of a
-/// service was appended, in microseconds since 1970, where it says so; transactions do. `progress` is called now and then.
+/// Restores a backup to empty places, up to a moment; opening the store there redoes the journal up to it. `kept` is a
+/// journal that continues after the one in the backup: that of the store, if it can still be read. `foreign` returns
+/// when a record of a service was appended, in microseconds since 1970, if the record contains it; transactions always
+/// do. `progress` is called now and then.
 ///
-/// All of the backup is checked before anything is copied. Going back is as exact as group commits are: of those that were made
-/// persistent together all are kept or none.
+/// The whole backup is checked before anything is copied. Going back is as exact as group commits are: of the records
+/// that were made persistent together all are kept or none.
 ///
-/// Errors: [`StoreError::Refused`] where the places are not empty, or the moment lies before the backup; [`StoreError::Corrupt`]
-/// where the backup is not complete or damaged, with the place, or the journal does not belong to it; [`StoreError::Full`],
-/// [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
+/// Errors: [`StoreError::Refused`] if the places are not empty, or the moment lies before the backup;
+/// [`StoreError::Corrupt`], with the place, if the backup is incomplete or damaged, or the journal does not belong to
+/// it; [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places must be
+/// emptied.
 pub fn restore(
     backup: &Arc<dyn Shelf>,
     kept: Option<&Arc<dyn Shelf>>,
@@ -111,7 +114,7 @@ pub fn restore(
 ) -> Result<Restoration, StoreError> {
     let manifest = Manifest::read(&**backup)?;
     [&places.journal, &places.images, &places.data].into_iter().try_for_each(|shelf| check_empty(&**shelf))?;
-    // A backup has no write images: whichever shelf is asked for them has none.
+    // A backup has no write images: any of its shelves can be passed for them.
     let found =
         verify::offline(backup.clone(), backup.clone(), &trees_of, &mut |told| progress(Restoring::Checking(told)))?;
     restore::check(&manifest, &found)?;
@@ -123,7 +126,7 @@ pub fn restore(
     restore::restore(backup, kept, places, until, &time_of, progress)
 }
 
-/// The trees of a store, by name, from the root of its roots.
+/// Returns the trees of a store with their names, from the root of the tree of roots.
 pub(crate) fn trees_of(still: &UncachedReader<'_>, roots: PageId) -> Result<Vec<(String, Tree)>, StoreError> {
     let roots = Tree { root: roots, id: ROOTS };
     let mut trees = Vec::new();
@@ -145,7 +148,7 @@ pub(crate) fn trees_of(still: &UncachedReader<'_>, roots: PageId) -> Result<Vec<
     }
     let name = |tree: &Tree| match tree.id {
         CATALOG => "(catalog)".to_owned(),
-        // Dropped, and given up at the next opening at the latest.
+        // Dropped; the next opening frees its pages, if not before.
         id => names.get(&id.0).cloned().unwrap_or_else(|| format!("(dropped {})", id.0)),
     };
     let mut named: Vec<(String, Tree)> = trees.iter().map(|tree| (name(tree), *tree)).collect();
@@ -153,7 +156,7 @@ pub(crate) fn trees_of(still: &UncachedReader<'_>, roots: PageId) -> Result<Vec<
     Ok(named)
 }
 
-/// Takes a key and its value; false where they are no row of the catalog.
+/// Called with a key and its value; returns `false` if they are not a row of the catalog.
 type CatalogRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
 /// Calls `row` with each key and value of a tree without long values.
@@ -162,7 +165,7 @@ fn each(still: &UncachedReader<'_>, tree: Tree, row: CatalogRow<'_>) -> Result<(
     while let Some(span) = left {
         let block = tree.leaf_block(still, &span.from, &span.to, Direction::Forward)?;
         if let Some(at) = (0..block.len()).find(|at| !row(block.key(*at), block.stored(*at).bytes())) {
-            return Err(block.corrupt(at, "holds no tree and its root"));
+            return Err(block.corrupt(at, "is not a tree and its root"));
         }
         left = span.split(&block.low, &block.high, Direction::Forward).1;
     }

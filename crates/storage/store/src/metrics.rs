@@ -1,18 +1,18 @@
-//! [`Metrics`]: what a store has done and holds, for whoever publishes it.
+//! [`Metrics`]: what a store has done and contains, for monitoring.
 
 use crate::Lsn;
 use crate::cache::{self, DirtyBytes};
 use crate::checkpoint::checkpointer::CheckpointStats;
 use crate::space::devices::DataDeviceStats;
 
-/// Figures of a store, since it was opened or as they are now.
+/// Metrics of a store, since it was opened or at the moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metrics {
-    /// What the journal did.
+    /// Counters of the journal.
     pub journal: journal::Stats,
-    /// What passed through the page cache: hits by tier, readings of devices, early write-backs.
+    /// Counters of the page cache: hits by tier, reads from devices, early write-backs.
     pub cache: cache::CacheMetrics,
-    /// What checkpoints did.
+    /// Counters of the checkpoints.
     pub checkpoints: CheckpointStats,
     /// Physical reads and writes of the data devices.
     pub data_devices: DataDeviceStats,
@@ -20,9 +20,9 @@ pub struct Metrics {
     pub dirty: DirtyBytes,
     /// Pages in all data devices.
     pub pages: u64,
-    /// Of those, in use.
+    /// Pages in use.
     pub pages_used: u64,
-    /// Of those, freed and waiting for a checkpoint or for snapshots.
+    /// Pages that were freed and wait for a checkpoint or for snapshots.
     pub pages_waiting: u64,
     /// Pages known to be damaged since the store was opened.
     pub pages_quarantined: u64,
@@ -30,9 +30,9 @@ pub struct Metrics {
     pub versions_bytes: u64,
     /// Old versions.
     pub versions: u64,
-    /// Open snapshots, those of transactions and cursors included.
+    /// Open snapshots, including those of transactions and cursors.
     pub snapshots: u64,
-    /// What the oldest of them sees; none while there is none.
+    /// The LSN that the oldest of them sees; `None` if there is none.
     pub oldest_snapshot: Option<Lsn>,
     /// The last record that new snapshots see.
     pub visible: Lsn,
@@ -42,7 +42,7 @@ pub struct Metrics {
     pub records_applied: u64,
     /// Changes of keys applied.
     pub changes_applied: u64,
-    /// Keys known as written lately, for conflicts.
+    /// Recently written keys that are remembered for conflicts.
     pub recent_keys: u64,
     /// Whether the store is poisoned.
     pub is_poisoned: bool,

@@ -1,8 +1,8 @@
-//! [`PageId`]: how pages are named.
+//! [`PageId`]: the number of a page.
 
 use std::fmt;
 
-/// Names a page of a store: its place is this number times the page size. 0 is the superblock.
+/// The number of a page of a store: its place is this number times the page size. 0 is the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 

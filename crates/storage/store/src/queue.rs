@@ -1,9 +1,9 @@
-//! [`Queue`]: what was appended to the journal and is not yet in the trees, in the order of the log.
+//! [`Queue`]: records that are appended to the journal and not yet in the trees, in log order.
 //!
-//! The payload is kept in memory, one copy, rather than read back from the journal. The bytes kept are counted; whoever
-//! appends makes room first ([`crate::Options::queue_bytes`]).
+//! The payload is kept in memory as one copy, so it need not be read back from the journal. Its bytes are counted; an
+//! append makes room first ([`crate::Options::queue_bytes`]).
 //!
-//! Invariant: entries are pushed under the lock of the commit order, so that they lie in the order of their LSNs.
+//! Invariant: entries are pushed under the order lock of commits, so they are in LSN order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ use crate::StoreError;
 use crate::interpreter::Foreign;
 use crate::record::{self, Change, RecordDamage, SpilledRun};
 
-/// What a record does.
+/// The content of a record.
 #[derive(Debug)]
 pub(crate) enum RecordBody {
     /// A transaction's changes.
     Changes(Vec<Change>),
     /// A service's record, for the interpreter.
     Foreign { kind: u8, payload: Bytes },
-    /// A spilled transaction's, in spill chunks in the journal.
+    /// The commit record of a spilled transaction, whose changes are in spill chunks in the journal.
     Spilled(Vec<SpilledRun>),
 }
 
@@ -31,15 +31,15 @@ pub(crate) enum RecordBody {
 #[derive(Debug)]
 pub(crate) struct QueuedRecord {
     pub(crate) lsn: u64,
-    /// Memory it takes here.
+    /// Memory that the entry takes.
     pub(crate) bytes: usize,
     pub(crate) what: RecordBody,
 }
 
 impl QueuedRecord {
-    /// A record of the journal as it waits to be applied; none for spill chunks, which only their commit record names.
+    /// Converts a journal record to a queue entry; `None` for spill chunks, which only their commit record refers to.
     ///
-    /// Errors: [`StoreError::Corrupt`] where it cannot be decoded, or is of a kind that this version does not know.
+    /// Errors: [`StoreError::Corrupt`] if it cannot be decoded, or if this version has no such kind.
     pub(crate) fn of(record: journal::Record) -> Result<Option<QueuedRecord>, StoreError> {
         let journal::Record { lsn, kind, payload } = record;
         let damaged = |damage: RecordDamage| StoreError::Corrupt(format!("the record at lsn {lsn}: {damage}").into());
@@ -61,7 +61,7 @@ impl QueuedRecord {
     }
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     entries: Mutex<VecDeque<QueuedRecord>>,
@@ -77,7 +77,8 @@ impl Queue {
         entries.push_back(entry);
     }
 
-    /// Takes durable records from the front: one that is spilled alone, else as many as `limit` bytes hold, at least one.
+    /// Takes durable records from the front: a spilled one alone, otherwise up to `limit` bytes, and at least one
+    /// record.
     pub(crate) fn take(&self, durable: Lsn, limit: usize) -> Vec<QueuedRecord> {
         let mut taken = Vec::new();
         let mut bytes = 0;
@@ -98,12 +99,12 @@ impl Queue {
         taken
     }
 
-    /// Looks at all that wait, until one fails.
+    /// Calls `look` for each queued record, until one call fails.
     pub(crate) fn visit<E>(&self, mut look: impl FnMut(&QueuedRecord) -> Result<(), E>) -> Result<(), E> {
         self.entries.lock().iter().try_for_each(&mut look)
     }
 
-    /// Memory taken.
+    /// Memory used.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

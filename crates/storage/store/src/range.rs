@@ -1,10 +1,10 @@
-//! Ranges of keys: [`Span`], as walks over leaves cut them up, and [`Direction`]. Pure.
+//! Ranges of keys: [`Span`], which a walk over leaves divides, and [`Direction`]. Pure.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// Which way a cursor goes.
+/// The direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Smallest key first.
@@ -13,7 +13,7 @@ pub enum Direction {
     Backward,
 }
 
-/// A range of keys: from the first inclusive to the second exclusive; an empty second is no bound.
+/// A range of keys: from the first inclusive to the second exclusive; an empty second key means no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Bytes,
@@ -21,7 +21,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of bounds; none where no key can lie between them.
+    /// Converts bounds; `None` if no key can lie between them.
     pub(crate) fn of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Option<Span> {
         let behind = |key: &[u8]| Bytes::from([key, &[0]].concat());
         let from = match from {
@@ -38,18 +38,18 @@ impl Span {
         (to.is_empty() || from < to).then_some(Span { from, to })
     }
 
-    /// Everything.
+    /// All keys.
     pub(crate) fn all() -> Span {
         Span { from: Bytes::new(), to: Bytes::new() }
     }
 
-    /// As bounds.
+    /// Converts to bounds.
     pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let to = if self.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.to.as_ref()) };
         (Bound::Included(self.from.as_ref()), to)
     }
 
-    /// Cuts off what a leaf with these fences holds, going in that direction: that part, and the rest.
+    /// Splits off the part that a leaf with these fences covers, in that direction: returns that part, and the rest.
     pub(crate) fn split(self, low: &Bytes, high: &Bytes, direction: Direction) -> (Span, Option<Span>) {
         let Span { from, to } = self;
         match direction {
@@ -64,7 +64,7 @@ impl Span {
     }
 }
 
-/// Whether a range holds no key: `BTreeMap::range` panics for some of these.
+/// Whether a range contains no key: `BTreeMap::range` panics for some of these.
 pub(crate) fn is_empty(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match range {
         (Bound::Included(from), Bound::Included(to)) => from > to,

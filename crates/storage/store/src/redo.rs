@@ -1,42 +1,42 @@
-//! [`RedoPosition`]: from where on the journal would be applied after a crash.
+//! [`RedoPosition`]: the position from which the journal would be applied after a crash.
 //!
 //! ```text
 //!   journal   ....|applied....|applying batch..|queue.............|appending|
 //!                 ^ redo LSN  ^ applied
 //! ```
 //!
-//! *Applied* is the smallest of: what is durable; the record that is on its way from the journal to the queue; the oldest record
-//! in the queue; the first record of the batch that is being applied. A checkpoint that begins makes it the *redo LSN*.
-//! Applying again from an earlier record than necessary does no harm: a put or a deletion done twice is done. So a checkpoint
-//! may even begin in the middle of a spilled transaction.
+//! *Applied* is the smallest of: the durable LSN; the record that is between the journal and the queue; the oldest
+//! record in the queue; the first record of the batch that is being applied. A checkpoint that begins makes it the
+//! *redo LSN*. Applying from an earlier record than necessary does no harm, because puts and deletions are idempotent.
+//! So a checkpoint may even begin in the middle of a spilled transaction.
 //!
-//! A backup of such a state can be restored only to moments from the batch's end on: the *consistent LSN*.
+//! A backup of such a state can be restored only to moments after the end of the batch: the *consistent LSN*.
 //!
 //! Invariants:
-//! 1. The redo LSN never goes back.
-//! 2. No record that is appended and not applied lies before it. Each of the three hand-overs (journal to queue, queue to batch,
-//!    batch to trees) says where the record comes to before it leaves the place where it was; [`applied`](RedoPosition::applied)
-//!    looks at these places in that order.
+//! 1. The redo LSN never decreases.
+//! 2. No record that is appended but not applied lies before it. Each of the three hand-overs (journal to queue, queue
+//!    to batch, batch to trees) publishes the new place of the record before it clears the old one;
+//!    [`applied`](RedoPosition::applied) reads these places in that order.
 //!
-//! It knows neither journal nor queue: what these say is handed in.
+//! It uses neither journal nor queue: their positions are passed in.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use journal::Lsn;
 
-/// No record is there.
+/// There is no record.
 const NONE: u64 = u64::MAX;
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug)]
 pub(crate) struct RedoPosition {
-    /// A record on its way from the journal to the queue lies behind this.
+    /// The record that is between the journal and the queue lies after this.
     appending: AtomicU64,
     /// The first record of the batch that is being applied.
     applying: AtomicU64,
-    /// Of the last checkpoint that began.
+    /// The redo LSN of the last checkpoint that began.
     redo_lsn: AtomicU64,
-    /// The data devices hold nothing of records from here on.
+    /// The data devices contain no changes of records from here on.
     consistent_lsn: AtomicU64,
     /// The last record that was queued.
     last: AtomicU64,
@@ -45,8 +45,8 @@ pub(crate) struct RedoPosition {
 }
 
 impl RedoPosition {
-    /// At opening: the pages are the state at `redo_lsn`, and nothing of the journal is applied yet. How far the batch went
-    /// beside which the last checkpoint began is not known: at most to the journal's end.
+    /// The state at opening: the pages are the state at `redo_lsn`, and nothing of the journal is applied yet. It is
+    /// unknown how far the batch had been applied when the last checkpoint began: at most to the journal's end.
     pub(crate) fn opened(redo_lsn: Lsn, journal_end: Lsn) -> RedoPosition {
         RedoPosition {
             appending: AtomicU64::new(NONE),
@@ -58,12 +58,12 @@ impl RedoPosition {
         }
     }
 
-    /// From where on a crash would apply the journal.
+    /// The position from which a crash would apply the journal.
     pub(crate) fn redo_lsn(&self) -> Lsn {
         Lsn(self.redo_lsn.load(Ordering::SeqCst))
     }
 
-    /// The data devices hold nothing of records from here on.
+    /// The data devices contain no changes of records from here on.
     pub(crate) fn consistent_lsn(&self) -> Lsn {
         Lsn(self.consistent_lsn.load(Ordering::SeqCst))
     }
@@ -73,17 +73,17 @@ impl RedoPosition {
         Lsn(self.last.load(Ordering::Acquire))
     }
 
-    /// Whether the journal is being applied at opening: none of it is given up meanwhile.
+    /// Whether opening is applying the journal: it is not truncated meanwhile.
     pub(crate) fn is_recovering(&self) -> bool {
         self.recovering.load(Ordering::Acquire)
     }
 
-    /// A record is about to be appended, behind what is durable now. One at a time.
+    /// Called before a record is appended, with what is durable then. One at a time.
     pub(crate) fn begin_append(&self, durable: Lsn) {
         self.appending.store(durable.0, Ordering::SeqCst);
     }
 
-    /// It is in the queue, at that place; or it was not appended.
+    /// Called when the record is in the queue, with its LSN; or with `None` if it was not appended.
     pub(crate) fn end_append(&self, queued: Option<Lsn>) {
         if let Some(lsn) = queued {
             self.last.store(lsn.0, Ordering::Release);
@@ -91,28 +91,29 @@ impl RedoPosition {
         self.appending.store(NONE, Ordering::SeqCst);
     }
 
-    /// A batch that begins with that record is about to be applied.
+    /// Called before a batch that begins with that record is applied.
     pub(crate) fn begin_batch(&self, first: Lsn) {
         self.applying.store(first.0, Ordering::SeqCst);
     }
 
-    /// All of it is in the trees. While recovering, what comes next is not in the queue: `last` of the batch stands for it.
+    /// Called when the whole batch is in the trees. During recovery the next records are not in the queue, so the
+    /// batch's `last` record takes their place.
     pub(crate) fn end_batch(&self, last: Lsn) {
         let next = if self.is_recovering() { last.0 } else { NONE };
         self.applying.store(next, Ordering::SeqCst);
     }
 
-    /// The journal is applied up to its last record.
+    /// Called when the journal is applied up to its last record.
     pub(crate) fn end_recovery(&self, last: Lsn) {
         self.last.store(last.0, Ordering::Release);
         self.applying.store(NONE, Ordering::SeqCst);
         self.recovering.store(false, Ordering::Release);
     }
 
-    /// Everything before this is applied, and stays so. `durable` is what the journal said before the call; `waiting` is asked
-    /// for the oldest record in the queue.
+    /// Everything before this is applied, and remains so. `durable` is the journal's durable LSN from before the call;
+    /// `waiting` returns the oldest record in the queue.
     pub(crate) fn applied(&self, durable: Lsn, waiting: impl FnOnce() -> Option<u64>) -> Lsn {
-        // The order counts: a record moves from the first of these places to the last.
+        // The order is essential: a record moves from the first of these places to the last.
         let appending = self.appending.load(Ordering::SeqCst);
         let waiting = waiting().unwrap_or(NONE);
         let applying = self.applying.load(Ordering::SeqCst);
@@ -120,8 +121,8 @@ impl RedoPosition {
         Lsn(found.max(self.redo_lsn().0))
     }
 
-    /// A checkpoint begins where everything before `applied` is; `batch_end` is the last record of the batch that was begun
-    /// last, of which some may be in the pages. Under the applier's lock.
+    /// Called when a checkpoint begins with everything before `applied`. `batch_end` is the last record of the batch
+    /// that began last, a part of which may be in the pages. Called under the applier's lock.
     pub(crate) fn begin_checkpoint(&self, applied: Lsn, batch_end: Lsn) {
         self.consistent_lsn.fetch_max(applied.0.max(batch_end.0 + 1), Ordering::SeqCst);
         self.redo_lsn.store(applied.0, Ordering::SeqCst);

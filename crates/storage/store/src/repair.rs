@@ -1,19 +1,19 @@
-//! Repairing: finding all that is lost, mending what can be mended, giving up the rest.
+//! Repair: finds everything that is lost, restores what can be restored, and gives up the rest.
 //!
 //! ```text
-//!   losses         walks every tree, each value included: what cannot be read            changes nothing
-//!   open_hole      a hole in the place of what cannot be read, so that it can be filled
-//!   reclaim        leaves that hang below nothing, since the way to them was lost         the rows are as they were
-//!   take           from a backup: all of it where the journal reaches from there to now, else what can be proved
-//!   give_up        what is left: values that cannot be read any more
-//!   close_holes    holes become leaves; what nothing reaches is free again
+//!   losses         walks every tree and reads each value: returns what cannot be read      changes nothing
+//!   open_hole      puts a hole in the place of a page that cannot be read, so that it can be filled
+//!   reclaim        finds leaves that are unreachable because the path to them was lost     the rows are as they were
+//!   take           takes rows from a backup: all if the journal reaches from there to now, else those that can be proved
+//!   give_up        removes the rest: values that cannot be read any more
+//!   close_holes    turns holes into leaves; frees what is unreachable
 //! ```
 //!
-//! Rows are put back as transactions, and each step can be done again: who is interrupted begins anew. Whoever knows what the rows
-//! mean makes those that follow from others, between the steps.
+//! Rows are put back as transactions, and each step can be repeated: after an interruption, start again. Between the
+//! steps, the service that knows the meaning of the rows rebuilds those that depend on others.
 //!
-//! The store has to be opened with [`Options::repair`](crate::Options::repair), and by nobody else: it is used with parts of it
-//! missing. What this does not do: it mends no catalog of trees, and no superblock.
+//! The store must be opened with [`Options::repair`](crate::Options::repair), and by no other process, because it is
+//! used with parts missing. Repair cannot restore the catalog of trees or the superblock.
 
 use std::ops::Bound;
 
@@ -32,33 +32,33 @@ use crate::tree::{Cell, Tree};
 use crate::verify::{self, UncachedReader};
 use crate::{Lsn, StoreError, TreeId};
 
-/// Bytes of rows that one transaction puts back. A choice: one record, and far below what the smallest journal takes.
+/// Bytes of rows that one transaction puts back. A choice: one record, and far smaller than the smallest journal.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// A part of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Keys from the first to before the second; empty is no bound.
+    /// Keys from the first to before the second; empty means no bound.
     Keys(Bytes, Bytes),
     /// The value of one key.
     Value(Bytes),
 }
 
-/// What cannot be read.
+/// A part of a tree that cannot be read.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The tree.
     pub tree: TreeId,
     /// Its name.
     pub name: String,
-    /// What of it.
+    /// The lost part.
     pub part: Part,
     /// What is wrong, and where.
     pub why: String,
 }
 
 impl Loss {
-    /// Whether it concerns a key.
+    /// Whether a key is affected.
     pub fn covers(&self, key: &[u8]) -> bool {
         match &self.part {
             Part::Keys(low, high) => *low <= *key && (high.is_empty() || key < &high[..]),
@@ -94,7 +94,7 @@ fn is_covered(loss: &Loss, leaves: &[Fenced]) -> bool {
     false
 }
 
-/// Puts rows, some in one transaction.
+/// Puts rows, several in one transaction.
 struct Putting<'a> {
     store: &'a Store,
     transaction: Option<Transaction>,
@@ -128,13 +128,14 @@ impl Store {
     fn check_repairing(&self) -> Result<(), StoreError> {
         match self.engine.options.repair {
             true => Ok(()),
-            false => Err(StoreError::Refused("the store is not open to be repaired".into())),
+            false => Err(StoreError::Refused("the store is not open for repair".into())),
         }
     }
 
-    /// Walks every tree and reads each value: what cannot be read. `progress` is called with the keys read so far, now and then.
+    /// Walks every tree and reads each value; returns what cannot be read. `progress` is called now and then with the
+    /// number of keys read so far.
     ///
-    /// Errors: those that are no damage; [`StoreError::Corrupt`] where the catalog of trees is damaged.
+    /// Errors: those that are not damage; [`StoreError::Corrupt`] if the catalog of trees is damaged.
     pub fn losses(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Loss>, StoreError> {
         let snapshot = self.snapshot();
         let (mut losses, mut keys) = (Vec::new(), 0_u64);
@@ -163,8 +164,8 @@ impl Store {
         Ok(losses)
     }
 
-    /// Whether what a key holds is known: false where a hole stands for it, or its value cannot be read. Errors: those that are
-    /// no damage.
+    /// Whether the value of a key is known: `false` if a hole covers it, or its value cannot be read. Errors: those
+    /// that are not damage.
     pub fn is_known(&self, tree: TreeId, key: &[u8]) -> Result<bool, StoreError> {
         match self.snapshot().get(tree, key) {
             Ok(_) => Ok(true),
@@ -173,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Puts a hole in the place of keys that cannot be read; nothing where one is there already.
+    /// Puts a hole in the place of keys that cannot be read; does nothing if there is one already.
     ///
     /// Errors: [`StoreError::Refused`], [`StoreError::Full`], [`StoreError::Poisoned`].
     pub fn open_hole(&self, loss: &Loss) -> Result<(), StoreError> {
@@ -184,10 +185,10 @@ impl Store {
         writer.open_hole(low)
     }
 
-    /// Puts back the rows of leaves that nothing reaches, since the way to them was lost: as they were when it was. Answers how
-    /// many rows, and what is left: losses that such leaves do not cover without a gap.
+    /// Puts back the rows of leaves that are unreachable because the path to them was lost, in their state at that
+    /// time. Returns how many rows, and the remaining losses, which such leaves do not cover without a gap.
     ///
-    /// Errors: as of [`open_hole`](Store::open_hole), and of committing.
+    /// Errors: those of [`open_hole`](Store::open_hole), and of committing.
     pub fn reclaim(&self, losses: &[Loss]) -> Result<(u64, Vec<Loss>), StoreError> {
         self.check_repairing()?;
         self.checkpoint()?;
@@ -210,12 +211,12 @@ impl Store {
                 let still = UncachedReader::new(data_devices, std::collections::HashMap::new());
                 match cell.read(&still) {
                     Ok(value) => putting.put(tree, &key, &value)?,
-                    // Lost as well: it stays unknown.
+                    // The value is lost as well: it stays unknown.
                     Err(StoreError::Corrupt(_)) => is_whole = false,
                     Err(error) => return Err(error),
                 }
             }
-            // The next leaf asks what is known.
+            // The next leaf checks what is known.
             putting.commit()?;
             if is_whole {
                 covered.push((tree, low, high));
@@ -226,7 +227,7 @@ impl Store {
         Ok((putting.rows, left))
     }
 
-    /// Leaves of trees with holes that are in use and reached by nobody, the newest first.
+    /// Leaves of trees with holes that are in use but unreachable, the newest first.
     fn lost_leaves(&self, losses: &[Loss]) -> Result<Vec<(u64, PageId, TreeId)>, StoreError> {
         let data_devices = &*self.engine.data_devices;
         let mut leaves = Vec::new();
@@ -236,7 +237,7 @@ impl Store {
                 Err(StoreError::Corrupt(_)) => continue,
                 read => read?,
             }
-            // Also of extents, whose bytes may be anything: with this checksum they are no page.
+            // This also reads extents, whose bytes may be anything: their checksum does not verify as a page's.
             let Some(header) = PageHeader::of(&bytes).filter(|_| page::check(id, &bytes).is_ok()) else { continue };
             let tree = TreeId(header.tree);
             if header.kind == Kind::Leaf && losses.iter().any(|loss| loss.tree == tree) {
@@ -256,11 +257,12 @@ impl Store {
         Ok(pages)
     }
 
-    /// Takes what is lost from another store, which is a backup of this one. `is_current` says that it has applied this one's
-    /// journal to its end: then all of it is what was lost. Else only values are taken that have the checksum of what was lost,
-    /// and rows of trees that `never_changes` names. Answers how many rows, and whether nothing of the loss is unknown any more.
+    /// Takes lost rows from another store, which is a restored backup of this one. `is_current`: it has applied this
+    /// store's journal to its end, so all its rows are valid. Otherwise only values are taken whose checksum matches
+    /// the lost one's, and rows of trees for which `never_changes` is true. Returns how many rows, and whether the
+    /// whole loss is now known.
     ///
-    /// Errors: those that are no damage.
+    /// Errors: those that are not damage.
     pub fn take(
         &self,
         loss: &Loss,
@@ -307,7 +309,7 @@ impl Store {
         Ok((putting.rows, is_whole))
     }
 
-    /// Whether a value is what a cell says of the one that cannot be read.
+    /// Whether a value matches the cell of the value that cannot be read.
     fn was(&self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let (cell, _) = self.engine.trees.forest.get(tree, key, u64::MAX)?;
         let Some(Cell::Large(extents)) = cell else { return Ok(false) };
@@ -316,15 +318,15 @@ impl Store {
         Ok(parts.len() == extents.len() && extents.iter().zip(parts).all(fits))
     }
 
-    /// Makes every hole a leaf as all others: what is not known by now is given up. Gives back what is in use and reached by
-    /// nobody, forgets what was set aside, and writes all of it back. Answers how many pages are free again.
+    /// Turns every hole into a normal leaf: keys that are still unknown are given up. Frees pages that are in use but
+    /// unreachable, clears the quarantine, and writes everything back. Returns how many pages became free.
     ///
-    /// Errors: as of [`open_hole`](Store::open_hole).
+    /// Errors: those of [`open_hole`](Store::open_hole).
     pub fn close_holes(&self, losses: &[Loss]) -> Result<u64, StoreError> {
         self.check_repairing()?;
         for loss in losses {
             let Part::Keys(low, high) = &loss.part else { continue };
-            // It may have been cut since: from its least key on, leaf by leaf.
+            // The hole may have been split since: from its smallest key on, leaf by leaf.
             let mut next = Some(low.clone());
             while let Some(key) = next {
                 let applier = self.engine.applier.lock();

@@ -1,12 +1,12 @@
-//! [`Retention`]: how much of the journal is kept behind what recovery needs.
+//! [`Retention`]: how much of the journal is kept in addition to what recovery needs.
 //!
 //! ```text
-//!   redo LSN of the last checkpoint      what recovery needs
-//!   - bytes                              so far back a backup can be brought up to any moment
+//!   redo LSN of the last checkpoint      recovery needs the journal from here on
+//!   - bytes                              a backup can be brought up to any moment from here on
 //!   keep_from                            archives and replicas
 //!   holds                                backups that run
 //!   spills                               chunks of spilled transactions whose commit record is kept, or not written yet
-//!   the least of them                    up to where the journal is truncated
+//!   the smallest of them                 the journal is truncated up to here
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 
 use crate::spills::{Claim, Spills};
 
-/// What keeps the journal from being truncated.
+/// Everything that keeps the journal from being truncated.
 #[derive(Debug)]
 pub(crate) struct Retention {
-    /// Bytes behind the pages' state.
+    /// Bytes to keep before the redo LSN.
     bytes: u64,
-    /// From here on, whatever checkpoints have done.
+    /// Keeps everything from here on, whatever checkpoints have done.
     keep_from: AtomicU64,
     holds: Arc<Mutex<BTreeMap<Lsn, usize>>>,
     spills: Arc<Spills>,
@@ -37,29 +37,31 @@ pub(crate) struct Hold {
 }
 
 impl Retention {
-    /// Keeps `bytes` behind the pages' state; 0 keeps what recovery needs.
+    /// Keeps `bytes` before the redo LSN; 0 keeps only what recovery needs.
     pub(crate) fn new(bytes: u64) -> Retention {
         Retention { bytes, keep_from: AtomicU64::new(u64::MAX), holds: Arc::default(), spills: Arc::default() }
     }
 
-    /// Keeps the journal from there on, also what is in the pages already.
+    /// Keeps the journal from there on, even the part that is already in the pages.
     pub(crate) fn keep_from(&self, from: Lsn) {
         self.keep_from.store(from.0, Ordering::Release);
     }
 
-    /// Up to where the journal may be truncated when the redo LSN is that one, but for the chunks of spilled transactions.
+    /// The position up to which the journal may be truncated for this redo LSN, without regard to the chunks of spilled
+    /// transactions.
     pub(crate) fn before(&self, redo_lsn: Lsn) -> Lsn {
         let kept = Lsn(redo_lsn.0.saturating_sub(self.bytes));
         self.holds.lock().keys().next().map_or(kept, |first| kept.min(*first))
     }
 
-    /// From where on the journal is needed to apply everything from a position on: for a commit record that is kept its spill
-    /// chunks are, wherever they lie.
+    /// The position from which the journal is needed to apply everything from `from` on: a commit record in that part
+    /// needs its spill chunks, wherever they are.
     pub(crate) fn needed(&self, from: Lsn) -> Lsn {
         Lsn(self.spills.needed(from.0))
     }
 
-    /// Up to where the journal is to be truncated, now that the redo LSN is that one. What lies before is not claimed any more.
+    /// The position up to which the journal must now be truncated, for this redo LSN. Earlier positions are not claimed
+    /// any more.
     pub(crate) fn truncation(&self, redo_lsn: Lsn) -> Lsn {
         let kept = self.keep_from.load(Ordering::Acquire).min(self.before(redo_lsn).0);
         let needed = self.needed(Lsn(kept));
@@ -67,8 +69,8 @@ impl Retention {
         needed
     }
 
-    /// Keeps the journal from `from` on. Whoever truncates must not have been told a later position yet: hold what a
-    /// checkpoint that is over has left.
+    /// Keeps the journal from `from` on. No later position may have been returned for a truncation yet: use a position
+    /// from a completed checkpoint.
     pub(crate) fn hold(&self, from: Lsn) -> Hold {
         *self.holds.lock().entry(from).or_default() += 1;
         Hold { from, holds: self.holds.clone() }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: reading at one moment.
+//! [`Snapshot`]: reads the state of one moment.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::versioned::VersionedTrees;
 use crate::versions::Held;
 use crate::{StoreError, TreeId};
 
-/// A consistent view of one moment. Cheap to clone; old versions are kept while one lives.
+/// A consistent view of one moment. Cheap to clone; old versions are kept while a clone exists.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) store: Store,
@@ -21,12 +21,20 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Opens a snapshot of the visible state. While a batch is applied whose old versions are not kept, every snapshot
+    /// before it is too old: then this waits until the batch is visible.
     pub(crate) fn new(store: Store) -> Snapshot {
-        let held = Arc::new(store.engine.trees.snapshots.begin());
-        Snapshot { store, held }
+        let VersionedTrees { snapshots, versions, .. } = &*store.engine.trees;
+        loop {
+            let held = snapshots.begin();
+            // If nothing is applied any more, the first read reports the cause.
+            if !versions.is_too_old(held.lsn()) || store.engine.wait_visible(Lsn(versions.floor())).is_err() {
+                return Snapshot { held: Arc::new(held), store };
+            }
+        }
     }
 
-    /// What it reads.
+    /// The trees that it reads.
     pub(crate) fn versioned(&self) -> &VersionedTrees {
         &self.store.engine.trees
     }
@@ -41,23 +49,23 @@ impl Snapshot {
         Lsn(self.held.lsn())
     }
 
-    /// The tree of that name. Errors: as of [`get`](Snapshot::get).
+    /// Returns the tree with that name. Errors: those of [`get`](Snapshot::get).
     pub fn tree(&self, name: &str) -> Result<Option<TreeId>, StoreError> {
         Ok(self.get(CATALOG, name.as_bytes())?.and_then(|value| id_of(&value)))
     }
 
-    /// The value of a key. A large value is not copied: it points into the page cache and keeps its place there. A tree that
-    /// does not exist is empty.
+    /// Returns the value of a key. A large value is not copied: the result points into the page cache and pins its
+    /// frame. A tree that does not exist is empty.
     ///
     /// Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`], [`StoreError::Device`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.get_with(tree, key, Hint::Point)
     }
 
-    /// The same, with what the reader does with it.
+    /// As [`get`](Snapshot::get), with a hint about the reader's use.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
         let VersionedTrees { forest, versions, .. } = self.versioned();
-        // A page that is something else by now is no damage where this snapshot is too old.
+        // If this snapshot is too old, a page with other content is not damage.
         let found = forest.get(tree, key, self.held.lsn());
         let (mut cell, lsn) =
             found.or_else(|error| self.check().and_then(|()| Err(self.versioned().met_key(tree, key, error))))?;
@@ -71,7 +79,7 @@ impl Snapshot {
         Ok(value)
     }
 
-    /// Whether everything it sees is still there. Errors: [`StoreError::TooOld`].
+    /// Checks that all the old versions it needs still exist. Errors: [`StoreError::TooOld`].
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.versioned().versions.is_too_old(self.held.lsn()) {
             true => Err(StoreError::TooOld),
@@ -79,10 +87,10 @@ impl Snapshot {
         }
     }
 
-    /// The value of a key's cell that this snapshot sees.
+    /// Reads the value of a key's cell that this snapshot sees.
     pub(crate) fn value(&self, tree: TreeId, key: &[u8], cell: &Cell, hint: Hint) -> Result<Bytes, StoreError> {
         let value = self.versioned().forest.value(cell, hint);
-        // What a snapshot that is too old points to may be gone: that is no damage.
+        // The pages of a snapshot that is too old may have been reused: that is not damage.
         self.check()?;
         value.map_err(|error| self.versioned().met_value(tree, key, cell, error))
     }

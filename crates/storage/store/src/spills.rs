@@ -1,7 +1,7 @@
-//! [`Spills`]: from where on the journal is needed for spilled transactions.
+//! [`Spills`]: the part of the journal that spilled transactions need.
 //!
-//! A spill chunk is needed while its transaction is open, and, once it is committed, until a checkpoint has brought everything up to
-//! its commit record into the pages.
+//! A spill chunk is needed while its transaction is open and, once it is committed, until a checkpoint has written
+//! everything up to its commit record to the pages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ struct State {
     open: BTreeMap<u64, Spill>,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Spills {
     state: Mutex<State>,
 }
 
-/// One transaction's claim; given up when dropped, unless it was committed.
+/// One transaction's claim; released when dropped, unless it was committed.
 #[derive(Debug)]
 pub(crate) struct Claim {
     of: Arc<Spills>,
@@ -44,22 +44,22 @@ impl Spills {
         Claim { of: self.clone(), number, committed: false }
     }
 
-    /// Where the journal must begin for everything from `from` on to be applied: what is committed there, or may be, names
-    /// spill chunks before it.
+    /// The position where the journal must begin so that everything from `from` on can be applied: commit records
+    /// there, or still to be written, refer to spill chunks before it.
     pub(crate) fn needed(&self, from: u64) -> u64 {
         let state = self.state.lock();
         let needed = state.open.values().filter(|spill| spill.committed.is_none_or(|lsn| lsn >= from));
         needed.map(|spill| spill.first).chain([from]).min().expect("one at least")
     }
 
-    /// Commitments before this are not kept in the journal any more.
+    /// Removes claims whose commit record is before this: the journal no longer contains it.
     pub(crate) fn forget(&self, before: u64) {
         self.state.lock().open.retain(|_, spill| spill.committed.is_none_or(|lsn| lsn >= before));
     }
 }
 
 impl Claim {
-    /// Its commit record lies there.
+    /// Records the LSN of its commit record.
     pub(crate) fn committed(mut self, lsn: u64) {
         self.committed = true;
         if let Some(spill) = self.of.state.lock().open.get_mut(&self.number) {

@@ -1,4 +1,4 @@
-//! The calls of a [`Store`] that are not a transaction's: records of services, waiting, checkpoints, figures, checks, backups.
+//! The calls of a [`Store`] outside transactions: records of services, waiting, checkpoints, metrics, checks, backups.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ impl Store {
         Ok(Store::open(places, options)?.0)
     }
 
-    /// Begins a transaction on what is visible now.
+    /// Begins a transaction on the current visible state.
     pub fn begin(&self) -> Transaction {
         Transaction::new(self.snapshot())
     }
 
-    /// A consistent view of what is visible now; old versions are kept while it lives.
+    /// Returns a consistent view of the current visible state; old versions are kept while it lives.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.clone())
     }
@@ -42,8 +42,8 @@ impl Store {
         self.engine.trees.interpreted()
     }
 
-    /// Appends a record of a service's own kind (below [`crate::Foreign::KINDS`]): not durable yet. LSN order is the order of
-    /// calls. Where too much waits to be applied, it applies first.
+    /// Appends a record of a service's own kind (below [`crate::Foreign::KINDS`]); it is not durable yet. LSN order is
+    /// the order of calls. If too many records wait to be applied, it applies some first.
     ///
     /// Errors, after each of which nothing was appended: [`StoreError::Full`], [`StoreError::Refused`] for a record that is
     /// too long or that the interpreter's [check](crate::Interpreter::check) refuses, [`StoreError::Poisoned`].
@@ -54,7 +54,7 @@ impl Store {
     /// Returns when the record at `lsn` and every one before it is durable. It may become visible a little later:
     /// [`wait_visible`](Store::wait_visible).
     ///
-    /// Errors: [`StoreError::Poisoned`]; whether the record will be found after reopening is then unknown.
+    /// Errors: [`StoreError::Poisoned`]; it is then unknown whether the record will be found after reopening.
     pub fn commit(&self, lsn: Lsn) -> Result<(), StoreError> {
         self.engine.committer.make_durable(lsn)?;
         if !self.engine.options.background && self.engine.committer.waiters.try_apply() {
@@ -65,13 +65,14 @@ impl Store {
 
     /// Returns when the record at `lsn`, and every one before it, is durable and new snapshots see it.
     ///
-    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: checkpoints wait for room, and with them all changes.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`] while checkpoints, and therefore all changes, wait for
+    /// space.
     pub fn wait_visible(&self, lsn: Lsn) -> Result<(), StoreError> {
         self.engine.wait_visible(lsn)
     }
 
-    /// What the oldest open snapshot sees; where none is open, what a new one would: no snapshot there is or will be lacks a
-    /// record up to this.
+    /// The LSN that the oldest open snapshot sees; if none is open, the LSN that a new one would see. Every present and
+    /// future snapshot contains all records up to this.
     pub fn oldest(&self) -> Lsn {
         Lsn(self.engine.trees.snapshots.oldest())
     }
@@ -81,48 +82,48 @@ impl Store {
         self.engine.journal.durable()
     }
 
-    /// The end of what was appended.
+    /// The end of the appended records.
     pub fn appended(&self) -> Lsn {
         self.engine.journal.appended()
     }
 
-    /// Whether a commit is a matter of instructions; see [`Journal::is_inline`].
+    /// Whether a commit takes only instructions; see [`Journal::is_inline`].
     pub fn is_inline(&self) -> bool {
         self.engine.journal.is_inline()
     }
 
-    /// Why the store is poisoned; none while it is not. Reads go on meanwhile.
+    /// Why the store is poisoned; `None` if it is not. Reads continue while it is.
     pub fn poisoned(&self) -> Option<Arc<str>> {
         self.engine.applier.poison.cause()
     }
 
-    /// Pages that are known to be damaged since the store was opened: met while reading, changing or checking. Each read of
-    /// what they hold is an error; everything else goes on.
+    /// The damaged pages that were found since the store was opened, by reading, changing or checking. Each read of
+    /// their contents is an error; everything else continues.
     pub fn quarantined(&self) -> Vec<Quarantined> {
         self.engine.data_devices.quarantine().list()
     }
 
-    /// Longest value that it takes, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less where data devices are smaller
-    /// than 2 MiB ([`Options::data_device_bytes`]).
+    /// The longest value that the store accepts, in bytes: [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or less if data
+    /// devices are smaller than 2 MiB ([`Options::data_device_bytes`]).
     pub fn value_bytes_max(&self) -> usize {
         self.engine.committer.value_bytes_max()
     }
 
-    /// Poisons the store for a reason of the caller's, such as a thread that is gone and without which nothing may go on: the
-    /// first cause stays.
+    /// Poisons the store for a reason of the caller, such as the end of a thread that is required for correct
+    /// operation. The first cause stays.
     pub fn fail(&self, why: &dyn std::fmt::Display) {
         self.engine.applier.poison.set(why);
     }
 
-    /// Whether a record of `bytes` would be taken now, without appending one: there is room for it in the journal and in the
-    /// pages, and the checkpoint has its own.
+    /// Checks whether a record of `bytes` would be accepted now, without appending one: whether the journal and the
+    /// pages have space for it, and the checkpoint has its own.
     ///
     /// Errors: as for [`append`](Store::append).
     pub fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
         self.engine.committer.try_room(bytes)
     }
 
-    /// Why the checkpoint that runs waits for room, if it does.
+    /// Why the current checkpoint waits for space, if it does.
     pub fn waits_for_room(&self) -> Option<Arc<str>> {
         match self.engine.applier.checkpoints.check_room() {
             Err(StoreError::Full(why)) => Some(why),
@@ -130,30 +131,31 @@ impl Store {
         }
     }
 
-    /// Whether what is missing is a file descriptor: [`StoreError::Full`] means that then, and giving up messages would make no
-    /// room. The log says when it begins and ends.
+    /// Whether a file descriptor is missing: [`StoreError::Full`] then has this cause, and deleting messages would not
+    /// help. A log line reports the begin and the end.
     pub fn lacks_descriptor(&self) -> bool {
         self.engine.journal.lacks_descriptor() || self.engine.applier.poison.lacks_descriptor()
     }
 
-    /// Most file descriptors that the store holds at a time as it is now; one for each data device is added as it grows. See
-    /// [`Options::descriptors`].
+    /// The largest number of file descriptors that the store uses at a time at its current size; each new data device
+    /// adds one. See [`Options::descriptors`].
     pub fn descriptors(&self) -> u64 {
         let pages = self.metrics().pages;
         self.engine.options.descriptors(pages.saturating_mul(self.engine.options.page_bytes.into()))
     }
 
-    /// Writes everything back that is applied, now: a whole checkpoint, which begins after this call. Recovery would begin there.
+    /// Runs a whole checkpoint, which begins after this call: it writes back everything that is applied. Recovery would
+    /// begin there.
     ///
-    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: the checkpoint has no room and is tried again.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: the checkpoint has no space and is retried.
     pub fn checkpoint(&self) -> Result<CheckpointSummary, StoreError> {
         self.engine.applier.check_updates()?;
         self.wait_visible(self.appended())?;
         self.engine.applier.checkpoint()
     }
 
-    /// Keeps the journal from `lsn` on, also what is in the pages already: for archives, backups and replicas. Without a
-    /// call, and with [`Lsn`]`(u64::MAX)`, checkpoints give up what recovery does not need.
+    /// Keeps the journal from `lsn` on, even the part that is already in the pages: for archives, backups and replicas.
+    /// Without a call, and with [`Lsn`]`(u64::MAX)`, checkpoints truncate the part that recovery does not need.
     pub fn keep_journal(&self, lsn: Lsn) {
         self.engine.applier.retention.keep_from(lsn);
     }
@@ -163,14 +165,14 @@ impl Store {
         self.engine.options.cache_bytes
     }
 
-    /// Takes a file of so many bytes that is not the store's into the page cache; see [`ExternalFile`].
+    /// Adds an external file of so many bytes to the page cache; see [`ExternalFile`].
     ///
-    /// Errors: [`StoreError::Full`] where there are too many of them: drop others.
+    /// Errors: [`StoreError::Full`] if there are too many of them: drop others.
     pub fn external_file(&self, bytes: u64) -> Result<ExternalFile, StoreError> {
         ExternalFile::new(&self.engine.trees.forest.cache, bytes)
     }
 
-    /// Figures, as they are now.
+    /// The current metrics.
     pub fn metrics(&self) -> Metrics {
         let StoreEngine { journal, trees, applier, committer, data_devices, .. } = &*self.engine;
         let usage = applier.space.usage();
@@ -203,30 +205,31 @@ impl Store {
         }
     }
 
-    /// The journal, for reading and for figures. Append only through the store.
+    /// The journal, for reading and for metrics. Append only through the store.
     pub fn journal(&self) -> &Journal {
         &self.engine.journal
     }
 
-    /// Checks the state of the last checkpoint: every page and extent, each tree, and which pages are in use. Readers and
-    /// writers go on; no checkpoint begins meanwhile, so that updates wait once as much is dirty as the cache takes. `progress` is
-    /// called every few hundred pages. What changed since that checkpoint is in memory and in the journal: run
-    /// [`checkpoint`](Store::checkpoint) first to have it checked as well.
+    /// Checks the state of the last checkpoint: every page and extent, each tree, and which pages are in use. Readers
+    /// and writers continue. No checkpoint begins meanwhile, so updates wait once the cache has no space for more dirty
+    /// pages. `progress` is called every few hundred pages. Changes since that checkpoint are in memory and in the
+    /// journal: run [`checkpoint`](Store::checkpoint) first to have them checked as well.
     ///
-    /// Errors: [`StoreError::Poisoned`] (then check it closed, with [`verify_places`](crate::verify_places)), [`StoreError::Device`]. Damage is no
-    /// error but a finding.
+    /// Errors: [`StoreError::Poisoned`] (then close the store and check it with
+    /// [`verify_places`](crate::verify_places)), [`StoreError::Device`]. Damage is not an error but part of the result.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
         maintenance::verify(&self.engine.applier.checkpoints, progress)
     }
 
-    /// Makes a backup on an empty shelf while the store is used: the state of a checkpoint that ends while it runs, and the
-    /// journal from there on. [`restore`](fn@crate::restore) takes it. `progress` is called for each mebibyte, and ends the backup where it says
-    /// so.
+    /// Writes a backup to an empty shelf while the store is used: the state of a checkpoint that ends while it runs,
+    /// and the journal from there on. [`restore`](fn@crate::restore) restores it. `progress` is called for each
+    /// mebibyte, and can end the backup.
     ///
-    /// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup is being made, or `progress` ended it;
-    /// [`StoreError::Corrupt`] where something of the store is damaged, and where: nobody could restore the backup;
-    /// [`StoreError::Full`] where the shelf is; [`StoreError::Poisoned`], [`StoreError::Journal`], [`StoreError::Device`]. After
-    /// an error there is no backup, and nothing of it on the shelf unless that refuses to be emptied.
+    /// Errors: [`StoreError::Refused`] if the shelf is not empty, another backup is running, or `progress` ended it;
+    /// [`StoreError::Corrupt`], with the place, if something of the store is damaged: such a backup could not be
+    /// restored; [`StoreError::Full`] if the shelf is full; [`StoreError::Poisoned`], [`StoreError::Journal`],
+    /// [`StoreError::Device`]. After an error there is no backup, and nothing of it is left on the shelf, unless the
+    /// shelf refuses the removal.
     pub fn backup(
         &self,
         to: Arc<dyn Shelf>,

@@ -1,8 +1,9 @@
-//! [`Transaction`]: reading at one moment, and changing with the outcome deferred to commit.
+//! [`Transaction`]: reads the state of one moment, and makes changes that take effect at commit.
 //!
-//! *Snapshot isolation*: a transaction reads what was visible when it began, and its own changes; of two that change the same
-//! key the first to commit wins, the other gets [`StoreError::Conflict`]. So no update is lost and nothing half done is seen.
-//! What it allows is *write skew*: two transactions that each read what the other changes may both commit.
+//! *Snapshot isolation*: a transaction reads what was visible when it began, and its own changes. Of two transactions
+//! that change the same key the first to commit wins; the other gets [`StoreError::Conflict`]. So no update is lost and
+//! no transaction is seen partly. *Write skew* is possible: two transactions that each read what the other changes may
+//! both commit.
 
 use std::ops::Bound;
 
@@ -20,11 +21,11 @@ use crate::write_set::WHOLE;
 use crate::writes::WriteBuffer;
 use crate::{KEY_BYTES_MAX, StoreError, TreeId};
 
-/// Beside a value, what a record of one change takes at most.
+/// Upper bound of the size of a record with one change, without the value.
 const RECORD_OVERHEAD_BYTES: u64 = 4096;
 
-/// Changes that become visible, and durable, all at once at [`commit`](Transaction::commit), or never. It reads its own
-/// changes over the snapshot it began with. Dropping it rolls back.
+/// Changes that become visible and durable all at once at [`commit`](Transaction::commit), or never. It reads its own
+/// changes over its snapshot. Dropping it rolls back.
 #[derive(Debug)]
 pub struct Transaction {
     snapshot: Snapshot,
@@ -33,7 +34,7 @@ pub struct Transaction {
     broken: Option<StoreError>,
 }
 
-/// A moment inside a transaction to which it can go back.
+/// A moment in a transaction to which it can be rolled back.
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint(usize);
 
@@ -46,22 +47,23 @@ impl Transaction {
         &self.snapshot.store.engine.committer
     }
 
-    /// What it reads beneath its own changes.
+    /// The snapshot below its own changes.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Whether nothing was changed so far.
+    /// Whether nothing has been changed so far.
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// The tree of that name, this transaction's own included. Errors: as of [`get`](Transaction::get).
+    /// Returns the tree with that name, including trees that this transaction has created. Errors: those of
+    /// [`get`](Transaction::get).
     pub fn tree(&self, name: &str) -> Result<Option<TreeId>, StoreError> {
         Ok(self.get(CATALOG, name.as_bytes())?.and_then(|value| id_of(&value)))
     }
 
-    /// Makes an empty tree. Errors: [`StoreError::Refused`] where the name is taken, empty, or begins with a byte 0.
+    /// Creates an empty tree. Errors: [`StoreError::Refused`] if the name is in use, empty, or begins with a byte 0.
     pub fn create_tree(&mut self, name: &str) -> Result<TreeId, StoreError> {
         if is_internal(name.as_bytes()) {
             return Err(StoreError::Refused("a tree's name does not begin with a byte 0".into()));
@@ -75,9 +77,9 @@ impl Transaction {
         Ok(id)
     }
 
-    /// Gives up a tree and all in it; its pages are used again once no snapshot sees it.
+    /// Drops a tree with all its keys; its pages are reused once no snapshot sees it.
     ///
-    /// Errors: [`StoreError::Refused`] where there is none of that name, or it belongs to the interpreter.
+    /// Errors: [`StoreError::Refused`] if there is no tree with that name, or it belongs to the interpreter.
     pub fn drop_tree(&mut self, name: &str) -> Result<(), StoreError> {
         let Some(tree) = self.tree(name)? else {
             return Err(StoreError::Refused(format!("there is no tree {name}").into()));
@@ -89,12 +91,13 @@ impl Transaction {
         self.change(tree, WHOLE, Op::DropTree)
     }
 
-    /// The value of a key as this transaction sees it. Errors: as of [`Snapshot::get`], [`StoreError::Poisoned`].
+    /// Returns the value of a key as this transaction sees it. Errors: those of [`Snapshot::get`],
+    /// [`StoreError::Poisoned`].
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.get_with(tree, key, Hint::Point)
     }
 
-    /// The same, with what the reader does with it.
+    /// As [`get`](Transaction::get), with a hint about the reader's use.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, StoreError> {
         match self.writes.get(&self.snapshot.store.engine.journal, tree, key)? {
             Some(Op::Put(value)) => Ok(Some(value)),
@@ -103,8 +106,9 @@ impl Transaction {
         }
     }
 
-    /// Sets a key of 1 to [`KEY_BYTES_MAX`] bytes. Errors: [`StoreError::Refused`]: also for a value longer than
-    /// [`Store::value_bytes_max`](crate::Store::value_bytes_max) or than a record takes, or a tree that this transaction has dropped. Where changes spill, what the journal refuses.
+    /// Sets a key of 1 to [`KEY_BYTES_MAX`] bytes. Errors: [`StoreError::Refused`], also for a value longer than
+    /// [`Store::value_bytes_max`](crate::Store::value_bytes_max) or too long for a record, or for a tree that this
+    /// transaction has dropped. If changes spill, also errors of the journal.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(StoreError::Refused(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()).into()));
@@ -117,7 +121,7 @@ impl Transaction {
         self.change(tree, key, Op::Put(Bytes::copy_from_slice(value)))
     }
 
-    /// Removes a key; nothing happens where it is absent. Errors: as of [`put`](Transaction::put).
+    /// Removes a key; does nothing if it is absent. Errors: those of [`put`](Transaction::put).
     pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<(), StoreError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(());
@@ -125,10 +129,10 @@ impl Transaction {
         self.change(tree, key, Op::Delete)
     }
 
-    /// Counts keys of a tree as changed by this transaction, without changing them: of two transactions that change or count
-    /// one key the first to commit wins. For keys that stand for something that is stored elsewhere, such as rows in bulk;
-    /// takes 8 bytes of memory a key, and nothing of the journal. A transaction that changes nothing else conflicts with
-    /// nobody; going back to a savepoint does not take it back.
+    /// Counts keys of a tree as changed by this transaction, without changing them: of two transactions that change or
+    /// count the same key the first to commit wins. Use it for keys that represent something stored elsewhere, such as
+    /// rows in bulk. It takes 8 bytes of memory per key, and nothing of the journal. A transaction that changes nothing
+    /// else never conflicts. Rolling back to a savepoint does not undo it.
     pub fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
         self.writes.count_as_changed(tree, keys);
     }
@@ -148,7 +152,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The keys of a range with their values, as they are now in this transaction; later changes are not seen.
+    /// Returns the keys of a range with their current values in this transaction; later changes are not seen.
     pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
         if self.writes.is_dropped(tree) {
             let nothing = (Bound::Excluded(WHOLE), Bound::Excluded(WHOLE));
@@ -158,23 +162,23 @@ impl Transaction {
         Cursor::new(self.snapshot.clone(), tree, (from, to), direction, own)
     }
 
-    /// Remembers this moment.
+    /// Sets a savepoint.
     pub fn savepoint(&mut self) -> Savepoint {
         Savepoint(self.writes.savepoint())
     }
 
-    /// Undoes everything since; the savepoint itself stays. Later savepoints are gone. Panics if the savepoint is another
-    /// transaction's, or gone.
+    /// Undoes everything since the savepoint, which stays. Later savepoints are removed. Panics if the savepoint
+    /// belongs to another transaction, or was removed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
         self.writes.rollback_to(savepoint.0);
     }
 
-    /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's for one that changed nothing.
+    /// Makes all changes durable and visible at once. Returns the LSN of its record; the snapshot's LSN if it changed
+    /// nothing.
     ///
-    /// Errors: [`StoreError::Conflict`]: a key was changed by another transaction since this one began, and nothing of
-    /// this one happened. [`StoreError::Full`], [`StoreError::Refused`] (also where it writes to a tree that does not exist):
-    /// nothing of it happened. [`StoreError::Poisoned`]:
-    /// whether it happened is known after reopening.
+    /// Errors: [`StoreError::Conflict`]: another transaction has changed a key since this one began, and this one has
+    /// no effect. [`StoreError::Full`], [`StoreError::Refused`] (also if it writes to a tree that does not exist): it
+    /// has no effect. [`StoreError::Poisoned`]: the next opening determines whether it took effect.
     pub fn commit(self) -> Result<Lsn, StoreError> {
         if let Some(error) = self.broken {
             return Err(error);
@@ -186,6 +190,6 @@ impl Transaction {
         store.engine.committer.commit(held, self.writes)
     }
 
-    /// Gives up all changes.
+    /// Discards all changes.
     pub fn rollback(self) {}
 }

@@ -7,8 +7,8 @@
 //! (by key)        the cache's tier memory of a node, or a modelled tier  managed
 //! ```
 //!
-//! Persistent memory that is there and shall be far memory is set up as such outside of this program: as Memory Mode, where
-//! the machine shows all of it as memory, or as a memory node of the system, which a tier can name.
+//! Real persistent memory is set up as far memory outside of this program: as Memory Mode, where the machine shows all
+//! of it as memory, or as a memory node of the system, which a tier can name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use anyhow::bail;
 use catalogue::placement::{Kind, Mode, Placement, Structure};
 use catalogue::{ModelMemory, Timing};
 use device::{Durability, MemoryShelf};
-use interop::InteropError;
-use interop::node::{FarInUse, MediumInUse};
+use node::{FarInUse, MediumInUse, NodeError};
 use store::cache::{CacheOptions, Policy};
 
 use super::{Modelled, measure, tier_of};
@@ -62,13 +61,13 @@ pub(super) fn of(placement: &Placement, modelled: &BTreeMap<String, Modelled>) -
     Ok(CacheOptions { far_bytes, far_node, policy, far_model, far_name, ..near })
 }
 
-/// What far memory lies on, if there is any: memory of this machine, of a node or wherever, and the model that slows it down. The
-/// model is measured unless its tier was.
+/// The medium of far memory, if there is any: memory of this machine, of one node or any, and the model that slows it
+/// down. The model is measured unless its tier was.
 pub(super) fn far_in_use(
     placement: &Placement,
     modelled: &BTreeMap<String, Modelled>,
     measured: &mut BTreeSet<String>,
-) -> Result<Option<FarInUse>, InteropError> {
+) -> Result<Option<FarInUse>, NodeError> {
     let Some(seat) = placement.seat(Structure::Far) else { return Ok(None) };
     let tier = tier_of(placement, seat);
     let below = match tier.kind {

@@ -1,10 +1,11 @@
-//! Whether a model has more modules than a machine takes: allowed, since a model stands for a machine that is not there, and said,
-//! since the figures are then those of several sockets, or of no machine.
+//! Checks whether a model has more modules than a machine can have: this is allowed, since a model is for hardware that
+//! the machine does not have, and logged, since the figures are then those of several sockets, or of no machine.
 
 use catalogue::Medium;
 use catalogue::provision::machine::Slots;
 
-/// What is odd about `modules` of a medium on a tier, in a sentence; `slots` are those of this machine, where its firmware tells.
+/// A sentence about an unusual number of `modules` of a medium on a tier; `slots` are those of this machine, if its
+/// firmware reports them.
 pub(super) fn doubt(tier: &str, medium: &Medium, modules: u32, slots: Option<Slots>) -> Option<String> {
     // Drives are striped over as many as there are bays; slots are for memory.
     if !medium.kind.is_addressed() || modules <= medium.modules {

@@ -1,8 +1,8 @@
 //! A shelf seen in pages: its devices take offsets and lengths in multiples of 4096, whatever they could take themselves.
 //!
-//! For the calibration at a node's start, which leaves out what a device's block does not allow. What a journal does to its
-//! medium is to write batches of kilobytes and to read segments; whether the host is fast enough for a single line of 64 bytes
-//! does not decide whether a node may run.
+//! For the calibration at a node's start, which leaves out accesses that a device's block does not allow. A journal
+//! writes batches of kilobytes and reads segments; whether the host is fast enough for a single line of 64 bytes does
+//! not decide whether a node may run.
 
 use std::sync::Arc;
 

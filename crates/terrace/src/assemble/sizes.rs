@@ -1,16 +1,21 @@
-//! Sizes with which a node would start and could not store the longest message later, or not start with an error that does not name
-//! the key of terrace.toml: each is refused with its key, its value and the least, before anything is made.
+//! Checks sizes. With some sizes a node would start but could not store the longest message later; with others it would
+//! fail with an error that does not name the key of terrace.toml. Each is refused with its key, its value and the
+//! minimum, before anything is made.
 
 use std::ops::RangeInclusive;
 
-use interop::node::Options;
 use interop::production::units::Bytes;
+use interop::running::Options;
 
 /// Least that may wait to be written to the pages: a few messages of the largest size.
 const MIN_LIMIT: u64 = 16 << 20;
 
 /// Least memory of the page cache, as the store has it.
 const MIN_CACHE: u64 = 4 << 20;
+
+/// Least memory of old versions: that of a message of the largest size which was given up while something reads it, and of some seconds
+/// of others.
+const MIN_VERSIONS: u64 = 16 << 20;
 
 /// Least size of a file of pages: from here on values of 64 MiB find room ([`store::Options::data_device_bytes`]).
 const MIN_DEVICE: u64 = 2 << 20;
@@ -29,8 +34,9 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
     // 64 pages, and twice the longest extent.
     let least_device = (64 * page).max(MIN_DEVICE);
     let limit = store.checkpoints.as_ref().map_or(u64::MAX, |checkpoints| checkpoints.journal_bytes_max);
-    let sizes: [(&str, u64, RangeInclusive<u64>, Step); 6] = [
+    let sizes: [(&str, u64, RangeInclusive<u64>, Step); 7] = [
         ("cache", store.cache_bytes, MIN_CACHE..=u64::MAX, Step::Any),
+        ("versions", store.versions_bytes, MIN_VERSIONS..=u64::MAX, Step::Any),
         ("journal.segment", options.journal.segment_bytes, 16 << 10..=1 << 40, Step::Blocks),
         ("journal.limit", limit, MIN_LIMIT..=u64::MAX, Step::Any),
         ("pages.size", page, 4 << 10..=64 << 10, Step::Powers),
@@ -64,6 +70,8 @@ mod tests {
         let args = || cli::ServeArgs { config: None, data: None, production: None, bodies: None };
         for (text, told) in [
             ("cache = '1MiB'", "cache = \"1MiB\" cannot work: it is at least 4MiB"),
+            ("versions = '1MiB'", "versions = \"1MiB\" cannot work: it is at least 16MiB"),
+            ("mode = 'dram'\ncache = '64MiB'\n[placement]\ncache_bytes = '128MiB'", "leave one of them out"),
             (
                 "[journal]\nsegment = '8KiB'",
                 "journal.segment = \"8KiB\" cannot work: it is at least 16KiB and at most 1024GiB",

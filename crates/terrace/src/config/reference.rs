@@ -1,5 +1,5 @@
-//! `docs/configuration.md` beside the program: its keys are those of the code, its defaults are what leaving a key out gives, its
-//! examples are accepted, and what it calls refused is refused with that error.
+//! Compares `docs/configuration.md` with the program: its keys are those of the code, its defaults are the values of
+//! left-out keys, its examples are accepted, and its refused lines are refused with the error beside them.
 //!
 //! ```text
 //!   ### [journal]            a section of SECTIONS: the file that it is of, and the table in there
@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 
 use interop::production::Production;
-use interop::production::settings::{Action, Operation, ReplyKind};
+use interop::production::settings::{OperationSettings, ReplyAction, ReplyKind};
 use rcgen::{CertificateParams, KeyPair};
 use sql::wire::Verifier;
 use toml::{Table, Value};
@@ -35,7 +35,8 @@ enum Of {
     Operation,
 }
 
-/// Each section with keys: its heading, its file, the table in the file, and the section whose least it needs besides its own.
+/// Each section with keys: its heading, its file, the table in the file, and the section whose required lines it needs
+/// besides its own.
 const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("Top level", Of::Terrace, &[], ""),
     ("[journal]", Of::Terrace, &["journal"], ""),
@@ -76,7 +77,7 @@ struct Row {
     example: Vec<&'static str>,
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -165,7 +166,7 @@ impl Bed {
         path
     }
 
-    /// What the settings of a file come to, or the error that a user sees.
+    /// The effective settings of a file, or the error that a user sees.
     fn read(&self, of: Of, file: &Table) -> Result<String, String> {
         let text = toml::to_string(file).expect("what was read can be written");
         let place = self.dir.path().display().to_string();
@@ -212,14 +213,14 @@ fn production(folder: &Path) -> Result<String, String> {
 }
 
 /// With the defaults of `[reply]` written out.
-fn replies(operation: &Operation) -> (Operation, Vec<Action>) {
+fn replies(operation: &OperationSettings) -> (OperationSettings, Vec<ReplyAction>) {
     use ReplyKind as K;
-    let Operation::Mllp(mllp) = operation else { return (operation.clone(), Vec::new()) };
+    let OperationSettings::Mllp(mllp) = operation else { return (operation.clone(), Vec::new()) };
     let kinds = [K::AA, K::AE, K::AR, K::CA, K::CE, K::CR, K::Timeout, K::WrongId, K::Unreadable];
     let actions = kinds.into_iter().map(|kind| mllp.action(kind)).collect();
     let mut mllp = mllp.clone();
     mllp.reply.clear();
-    (Operation::Mllp(mllp), actions)
+    (OperationSettings::Mllp(mllp), actions)
 }
 
 /// The keys that an error about an unknown one lists.
@@ -275,7 +276,7 @@ impl Checker {
         }
     }
 
-    /// The keys of the table are those of the code, but for tables that have a section of their own.
+    /// The keys of the table are those of the code, except tables that have a section of their own.
     fn keys(&mut self, section: &Section, of: Of, path: &[&str], least: &Table) {
         let heading = section.heading;
         let told = self.bed.read(of, &with(least, path, &["no_such_key = 1".to_owned()]));

@@ -6,18 +6,20 @@
 //!   path | field | repetition | component | subcomponent | value | error
 //! ```
 //!
-//! There is a row for each repetition of a field (`PID-3`), one for each of its components (`PID-3.1`), also where there is only one,
-//! and where a component has several subcomponents one for each (`PID-3.4.2`). The value is what `hl7(body, 'PID[1]-3[2].4.2')` gives
-//! for the place. Places that are empty have no row. `path` has neither occurrence nor repetition in it, so that `path = 'OBX-3.1'`
-//! finds all of them; a condition `path = ..` or `segment = ..` is also what spares making the rows that nobody wants.
+//! There is a row for each repetition of a field (`PID-3`), one for each of its components (`PID-3.1`), also where
+//! there is only one, and where a component has several subcomponents one for each (`PID-3.4.2`). The value is what
+//! `hl7(body, 'PID[1]-3[2].4.2')` gives for the place. Places that are empty have no row. `path` has neither occurrence
+//! nor repetition in it, so that `path = 'OBX-3.1'` finds all of them; with a condition `path = ..` or `segment = ..`,
+//! the other rows are not made.
 //!
-//! What cannot be read says so in `error`, in a row without a path: a message that is none, a line without a segment's name.
+//! A part that cannot be read is reported in `error`, in a row without a path: a message that is not HL7, a line
+//! without a segment's name.
 
 use std::sync::Arc;
 
 use hl7::charset::Charset;
 use hl7::{Reading, Segment, SegmentName};
-use interop::InteropError;
+use interop::rows::ReadMessage;
 use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
 
@@ -33,7 +35,7 @@ const VALUE: usize = ABOUT + 8;
 pub(super) struct Fields;
 
 /// A value.
-pub(super) struct Row {
+pub(super) struct FieldRow {
     about: Arc<About>,
     position: u32,
     segment: Option<SegmentName>,
@@ -52,7 +54,7 @@ struct Place {
     subcomponent: Option<u32>,
 }
 
-/// Which places a query needs, as far as a path says it.
+/// The places that a query needs, as far as its conditions on `path` determine them.
 struct Wanted<'a> {
     segment: Option<&'a str>,
     /// Field, component and subcomponent; a path that is none of ours fits no place.
@@ -78,7 +80,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Table for Fields {
-    type Row = Row;
+    type Row = FieldRow;
     const KEYS: Keys = ABOUT_KEYS;
 
     fn fields() -> Vec<Field> {
@@ -89,20 +91,20 @@ impl Table for Fields {
         fields
     }
 
-    fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
-        let Some((about, raw, charset)) = About::of(scan, id)? else { return Ok(()) };
+    fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<FieldRow>) {
+        let (about, raw, charset) = About::of(scan, message);
         let unreadable = |position, error: String| {
             let (about, error) = (Arc::clone(&about), Some(error));
-            Row { about, position, segment: None, occurrence: None, place: None, value: None, error }
+            FieldRow { about, position, segment: None, occurrence: None, place: None, value: None, error }
         };
-        // Split only where it is known to be right: else a row that says why not.
+        // Split only if this is known to be right: else a row with the reason in `error`.
         let reading = Reading::of(&raw, charset).map_err(|error| error.to_string());
         let message = match reading.as_ref().map_err(String::clone).and_then(|r| r.message().map_err(|e| e.to_string()))
         {
             Ok(message) => message,
             Err(error) => {
                 rows.push(unreadable(0, error));
-                return Ok(());
+                return;
             }
         };
         let charset = message.charset().unwrap_or(Charset::UTF_8);
@@ -117,7 +119,7 @@ impl Table for Fields {
                 continue;
             }
             places(&segment, &wanted, |place, raw| {
-                rows.push(Row {
+                rows.push(FieldRow {
                     about: Arc::clone(&about),
                     position,
                     segment: Some(name),
@@ -128,12 +130,16 @@ impl Table for Fields {
                 });
             });
         }
-        Ok(())
     }
 
-    fn column(position: usize, rows: &[Row]) -> ArrayRef {
-        let text =
-            |of: &dyn Fn(&Row) -> Option<String>| Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef;
+    fn row_bytes(row: &FieldRow) -> usize {
+        row.value.as_ref().map_or(0, String::len)
+    }
+
+    fn column(position: usize, rows: &[FieldRow]) -> ArrayRef {
+        let text = |of: &dyn Fn(&FieldRow) -> Option<String>| {
+            Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef
+        };
         let count = |of: &dyn Fn(Place) -> Option<u32>| counts(rows.iter().map(|row| row.place.and_then(of)));
         match position.checked_sub(ABOUT) {
             None => About::column(position, rows.iter().map(|row| &*row.about)),

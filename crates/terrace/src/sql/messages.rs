@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hl7::Reading;
 use hl7::charset::Charset;
-use interop::InteropError;
-use interop::rows::Brief;
-use sql::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray, TimestampMicrosecondArray};
+use interop::rows::{Brief, ReadMessage, Wanted};
+use sql::ScalarValue;
+use sql::arrow::array::{ArrayRef, BinaryBuilder, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
 
 use super::walk::{Keys, Scan, Table, numbers, search_keys, text_field};
@@ -23,7 +23,9 @@ use super::walk::{Keys, Scan, Table, numbers, search_keys, text_field};
 const ID: usize = 0;
 const OBJECT: usize = 1;
 const DIRECTION: usize = 2;
+const INTERFACE: usize = 3;
 const STATUS: usize = 5;
+const REASON: usize = 6;
 const CONTROL: usize = 7;
 const MRN: usize = 8;
 const TYPE: usize = 9;
@@ -31,18 +33,21 @@ const RECEIVED: usize = 10;
 const BODY: usize = 11;
 const RAW: usize = 12;
 
+/// The direction of a message as received.
+const IN: &str = "in";
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct Messages;
 
 /// One object.
-pub(super) struct Row {
+pub(super) struct MessageRow {
     id: u64,
     object: i32,
     direction: &'static str,
-    interface: String,
+    interface: Option<String>,
     transform: Option<String>,
-    status: String,
+    status: Option<String>,
     reason: Option<String>,
     control_id: Option<String>,
     mrn: Option<String>,
@@ -53,9 +58,16 @@ pub(super) struct Row {
 }
 
 impl Table for Messages {
-    type Row = Row;
-    const KEYS: Keys =
-        Keys { id: ID, interface: 3, control: CONTROL, mrn: MRN, kind: TYPE, received: RECEIVED, status: Some(STATUS) };
+    type Row = MessageRow;
+    const KEYS: Keys = Keys {
+        id: ID,
+        interface: INTERFACE,
+        control: CONTROL,
+        mrn: MRN,
+        kind: TYPE,
+        received: RECEIVED,
+        status: Some(STATUS),
+    };
     const BRIEF: &'static [usize] = &[ID, OBJECT, DIRECTION, RECEIVED];
 
     fn fields() -> Vec<Field> {
@@ -76,15 +88,15 @@ impl Table for Messages {
         ]
     }
 
-    fn brief_rows(scan: &Scan, id: u64, brief: Brief, rows: &mut Vec<Row>) {
+    fn brief_rows(scan: &Scan, id: u64, brief: Brief, rows: &mut Vec<MessageRow>) {
         let kind = if scan.wants(TYPE) { scan.text(TYPE) } else { None };
-        rows.extend((0..=i32::from(brief.outputs)).map(|object| Row {
+        rows.extend((0..=i32::from(brief.outputs)).map(|object| MessageRow {
             id,
             object,
-            direction: if object == 0 { "in" } else { "out" },
-            interface: String::new(),
+            direction: if object == 0 { IN } else { "out" },
+            interface: None,
             transform: None,
-            status: String::new(),
+            status: None,
             reason: None,
             control_id: None,
             mrn: None,
@@ -95,9 +107,14 @@ impl Table for Messages {
         }));
     }
 
+    fn wanted(scan: &Scan) -> Wanted {
+        let is_inbound = scan.is_only(OBJECT, &ScalarValue::Int32(Some(0))) || scan.text(DIRECTION) == Some(IN);
+        Wanted { outputs: !is_inbound, outcomes: !is_inbound && (scan.wants(STATUS) || scan.wants(REASON)) }
+    }
+
     /// Adds a message with its outputs.
-    fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
-        let Some((stored, outputs)) = scan.reader.inbound(id)? else { return Ok(()) };
+    fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<MessageRow>) {
+        let ReadMessage { id, stored, outcomes } = message;
         let keys = if [CONTROL, MRN, TYPE].into_iter().any(|column| scan.wants(column)) {
             search_keys(&stored.raw, stored.charset)
         } else {
@@ -106,14 +123,15 @@ impl Table for Messages {
         let [control_id, mrn, kind] = keys;
         let body = |bytes: &Bytes| scan.wants(BODY).then(|| readable(bytes, stored.charset));
         let raw = |bytes: &Bytes| scan.wants(RAW).then(|| bytes.clone());
-        rows.push(Row {
+        let status = |status: &dyn std::fmt::Debug| scan.wants(STATUS).then(|| format!("{status:?}").to_lowercase());
+        rows.push(MessageRow {
             id,
             object: 0,
-            direction: "in",
-            interface: stored.service.clone(),
+            direction: IN,
+            interface: scan.wants(INTERFACE).then_some(stored.service),
             transform: None,
-            status: format!("{:?}", stored.status).to_lowercase(),
-            reason: Some(stored.reason.clone()),
+            status: status(&stored.status),
+            reason: scan.wants(REASON).then_some(stored.reason),
             control_id: control_id.clone(),
             mrn: mrn.clone(),
             kind: kind.clone(),
@@ -121,18 +139,16 @@ impl Table for Messages {
             body: body(&stored.raw),
             raw: raw(&stored.raw),
         });
-        let fates = if outputs > 0 { scan.reader.fates(id)? } else { Vec::new() };
-        for n in 0..outputs {
-            let output = scan.reader.output(id, n, &stored.raw)?;
-            let fate = fates.iter().find(|fate| fate.output == n);
-            rows.push(Row {
+        for (object, output) in (1..).zip(stored.outputs) {
+            let outcome = outcomes.iter().find(|outcome| i32::from(outcome.output) + 1 == object);
+            rows.push(MessageRow {
                 id,
-                object: i32::from(n) + 1,
+                object,
                 direction: "out",
-                interface: output.operation,
+                interface: Some(output.operation),
                 transform: (!output.transform.is_empty()).then_some(output.transform),
-                status: fate.map_or("waiting".to_owned(), |fate| format!("{:?}", fate.fate).to_lowercase()),
-                reason: fate.map(|fate| fate.note.clone()),
+                status: outcome.map_or_else(|| Some("waiting".to_owned()), |outcome| status(&outcome.outcome)),
+                reason: outcome.map(|outcome| outcome.detail.clone()),
                 control_id: control_id.clone(),
                 mrn: mrn.clone(),
                 kind: kind.clone(),
@@ -141,26 +157,34 @@ impl Table for Messages {
                 raw: raw(&output.body),
             });
         }
-        Ok(())
     }
 
-    fn column(position: usize, rows: &[Row]) -> ArrayRef {
-        let text =
-            |of: &dyn Fn(&Row) -> Option<String>| Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef;
+    fn row_bytes(row: &MessageRow) -> usize {
+        row.body.as_ref().map_or(0, String::len) + row.raw.as_ref().map_or(0, Bytes::len)
+    }
+
+    fn column(position: usize, rows: &[MessageRow]) -> ArrayRef {
+        let text = |of: &dyn Fn(&MessageRow) -> Option<String>| {
+            Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef
+        };
         match position {
             ID => numbers(rows.iter().map(|row| row.id)),
             OBJECT => Arc::new(rows.iter().map(|row| row.object).collect::<Int32Array>()),
             DIRECTION => text(&|row| Some(row.direction.to_owned())),
-            3 => text(&|row| Some(row.interface.clone())),
+            INTERFACE => text(&|row| row.interface.clone()),
             4 => text(&|row| row.transform.clone()),
-            STATUS => text(&|row| Some(row.status.clone())),
-            6 => text(&|row| row.reason.clone()),
+            STATUS => text(&|row| row.status.clone()),
+            REASON => text(&|row| row.reason.clone()),
             CONTROL => text(&|row| row.control_id.clone()),
             MRN => text(&|row| row.mrn.clone()),
             TYPE => text(&|row| row.kind.clone()),
             RECEIVED => Arc::new(TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.received_us))),
             BODY => text(&|row| row.body.clone()),
-            RAW => Arc::new(rows.iter().map(|row| row.raw.as_deref()).collect::<BinaryArray>()),
+            RAW => {
+                let mut raw = BinaryBuilder::with_capacity(rows.len(), rows.iter().map(Self::row_bytes).sum());
+                rows.iter().for_each(|row| raw.append_option(row.raw.as_deref()));
+                Arc::new(raw.finish())
+            }
             other => panic!("the relation has no column {other}"),
         }
     }

@@ -1,13 +1,12 @@
-//! SQL in a node: the settings, the service on a runtime of its own, and the relations that the message engine lends.
+//! SQL in a node: the settings, the service on a runtime of its own, and the virtual tables that the message engine lends.
 //!
 //! ```text
 //!   [sql] of terrace.toml --> Settings --start--> Running: Engine over the node's store, Server over the engine
-//!                                                    relations hl7.messages, hl7.segments, hl7.fields
+//!                                               virtual tables hl7.messages, hl7.segments, hl7.fields
 //! ```
 //!
-//! Sessions and queries run on threads of their own, apart from those that serve sockets: one that computes or waits for a page
-//! must not keep a sender waiting for its acknowledgement, nor anybody from logging in. The service ends before the node closes its
-//! store.
+//! Sessions and queries run on threads of their own, apart from those that serve sockets: a session that computes or
+//! waits for a page must not delay acknowledgements or logins. The service ends before the node closes its store.
 
 mod fields;
 mod messages;
@@ -25,24 +24,24 @@ use std::time::Duration;
 
 use anyhow::Context;
 use interop::InteropError;
-use interop::node::{Node, Renewed};
 use interop::production::units::{Bytes, Span};
+use interop::running::{Renewed, RunningProduction};
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
 pub use sql::repair::give_up;
 use sql::wire::{Renewal, Server, TlsOptions, Verifier, WireOptions};
-use sql::{Engine, EngineOptions, Relation};
+use sql::{Engine, EngineOptions, VirtualTable};
 use store::{SpaceLimit, SpaceLimits};
 use walk::History;
 
-/// Threads that serve sockets and log in: what computes has threads of its own.
+/// Threads that serve sockets and logins: computing has threads of its own.
 const WIRE_THREADS: usize = 2;
 
 /// Below this a batch of rows and a merge of two have no room beside each other.
 const MEMORY_MIN: usize = 16 << 20;
 
-/// What may be spilled at a time, where nothing else is set.
+/// The default bound of spilled data at a time.
 const SPILL_MAX: u64 = 16 << 30;
 
 /// `[sql]`: there is a service where the table is there.
@@ -51,7 +50,7 @@ const SPILL_MAX: u64 = 16 << 30;
 pub struct Settings {
     /// Address to listen on. Default 127.0.0.1:5432. Beyond this machine TLS is a must.
     listen: Option<SocketAddr>,
-    /// Who may log in: name, and what `terrace sql verifier` prints for the password.
+    /// The users: name, and the output of `terrace sql verifier` for the password.
     users: BTreeMap<String, String>,
     /// Users log in from this machine without their password. Default no.
     #[serde(default)]
@@ -75,23 +74,24 @@ pub struct Settings {
     /// needs.
     statement_timeout: Option<Span>,
     /// How long a transaction may wait for its client, where its session does not set
-    /// `idle_in_transaction_session_timeout`. Default: for ever.
+    /// `idle_in_transaction_session_timeout`. Default: no limit.
     idle_in_transaction_session_timeout: Option<Span>,
     /// Threads of each query. Default: one for each core.
     threads: Option<usize>,
-    /// Memory that all statements together may take, at least 16 MiB. Default 1 GiB. A quarter of it is for sorting, grouping and
-    /// joining; what does not fit is spilled. An eighth of it is for what a transaction changes, which then goes to the journal.
+    /// Memory that all statements together may take, at least 16 MiB. Default 1 GiB. A quarter of it is for sorting,
+    /// grouping and joining; data that does not fit is spilled. An eighth of it is for the changes of a transaction;
+    /// further changes go to the journal.
     memory: Option<Bytes>,
-    /// What the pages may hold in all, of tables and messages, before statements that need more room are refused (53100); together
-    /// with `[messages] retention` it bounds what tables take. Default: no bound.
+    /// Maximum size of the pages in all, of tables and messages, before statements that need more space are refused
+    /// (53100); together with `[messages] retention` it bounds what tables take. Default: no bound.
     space: Option<Bytes>,
     /// How much of the medium of the pages statements leave free for messages (53100). Default 512 MiB.
     reserve: Option<Bytes>,
     /// The folder that is spilled to. Default: `sql-spill` in the data directory. It has mode 0700 and is emptied at start.
     spill: Option<PathBuf>,
-    /// What may be spilled at a time. Default 16 GiB.
+    /// The bound of spilled data at a time. Default 16 GiB.
     spill_max: Option<Bytes>,
-    /// Rows move to column segments in the background. Default yes.
+    /// Rows move to row groups in the background. Default yes.
     convert: Option<bool>,
     /// Folders that external tables may lie in. Default none: there are no external tables.
     #[serde(default)]
@@ -99,7 +99,7 @@ pub struct Settings {
 }
 
 /// The message history as tables.
-fn history() -> Vec<(String, Arc<dyn Relation>)> {
+fn history() -> Vec<(String, Arc<dyn VirtualTable>)> {
     vec![
         ("hl7.messages".to_owned(), Arc::new(History::<messages::Messages>::default())),
         ("hl7.segments".to_owned(), Arc::new(History::<segments::Segments>::default())),
@@ -117,7 +117,7 @@ const SMALL_BYTES: usize = 512 << 20;
 const TRANSACTION_OF: usize = 8;
 
 impl Settings {
-    /// What transactions leave to messages.
+    /// Space that transactions leave to messages.
     pub fn bounds(&self) -> SpaceLimits {
         let reserve = self.reserve.map_or(RESERVE_BYTES, |bytes| bytes.0);
         SpaceLimits {
@@ -126,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// What a transaction may keep of it, in bytes: a part of the memory of all statements.
+    /// Memory of a transaction's changes, in bytes: a part of the memory of all statements.
     pub fn transaction_bytes(&self) -> usize {
         self.memory.map_or(EngineOptions::default().query_bytes, Bytes::as_usize) / TRANSACTION_OF
     }
@@ -158,13 +158,13 @@ impl Settings {
         let connections_per_address = self.connections_per_address;
         anyhow::ensure!(
             connections_max > 0 && connections_per_address != Some(0),
-            "sql.connections and sql.connections_per_address are at least 1: nobody could log in"
+            "sql.connections and sql.connections_per_address are at least 1: otherwise no user could log in"
         );
         let login = self.login_timeout.map_or(defaults.login, |span| span.0);
-        anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: nobody could log in");
+        anyhow::ensure!(!login.is_zero(), "sql.login_timeout is at least 1ms: otherwise no user could log in");
         let administrators = self.administrators.iter().cloned().collect();
         for name in &self.administrators {
-            anyhow::ensure!(users.contains_key(name), "sql.administrators names {name}, who is not among sql.users");
+            anyhow::ensure!(users.contains_key(name), "sql.administrators names {name}, which is not among sql.users");
         }
         Ok(WireOptions {
             listen,
@@ -186,7 +186,7 @@ impl Settings {
         anyhow::ensure!(memory >= MEMORY_MIN, "sql.memory is less than 16MiB");
         anyhow::ensure!(self.threads != Some(0), "sql.threads is at least 1");
         Ok(EngineOptions {
-            relations: history(),
+            virtual_tables: history(),
             threads: self.threads.unwrap_or(defaults.threads),
             statement: time(self.statement_timeout),
             idle_in_transaction: time(self.idle_in_transaction_session_timeout),
@@ -195,19 +195,19 @@ impl Settings {
                 folder: self.spill.clone().unwrap_or_else(|| data.join("sql-spill")),
                 bytes: self.spill_max.map_or(SPILL_MAX, |bytes| bytes.0),
             }),
-            conversion: if self.convert.unwrap_or(true) { defaults.conversion } else { None },
+            tuple_mover: if self.convert.unwrap_or(true) { defaults.tuple_mover } else { None },
             external: self.external.clone(),
             ..defaults
         })
     }
 
-    /// What the service is started with, in a node with this data directory. Errors: a setting that cannot work, by its name.
+    /// The options of the service in a node with this data directory. Errors: a setting that cannot work, by its name.
     pub fn options(&self, data: &Path) -> anyhow::Result<(WireOptions, EngineOptions)> {
         Ok((self.wire()?, self.engine(data)?))
     }
 
     /// Starts the service over the node's store.
-    pub fn start(&self, node: &Node) -> anyhow::Result<Running> {
+    pub fn start(&self, node: &RunningProduction) -> anyhow::Result<Running> {
         let (wire, options) = self.options(node.data())?;
         let mock_secret = Some(secret::kept(node.data())?);
         let wire = WireOptions { admission: Arc::clone(node.admission()), mock_secret, ..wire };
@@ -242,7 +242,7 @@ impl Settings {
 }
 
 /// Has a reload of the node read the service's certificate again.
-fn renew_with(node: &Node, renewal: Renewal) {
+fn renew_with(node: &RunningProduction, renewal: Renewal) {
     if !renewal.is_needed() {
         return;
     }
@@ -265,7 +265,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends all connections, and the thread that moves rows to column form. Queries under way are cancelled.
+    /// Ends all connections, and the thread that moves rows to the column store. Queries under way are cancelled.
     pub async fn stop(self) {
         self.server.stop().await;
         let engine = self.engine;
@@ -275,12 +275,12 @@ impl Running {
     }
 }
 
-/// Reads every row of every table of a store that nobody else uses; none is what a program without SQL reads.
+/// Reads every row of every table of a store that no other code uses; a program without SQL returns none.
 pub fn read_tables(store: store::Store) -> anyhow::Result<Option<Vec<TableReport>>> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().thread_stack_size(sql::STACK_BYTES).enable_all().build()?;
     // It only reads.
-    let options = EngineOptions { conversion: None, ..EngineOptions::default() };
+    let options = EngineOptions { tuple_mover: None, ..EngineOptions::default() };
     Ok(Some(runtime.block_on(sql::engine::read_tables(store, options))?))
 }
 
@@ -316,7 +316,7 @@ mod tests {
             (format!("users = {{ ann = '{verifier}' }}\ntls_required = true"), Some("needs a certificate")),
             (format!("users = {{ ann = '{verifier}' }}\nconnections = 0"), Some("at least 1")),
             (format!("users = {{ ann = '{verifier}' }}\nlogin_timeout = '0s'"), Some("at least 1ms")),
-            (format!("users = {{ ann = '{verifier}' }}\nadministrators = ['bob']"), Some("who is not among")),
+            (format!("users = {{ ann = '{verifier}' }}\nadministrators = ['bob']"), Some("which is not among")),
         ] {
             match (settings(&text).wire(), refused) {
                 (Ok(_), None) => {}

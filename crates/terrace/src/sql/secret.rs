@@ -1,8 +1,8 @@
-//! The secret of a node from which users who do not exist are asked what they are asked, the same at each login and each start:
-//! a restart must not tell who exists.
+//! The secret of a node from which the login's challenge for users that do not exist is made. The challenge is the same
+//! at each login and after each start, so that a restart does not reveal which users exist.
 //!
-//! 32 random bytes in the data directory, for the node's user alone. Who reads it can tell users from others, and do nothing else
-//! with it. It is in no backup: the next start draws another.
+//! 32 random bytes in the data directory, readable by the node's user only. A reader of the secret can find out which
+//! users exist, and nothing else. It is in no backup: the next start draws another.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

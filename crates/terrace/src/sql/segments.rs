@@ -5,16 +5,17 @@
 //!   position | segment | occurrence | fields | raw | error               the segment's
 //! ```
 //!
-//! `position` counts the segments of a message from 1, `occurrence` those of one name, as in the path `OBX[2]`. `raw` is the segment
-//! as text, decoded by the message's character set but not unescaped. What cannot be read says so in `error`: a message that is none
-//! is one row at position 0 without a segment, a line without a segment's name has none either.
+//! `position` counts the segments of a message from 1, `occurrence` those of one name, as in the path `OBX[2]`. `raw`
+//! is the segment as text, decoded by the message's character set but not unescaped. A part that cannot be read is
+//! reported in `error`: a message that is not HL7 is one row at position 0 without a segment; the row of a line without
+//! a segment's name has no segment either.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use hl7::charset::Charset;
 use hl7::{Message, Reading, SegmentName};
-use interop::InteropError;
+use interop::rows::ReadMessage;
 use sql::arrow::array::{ArrayRef, StringArray};
 use sql::arrow::datatypes::Field;
 
@@ -23,7 +24,7 @@ use super::walk::{ABOUT, ABOUT_KEYS, About, Keys, Scan, Table, count_field, coun
 const SEGMENT: usize = ABOUT + 1;
 const RAW: usize = ABOUT + 4;
 
-/// What is said of a line without a segment's name.
+/// The error of a line without a segment's name.
 pub(super) const NAMELESS: &str = "a line that does not begin with a segment's name";
 
 /// The table.
@@ -31,7 +32,7 @@ pub(super) const NAMELESS: &str = "a line that does not begin with a segment's n
 pub(super) struct Segments;
 
 /// A segment.
-pub(super) struct Row {
+pub(super) struct SegmentRow {
     about: Arc<About>,
     position: u32,
     segment: Option<SegmentName>,
@@ -42,7 +43,7 @@ pub(super) struct Row {
 }
 
 impl Table for Segments {
-    type Row = Row;
+    type Row = SegmentRow;
     const KEYS: Keys = ABOUT_KEYS;
 
     fn fields() -> Vec<Field> {
@@ -57,9 +58,9 @@ impl Table for Segments {
         fields
     }
 
-    fn rows(scan: &Scan, id: u64, rows: &mut Vec<Row>) -> Result<(), InteropError> {
-        let Some((about, raw, charset)) = About::of(scan, id)? else { return Ok(()) };
-        // Split only where it is known to be right: else a row that says why not.
+    fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<SegmentRow>) {
+        let (about, raw, charset) = About::of(scan, message);
+        // Split only if this is known to be right: else a row with the reason in `error`.
         let reading = Reading::of(&raw, charset).map_err(|error| error.to_string());
         let message = match reading.as_ref().map_err(String::clone).and_then(|r| r.message().map_err(|e| e.to_string()))
         {
@@ -67,8 +68,8 @@ impl Table for Segments {
             Err(error) => {
                 let raw = scan.wants(RAW).then(|| Reading::lenient(&raw, charset).shown().into_owned());
                 let error = Some(error);
-                rows.push(Row { about, position: 0, segment: None, occurrence: None, fields: None, raw, error });
-                return Ok(());
+                rows.push(SegmentRow { about, position: 0, segment: None, occurrence: None, fields: None, raw, error });
+                return;
             }
         };
         let charset = message.charset().unwrap_or(Charset::UTF_8);
@@ -79,7 +80,7 @@ impl Table for Segments {
                 continue;
             }
             let is_known = name != SegmentName::UNREADABLE;
-            rows.push(Row {
+            rows.push(SegmentRow {
                 about: Arc::clone(&about),
                 position,
                 segment: is_known.then_some(name),
@@ -89,12 +90,16 @@ impl Table for Segments {
                 error: (!is_known).then(|| NAMELESS.to_owned()),
             });
         }
-        Ok(())
     }
 
-    fn column(position: usize, rows: &[Row]) -> ArrayRef {
-        let text =
-            |of: &dyn Fn(&Row) -> Option<&str>| Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef;
+    fn row_bytes(row: &SegmentRow) -> usize {
+        row.raw.as_ref().map_or(0, String::len)
+    }
+
+    fn column(position: usize, rows: &[SegmentRow]) -> ArrayRef {
+        let text = |of: &dyn Fn(&SegmentRow) -> Option<&str>| {
+            Arc::new(rows.iter().map(of).collect::<StringArray>()) as ArrayRef
+        };
         match position.checked_sub(ABOUT) {
             None => About::column(position, rows.iter().map(|row| &*row.about)),
             Some(0) => counts(rows.iter().map(|row| Some(row.position))),

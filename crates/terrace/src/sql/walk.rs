@@ -1,21 +1,23 @@
-//! What the tables of the message history have in common: which messages a query needs, and the walk over them.
+//! The common part of the tables of the message history: which messages a query needs, and the walk over them.
 //!
 //! ```text
 //!   bounds  id =                              that one
 //!           control_id, mrn, status, type, interface =  the engine's index of it
 //!           received_at <, =, >               the index by time, from there to there
-//!           anything else                     all of it, in the order in which messages came
+//!           anything else                     all of it, in the order in which messages came, read leaf by leaf
 //! ```
 //!
-//! Rows of which only the time, the type that was asked for, and how many they are is wanted are made of the index alone: to count
-//! messages none is read.
+//! If a query needs only the time, the requested type and the number of rows, they are made from the index alone:
+//! counting messages reads no message.
 //!
-//! Rows are made of one message after the other, at the query's one snapshot, a batch at a time. A bound is only used to read less;
-//! the rows that come are checked again by the query.
+//! Rows are made of one message after the other, at the query's one snapshot, a batch at a time. A bound only reduces
+//! the reading; the query checks the rows again. All messages are read in parts, which the partitions of a scan share
+//! ([`SharedParts`]).
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -24,13 +26,13 @@ use hl7::charset::Charset;
 use interop::InteropError;
 use interop::record::Status;
 use interop::rows::read::{ById, ByText, ByTime};
-use interop::rows::{Brief, Reader, TEXT_BYTES_MAX, search};
+use interop::rows::{Brief, PartedWalk, ReadMessage, Reader, SharedParts, TEXT_BYTES_MAX, Wanted, search};
 use sql::arrow::array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
 use sql::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use sql::{ColumnBound, Relation, ScalarValue, ScanRequest, SqlError};
-use store::{Direction, Snapshot, TreeId};
+use sql::{ColumnBound, ScalarValue, ScanRequest, SqlError, VirtualRows, VirtualScan, VirtualTable};
+use store::{Direction, ReadAhead, Snapshot, TreeId};
 
 /// Columns by which messages are found, as positions.
 #[derive(Clone, Copy, Debug)]
@@ -41,34 +43,48 @@ pub(super) struct Keys {
     pub(super) mrn: usize,
     pub(super) kind: usize,
     pub(super) received: usize,
-    /// Where the table has it: what was decided of a message, or what became of an output.
+    /// If the table has it: the decision on a message, or the outcome of an output.
     pub(super) status: Option<usize>,
 }
 
-/// One table: what rows a message becomes, and what columns the rows have.
+/// One table: the rows of a message, and their columns.
 pub(super) trait Table: std::fmt::Debug + Send + Sync + 'static {
     /// A row.
     type Row: Send;
     /// Where the keys are.
     const KEYS: Keys;
-    /// Columns that [`brief_rows`](Table::brief_rows) makes, beside that of types where one is asked for. Empty: none, and each
-    /// message is read.
+    /// Columns that [`brief_rows`](Table::brief_rows) makes, besides that of types if one is requested. Empty: none,
+    /// and each message is read.
     const BRIEF: &'static [usize] = &[];
 
     /// The columns.
     fn fields() -> Vec<Field>;
 
-    /// Adds the rows of a message of which only such columns are wanted, from what an index says of it.
+    /// Adds the rows of a message if only such columns are requested, from its values in an index.
     fn brief_rows(_: &Scan, id: u64, _: Brief, _: &mut Vec<Self::Row>) {
         unreachable!("message {id}: this table makes no rows of an index");
     }
 
+    /// The parts that rows are made from besides a message as received. Provided: none.
+    fn wanted(_: &Scan) -> Wanted {
+        Wanted::default()
+    }
+
     /// Adds the rows of a message.
-    fn rows(scan: &Scan, id: u64, rows: &mut Vec<Self::Row>) -> Result<(), InteropError>;
+    fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<Self::Row>);
+
+    /// Bytes of a row's values, where they may be many.
+    fn row_bytes(row: &Self::Row) -> usize;
 
     /// A column of rows.
     fn column(position: usize, rows: &[Self::Row]) -> ArrayRef;
 }
+
+/// The largest number of messages that are looked up together: about as many as 1 MiB holds.
+const LOOKUPS_MAX: usize = 256;
+
+/// The largest number of partitions of a scan: their parts must fit together into the share of the page cache that scans may take.
+const PARTITIONS_MAX: usize = 4;
 
 /// A table as a relation.
 #[derive(Debug)]
@@ -83,7 +99,7 @@ impl<T: Table> Default for History<T> {
     }
 }
 
-/// What a query wants, at its snapshot.
+/// The request of a query, at its snapshot.
 pub(super) struct Scan {
     pub(super) reader: Reader,
     projection: Vec<usize>,
@@ -95,13 +111,23 @@ impl Scan {
         self.projection.contains(&column)
     }
 
+    /// Whether a column must equal this.
+    pub(super) fn is_only(&self, column: usize, value: &ScalarValue) -> bool {
+        equal(&self.bounds, column) == Some(value)
+    }
+
     /// The text that a column must equal, if one.
     pub(super) fn text(&self, column: usize) -> Option<&str> {
-        equal(&self.bounds, column).and_then(|value| match value {
-            ScalarValue::Utf8(text) => text.as_deref(),
-            _ => None,
-        })
+        text(&self.bounds, column)
     }
+}
+
+/// The text that a column must equal, if one.
+fn text(bounds: &[ColumnBound], column: usize) -> Option<&str> {
+    equal(bounds, column).and_then(|value| match value {
+        ScalarValue::Utf8(text) => text.as_deref(),
+        _ => None,
+    })
 }
 
 /// The value that a column must equal, if one.
@@ -112,26 +138,99 @@ fn equal(bounds: &[ColumnBound], column: usize) -> Option<&ScalarValue> {
     })
 }
 
-/// Ids of messages, some with what the index says of them.
-enum Ids {
+/// Whether no index is of use, so that all messages are read. `is_brief`: the values of an index are enough.
+fn reads_all(bounds: &[ColumnBound], keys: Keys, is_brief: bool) -> bool {
+    let is_text = |column| matches!(equal(bounds, column), Some(ScalarValue::Utf8(Some(_))));
+    let of_state = keys.status.and_then(|status| text(bounds, status)).is_some_and(has_index);
+    let is_one = matches!(equal(bounds, keys.id), Some(ScalarValue::Int64(Some(_))));
+    let is_timed = |bound: &ColumnBound| micros(&bound.from).is_some() || micros(&bound.to).is_some();
+    let is_timed = bounds.iter().any(|bound| bound.column == keys.received && is_timed(bound));
+    let by_text = [keys.control, keys.mrn, keys.kind, keys.interface].into_iter().any(is_text);
+    !(is_brief || is_one || is_timed || by_text || of_state)
+}
+
+/// An index, and which messages it has.
+enum Found {
     One(Option<u64>),
     Text(ByText),
     State(ById),
     Time(ByTime),
 }
 
-impl Ids {
-    fn of(scan: &Scan, keys: Keys) -> Ids {
+/// Ids from an index. Their messages are looked up some at a time, so that they are read together.
+struct Lookups {
+    found: Found,
+    /// Found and not looked up yet, in the order of the index.
+    ids: VecDeque<u64>,
+    /// How many of them are loaded.
+    loaded: usize,
+    /// How many were requested last. The next time it is twice as many, so that few are loaded in vain.
+    last: usize,
+    ahead: ReadAhead,
+}
+
+impl Lookups {
+    fn new(found: Found) -> Lookups {
+        Lookups { found, ids: VecDeque::new(), loaded: 0, last: 0, ahead: ReadAhead::default() }
+    }
+
+    /// The next message. It is loaded together with those after it.
+    fn next(&mut self, reader: &Reader, wanted: Wanted) -> Result<Option<ReadMessage>, InteropError> {
+        loop {
+            if self.ids.is_empty() {
+                self.last = (2 * self.last).clamp(1, LOOKUPS_MAX);
+                self.loaded = 0;
+                while self.ids.len() < self.last
+                    && let Some((id, _)) = self.found.next()?
+                {
+                    self.ids.push_back(id);
+                }
+            }
+            if self.loaded == 0 && self.ids.len() > 1 {
+                self.load(reader, wanted);
+            }
+            let Some(id) = self.ids.pop_front() else { return Ok(None) };
+            self.loaded = self.loaded.saturating_sub(1);
+            // An index entry without its message is damage, which a check reports.
+            if let Some(message) = reader.read(id, wanted)? {
+                return Ok(Some(message));
+            }
+        }
+    }
+
+    fn load(&mut self, reader: &Reader, wanted: Wanted) {
+        let mut ids: Vec<u64> = self.ids.iter().copied().collect();
+        let is_in_order = ids.is_sorted();
+        ids.sort_unstable();
+        let loaded = reader.load(&ids, wanted, &mut self.ahead);
+        // In the index by time, neighbours may be out of order: then those that are not loaded are read one by one.
+        self.loaded = if is_in_order { loaded } else { ids.len() };
+    }
+}
+
+/// Where the rows of a walk come from.
+enum Source {
+    /// The values of an index.
+    Brief(Found),
+    /// Messages that an index has.
+    Lookups(Lookups),
+    /// All messages, or a part of them.
+    All(PartedWalk),
+}
+
+impl Found {
+    /// By the index that narrows most, else that by time.
+    fn of(scan: &Scan, keys: Keys) -> Found {
         if let Some(ScalarValue::Int64(Some(id))) = equal(&scan.bounds, keys.id) {
-            return Ids::One(u64::try_from(*id).ok());
+            return Found::One(u64::try_from(*id).ok());
         }
         let (reader, trees) = (&scan.reader, scan.reader.trees());
         let by_text = |indexes: [(usize, TreeId); 2]| {
             let found = indexes.into_iter().find_map(|(column, tree)| Some((tree, scan.text(column)?)));
-            found.map(|(tree, text)| Ids::Text(reader.by_text(tree, text, Direction::Forward)))
+            found.map(|(tree, text)| Found::Text(reader.by_text(tree, text, Direction::Forward)))
         };
         let few = by_text([(keys.control, trees.by_control), (keys.mrn, trees.by_mrn)]);
-        let few = few.or_else(|| by_state(reader, scan.text(keys.status?)?).map(Ids::State));
+        let few = few.or_else(|| by_state(reader, scan.text(keys.status?)?).map(Found::State));
         let many = || by_text([(keys.kind, trees.by_type), (keys.interface, trees.by_interface)]);
         if let Some(ids) = few.or_else(many) {
             return ids;
@@ -140,34 +239,41 @@ impl Ids {
         let since = received.clone().filter_map(|bound| micros(&bound.from)).max();
         // The index ends before its bound: one microsecond more takes an inclusive one in.
         let until = received.filter_map(|bound| micros(&bound.to)).min().map(|at| at.saturating_add(1));
-        Ids::Time(reader.by_time(since, until, Direction::Forward))
+        Found::Time(reader.by_time(since, until, Direction::Forward))
     }
 
-    /// The next id, and what the index says of it, where it says that.
+    /// The next message's id, and its value in the index, if the index has one.
     fn next(&mut self) -> Result<Option<(u64, Option<Brief>)>, InteropError> {
         Ok(match self {
-            Ids::One(id) => id.take().map(|id| (id, None)),
-            Ids::Text(ids) => ids.next_entry()?.map(|(id, value)| (id, Brief::decode(&value))),
-            Ids::State(ids) => ids.next()?.map(|id| (id, None)),
-            Ids::Time(ids) => ids
+            Found::One(id) => id.take().map(|id| (id, None)),
+            Found::Text(ids) => ids.next_entry()?.map(|(id, value)| (id, Brief::decode(&value))),
+            Found::State(ids) => ids.next()?.map(|id| (id, None)),
+            Found::Time(ids) => ids
                 .next()?
                 .map(|(received_us, id, summary)| (id, Some(Brief { received_us, outputs: summary.outputs }))),
         })
     }
 }
 
+/// Decisions that few messages have, by name.
+const FEW: [(&str, Status); 4] = [
+    ("dropped", Status::Dropped),
+    ("unmatched", Status::Unmatched),
+    ("rejected", Status::Rejected),
+    ("errored", Status::Errored),
+];
+
+/// Whether there is an index of the messages of which one row has this status.
+fn has_index(status: &str) -> bool {
+    matches!(status, "failed" | "waiting") || FEW.iter().any(|(name, _)| *name == status)
+}
+
 /// Messages of which one row has this status, where few have it.
 fn by_state(reader: &Reader, status: &str) -> Option<ById> {
-    let few = [
-        ("dropped", Status::Dropped),
-        ("unmatched", Status::Unmatched),
-        ("rejected", Status::Rejected),
-        ("errored", Status::Errored),
-    ];
     match status {
         "failed" => Some(reader.with_failed_output(Direction::Forward)),
         "waiting" => Some(reader.with_waiting_output(Direction::Forward)),
-        _ => few.iter().find(|(name, _)| *name == status).and_then(|(_, of)| reader.by_status(*of, Direction::Forward)),
+        _ => FEW.iter().find(|(name, _)| *name == status).and_then(|(_, of)| reader.by_status(*of, Direction::Forward)),
     }
 }
 
@@ -179,47 +285,117 @@ fn micros(bound: &Bound<ScalarValue>) -> Option<i64> {
     }
 }
 
-impl<T: Table> Relation for History<T> {
+impl<T: Table> VirtualTable for History<T> {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
-    fn scan(
-        &self,
-        snapshot: &Snapshot,
-        request: &ScanRequest,
-    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, SqlError>> + Send>, SqlError> {
+    fn partitions(&self, request: &ScanRequest, most: usize) -> usize {
+        if reads_all(&request.bounds, T::KEYS, is_brief::<T>(request)) { most.min(PARTITIONS_MAX) } else { 1 }
+    }
+
+    fn scan(&self, snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
         let (projection, bounds) = (request.projection.clone(), request.bounds.clone());
-        let scan = Scan { reader: Reader::at(snapshot.clone()), projection, bounds };
-        // A text that the index may have cut is not known from it.
-        let one_type = scan.text(T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
-        let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
-        let is_brief = !T::BRIEF.is_empty() && scan.projection.iter().all(is_brief);
-        let ids = Ids::of(&scan, T::KEYS);
-        Ok(Box::new(Walk::<T> {
-            is_brief,
-            ids,
-            schema: Arc::new(self.schema.project(&request.projection)?),
-            batch: request.batch_rows.max(1),
-            // Rows that do not fit the bounds are not counted, and not known here.
-            left: request.limit.filter(|_| request.bounds.is_empty()).unwrap_or(usize::MAX),
-            rows: Vec::new(),
+        let schema = Arc::new(self.schema.project(&projection)?);
+        let scan = Arc::new(Scan { reader: Reader::at(snapshot.clone()), projection, bounds });
+        let is_brief = is_brief::<T>(request);
+        let wanted = T::wanted(&scan);
+        let all = reads_all(&scan.bounds, T::KEYS, is_brief);
+        let all = all.then(|| SharedParts::new(&scan.reader, wanted, request.partitions));
+        Ok(Arc::new(HistoryScan::<T> {
             scan,
+            schema,
+            is_brief,
+            wanted,
+            all,
+            batch_rows: request.batch_rows.max(1),
+            batch_bytes: request.batch_bytes.max(1),
+            // Rows that do not fit the bounds are not counted, and not known here.
+            limit: request.limit.filter(|_| request.bounds.is_empty()).unwrap_or(usize::MAX),
+            table: std::marker::PhantomData,
         }))
+    }
+}
+
+/// Whether an index contains all requested columns.
+fn is_brief<T: Table>(request: &ScanRequest) -> bool {
+    // A text that the index may have cut is not known from it.
+    let one_type = text(&request.bounds, T::KEYS.kind).is_some_and(|text| text.len() < TEXT_BYTES_MAX);
+    let is_brief = |column: &usize| T::BRIEF.contains(column) || *column == T::KEYS.kind && one_type;
+    !T::BRIEF.is_empty() && request.projection.iter().all(is_brief)
+}
+
+/// A scan in progress.
+struct HistoryScan<T> {
+    scan: Arc<Scan>,
+    schema: SchemaRef,
+    is_brief: bool,
+    wanted: Wanted,
+    /// Where all messages are read: their parts.
+    all: Option<Arc<SharedParts>>,
+    batch_rows: usize,
+    batch_bytes: usize,
+    limit: usize,
+    table: std::marker::PhantomData<T>,
+}
+
+impl<T: Table> VirtualScan for HistoryScan<T> {
+    fn rows(&self, partition: usize) -> VirtualRows {
+        let index = || if partition == 0 { Found::of(&self.scan, T::KEYS) } else { Found::One(None) };
+        let source = match &self.all {
+            Some(parts) => Source::All(parts.walk(partition)),
+            None if self.is_brief => Source::Brief(index()),
+            None => Source::Lookups(Lookups::new(index())),
+        };
+        Box::new(Walk::<T> {
+            scan: Arc::clone(&self.scan),
+            source,
+            wanted: self.wanted,
+            schema: Arc::clone(&self.schema),
+            batch_rows: self.batch_rows,
+            batch_bytes: self.batch_bytes,
+            left: self.limit,
+            rows: Vec::new(),
+        })
     }
 }
 
 /// A walk over messages, a batch at a time.
 struct Walk<T: Table> {
-    scan: Scan,
-    ids: Ids,
-    /// Whether an index says all that is wanted.
-    is_brief: bool,
+    scan: Arc<Scan>,
+    source: Source,
+    wanted: Wanted,
     schema: SchemaRef,
-    batch: usize,
+    batch_rows: usize,
+    batch_bytes: usize,
     /// Rows that are still wanted.
     left: usize,
     rows: Vec<T::Row>,
+}
+
+impl<T: Table> Walk<T> {
+    /// Adds the rows of the next message; no where there is none.
+    fn add_next(&mut self) -> Result<bool, InteropError> {
+        let (scan, rows) = (&*self.scan, &mut self.rows);
+        let message = match &mut self.source {
+            Source::Brief(found) => match found.next()? {
+                Some((id, Some(brief))) => {
+                    T::brief_rows(scan, id, brief, rows);
+                    return Ok(true);
+                }
+                Some((id, None)) => match scan.reader.read(id, self.wanted)? {
+                    None => return Ok(true),
+                    message => message,
+                },
+                None => None,
+            },
+            Source::Lookups(lookups) => lookups.next(&scan.reader, self.wanted)?,
+            Source::All(messages) => messages.next()?,
+        };
+        let Some(message) = message else { return Ok(false) };
+        T::rows(scan, message, rows);
+        Ok(true)
+    }
 }
 
 impl<T: Table> Iterator for Walk<T> {
@@ -227,18 +403,11 @@ impl<T: Table> Iterator for Walk<T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.clear();
-        while self.rows.len() < self.batch.min(self.left) {
-            let next = self.ids.next();
-            let read = |entry: Option<(u64, Option<Brief>)>| match entry {
-                Some((id, Some(brief))) if self.is_brief => {
-                    T::brief_rows(&self.scan, id, brief, &mut self.rows);
-                    Ok(true)
-                }
-                Some((id, _)) => T::rows(&self.scan, id, &mut self.rows).map(|()| true),
-                None => Ok(false),
-            };
-            match next.and_then(read) {
-                Ok(true) => {}
+        let mut bytes = 0;
+        while self.rows.len() < self.batch_rows.min(self.left) && bytes < self.batch_bytes {
+            let before = self.rows.len();
+            match self.add_next() {
+                Ok(true) => bytes += self.rows[before..].iter().map(T::row_bytes).sum::<usize>(),
                 Ok(false) => break,
                 Err(error) => {
                     self.left = 0;
@@ -247,11 +416,14 @@ impl<T: Table> Iterator for Walk<T> {
             }
         }
         self.left -= self.rows.len().min(self.left);
-        (!self.rows.is_empty()).then(|| {
+        let batch = (!self.rows.is_empty()).then(|| {
             let columns = self.scan.projection.iter().map(|position| T::column(*position, &self.rows)).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));
             Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
-        })
+        });
+        // They keep their places in the page cache: free them before the next batch is requested.
+        self.rows.clear();
+        batch
     }
 }
 
@@ -262,15 +434,15 @@ fn read_error(error: InteropError) -> SqlError {
     }
 }
 
-/// Control id, first medical record number and type of a message; nothing of what is no message.
+/// Control id, first medical record number and type of a message; nothing for bytes that are no message.
 pub(super) fn search_keys(raw: &[u8], charset: Option<Charset>) -> [Option<String>; 3] {
     let mut keys = [None, None, None];
     if let Ok(message) = Reading::lenient(raw, charset).message() {
         search::texts(&message, |index, text| {
             let key = match index {
-                search::Index::Control => &mut keys[0],
-                search::Index::Mrn => &mut keys[1],
-                search::Index::Type => &mut keys[2],
+                search::TextIndex::Control => &mut keys[0],
+                search::TextIndex::Mrn => &mut keys[1],
+                search::TextIndex::Type => &mut keys[2],
             };
             key.get_or_insert_with(|| text.to_owned());
         });
@@ -286,9 +458,6 @@ pub(super) struct About {
     keys: [Option<String>; 3],
     received_us: i64,
 }
-
-/// See [`About::of`].
-pub(super) type Found = (Arc<About>, bytes::Bytes, Option<Charset>);
 
 /// How many columns these are.
 pub(super) const ABOUT: usize = 6;
@@ -310,14 +479,13 @@ impl About {
         ]
     }
 
-    /// A message, its bytes as received and the charset they came in where they declare none; none where there is none of this
-    /// id.
-    pub(super) fn of(scan: &Scan, id: u64) -> Result<Option<Found>, InteropError> {
-        let Some((stored, _)) = scan.reader.inbound(id)? else { return Ok(None) };
+    /// A message, its bytes as received and the charset they came in where they declare none.
+    pub(super) fn of(scan: &Scan, message: ReadMessage) -> (Arc<About>, bytes::Bytes, Option<Charset>) {
+        let ReadMessage { id, stored, .. } = message;
         let wants_keys = [ABOUT_KEYS.control, ABOUT_KEYS.mrn, ABOUT_KEYS.kind].into_iter().any(|at| scan.wants(at));
         let keys = if wants_keys { search_keys(&stored.raw, stored.charset) } else { [None, None, None] };
         let about = About { id, interface: stored.service, keys, received_us: stored.received_us };
-        Ok(Some((Arc::new(about), stored.raw, stored.charset)))
+        (Arc::new(about), stored.raw, stored.charset)
     }
 
     /// One of the columns.

@@ -1,14 +1,15 @@
-//! `terrace tier apply`: a plan's steps one by one, each noted in a file, so that a goal's restart does not lose it.
+//! `terrace tier apply`: runs a plan's steps one by one and records each in a file, so that the restart of a goal does
+//! not lose the progress.
 //!
 //! ```text
 //!   state file?   no:  plan from options or file ---> show, ask ---+
 //!                 yes: the plan that waits -------> go on ---------+--> step, write state, step, ... finished: state removed
 //!                                                                       |
-//!                                                                       +--> restart is due: say so, keep the state
+//!                                                                       +--> restart is due: report it, keep the state
 //! ```
 //!
-//! The first step that fails ends it; the state stays, so that the same command goes on with that step once its cause is
-//! gone. A plan that was not finished is never replaced by another without `--discard`.
+//! The first step that fails ends the command; the state stays, so that the same command continues with that step once
+//! the cause is removed. A plan that was not finished is never replaced by another without `--discard`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
@@ -21,7 +22,7 @@ use catalogue::provision::{Next, Plan, Progress, ProvisionError, Step};
 use serde::Serialize;
 
 use super::args::{ApplyArgs, PlaceArgs};
-use super::hands::{Hands, ThisMachine};
+use super::host::{Host, ThisMachine};
 use super::planning;
 
 /// A plan that is not finished, as `tier list` shows it.
@@ -33,7 +34,7 @@ pub struct Waiting {
     done: usize,
     /// Of how many.
     steps: usize,
-    /// What is left.
+    /// The remaining steps.
     commands: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ pub fn waiting(place: &PlaceArgs) -> anyhow::Result<Option<Waiting>> {
 
 /// Runs it.
 pub fn run(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
-    let mut hands = ThisMachine { root: args.place.root.clone() };
+    let mut host = ThisMachine { root: args.place.root.clone() };
     let state = &args.place.state;
     let before = load(state)?;
     if args.discard {
@@ -92,20 +93,20 @@ pub fn run(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
             before
         }
         (None, Some(file)) => Progress::new(read_plan(file)?),
-        (None, None) => Progress::new(planning::make(&args.wish, &hands.machine()?)?),
+        (None, None) => Progress::new(planning::make(&args.wish, &host.machine()?)?),
     };
     if progress.plan().modelled {
         print!("{}", planning::text(progress.plan()));
-        carry_out(&mut progress, &mut hands, &args.wish.overwrite, &mut |_| Ok(()))?;
+        carry_out(&mut progress, &mut host, &args.wish.overwrite, &mut |_| Ok(()))?;
         println!("\ndone");
         return Ok(ExitCode::SUCCESS);
     }
     show(&progress);
-    if !args.yes && !confirmed(&progress, &mut hands)? {
+    if !args.yes && !confirmed(&progress, &mut host)? {
         println!("nothing was done");
         return Ok(ExitCode::from(1));
     }
-    let restart = carry_out(&mut progress, &mut hands, &args.wish.overwrite, &mut |progress| store(state, progress))?;
+    let restart = carry_out(&mut progress, &mut host, &args.wish.overwrite, &mut |progress| store(state, progress))?;
     if restart {
         println!(
             "\nThe goal is pending: switch the machine off and on (a warm reboot may not do), then run terrace tier apply"
@@ -117,7 +118,7 @@ pub fn run(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plan, or what is left of it.
+/// The plan, or its remaining part.
 fn show(progress: &Progress) {
     match progress.steps() {
         (0, _) => print!("{}", planning::text(progress.plan())),
@@ -131,16 +132,16 @@ fn show(progress: &Progress) {
     println!();
 }
 
-/// Asks. A plan that only waits for a restart needs no answer.
-fn confirmed(progress: &Progress, hands: &mut impl Hands) -> anyhow::Result<bool> {
-    if progress.is_pending(&hands.boot()?) {
+/// Requests confirmation. A plan that only waits for a restart needs none.
+fn confirmed(progress: &Progress, host: &mut impl Host) -> anyhow::Result<bool> {
+    if progress.is_pending(&host.boot()?) {
         return Ok(true);
     }
     if !std::io::stdin().is_terminal() {
-        bail!("these commands change the machine: run it on a terminal, or say --yes");
+        bail!("these commands change the machine: run it on a terminal, or give --yes");
     }
     print!(
-        "These commands change the machine, and what is in the namespaces they name is lost. Type yes to run them: "
+        "These commands change the machine, and the content of the namespaces that they name is lost. Type yes to run them: "
     );
     std::io::stdout().flush()?;
     let mut answer = String::new();
@@ -151,11 +152,11 @@ fn confirmed(progress: &Progress, hands: &mut impl Hands) -> anyhow::Result<bool
 /// Takes steps until the end (false) or a restart (true); `keep` is called after each, and before the first.
 pub fn carry_out(
     progress: &mut Progress,
-    hands: &mut impl Hands,
+    host: &mut impl Host,
     overwrite: &[String],
     keep: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
-    let boot = hands.boot()?;
+    let boot = host.boot()?;
     loop {
         let next = progress.next(&boot);
         keep(progress)?;
@@ -164,25 +165,25 @@ pub fn carry_out(
             Next::Restart => return Ok(true),
             Next::Do(step) => step,
         };
-        progress.check(&hands.machine()?)?;
+        progress.check(&host.machine()?)?;
         println!("{}", step.to_text(progress.names()));
-        let output = take(&step, progress.names(), hands, overwrite)?;
+        let output = take(&step, progress.names(), host, overwrite)?;
         progress.completed(&output)?;
     }
 }
 
-/// Takes one step; what its command printed.
+/// Runs one step; returns the output of its command.
 fn take(
     step: &Step,
     names: &BTreeMap<String, String>,
-    hands: &mut impl Hands,
+    host: &mut impl Host,
     overwrite: &[String],
 ) -> anyhow::Result<String> {
     match step {
-        Step::Run(command) => return hands.run(&command.filled(names)),
+        Step::Run(command) => return host.run(&command.filled(names)),
         Step::Empty { namespace, device } => {
-            // The plan may be old: what was free then can be in use now.
-            if let Some(mount) = hands.machine()?.mount_of(device) {
+            // The plan may be old: memory that was free then can be in use now.
+            if let Some(mount) = host.machine()?.mount_of(device) {
                 let advice = format!("unmount it (umount {}) and run terrace tier apply again", mount.path);
                 return Err(ProvisionError::Occupied {
                     what: namespace.clone(),
@@ -191,15 +192,15 @@ fn take(
                 }
                 .into());
             }
-            if !overwrite.contains(namespace) && !hands.is_blank(device)? {
+            if !overwrite.contains(namespace) && !host.is_blank(device)? {
                 let advice = format!("look at /dev/{device}; if it may go: terrace tier apply --overwrite {namespace}");
                 return Err(
                     ProvisionError::Occupied { what: namespace.clone(), state: "not empty".into(), advice }.into()
                 );
             }
         }
-        Step::Directory { path } => hands.make_directory(Path::new(path))?,
-        Step::File { path, bytes } => hands.make_file(Path::new(path), *bytes)?,
+        Step::Directory { path } => host.make_directory(Path::new(path))?,
+        Step::File { path, bytes } => host.make_file(Path::new(path), *bytes)?,
         Step::Restart => unreachable!("a restart is never taken as a step"),
     }
     Ok(String::new())
@@ -231,7 +232,7 @@ fn store(state: &Path, progress: &Progress) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(serde_json::to_string_pretty(progress)?.as_bytes())?;
-        // `tier list` shows it to everybody.
+        // `tier list` shows it to every user.
         file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
         file.persist(state)?;
@@ -248,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands that write down what they are asked to do.
+    /// A host that records the requested commands.
     struct Script {
         machine: Machine,
         boot: &'static str,
@@ -258,7 +259,7 @@ mod tests {
         did: Vec<String>,
     }
 
-    impl Hands for Script {
+    impl Host for Script {
         fn run(&mut self, words: &[String]) -> anyhow::Result<String> {
             let line = words.join(" ");
             if self.fails.is_some_and(|word| line.contains(word)) {
@@ -311,61 +312,61 @@ mod tests {
     fn a_goal_is_set_kept_in_the_state_file_and_gone_on_with_in_the_next_boot() {
         let folder = tempfile::tempdir().expect("temporary directory");
         let state = folder.path().join("below/state.json");
-        let mut hands = script();
-        let mut progress = Progress::new(goal_plan(&hands));
+        let mut host = script();
+        let mut progress = Progress::new(goal_plan(&host));
         let mut keep = |progress: &Progress| store(&state, progress);
-        assert!(carry_out(&mut progress, &mut hands, &[], &mut keep).expect("the goal"), "a restart is due");
-        assert_eq!(hands.did, ["ipmctl create -f -goal MemoryMode=0 PersistentMemoryType=AppDirect"]);
+        assert!(carry_out(&mut progress, &mut host, &[], &mut keep).expect("the goal"), "a restart is due");
+        assert_eq!(host.did, ["ipmctl create -f -goal MemoryMode=0 PersistentMemoryType=AppDirect"]);
         // Again in the same boot: nothing runs twice.
         let mut progress = load(&state).expect("readable").expect("there");
-        assert!(carry_out(&mut progress, &mut hands, &[], &mut keep).expect("still"));
-        assert_eq!(hands.did.len(), 1);
+        assert!(carry_out(&mut progress, &mut host, &[], &mut keep).expect("still"));
+        assert_eq!(host.did.len(), 1);
         // In the next boot, before and after the firmware made the region.
-        hands.boot = "b";
+        host.boot = "b";
         let mut progress = load(&state).expect("readable").expect("there");
-        let refusal = carry_out(&mut progress, &mut hands, &[], &mut keep).expect_err("no region").to_string();
+        let refusal = carry_out(&mut progress, &mut host, &[], &mut keep).expect_err("no region").to_string();
         assert!(refusal.contains("region0 is not there"), "{refusal}");
-        hands.machine.regions.push(Region { name: "region0".into(), ..Region::default() });
+        host.machine.regions.push(Region { name: "region0".into(), ..Region::default() });
         let mut progress = load(&state).expect("readable").expect("there");
-        assert!(!carry_out(&mut progress, &mut hands, &[], &mut keep).expect("the rest"), "finished");
-        assert_eq!(hands.did.last().expect("a mount"), "mount -t xfs -o dax=always /dev/pmem0.7 /mnt/pmem0");
+        assert!(!carry_out(&mut progress, &mut host, &[], &mut keep).expect("the rest"), "finished");
+        assert_eq!(host.did.last().expect("a mount"), "mount -t xfs -o dax=always /dev/pmem0.7 /mnt/pmem0");
     }
 
     #[test]
     fn the_first_command_that_fails_ends_it_and_the_next_call_goes_on_with_it() {
         let folder = tempfile::tempdir().expect("temporary directory");
         let state = folder.path().join("state.json");
-        let mut hands = script();
-        hands.boot = "b";
-        hands.machine.regions.push(Region { name: "region0".into(), ..Region::default() });
+        let mut host = script();
+        host.boot = "b";
+        host.machine.regions.push(Region { name: "region0".into(), ..Region::default() });
         let mut progress = Progress::new(goal_plan(&script()));
         let mut keep = |progress: &Progress| store(&state, progress);
-        hands.boot = "a";
-        carry_out(&mut progress, &mut hands, &[], &mut keep).expect("the goal");
-        hands.boot = "b";
-        hands.fails = Some("mkfs");
-        assert!(carry_out(&mut progress, &mut hands, &[], &mut keep).is_err());
-        assert!(hands.did.last().expect("ran").contains("create-namespace"));
-        hands.fails = None;
+        host.boot = "a";
+        carry_out(&mut progress, &mut host, &[], &mut keep).expect("the goal");
+        host.boot = "b";
+        host.fails = Some("mkfs");
+        assert!(carry_out(&mut progress, &mut host, &[], &mut keep).is_err());
+        assert!(host.did.last().expect("ran").contains("create-namespace"));
+        host.fails = None;
         let mut progress = load(&state).expect("readable").expect("there");
-        carry_out(&mut progress, &mut hands, &[], &mut keep).expect("goes on");
-        let made = hands.did.iter().filter(|line| line.contains("create-namespace")).count();
-        assert_eq!(made, 1, "the namespace is not made again: {:?}", hands.did);
-        assert!(hands.did.iter().any(|line| line.contains("mkfs.xfs") && line.contains("/dev/pmem0.7")));
+        carry_out(&mut progress, &mut host, &[], &mut keep).expect("goes on");
+        let made = host.did.iter().filter(|line| line.contains("create-namespace")).count();
+        assert_eq!(made, 1, "the namespace is not made again: {:?}", host.did);
+        assert!(host.did.iter().any(|line| line.contains("mkfs.xfs") && line.contains("/dev/pmem0.7")));
     }
 
     #[test]
     fn a_device_that_holds_something_or_is_mounted_by_now_is_left_alone_unless_told() {
         let step = Step::Empty { namespace: "namespace0.0".into(), device: "pmem0".into() };
         let names = BTreeMap::new();
-        let mut hands = script();
-        take(&step, &names, &mut hands, &[]).expect("blank");
-        hands.blank = false;
-        let refusal = take(&step, &names, &mut hands, &[]).expect_err("not blank").to_string();
+        let mut host = script();
+        take(&step, &names, &mut host, &[]).expect("blank");
+        host.blank = false;
+        let refusal = take(&step, &names, &mut host, &[]).expect_err("not blank").to_string();
         assert!(refusal.contains("not empty") && refusal.contains("--overwrite namespace0.0"), "{refusal}");
-        take(&step, &names, &mut hands, &["namespace0.0".into()]).expect("told");
-        hands.machine.mounts.push(Mount { source: "/dev/pmem0".into(), path: "/data".into(), ..Mount::default() });
-        let refusal = take(&step, &names, &mut hands, &["namespace0.0".into()]).expect_err("mounted").to_string();
+        take(&step, &names, &mut host, &["namespace0.0".into()]).expect("told");
+        host.machine.mounts.push(Mount { source: "/dev/pmem0".into(), path: "/data".into(), ..Mount::default() });
+        let refusal = take(&step, &names, &mut host, &["namespace0.0".into()]).expect_err("mounted").to_string();
         assert!(refusal.contains("mounted at /data"), "{refusal}");
     }
 
@@ -379,8 +380,8 @@ mod tests {
         let at = folder.path().join("tiers").to_str().expect("UTF-8").to_owned();
         let planned = catalogue::provision::plan::plan_modelled(&at, 128 << 20, &wish).expect("a plan");
         for _ in 0..2 {
-            let mut hands = ThisMachine { root: "/".into() };
-            carry_out(&mut Progress::new(planned.clone()), &mut hands, &[], &mut |_| Ok(()))
+            let mut host = ThisMachine { root: "/".into() };
+            carry_out(&mut Progress::new(planned.clone()), &mut host, &[], &mut |_| Ok(()))
                 .expect("made, and left alone the second time");
             assert!(folder.path().join("tiers/pmem0").is_dir());
             let file = std::fs::metadata(folder.path().join("tiers/pmem0.1s")).expect("a file");

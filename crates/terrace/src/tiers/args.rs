@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 /// `terrace tier ...`
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
-    /// Show the memory, persistent memory and disks of this machine, and what they promise when the power fails
-    List(ListArgs),
+    /// Show the memory, persistent memory and disks of this machine, and whether they keep data when the power fails
+    List(TierListArgs),
     /// Measure latency and bandwidth of memory, and of directories named
     ///
     /// Memory of each NUMA node is measured, and each directory by files that are removed again.
@@ -17,7 +17,7 @@ pub enum TierCommand {
     ///   terrace tier probe --path /mnt/pmem0 --path /var/lib/terrace
     #[command(verbatim_doc_comment)]
     Probe(ProbeArgs),
-    /// Plan how persistent memory is divided, with the commands and what is left for data; changes nothing
+    /// Plan how persistent memory is divided, with the commands and the space left for data; changes nothing
     ///
     /// A goal divides modules between Memory Mode and App Direct, in percent (Intel modules, with
     /// ipmctl); namespaces divide the regions that App Direct makes (ndctl). For this machine:
@@ -27,19 +27,19 @@ pub enum TierCommand {
     ///   terrace tier plan --goal memory=50,app-direct=50
     ///   terrace tier plan --system-ram                          # CXL memory, HBM: nodes of the system
     ///
-    /// For another one, from what `terrace tier list --json` printed there, or a few numbers:
+    /// For another one, from the output of `terrace tier list --json` there, or a few numbers:
     ///
     ///   terrace tier plan --goal app-direct=100 --machine other.json
     ///   terrace tier plan --goal memory=100 --modules 6x128GiB --dram 192GiB --sockets 2
     #[command(verbatim_doc_comment)]
     Plan(PlanArgs),
-    /// Carry a plan out, after a question; called again after the restart of a goal, it goes on
+    /// Carry a plan out, after confirmation; called again after the restart of a goal, it continues
     ///
     ///   terrace tier plan --goal app-direct=100 --out plan.json
-    ///   terrace tier apply plan.json                            # asks, sets the goal, then says: switch off and on
+    ///   terrace tier apply plan.json                            # asks for confirmation, sets the goal, then prints: switch off and on
     ///   terrace tier apply                                      # after that: namespaces, file systems, mounts
     ///
-    /// Without hardware, a directory stands in for it:
+    /// Without hardware, a directory can be used instead:
     ///
     ///   terrace tier apply --model ./tiers --size 1GiB
     #[command(verbatim_doc_comment)]
@@ -48,7 +48,7 @@ pub enum TierCommand {
 
 /// `terrace tier list`
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct TierListArgs {
     /// Print JSON, which `tier plan --machine` reads
     #[arg(long)]
     pub json: bool,
@@ -62,7 +62,7 @@ pub struct PlaceArgs {
     /// Read /sys and /proc below this directory: a copy of another machine's
     #[arg(long, default_value = "/", value_name = "DIR", hide = true)]
     pub root: PathBuf,
-    /// Where apply keeps how far it has come
+    /// Where apply keeps its progress
     #[arg(long, default_value = "/var/lib/terrace/provision.json", value_name = "FILE")]
     pub state: PathBuf,
 }
@@ -76,10 +76,10 @@ pub struct ProbeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write what was measured as a medium that tiers can be modelled on: the directory's, or the memory's without one
+    /// Write the results as a medium for models of tiers: those of the directory, or of the memory without one
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Size of what is measured, for memory a part and for each directory a file
+    /// Size of the measured memory, and of the file in each directory
     #[arg(long, default_value = "256MiB", value_name = "SIZE")]
     pub size: String,
 }
@@ -101,10 +101,10 @@ pub struct PlanArgs {
     pub place: PlaceArgs,
 }
 
-/// What is wanted.
+/// The wish.
 #[derive(Debug, Args)]
 pub struct WishArgs {
-    /// Percent of every module, as memory=50,app-direct=50; what is not named is App Direct, or reserved
+    /// Percent of every module, as memory=50,app-direct=50; the rest is App Direct, or reserved
     #[arg(long, value_name = "PERCENTS")]
     pub goal: Option<String>,
     /// Make each module a region of its own, instead of all modules of a socket one
@@ -128,7 +128,7 @@ pub struct WishArgs {
     /// Far memory at most this many times the DRAM in Memory Mode
     #[arg(long, default_value_t = catalogue::provision::wish::RATIO_LIMIT, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub ratio_limit: u32,
-    /// This namespace may be destroyed with what is in it; may be given several times
+    /// This namespace may be destroyed with its content; may be given several times
     #[arg(long, value_name = "NAMESPACE")]
     pub overwrite: Vec<String>,
     /// Make CXL memory and device-DAX memory (HBM, far memory) nodes of the system, with cxl and daxctl
@@ -137,7 +137,7 @@ pub struct WishArgs {
     /// Only this device, as mem0 or dax0.0; may be given several times
     #[arg(long = "device", value_name = "DEVICE", requires = "system_ram")]
     pub devices: Vec<String>,
-    /// No hardware: a directory stands in for a region
+    /// No hardware: use a directory as the region
     #[arg(long, value_name = "DIR", conflicts_with = "goal")]
     pub model: Option<PathBuf>,
     /// Size of that region
@@ -146,7 +146,7 @@ pub struct WishArgs {
 }
 
 impl WishArgs {
-    /// Whether nothing is asked for; namespaces that may go can be named later than the rest.
+    /// Whether nothing is requested; namespaces that may be destroyed can be named later than the rest.
     pub fn is_default(&self) -> bool {
         self.goal.is_none()
             && !self.system_ram
@@ -181,7 +181,7 @@ pub enum FileSystemName {
 /// A machine that is not this one.
 #[derive(Debug, Args)]
 pub struct HypothesisArgs {
-    /// What `terrace tier list --json` printed on the machine to plan for
+    /// The output of `terrace tier list --json` on the machine to plan for
     #[arg(long, value_name = "FILE", conflicts_with = "modules")]
     pub machine: Option<PathBuf>,
     /// Modules of each socket; with commas socket by socket
@@ -190,7 +190,7 @@ pub struct HypothesisArgs {
     /// DRAM of the whole machine
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<String>,
-    /// What the processor of a socket can map, DRAM included unless it is a cache; default: what the firmware tells
+    /// How much the processor of a socket can map, DRAM included unless it is a cache; default: as the firmware reports
     #[arg(long, value_name = "SIZE")]
     pub socket_limit: Option<String>,
     /// Sockets that have the modules named
@@ -222,10 +222,10 @@ pub struct ApplyArgs {
     pub plan: Option<PathBuf>,
     #[command(flatten)]
     pub wish: WishArgs,
-    /// Do not ask
+    /// Do not request confirmation
     #[arg(long)]
     pub yes: bool,
-    /// Forget the plan that waits; nothing that was done is undone
+    /// Discard the plan that waits; completed steps are not undone
     #[arg(long)]
     pub discard: bool,
     #[command(flatten)]

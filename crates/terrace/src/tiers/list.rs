@@ -9,10 +9,10 @@ use catalogue::provision::machine::{Labels, Slots, Synchronous};
 use serde::Serialize;
 
 use super::apply::{self, Waiting};
-use super::args::ListArgs;
-use crate::show::Table;
+use super::args::TierListArgs;
+use crate::show::TextTable;
 
-/// What `--json` prints: the machine's fields, and a plan that waits.
+/// The output of `--json`: the machine's fields, and a plan that waits.
 #[derive(Debug, Serialize)]
 struct Listing {
     #[serde(flatten)]
@@ -21,7 +21,7 @@ struct Listing {
 }
 
 /// Runs it.
-pub fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &TierListArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::read(&args.place.root)?;
     let waiting = apply::waiting(&args.place)?;
     let mut out = crate::terminal::out();
@@ -43,7 +43,7 @@ pub fn text(machine: &Machine) -> String {
     if !machine.cxl.is_empty() {
         out += &format!("\n{}", section("CXL memory", &cxl(machine), ""));
     }
-    let none = "none that Linux shows; a directory can stand in: terrace tier apply --model DIR\n";
+    let none = "none that Linux shows; a directory can be used instead: terrace tier apply --model DIR\n";
     out += "\nPersistent memory\n\n";
     if machine.modules.is_empty() && machine.regions.is_empty() && machine.dax.is_empty() {
         out += none;
@@ -62,7 +62,7 @@ pub fn text(machine: &Machine) -> String {
     out
 }
 
-fn section(title: &str, table: &Table, none: &str) -> String {
+fn section(title: &str, table: &TextTable, none: &str) -> String {
     format!("{title}\n\n{}", if table.is_empty() { none.to_owned() } else { table.to_string() })
 }
 
@@ -71,14 +71,14 @@ fn cell(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".into())
 }
 
-fn memory(machine: &Machine) -> Table {
+fn memory(machine: &Machine) -> TextTable {
     // The last three are what the firmware states (HMAT), from the nearest processors; `tier probe` measures.
     let stated = machine.nodes.iter().any(|node| node.performance.is_some() || node.side_cache_bytes.is_some());
     let mut headings = vec!["node", "kind", "processors", "memory", "free", "distances"];
     if stated {
         headings.extend(["stated read ns", "stated read GB/s", "cache before it"]);
     }
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for node in &machine.nodes {
         let distances: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
         let kind = match (machine.is_high_bandwidth(node), node.is_far_memory()) {
@@ -105,7 +105,7 @@ fn memory(machine: &Machine) -> Table {
     table
 }
 
-/// What the firmware says of slots, and of what a processor can map.
+/// The firmware's report of slots, and of how much a processor can map.
 fn slots(machine: &Machine) -> String {
     let mut out = String::new();
     if let Some(Slots { all, dram, persistent }) = machine.slots {
@@ -117,8 +117,9 @@ fn slots(machine: &Machine) -> String {
     out
 }
 
-fn cxl(machine: &Machine) -> Table {
-    let mut table = Table::new(&["device", "volatile", "persistent", "beside node", "region", "firmware", "serial"]);
+fn cxl(machine: &Machine) -> TextTable {
+    let mut table =
+        TextTable::new(&["device", "volatile", "persistent", "beside node", "region", "firmware", "serial"]);
     for device in &machine.cxl {
         table.row(&[
             &device.name,
@@ -133,8 +134,8 @@ fn cxl(machine: &Machine) -> Table {
     table
 }
 
-fn modules(machine: &Machine) -> Table {
-    let mut table = Table::new(&["module", "socket", "size", "part", "labels", "dirty shutdowns"]);
+fn modules(machine: &Machine) -> TextTable {
+    let mut table = TextTable::new(&["module", "socket", "size", "part", "labels", "dirty shutdowns"]);
     for module in &machine.modules {
         let labels = match module.labels {
             Labels::None => "none",
@@ -153,9 +154,9 @@ fn modules(machine: &Machine) -> Table {
     table
 }
 
-fn regions(machine: &Machine) -> Table {
+fn regions(machine: &Machine) -> TextTable {
     let mut table =
-        Table::new(&["region", "size", "free", "modules", "aligned to", "node", "persistence domain", "is"]);
+        TextTable::new(&["region", "size", "free", "modules", "aligned to", "node", "persistence domain", "is"]);
     for region in &machine.regions {
         table.row(&[
             &region.name,
@@ -171,8 +172,8 @@ fn regions(machine: &Machine) -> Table {
     table
 }
 
-fn namespaces(machine: &Machine) -> Table {
-    let mut table = Table::new(&["namespace", "mode", "size", "usable", "device", "mounted at"]);
+fn namespaces(machine: &Machine) -> TextTable {
+    let mut table = TextTable::new(&["namespace", "mode", "size", "usable", "device", "mounted at"]);
     for namespace in &machine.namespaces {
         let mount = namespace.device.as_deref().and_then(|device| machine.mount_of(device));
         table.row(&[
@@ -187,8 +188,8 @@ fn namespaces(machine: &Machine) -> Table {
     table
 }
 
-fn dax(machine: &Machine) -> Table {
-    let mut table = Table::new(&["dax device", "size", "node it would be", "driver"]);
+fn dax(machine: &Machine) -> TextTable {
+    let mut table = TextTable::new(&["dax device", "size", "node it would be", "driver"]);
     for device in &machine.dax {
         table.row(&[
             &device.name,
@@ -200,8 +201,8 @@ fn dax(machine: &Machine) -> Table {
     table
 }
 
-fn disks(machine: &Machine) -> Table {
-    let mut table = Table::new(&["disk", "size", "kind", "model", "write cache", "scheduler"]);
+fn disks(machine: &Machine) -> TextTable {
+    let mut table = TextTable::new(&["disk", "size", "kind", "model", "write cache", "scheduler"]);
     for disk in &machine.disks {
         let kind = match (disk.dax, disk.rotational) {
             (true, _) => "maps directly",
@@ -220,8 +221,8 @@ fn disks(machine: &Machine) -> Table {
     table
 }
 
-fn mounts(machine: &Machine) -> Table {
-    let mut table = Table::new(&["mounted at", "device", "kind", "dax", "MAP_SYNC"]);
+fn mounts(machine: &Machine) -> TextTable {
+    let mut table = TextTable::new(&["mounted at", "device", "kind", "dax", "MAP_SYNC"]);
     for mount in &machine.mounts {
         let synchronous = match mount.synchronous {
             Synchronous::Yes => "yes",

@@ -1,4 +1,4 @@
-//! `terrace tier`: what this machine has of memory and disks, how fast it is, and how its persistent memory is divided.
+//! `terrace tier`: shows the memory and disks of this machine, measures them, and divides persistent memory.
 //!
 //! ```text
 //!   list    catalogue::provision::Machine, as tables
@@ -7,11 +7,11 @@
 //!   apply   plan -> commands one by one, with a state file across the restart of a goal
 //! ```
 //!
-//! What is planned is decided in `catalogue::provision`; here are the command line, the tables, and the hands.
+//! `catalogue::provision` makes the plan; here are the command line, the tables, and the changes of the host.
 
 mod apply;
 mod args;
-mod hands;
+mod host;
 mod list;
 mod planning;
 mod probe;

@@ -12,7 +12,7 @@ use catalogue::provision::wish::Hypothesis;
 use catalogue::provision::{FileSystem, Goal, Machine, NamespaceWish, Plan, Wish, plan};
 
 use super::args::{FileSystemName, HypothesisArgs, MapName, PlaceArgs, PlanArgs, SeriesName, WishArgs};
-use crate::show::Table;
+use crate::show::TextTable;
 
 /// Runs it.
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
@@ -67,7 +67,7 @@ fn machine(args: &HypothesisArgs, place: &PlaceArgs) -> anyhow::Result<Machine> 
     Ok(machine)
 }
 
-/// Plans what the options ask for.
+/// Makes the plan that the options request.
 pub fn make(args: &WishArgs, machine: &Machine) -> anyhow::Result<Plan> {
     if args.system_ram {
         return Ok(plan_system_ram(machine, &args.devices, &args.overwrite)?);
@@ -108,9 +108,9 @@ pub fn size(text: &str) -> anyhow::Result<u64> {
     }
 }
 
-/// The plan for people: what comes of it, what to know, and the commands.
+/// The plan as text: its result, notes, and the commands.
 pub fn text(plan: &Plan) -> String {
-    let mut table = Table::new(&["what", "asked", "usable", "the difference"]);
+    let mut table = TextTable::new(&["what", "asked", "usable", "the difference"]);
     for line in &plan.capacities {
         table.row(&[&line.what, &print_bytes(line.asked), &print_bytes(line.usable), &line.why]);
     }

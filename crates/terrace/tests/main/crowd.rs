@@ -116,7 +116,7 @@ fn unfinished_long_frames_take_bounded_memory_and_short_messages_come_in_beside_
         .map(|_| {
             thread::spawn(move || {
                 let mut socket = TcpStream::connect(address).expect("it listens");
-                // It waits where the node reads no more, until that ends it; then it stays as it is.
+                // It waits when the node stops reading, until the node ends the connection; then it stays unchanged.
                 let written = socket.write_all(frame);
                 let ended = socket.read(&mut [0; 1]);
                 (written.is_err(), matches!(ended, Ok(0) | Err(_)))

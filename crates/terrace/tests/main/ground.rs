@@ -45,7 +45,7 @@ fn a_node_that_fails_stays_up_says_so_and_ends_when_it_is_told_to() {
     let node = bed.start_after("trap '' XFSZ");
     let mut line = Line::to(node.mllp());
     assert!(line.ask("before", 10).contains("MSA|AA|before"));
-    // What is durable and not yet applied when the store is poisoned can be read after a restart only.
+    // A record that is durable but not yet applied when the store is poisoned can be read only after a restart.
     until("it can be read", || bed.stored().contains(&"before".to_owned()));
     limit(node.pid(), "--fsize=65536");
     let mut refused = 0;
@@ -56,7 +56,7 @@ fn a_node_that_fails_stays_up_says_so_and_ends_when_it_is_told_to() {
     }
     assert!(refused > 0, "every write beyond 64 KiB fails:\n{}", bed.log());
     let told = bed.run(&["status", "--data"]).finds("failed since");
-    assert!(told.contains("next: see to the medium"), "{told}");
+    assert!(told.contains("next: check the medium"), "{told}");
     let ids = bed.stored();
     assert_eq!(ids.first().map(String::as_str), Some("before"), "what is stored can be read: {ids:?}");
     assert!(bed.log().contains("trouble begins"), "{}", bed.log());
@@ -96,7 +96,7 @@ fn a_node_without_file_descriptors_waits_for_one_and_goes_on() {
         tries += 1;
         line.ask(&format!("again{tries}"), 10).contains("MSA|AA")
     });
-    until("the log says that it is over", || bed.log().contains("for a file descriptor no more"));
+    until("the log says that it is over", || bed.log().contains("no longer waits for a file descriptor"));
     bed.run(&["status", "--data"]).succeeds("");
     node.stop();
     let stored = bed.stored();

@@ -57,7 +57,7 @@ fn taken(bed: &Bed) -> Vec<String> {
     };
     assert_eq!(names(inbox.clone()), BTreeSet::new());
     assert_eq!(names(inbox.join("error")), BTreeSet::new());
-    assert_eq!(names(done), BTreeSet::from(["long.hl7".into()]), "the note is gone");
+    assert_eq!(names(done), BTreeSet::from(["long.hl7".into()]), "the progress file is gone");
     bed.run(&["verify", "--data"]).succeeds("every row reads");
     bed.stored()
 }

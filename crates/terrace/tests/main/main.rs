@@ -1,4 +1,4 @@
-//! The real binary with its structures on tiers: started, told, killed, moved, refused.
+//! The real binary with its structures on tiers: started, commanded, killed, moved, refused.
 //!
 //! Each test has a folder of its own, a node on a port that the system chose, and reads what the command line prints, as a
 //! person would.
@@ -6,13 +6,13 @@
 mod crowd;
 mod ground;
 mod long_files;
+mod maintenance;
 mod node;
 #[cfg(debug_assertions)]
 mod panics;
 mod secrets;
 mod sizes;
 mod stopping;
-mod upkeep;
 
 use std::fs;
 use std::path::Path;
@@ -211,7 +211,7 @@ fn a_journal_moves_from_a_drive_to_persistent_memory_and_not_back() {
     node.stop();
     assert_eq!(bed.stored(), ["M1", "M2"]);
 
-    // What was begun on persistent memory is written in units that a drive does not take.
+    // A journal that was begun on persistent memory is written in units that a drive does not accept.
     for folder in [&pmem, &bed.data().join("pages"), &bed.data().join("images")] {
         fs::remove_dir_all(folder).expect("it goes");
     }
@@ -260,7 +260,7 @@ fn a_wrong_mode_ends_the_start_with_the_reason_before_anything_is_made() {
     bed.refuses("mode dual places the far memory on persistent memory, and no tier is");
     bed.configure("[tiers.far]\nkind = \"nbd\"\n");
     bed.refuses("comes with volumes");
-    // An ordinary file system is not persistent memory, and nothing pretends that it is unless told to.
+    // An ordinary file system is not persistent memory, and the node does not treat it as such unless it is set so.
     bed.configure(&modelled_pmem(&bed).replace("absent = \"emulate\"\n", ""));
     bed.refuses("MAP_SYNC");
     assert!(!bed.path("far").exists());

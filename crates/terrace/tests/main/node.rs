@@ -83,7 +83,7 @@ impl Bed {
         command
     }
 
-    /// Runs a command as it stands.
+    /// Runs a command unchanged.
     pub(crate) fn command_line(&self, args: &[&str]) -> Ran {
         Ran { output: self.command(args).output().expect("the program runs"), what: args.join(" ") }
     }
@@ -95,7 +95,7 @@ impl Bed {
         Ran { output: self.command(&args).output().expect("the program runs"), what: args.join(" ") }
     }
 
-    /// The node does not start, and says `why`.
+    /// The node does not start, and its error contains `why`.
     pub(crate) fn refuses(&self, why: &str) {
         self.refused(self.command(&["serve"]), why);
     }
@@ -168,7 +168,7 @@ impl Bed {
     }
 }
 
-/// What a command did.
+/// The result of a command.
 pub(crate) struct Ran {
     output: Output,
     what: String,
@@ -185,7 +185,7 @@ impl Ran {
         self.output.status.code()
     }
 
-    /// What it printed.
+    /// Its output.
     pub(crate) fn printed(&self) -> String {
         self.told().0
     }
@@ -197,7 +197,7 @@ impl Ran {
         out
     }
 
-    /// It ran, and found what is `wrong`.
+    /// It ran, and its report contains `wrong`.
     pub(crate) fn finds(&self, wrong: &str) -> String {
         let (out, error) = self.told();
         assert_eq!(self.output.status.code(), Some(1), "{}: {out}\n{error}", self.what);
@@ -205,7 +205,7 @@ impl Ran {
         out
     }
 
-    /// It could not run, and said `why`.
+    /// It could not run, and its error contains `why`.
     pub(crate) fn fails(&self, why: &str) {
         let (out, error) = self.told();
         assert_eq!(self.output.status.code(), Some(2), "{}: {out}\n{error}", self.what);
@@ -246,7 +246,7 @@ impl Node<'_> {
         self.child.wait().expect("it can be waited for").code()
     }
 
-    /// Tells it to end as a service manager does.
+    /// Requests its end as a service manager does.
     pub(crate) fn terminate(&self) {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is kill").success());
@@ -264,7 +264,7 @@ impl Node<'_> {
         }
     }
 
-    /// Where its SQL service listens: the last that the log says, once it says one of this process.
+    /// The address of its SQL service: the last one in the log, once the log has one of this process.
     pub(crate) fn sql(&self) -> SocketAddr {
         let mut address = None;
         until("SQL is served", || {
@@ -277,13 +277,13 @@ impl Node<'_> {
         address.expect("it was said")
     }
 
-    /// What it says of itself.
+    /// Its status.
     pub(crate) fn status(&self) -> Value {
         let told = self.bed.run(&["status", "--json", "--data"]).succeeds("");
         serde_json::from_str(&told).expect("JSON")
     }
 
-    /// Tells it to stop and waits until it has.
+    /// Requests it to stop and waits until it has stopped.
     pub(crate) fn stop(mut self) {
         self.bed.run(&["stop", "--data"]).succeeds("");
         let ended = self.child.wait().expect("it can be waited for");

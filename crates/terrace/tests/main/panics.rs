@@ -1,4 +1,4 @@
-//! A panic in any thread or task of a whole node: it ends one session, one operation or the node, and says so.
+//! A panic in any thread or task of a whole node: it ends one session, one operation or the node, and is reported.
 //!
 //! Only in builds with debug assertions: in others nothing can be made to panic (`device::supervise::rehearse`).
 
@@ -40,7 +40,8 @@ fn panic_in(bed: &Bed, name: &str) {
     fs::rename(bed.path("part"), bed.path("panic")).expect("it moves");
 }
 
-/// Work for every thread: more than a journal segment and than what begins a checkpoint. Whether it is taken is not asked.
+/// Work for every thread: more than a journal segment and than what begins a checkpoint. Whether it is accepted is not
+/// checked.
 fn work(address: SocketAddr) {
     for n in 0..24 {
         let Ok(mut socket) = TcpStream::connect(address) else { return };
@@ -53,7 +54,7 @@ fn work(address: SocketAddr) {
     }
 }
 
-/// Whether `terrace status` finds something wrong, and says this.
+/// Whether `terrace status` reports a trouble with this text.
 fn status_says(bed: &Bed, text: &str) -> bool {
     let ran = bed.run(&["status", "--data"]);
     ran.code() == Some(1) && ran.printed().contains(text)
@@ -79,7 +80,7 @@ fn a_panic_in_a_thread_that_the_node_needs_is_in_the_log_and_the_status_and_the_
         "batch",
         "store-checkpoint",
         "journal-prepare",
-        "upkeep",
+        "housekeeping",
         "files",
         "mllp-listener",
         "sql-convert",
@@ -160,7 +161,7 @@ fn a_panic_in_an_operation_stops_that_operation_and_the_status_says_so_until_the
     until("the status tells of it", || status_says(&bed, "a programming error stopped operation out"));
     panic_in(&bed, "");
     assert!(bed.log().contains("rehearsed in lane"), "{}", bed.log());
-    bed.run(&["operation", "resume", "out", "--data"]).fails("stands still for a programming error");
+    bed.run(&["operation", "resume", "out", "--data"]).fails("has stopped because of a programming error");
     node.send("also waits");
     node.stop();
     let node = bed.start();

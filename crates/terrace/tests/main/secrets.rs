@@ -1,5 +1,5 @@
-//! What another user of the machine, or of the network, must not learn: stored messages, who has an account; and that a certificate
-//! can be renewed.
+//! Data that another user of the machine, or of the network, must not learn: stored messages, names of accounts; and
+//! that a certificate can be renewed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ fn all_that_a_node_makes_is_its_users_alone_and_looser_folders_are_told() {
     assert!(told.contains("open=1") && told.contains("chmod -R go= "), "{told}");
 }
 
-/// `[sql]` with one user, whose password nobody knows.
+/// `[sql]` with one user, whose password is not known.
 fn sql(extra: &str) -> String {
     let key = "A".repeat(43);
     format!(
@@ -72,7 +72,7 @@ fn read_message(stream: &mut TcpStream) -> Vec<u8> {
     body
 }
 
-/// The salt that `user` is asked for.
+/// The salt in the challenge for `user`.
 fn salt(address: SocketAddr, user: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let startup = [&196_608u32.to_be_bytes()[..], b"user\0", user.as_bytes(), b"\0database\0terrace\0\0"].concat();

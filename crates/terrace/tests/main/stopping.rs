@@ -1,6 +1,6 @@
-//! Work that is cancelled is gone, and a node that is told to end has ended, whatever runs.
+//! Cancelled work ends, and a node that is requested to end has ended, whatever runs.
 //!
-//! The bounds are not measurements: each is ten and more times what is promised, so that only what hangs reaches it.
+//! The bounds are not measurements: each is ten and more times the promised time, so that only hanging work reaches it.
 
 use std::fs;
 use std::io::Write;
@@ -15,10 +15,10 @@ use crate::node::{Bed, Node, message, until};
 /// Cancelled work must be gone by then.
 const GONE: Duration = Duration::from_secs(10);
 
-/// A node that was told to end must have ended by then.
+/// A node that was requested to end must have ended by then.
 const ENDED: Duration = Duration::from_secs(30);
 
-/// A hundredth of a second: what Linux counts processor time in.
+/// A hundredth of a second: the unit in which Linux counts processor time.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Statements that run for hours, each busy in another part: a join, an aggregate, a sort, a change, rows on their way out.
@@ -92,7 +92,7 @@ fn work_that_is_cancelled_is_gone_from_the_processor_and_the_session_goes_on() {
         idle_within(&node, GONE, sql);
         assert_eq!(session.query("select 1").expect("it answers").tag, "SELECT 1");
     }
-    // One that was never cancelled would be refused as well: the reason is asked for.
+    // One that was never cancelled would be refused as well: so the reason is checked.
     let mut session = client(&node);
     session.query("set statement_timeout = '200ms'").expect("it is set");
     let ended = session.query(ENDLESS[0]);
@@ -110,7 +110,7 @@ fn a_node_that_is_told_to_end_has_ended_whatever_runs() {
     other.query("create table t (id bigint)").expect("it is made");
     node.send("before");
     let mut sessions = Vec::new();
-    // Besides: a COPY whose client is silent, rows that nobody reads, a transaction whose client sleeps.
+    // Besides: a COPY whose client sends nothing, rows that no client reads, a transaction whose client sleeps.
     let silent = ["copy t from stdin", "select x, repeat('x', 1000) from generate_series(1, 1000000000) a(x)"];
     for sql in ENDLESS.into_iter().chain(silent) {
         let mut session = client(&node);

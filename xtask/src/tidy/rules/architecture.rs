@@ -3,13 +3,13 @@
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// Fires on each package ARCHITECTURE.md does not name.
+/// Reports each package that ARCHITECTURE.md does not name.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let text = tree.file("ARCHITECTURE.md").map_or("", |file| file.text.as_str());
     let packages = tree.packages();
     let missing = packages.iter().filter(|package| !text.contains(&format!("`{}`", package.folder)));
     let finding = |folder: &str| {
-        let mend = "give it a paragraph that says what it is for and what it never does";
+        let mend = "add a paragraph with its purpose and what it never does";
         Finding::new("ARCHITECTURE.md", 1, format!("`{folder}` is not named"), mend)
     };
     missing.map(|package| finding(&package.folder)).collect()

@@ -1,10 +1,8 @@
-//! Cycles: the modules of a crate that lie side by side import each other in one direction only.
+//! Cycles: modules of the same folder do not import each other in a circle.
 //!
-//! Two modules that import each other are one module in two files: neither can be read, tested or replaced alone. Looked at is
-//! each folder of modules by itself; a module and the folder it lies in are not, for a parent knows its children and lends them
-//! its types.
-//!
-//! The list names the cycles that there still are. It may only shrink: one that is smaller than its entry, or gone, is a finding.
+//! Two modules that import each other cannot be read, tested or replaced separately: they are one module in two files.
+//! The rule checks each folder of modules on its own. Imports between a module and the modules below it are allowed: a
+//! parent uses its children and gives them its types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,89 +10,26 @@ use crate::tidy::modules::{CrateModules, ModulePath, crates};
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// A cycle that is still there: the folder of modules, and its modules in the order of their names.
-type Known<'a> = (&'a str, &'a [&'a str]);
+const MEND: &str = "move what both need to a module below them, or pass it as a trait or a value";
 
-const KNOWN: &[Known<'static>] = &[
-    ("crates/hl7/src", &["charset", "draft", "message"]),
-    ("crates/hl7/src", &["error", "name"]),
-    ("crates/lab/fuzz/src", &["mutator", "pool"]),
-    ("crates/media/catalogue/src/provision", &["cxl", "nvdimm", "read"]),
-    ("crates/media/catalogue/src/provision", &["goal", "split"]),
-    ("crates/media/device/src/crash", &["image", "memory", "shelf"]),
-    ("crates/media/device/src/file", &["device", "lock", "shelf"]),
-    ("crates/node/src/admission", &["memory", "state"]),
-    ("crates/services/interop/src", &["engine", "intake"]),
-    ("crates/services/interop/src", &["history", "node", "upkeep"]),
-    ("crates/services/interop/src/rows", &["interpret", "read"]),
-    ("crates/services/interop/src/service", &["apart", "mllp"]),
-    ("crates/services/sql/src", &["external", "table"]),
-    ("crates/services/sql/src/column", &["form", "scan", "segments", "write"]),
-    ("crates/services/sql/src/engine", &["apart", "checked"]),
-    (
-        "crates/services/sql/src/engine",
-        &[
-            "block", "context", "control", "explain", "names", "prepared", "session", "syntax", "target", "titles",
-            "untyped", "views",
-        ],
-    ),
-    ("crates/services/sql/src/engine", &["calls", "operators", "patterns"]),
-    ("crates/services/sql/src/engine", &["growth", "windows"]),
-    ("crates/services/sql/src/table", &["definition", "key", "row"]),
-    ("crates/services/sql/src/wire", &["apart", "catalog", "login", "serve", "server"]),
-    ("crates/services/sql/src/wire", &["codec", "connection", "fault", "guard"]),
-    (
-        "crates/services/sql/src/wire/catalog",
-        &["backends", "facts", "fixed", "functions", "naming", "owners", "tables", "types"],
-    ),
-    ("crates/services/sql/src/wire/catalog", &["nothing", "restate"]),
-    ("crates/storage/journal/src", &["inline", "pipeline", "segment_pool", "shared"]),
-];
-
-const LIST: &str = "xtask/src/tidy/rules/cycles.rs";
-const MEND: &str = "give what both need a module below them, or hand it in as a trait or a value";
-const SHRINK: &str = "make the entry of the list as small as the cycle";
-
-/// Fires on modules that import each other in a circle.
+/// Reports modules that import each other in a circle.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    check_with(tree, KNOWN)
-}
-
-fn check_with(tree: &Tree, known: &[Known<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut seen = BTreeSet::new();
-    let crates = crates(tree);
-    for own in &crates {
+    for own in &crates(tree) {
         for (folder, edges) in edges(own) {
             for members in circles(&edges) {
                 let names: Vec<&str> = members.iter().map(String::as_str).collect();
-                let is_part = |entry: &Known<'_>| entry.0 == folder && names.iter().all(|name| entry.1.contains(name));
-                let Some(at) = known.iter().position(is_part) else {
-                    let inside = edges.iter().find(|((from, to), _)| members.contains(from) && members.contains(to));
-                    let (file, line) = inside.map_or(("", 1), |(_, place)| *place);
-                    let what = format!("{} in {folder} import each other in a circle", names.join(", "));
-                    findings.push(Finding::new(file, line, what, MEND));
-                    continue;
-                };
-                if known[at].1.len() > names.len() {
-                    let what = format!("the cycle of {} in {folder} is smaller than its entry", names.join(", "));
-                    findings.push(Finding::new(LIST, 1, what, SHRINK));
-                }
-                seen.insert(at);
+                let inside = edges.iter().find(|((from, to), _)| members.contains(from) && members.contains(to));
+                let (file, line) = inside.map_or(("", 1), |(_, place)| *place);
+                let what = format!("{} in {folder} import each other in a circle", names.join(", "));
+                findings.push(Finding::new(file, line, what, MEND));
             }
-        }
-    }
-    for (at, (folder, names)) in known.iter().enumerate() {
-        let is_ours = crates.iter().any(|own| folder.starts_with(&format!("{}/src", own.folder)));
-        if is_ours && !seen.contains(&at) {
-            let what = format!("there is no cycle of {} in {folder} any more", names.join(", "));
-            findings.push(Finding::new(LIST, 1, what, "take it off the list"));
         }
     }
     findings
 }
 
-/// From one module to another, and a place that says so.
+/// An import from one module to another, and one place of it in the source.
 type Edges<'t> = BTreeMap<(String, String), (&'t str, usize)>;
 
 /// The imports between the modules of each folder.
@@ -112,7 +47,7 @@ fn edges<'t>(own: &CrateModules<'t>) -> BTreeMap<String, Edges<'t>> {
     folders
 }
 
-/// The largest sets of modules of which each reaches each other.
+/// The largest sets of modules in which each module reaches every other.
 fn circles(edges: &Edges<'_>) -> Vec<BTreeSet<String>> {
     let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (from, _) in edges.keys() {
@@ -175,25 +110,5 @@ mod tests {
             "crates/a/src/b/x.rs:2: x, y in crates/a/src/b import each other in a circle",
         ];
         assert_eq!(found(check, &files), expected);
-    }
-
-    #[test]
-    fn the_list_lets_a_cycle_pass_and_may_only_shrink() {
-        let files = [
-            MANIFEST,
-            LIB,
-            ("crates/a/src/b.rs", "use crate::c::C;"),
-            ("crates/a/src/c.rs", "use crate::b::B;"),
-            ("crates/a/src/d.rs", ""),
-        ];
-        let tree = Tree::of(&files);
-        let what = |known: &[Known<'_>]| -> Vec<String> {
-            check_with(&tree, known).into_iter().map(|finding| finding.what).collect()
-        };
-        assert!(what(&[("crates/a/src", &["b", "c"])]).is_empty());
-        let larger = ["the cycle of b, c in crates/a/src is smaller than its entry"];
-        assert_eq!(what(&[("crates/a/src", &["b", "c", "d"])]), larger);
-        let gone = ["there is no cycle of d, e in crates/a/src any more"];
-        assert_eq!(what(&[("crates/a/src", &["b", "c"]), ("crates/a/src", &["d", "e"])]), gone);
     }
 }

@@ -1,18 +1,18 @@
 //! Documented: every `pub` item and field has a doc comment.
 //!
-//! rustc's `missing_docs` sees only what a library exports; this rule reads the text, so it also covers binaries and
-//! private modules. Re-exports are documented where they are defined, modules by their essay, flattened fields by the
-//! fields of their type. Test code is left out.
+//! rustc's `missing_docs` checks only the exports of a library. This rule reads the text, so it covers binaries and
+//! private modules too. Re-exports are documented at their definition, modules by their head comment, and flattened
+//! fields by the fields of their type. Test code is not checked.
 
 use crate::tidy::report::Finding;
 use crate::tidy::scan::is_word;
 use crate::tidy::tree::Tree;
 
-/// The kinds of item, and the words that may stand between `pub` and the kind; `const` is both.
+/// The kinds of item, and the words that may be between `pub` and the kind; `const` is both.
 const KINDS: &[&str] = &["fn", "struct", "enum", "trait", "const", "static", "type", "union", "macro"];
 const QUALIFIERS: &[&str] = &["unsafe", "async", "const", "extern"];
 
-/// Fires on each undocumented item.
+/// Reports each undocumented item.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, source) in
@@ -29,7 +29,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     &file.path,
                     index + 1,
                     what,
-                    "say its meaning, unit, range, default, errors",
+                    "document its meaning, unit, range, default, errors",
                 ));
             }
         }
@@ -37,7 +37,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What a line of code declares for the public: `fn name`, `struct Name`, `field name`.
+/// The public item that a line of code declares: `fn name`, `struct Name`, `field name`.
 fn public_item(line: &str) -> Option<String> {
     let name = |text: &str| text.chars().take_while(|c| is_word(*c)).collect::<String>();
     let declared = line.strip_prefix("pub ")?;
@@ -57,7 +57,7 @@ fn is_item(word: &str) -> bool {
     KINDS.contains(&word) || QUALIFIERS.contains(&word)
 }
 
-/// Whether the lines above an item end in a doc comment, attributes in between left aside.
+/// Whether the lines above an item end with a doc comment, apart from attributes.
 fn is_documented(above: &[&str]) -> bool {
     let mut inside_attribute = false;
     for line in above.iter().rev().map(|line| line.trim()) {

@@ -1,12 +1,12 @@
-//! Essays: every Rust file opens with `//!` that says what it is.
+//! Essays: every Rust file begins with an essay, a head comment (`//!`) that describes the file.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// Fewest words of an essay; below that it says no more than the file's name.
+/// The smallest number of words of an essay: a shorter one adds nothing to the name of the file.
 const WORDS_MIN: usize = 5;
 
-/// Fires on files without an essay at their top, and on essays of a word or two.
+/// Reports files without an essay, and essays of a word or two.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mend = "open the file with //!: what it is, its invariants, what it leaves out";
     let mut findings = Vec::new();

@@ -1,6 +1,6 @@
 //! Faults: every row of docs/faults.md names a test, and every named test exists.
 //!
-//! The last cell of a row holds names in backquotes: a test function (`name`) or a script (`scripts/name.sh`).
+//! The last cell of a row has names in backquotes: a test function (`name`) or a script (`scripts/name.sh`).
 
 use crate::tidy::report::Finding;
 use crate::tidy::scan::words;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const FAULTS: &str = "docs/faults.md";
 
-/// Fires on rows without a test and on tests that are not in the tree.
+/// Reports rows without a test, and names of tests that do not exist.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(file) = tree.file(FAULTS) else {
         return vec![Finding::new(FAULTS, 1, "there is no table of faults", "write fault, detection, reaction, test")];
@@ -35,12 +35,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A row of a table that is neither its head nor the line below it.
+/// Whether the line is a row of a table, and neither its head nor the line below the head.
 fn is_row(line: &str) -> bool {
     line.starts_with('|') && !line.starts_with("|-") && !line.starts_with("| fault |")
 }
 
-/// The name of every function of the tree.
+/// The names of all functions of the tree.
 fn functions(tree: &Tree) -> BTreeSet<&str> {
     let name = |rest: &str| rest.trim_start().chars().take_while(|c| crate::tidy::scan::is_word(*c)).count();
     let sources = tree.rust().flat_map(|(_, source)| words(&source.code, "fn").map(|at| &source.code[at + 2..]));

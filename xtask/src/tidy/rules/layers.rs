@@ -1,17 +1,18 @@
-//! Layers: an import only ever points down. The table below is the architecture; everything else here reads it.
+//! Layers: a crate imports only crates of lower layers. The table below defines the layers.
 //!
 //! ```text
 //!   terrace -> lab -> services -> node -> storage -> media        hl7 beside them, pure
 //! ```
 //!
-//! A manifest's dependencies (of every kind: a test that reaches up couples just as well) and `use` paths are both
-//! checked. Layers also name foreign crates they must not know: storage and below have no async runtime.
+//! The rule checks the dependencies of manifests (of every kind: a dependency of tests couples crates as well) and
+//! `use` paths. Layers also list third-party crates that they must not import: storage and the layers below have no
+//! async runtime.
 
 use crate::tidy::report::Finding;
 use crate::tidy::scan::{line_of, words};
 use crate::tidy::tree::{Package, Tree};
 
-/// One folder of packages and what its packages may import of ours.
+/// A folder of packages, and the packages of the workspace that it may import.
 struct Layer {
     folder: &'static str,
     imports: &'static [&'static str],
@@ -58,9 +59,9 @@ const LAYERS: &[Layer] = &[
     Layer { folder: "fuzz", imports: &["crates/lab"], shuns: &[] },
 ];
 
-const MEND: &str = "move the code down a layer, or hand it in as a trait or a value";
+const MEND: &str = "move the code down a layer, or pass it as a trait or a value";
 
-/// Fires on upward or sideways imports and on packages that are in no layer.
+/// Reports upward and sideways imports, and packages that belong to no layer.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let packages = tree.packages();
     let mut findings = Vec::new();
@@ -77,7 +78,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         };
         for (line, dependency) in dependencies(&package.manifest.text) {
             if layer.shuns.contains(&dependency.as_str()) || !may_import(layer, &dependency, package, &packages) {
-                let what = format!("{} imports {dependency}, which its layer must not know", package.name);
+                let what = format!("{} imports {dependency}, which its layer must not import", package.name);
                 findings.push(Finding::new(&package.manifest.path, line, what, MEND));
             }
         }
@@ -94,7 +95,7 @@ fn is_under(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a package of `layer` may import `name`; foreign crates always pass here.
+/// Whether a package of `layer` may import `name`. Third-party crates always pass here.
 fn may_import(layer: &Layer, name: &str, from: &Package, packages: &[Package]) -> bool {
     match packages.iter().find(|package| package.name == name) {
         Some(target) => target.name == from.name || layer.imports.iter().any(|folder| is_under(&target.folder, folder)),
@@ -102,7 +103,7 @@ fn may_import(layer: &Layer, name: &str, from: &Package, packages: &[Package]) -
     }
 }
 
-/// The dependencies a manifest names, of every kind, with their lines.
+/// The dependencies of a manifest, of every kind, with their lines.
 fn dependencies(manifest: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -123,7 +124,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// `use` paths of a package that start with one of our packages it must not import.
+/// The `use` paths of a package that begin with a package it must not import.
 fn uses(tree: &Tree, package: &Package, layer: &Layer, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let inner =
@@ -134,7 +135,7 @@ fn uses(tree: &Tree, package: &Package, layer: &Layer, packages: &[Package]) -> 
             let path = source.code[at + 3..].trim_start().trim_start_matches("::");
             let first: String = path.chars().take_while(|c| crate::tidy::scan::is_word(*c)).collect();
             if path[first.len()..].starts_with("::") && !may_import(layer, &first, package, packages) {
-                let what = format!("{} uses {first}, which its layer must not know", package.name);
+                let what = format!("{} uses {first}, which its layer must not import", package.name);
                 findings.push(Finding::new(&file.path, line_of(&source.code, at), what, MEND));
             }
         }
@@ -173,9 +174,9 @@ mod tests {
             ("crates/services/interop/Cargo.toml", INTEROP),
         ];
         let expected = [
-            "crates/media/device/Cargo.toml:4: device imports journal, which its layer must not know",
-            "crates/media/device/Cargo.toml:5: device imports interop, which its layer must not know",
-            "crates/media/device/src/lib.rs:2: device uses interop, which its layer must not know",
+            "crates/media/device/Cargo.toml:4: device imports journal, which its layer must not import",
+            "crates/media/device/Cargo.toml:5: device imports interop, which its layer must not import",
+            "crates/media/device/src/lib.rs:2: device uses interop, which its layer must not import",
         ];
         assert_eq!(found(check, &files), expected);
     }
@@ -186,7 +187,7 @@ mod tests {
         let files =
             [("crates/storage/journal/Cargo.toml", journal), ("other/Cargo.toml", "[package]\nname = \"other\"\n")];
         let expected = [
-            "crates/storage/journal/Cargo.toml:4: journal imports tokio, which its layer must not know",
+            "crates/storage/journal/Cargo.toml:4: journal imports tokio, which its layer must not import",
             "other/Cargo.toml:1: package other is in no layer",
         ];
         assert_eq!(found(check, &files), expected);

@@ -1,12 +1,12 @@
-//! Links: every relative link in a Markdown file leads to a file, a folder or a heading of the tree.
+//! Links: the target of every relative link in a Markdown file is a file, a folder or a heading of the tree.
 //!
-//! Inline links `[text](target)` and definitions `[label]: target` are read, outside code. Addresses with a scheme are
-//! left alone: whether another's page is up today is no property of this tree.
+//! The rule reads inline links `[text](target)` and definitions `[label]: target`, outside code. It does not check
+//! addresses with a scheme: the tree cannot control whether other sites are available.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// Fires on each link that leads nowhere.
+/// Reports each link without a target.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.has_extension(&["md"])) {
@@ -32,7 +32,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `target` as seen from the folder of `from`; the root itself is "".
+/// `target` relative to the folder of `from`; the root itself is "".
 fn resolve(from: &str, target: &str) -> String {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
@@ -47,7 +47,7 @@ fn resolve(from: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The lines of a Markdown text outside fenced code, with inline code blanked, numbered from 1.
+/// The lines of a Markdown text outside fenced code, with spaces in place of inline code, numbered from 1.
 pub(crate) fn prose(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -78,7 +78,8 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether a heading of `text` has this anchor, by GitHub's rule: lower case, words joined by `-`, other signs dropped.
+/// Whether a heading of `text` has this anchor, by the rule of GitHub: lower case, words joined by `-`, other signs
+/// dropped.
 fn has_anchor(text: &str, anchor: &str) -> bool {
     let mut fenced = false;
     text.lines().any(|line| {

@@ -1,15 +1,16 @@
-//! Manifests and layout of a package: lints inherited, one integration-test binary, no drawer for everything.
+//! Manifests and layout of a package: lints are inherited, there is one integration-test binary, and no module has a
+//! name without a meaning.
 //!
-//! Cargo takes each file directly under `tests/` for a binary of its own, each to be linked. One `tests/main.rs` with its
-//! modules beside it needs `autotests = false` and one `[[test]]`; modules in a folder need nothing.
+//! Cargo builds and links each file directly under `tests/` as a binary of its own. One `tests/main.rs` with its
+//! modules in the same folder needs `autotests = false` and one `[[test]]`; modules in a subfolder need nothing.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::{Package, Tree};
 
-/// Names that say nothing about what is inside.
+/// Names that do not describe the content.
 const DRAWERS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
 
-/// Fires on packages with lints of their own or several test binaries, and on modules named as drawers.
+/// Reports packages with their own lints or several test binaries, and modules with a name without a meaning.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in tree.packages() {
@@ -21,14 +22,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     }
     for (file, _) in tree.rust() {
         if let Some(drawer) = DRAWERS.iter().find(|name| file.path.split(['/', '.']).any(|part| part == **name)) {
-            let mend = "name the module after what it is about";
+            let mend = "name the module after its content";
             findings.push(Finding::new(&file.path, 1, format!("a module named {drawer}"), mend));
         }
     }
     findings
 }
 
-/// Whether the manifest says `[lints] workspace = true`, on two lines or as one key.
+/// Whether the manifest has `[lints] workspace = true`, on two lines or as one key.
 fn inherits_lints(manifest: &str) -> bool {
     let lines: Vec<&str> = manifest.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.windows(2).any(|pair| pair == ["[lints]", "workspace = true"]) || lines.contains(&"lints.workspace = true")

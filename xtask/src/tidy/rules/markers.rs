@@ -1,22 +1,22 @@
-//! Markers: nothing half done is left in the tree, and no test is switched off.
+//! Markers: the tree has no unfinished code, and no disabled tests.
 //!
-//! The words are put together from halves, so that this file does not find itself.
+//! The words are assembled from halves, so that the rule does not find them in this file.
 
 use super::links::prose;
 use crate::tidy::report::Finding;
 use crate::tidy::scan::words;
 use crate::tidy::tree::Tree;
 
-/// Macros and attributes, looked for in code.
+/// Macros and attributes that are searched in code.
 const IN_CODE: &[&str] =
     &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("d", "bg!"), concat!("#[ig", "nore")];
 
-/// Words, looked for in comments.
+/// Words that are searched in comments.
 const IN_COMMENTS: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX"), concat!("TO", "DO"), concat!("HA", "CK")];
 
-/// Fires on each marker.
+/// Reports each marker.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let mend = "finish it, or refuse the case with a clear error and write it down as missing";
+    let mend = "finish it, or refuse the case with a clear error and document it as missing";
     let mut findings = Vec::new();
     for (file, source) in tree.rust() {
         for marker in IN_CODE {
@@ -31,7 +31,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     for file in tree.files.iter().filter(|file| file.has_extension(&["toml", "sh", "py", "md"])) {
-        // Code in Markdown may quote anything; the prose around it is ours.
+        // Code in Markdown may quote other texts, so only the prose is checked.
         let lines = if file.has_extension(&["md"]) { prose(&file.text) } else { numbered(&file.text) };
         for (line, text) in lines {
             for marker in IN_COMMENTS.iter().filter(|marker| words(&text, marker).next().is_some()) {

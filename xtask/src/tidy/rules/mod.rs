@@ -1,4 +1,4 @@
-//! The rules, one file each. A rule's tests hold a case that fires and one that does not.
+//! The rules, one in each file. The tests of a rule have a case with a finding and a case without one.
 
 pub(crate) mod architecture;
 pub(crate) mod cycles;

@@ -1,4 +1,4 @@
-//! Quotes: a block of code in Markdown that names a file holds that file, whole and unchanged.
+//! Quotes: a Markdown code block that names a file has exactly the content of that file.
 //!
 //! ````text
 //!   ```toml file=path/from/the/root.toml
@@ -6,12 +6,12 @@
 //!   ```
 //! ````
 //!
-//! So what a reader copies from a page is what the tests run. `cargo xtask tidy --mend` writes the blocks anew.
+//! A reader copies the text that the tests run. `cargo xtask tidy --mend` replaces blocks that differ.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// Fires on each block that differs from the file it names, and on files that are not there.
+/// Reports each block that differs from its file, and each name of a missing file.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.has_extension(&["md"])) {
@@ -32,17 +32,17 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A page with its quotes written anew.
+/// A Markdown page with replaced quotes.
 pub(crate) struct Mended {
     /// The whole page.
     pub(crate) text: String,
-    /// Lines of blocks that differed.
+    /// Lines of the blocks that differed.
     stale: Vec<usize>,
-    /// Lines of blocks that name a file that is not there.
+    /// Lines of the blocks that name a missing file.
     missing: Vec<(usize, String)>,
 }
 
-/// Writes each quote of `text` anew.
+/// Replaces the quotes of `text`.
 pub(crate) fn mend(tree: &Tree, text: &str) -> Mended {
     let mut mended = Mended { text: String::new(), stale: Vec::new(), missing: Vec::new() };
     let mut lines = text.lines().enumerate();

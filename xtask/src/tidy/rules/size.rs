@@ -1,18 +1,19 @@
 //! Sizes: a file has at most 600 lines, a function at most 70.
 //!
-//! The limits are those of code bases that people call readable: 0 to 11 % of their files are over 600 lines, against
-//! 30 to 40 % of those called hard to enter; 70 lines is one screen, and TigerBeetle's limit (docs/TIGER_STYLE.md).
+//! The limits are those of code bases that developers call readable: 0 to 11 % of their files have more than 600 lines;
+//! of code bases that developers call hard to understand, it is 30 to 40 %. 70 lines fit on one screen, and are the
+//! limit of TigerBeetle (docs/TIGER_STYLE.md).
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::Tree;
 
-/// Most lines of a file, tests included.
+/// The largest number of lines of a file, with its tests.
 const FILE_LINES_MAX: usize = 600;
 
-/// Most lines of a function, from `fn` to the closing brace.
+/// The largest number of lines of a function, from `fn` to the closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Fires on long files and long functions.
+/// Reports files and functions that are too long.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.has_extension(&["rs", "py", "sh"])) {

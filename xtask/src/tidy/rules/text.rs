@@ -1,18 +1,18 @@
-//! Text: source is ASCII, and no file names a path of the machine it was written on.
+//! Text: source is ASCII, and no file has a path of a developer's machine.
 //!
-//! ASCII keeps look-alike and invisible characters out of code. Fixtures are exempt: HL7 in other character sets is
-//! what some of them are for. The folders are put together from halves, so that this file does not find itself.
+//! ASCII prevents look-alike and invisible characters in code. Fixtures are exempt: some of them test HL7 in other
+//! character sets. The folders are assembled from halves, so that the rule does not find them in this file.
 
 use crate::tidy::report::Finding;
 use crate::tidy::tree::{Tree, is_fixture};
 
-/// Kinds of file that are source.
+/// Extensions of source files.
 const SOURCES: &[&str] = &["rs", "toml", "sh", "py", "md", "rules", "hl7t", "csv", "yml"];
 
-/// Folders that exist on somebody's machine only.
+/// Folders that exist only on a developer's machine.
 const FOLDERS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
-/// Fires on each line that is not ASCII and each machine path.
+/// Reports each line that is not ASCII, and each path of a machine.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| !is_fixture(&file.path)) {
@@ -23,7 +23,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 findings.push(Finding::new(&file.path, index + 1, what, "write it in ASCII, in code as an escape"));
             }
             if let Some(folder) = FOLDERS.iter().find(|folder| names_folder(line, folder)) {
-                let what = format!("a path under {folder} is this machine's");
+                let what = format!("a path under {folder} exists on one machine only");
                 findings.push(Finding::new(
                     &file.path,
                     index + 1,
@@ -36,7 +36,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `folder` starts an absolute path in `line`.
+/// Whether `folder` begins an absolute path in `line`.
 fn names_folder(line: &str, folder: &str) -> bool {
     let starts = line.match_indices(folder).map(|(at, _)| line[..at].chars().next_back());
     starts.into_iter().any(|before| !before.is_some_and(|c| c.is_alphanumeric() || "_.-~}".contains(c)))
@@ -53,7 +53,7 @@ mod tests {
         let found = found(check, &[("a.rs", &text)]);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0], "a.rs:1: '\u{2014}' (U+2014) is not ASCII");
-        assert_eq!(found[1], format!("a.rs:2: a path under {} is this machine's", FOLDERS[0]));
+        assert_eq!(found[1], format!("a.rs:2: a path under {} exists on one machine only", FOLDERS[0]));
     }
 
     #[test]

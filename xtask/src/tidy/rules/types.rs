@@ -1,10 +1,10 @@
-//! Types: a name finds one type, and a type is in few places.
+//! Types: a name has one type, and the methods of a type are in few files.
 //!
-//! * A type name that more than its own module sees is defined once in a crate, so that a search for it finds it.
-//! * A type has inherent `impl` blocks in at most [`FILES_MAX`] files: one with more is several types under one name, and whoever
-//!   reads one of its methods has to know all of its fields.
+//! * A type name that is visible outside its module is defined once in a crate: a search for the name finds the type.
+//! * A type has inherent `impl` blocks in at most [`FILES_MAX`] files. A type with more files is several types under
+//!   one name, and a reader of one method must know all fields.
 //!
-//! Both have a list of what there still is, which may only shrink: an entry that is not needed is a finding.
+//! Both checks have a list of exceptions, which may only become shorter: an entry that is not needed is a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,69 +13,48 @@ use crate::tidy::report::Finding;
 use crate::tidy::scan::{is_word, line_of, words};
 use crate::tidy::tree::Tree;
 
-/// Most files with inherent `impl` blocks of one type. A choice: what it is, what it does, and one special case.
+/// The largest number of files with inherent `impl` blocks of one type. Three is a choice: the definition, the
+/// behaviour, and one special case.
 const FILES_MAX: usize = 3;
 
-/// Of a crate: names that are defined more than once.
+/// Exceptions: the names that a crate defines more than once.
 const TWICE: &[(&str, &[&str])] = &[
-    ("crates/media/catalogue", &["Kind"]),
-    // Of each kind of processor one, of which one is built.
+    // One for each kind of processor; only one of them is built.
     ("crates/media/device", &["Instructions"]),
-    (
-        "crates/services/interop",
-        &[
-            "Action",
-            "Counters",
-            "Index",
-            "Mode",
-            "Operation",
-            "Order",
-            "Problem",
-            "Queue",
-            "Relation",
-            "Send",
-            "Service",
-            "Source",
-            "Span",
-            "Stamp",
-            "Status",
-            "Verdict",
-        ],
-    ),
-    ("crates/services/sql", &["Column", "Ends", "Keys", "Layout", "Reader", "Relation", "Rows", "Shared"]),
-    ("crates/terrace", &["ListArgs", "Row", "Running", "Settings", "Table"]),
+    // One for the program with SQL and one for the program without; the other modules use either.
+    ("crates/terrace", &["Running", "Settings"]),
 ];
 
-/// Of a crate: types with more files, and how many.
+/// Exceptions: the types of a crate with more files, and their number.
 const SPREAD: &[(&str, &[(&str, usize)])] = &[
-    ("crates/services/interop", &[("Compiler", 4), ("Machine", 5), ("Node", 5), ("Parser", 4)]),
-    ("crates/services/sql", &[("Serving", 5), ("Session", 15)]),
-    ("crates/storage/journal", &[("Shared", 5)]),
+    ("crates/services/interop", &[("Compiler", 4), ("Machine", 5), ("Parser", 4)]),
+    ("crates/services/sql", &[("Serving", 5)]),
+    ("crates/storage/journal", &[("Shared", 4)]),
     ("crates/storage/store", &[("Cache", 8), ("Tree", 5), ("TreeWriter", 4)]),
 ];
 
 const LIST: &str = "xtask/src/tidy/rules/types.rs";
 
-/// Fires on type names that are defined twice in a crate.
+/// Reports type names that a crate defines twice.
 pub(crate) fn check_names(tree: &Tree) -> Vec<Finding> {
     names_with(tree, TWICE)
 }
 
-/// Fires on types whose `impl` blocks lie in many files.
+/// Reports types with `impl` blocks in too many files.
 pub(crate) fn check_impls(tree: &Tree) -> Vec<Finding> {
     impls_with(tree, SPREAD)
 }
 
-/// A type's definition.
+/// The definition of a type.
 struct Definition<'t> {
     name: String,
     file: &'t str,
     line: usize,
-    /// Others than its own module see it.
+    /// Whether it is visible outside its module.
     is_shared: bool,
 }
 
-/// The definitions of a module, those inside of functions and modules included.
+/// The definitions of a module, with those inside functions and inner modules.
 fn definitions<'t>(module: &Module<'t>) -> Vec<Definition<'t>> {
     let mut found = Vec::new();
     for keyword in ["struct", "enum", "union", "trait", "type"] {
@@ -83,7 +62,7 @@ fn definitions<'t>(module: &Module<'t>) -> Vec<Definition<'t>> {
             let start = module.code[..at].rfind('\n').map_or(0, |end| end + 1);
             let before = module.code[start..at].trim();
             let is_item = before.is_empty() || before.starts_with("pub") || before == "unsafe";
-            // A type of a trait or of an impl is found by its trait.
+            // A type inside a trait or an impl belongs to the trait.
             let is_associated = keyword == "type" && module.code[start..at].starts_with(' ');
             let name: String =
                 module.code[at + keyword.len()..].trim_start().chars().take_while(|c| is_word(*c)).collect();
@@ -109,12 +88,12 @@ fn names_with(tree: &Tree, known: &[(&str, &[&str])]) -> Vec<Finding> {
         for (name, places) in places.iter().filter(|(name, _)| !listed.contains(&name.as_str())) {
             for (file, line) in &places[1..] {
                 let what = format!("type {name} is also defined at {}:{}", places[0].0, places[0].1);
-                findings.push(Finding::new(file, *line, what, "give one of them a name that says which it is"));
+                findings.push(Finding::new(file, *line, what, "give one of them a more specific name"));
             }
         }
         for name in listed.iter().filter(|name| !places.contains_key(**name)) {
             let what = format!("type {name} of {} is defined once now", own.folder);
-            findings.push(Finding::new(LIST, 1, what, "take it off the list"));
+            findings.push(Finding::new(LIST, 1, what, "remove it from the list"));
         }
     }
     findings
@@ -129,24 +108,24 @@ fn impls_with(tree: &Tree, known: &[(&str, &[(&str, usize)])]) -> Vec<Finding> {
             let most = listed.iter().find(|(listed, _)| listed == name).map_or(FILES_MAX, |(_, most)| *most);
             let many = files.len();
             if many > most {
-                let what = format!("type {name} has impl blocks in {many} files, at most are {most}");
+                let what = format!("type {name} has impl blocks in {many} files, at most {most} are allowed");
                 let mend = "make the parts that belong together types of their own";
                 findings.push(Finding::new(defined, 1, what, mend));
             } else if many < most {
                 let what = format!("type {name} of {} has impl blocks in {many} files, fewer than listed", own.folder);
-                findings.push(Finding::new(LIST, 1, what, "write the number that there is"));
+                findings.push(Finding::new(LIST, 1, what, "correct the number in the list"));
             }
         }
         let is_there = |name: &str| spread.iter().any(|((own, _), files)| own == name && files.len() > FILES_MAX);
         for (name, _) in listed.iter().filter(|(name, _)| !is_there(name)) {
             let what = format!("type {name} of {} has impl blocks in few files now", own.folder);
-            findings.push(Finding::new(LIST, 1, what, "take it off the list"));
+            findings.push(Finding::new(LIST, 1, what, "remove it from the list"));
         }
     }
     findings
 }
 
-/// Each type with the file that defines it, and the files with inherent `impl` blocks of it.
+/// Each type with the file that defines it, and the files with its inherent `impl` blocks.
 fn spread<'t>(own: &CrateModules<'t>) -> BTreeMap<(String, &'t str), BTreeSet<&'t str>> {
     let mut defined: BTreeMap<String, Vec<&Module<'t>>> = BTreeMap::new();
     for module in &own.modules {
@@ -158,7 +137,7 @@ fn spread<'t>(own: &CrateModules<'t>) -> BTreeMap<(String, &'t str), BTreeSet<&'
     for module in &own.modules {
         for name in implemented(&module.code) {
             let Some(places) = defined.get(&name) else { continue };
-            // Of several of that name the one that is nearest on the way to the root.
+            // Of several types with this name, it takes the nearest on the way to the root.
             let near = |place: &&&Module<'t>| module.path.iter().zip(&place.path).take_while(|(a, b)| a == b).count();
             let here = places.iter().find(|place| place.file == module.file);
             let nearest = here.or_else(|| places.iter().max_by_key(near));
@@ -170,12 +149,12 @@ fn spread<'t>(own: &CrateModules<'t>) -> BTreeMap<(String, &'t str), BTreeSet<&'
     files
 }
 
-/// The types that have inherent `impl` blocks in a code.
+/// The types that have inherent `impl` blocks in a text of code.
 fn implemented(code: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for at in words(code, "impl") {
         let line = code[..at].rfind('\n').map_or(0, |end| end + 1);
-        // `impl Trait` of a signature is none.
+        // The `impl Trait` of a signature is not an `impl` block.
         if !matches!(code[line..at].trim(), "" | "unsafe") {
             continue;
         }
@@ -193,7 +172,7 @@ fn implemented(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// Length of what stands between angle brackets.
+/// The length of a text in angle brackets.
 fn generics(text: &str) -> usize {
     let mut depth = 0;
     let mut before = ' ';
@@ -274,7 +253,7 @@ mod tests {
         ];
         assert!(found(check_impls, &files).is_empty());
         let more = [&files[..], &[("crates/a/src/b/g.rs", own)]].concat();
-        let expected = ["crates/a/src/b/mod.rs:1: type Thing has impl blocks in 4 files, at most are 3"];
+        let expected = ["crates/a/src/b/mod.rs:1: type Thing has impl blocks in 4 files, at most 3 are allowed"];
         assert_eq!(found(check_impls, &more), expected);
         let tree = Tree::of(&more);
         let what = |known: &[(&str, &[(&str, usize)])]| -> Vec<String> {

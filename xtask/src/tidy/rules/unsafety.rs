@@ -1,16 +1,16 @@
-//! Unsafety: unsafe code lives in crates/media/device; every other crate forbids it to itself.
+//! Unsafety: unsafe code is only in crates/media/device; every other crate forbids it.
 
 use crate::tidy::report::Finding;
 use crate::tidy::scan::words;
 use crate::tidy::tree::Tree;
 
-/// The one folder that may hold unsafe code.
+/// The only folder that may have unsafe code.
 const ALLOWED: &str = "crates/media/device/";
 
-/// What is looked for; the tests below put it together with code, so that no search finds code here.
+/// The keyword. The tests below join it with code, so that a search finds no code here.
 const KEYWORD: &str = "unsafe";
 
-/// Fires on the keyword elsewhere, and on crate roots elsewhere that do not forbid it.
+/// Reports the keyword in other folders, and crate roots in other folders that do not forbid it.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let roots: Vec<String> = tree.packages().iter().map(|package| package.folder.clone()).collect();

@@ -1,8 +1,9 @@
-//! Words: one word per concept. The table of banned synonyms stands in docs/glossary.md, where people read it too.
+//! Words: each concept has one word. The table of banned synonyms is in docs/glossary.md, where people read it too.
 //!
-//! The table under the heading "Banned synonyms" has rows `| say | not this, nor that |`. Names and comments of Rust
-//! files and the prose of Markdown files are read; literals and code in Markdown are not, since they may quote others.
-//! The glossary itself and the decision records, which weigh other systems' words, are left out.
+//! The table under the heading "Banned synonyms" has rows `| say | not this, nor that |`. The rule checks names and
+//! comments of Rust files and the prose of Markdown files. It does not check literals, or code in Markdown: they may
+//! quote other texts. The glossary and the decision records are exempt, because they compare the words of other
+//! systems.
 
 use super::links::prose;
 use crate::tidy::report::Finding;
@@ -10,13 +11,13 @@ use crate::tidy::tree::{File, Tree};
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// A banned phrase as its words, and what to say instead.
+/// A banned phrase as a list of words, and its replacement.
 struct Ban {
     phrase: Vec<String>,
     say: String,
 }
 
-/// Fires on each use of a banned synonym.
+/// Reports each use of a banned synonym.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(glossary) = tree.file(GLOSSARY) else {
         return vec![Finding::new(GLOSSARY, 1, "there is no glossary", "write one, with its table of banned synonyms")];
@@ -36,14 +37,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let words = words_of(&text);
             for ban in bans.iter().filter(|ban| words.windows(ban.phrase.len()).any(|window| window == ban.phrase)) {
                 let what = format!("\"{}\" is a banned synonym of \"{}\"", ban.phrase.join(" "), ban.say);
-                findings.push(Finding::new(&file.path, line, what, "say the glossary's word"));
+                findings.push(Finding::new(&file.path, line, what, "use the glossary's word"));
             }
         }
     }
     findings
 }
 
-/// The lines of a file that are in our own words.
+/// The lines of a file that are our own words.
 fn readable(file: &File) -> Vec<(usize, String)> {
     match &file.source {
         Some(source) => {
@@ -70,8 +71,8 @@ fn bans(glossary: &str) -> Vec<Ban> {
     bans
 }
 
-/// Lower-case words, split at the humps of CamelCase and at everything that is no letter or digit. A sign that joins no
-/// words (anything but a blank, `_` and `-`) is a word of its own, so that no phrase is found across it.
+/// Lower-case words, split at the humps of CamelCase and at every character that is no letter or digit. A character
+/// that separates words (any but a blank, `_` and `-`) is a word of its own, so that no phrase matches across it.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut previous_lower = false;

@@ -1,4 +1,4 @@
-//! Messages that cost much to decide: each is answered, and nobody else waits for it.
+//! Messages that take long to decide on: each is answered, and no other client waits for it.
 
 use std::fmt::Write as _;
 use std::time::Duration;

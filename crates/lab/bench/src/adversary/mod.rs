@@ -1,4 +1,4 @@
-//! Hostile clients, careless queries and huge messages against one node, while others send as ever.
+//! Hostile clients, careless queries and huge messages against one node, while other senders continue.
 //!
 //! ```text
 //!   from 127.0.0.66: an attack ---+                 judged for each attack:
@@ -9,11 +9,12 @@
 //!   a login, a message
 //! ```
 //!
-//! The attackers have an address of their own, as they would: bounds are by service and by address. The node's limits are small,
-//! so that a run fits a small machine: 512 descriptors, 64 MiB for SQL, 64 MiB for unfinished messages, a page cache of 32 MiB.
+//! The attackers have an address of their own, as in reality: bounds are by service and by address. The node's limits
+//! are small, so that a run fits a small machine: 512 descriptors, 64 MiB for SQL, 64 MiB for unfinished messages, a
+//! page cache and old versions of 32 MiB each.
 //!
-//! Invariants: everything random comes from the printed seed; an attack ends by itself; the load is never held back by it; all the
-//! senders' messages are accounted for in the end.
+//! Invariants: everything random comes from the printed seed; an attack ends by itself; the load never waits for it; at
+//! the end all messages of the senders are accounted for.
 //!
 //! Not here: damaged media and full disks (tests of the store and of the binary), kills (`kill`).
 
@@ -45,7 +46,7 @@ const MESSAGES_PER_S: f64 = 200.0;
 const QUICK_MESSAGES_PER_S: f64 = 60.0;
 /// Descriptors that the node may have: less than one attack opens.
 const DESCRIPTORS: u64 = 512;
-/// What 99 of 100 acknowledgements must not exceed, whatever else goes on.
+/// The limit for 99 of 100 acknowledgements during every attack.
 const ACK_MAX: Duration = Duration::from_secs(1);
 /// Memory of all statements together.
 const SQL_BYTES: u64 = 64 << 20;
@@ -53,32 +54,36 @@ const SQL_BYTES: u64 = 64 << 20;
 const FRAME_BYTES: u64 = 64 << 20;
 /// The page cache, which fills while the node works.
 const CACHE_BYTES: u64 = 32 << 20;
-/// What statements may take: their setting, and a quarter for what the senders beside them take more than before.
-const STATEMENTS_BYTES: u64 = SQL_BYTES / 4 * 5;
-/// What unfinished frames may take. Twice their setting: one frame of each service goes on beyond it, and doubles its memory as it
-/// grows.
+/// Memory of old versions: values that the senders change while a statement reads.
+const VERSIONS_BYTES: u64 = 32 << 20;
+/// Memory of records that wait to be applied: with so small a cache the least ([`store::Options::with_cache`]).
+const QUEUE_BYTES: u64 = 8 << 20;
+/// Memory of statements: their setting.
+const STATEMENTS_BYTES: u64 = SQL_BYTES + VERSIONS_BYTES;
+/// Memory of unfinished frames. Twice their setting: one frame of each service continues beyond it, and doubles its
+/// memory as it grows.
 const FRAMES_BYTES: u64 = 2 * FRAME_BYTES;
 /// How long the load is watched behind an attack, so that a short one is judged too.
 const AFTER: Duration = Duration::from_secs(1);
 /// How long a friend waits for an answer before it counts as none.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The user that attacks and asks.
+/// The user of the attacks and the checks.
 const USER: &str = "visitor";
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct AdversaryOptions {
     /// Smaller attacks, for a binary that is not optimised: about a minute.
     pub quick: bool,
     /// Seed of the messages and the statements.
     pub seed: u64,
-    /// Only attacks whose name holds this text. Default: all.
+    /// Only attacks whose name contains this text. Default: all.
     pub only: Option<String>,
     /// Folder of the node's data, kept. Default: a new one, removed if nothing broke.
     pub data: Option<PathBuf>,
 }
 
-/// What an attack knows of the node.
+/// The node, as an attack sees it.
 #[derive(Clone, Debug)]
 struct Target {
     pid: u32,
@@ -98,13 +103,13 @@ struct Target {
     seed: u64,
 }
 
-/// What an attack found: each line is a promise that was broken.
+/// The findings of an attack: each line is a broken promise.
 type Broken = Vec<String>;
 
 /// One attack.
 struct Attack {
     name: &'static str,
-    /// Memory that the node may take for it beyond what it holds at rest, bytes.
+    /// Memory that the node may take for it beyond its memory at rest, bytes.
     allowed_bytes: u64,
     run: fn(&Target) -> anyhow::Result<Broken>,
 }
@@ -125,7 +130,7 @@ const ATTACKS: [Attack; 9] = [
 /// Runs it.
 ///
 /// # Errors
-/// If the node cannot be started or ends. What broke is in the report.
+/// If the node cannot be started or ends. Broken promises are in the report.
 pub fn run(options: &AdversaryOptions) -> anyhow::Result<AdversaryReport> {
     // Both ends of some attacks, and the load.
     let (soft, hard) = raise_descriptors();
@@ -177,9 +182,10 @@ pub fn run(options: &AdversaryOptions) -> anyhow::Result<AdversaryReport> {
 
 fn settings(verifier: &str) -> String {
     format!(
-        "cache = \"{}MiB\"\nframe_memory = \"{}MiB\"\n[journal]\nlimit = \"128MiB\"\n\
+        "cache = \"{}MiB\"\nversions = \"{}MiB\"\nframe_memory = \"{}MiB\"\n[journal]\nlimit = \"128MiB\"\n\
          [sql]\nlisten = \"127.0.0.1:0\"\nmemory = \"{}MiB\"\ntrust = true\n[sql.users]\n{USER} = \"{verifier}\"\n",
         CACHE_BYTES >> 20,
+        VERSIONS_BYTES >> 20,
         FRAME_BYTES >> 20,
         SQL_BYTES >> 20
     )
@@ -222,6 +228,7 @@ fn attacks(options: &AdversaryOptions, rig: &mut UnderLoad) -> anyhow::Result<Ve
 fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<AdversaryRun> {
     ProcessSize::forget_peak(target.pid).context("the node has ended")?;
     let before = ProcessSize::of(target.pid)?;
+    let panics_before = workload::node::panics(&target.data).len();
     let begun = Instant::now();
     let (outcome, latency) = rig.beside(|| {
         let outcome = ((attack.run)(target), begun.elapsed());
@@ -230,7 +237,7 @@ fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<
     })?;
     let (mut broken, took) = (outcome.0?, outcome.1);
     let size = ProcessSize::of(target.pid).context("the node has ended")?;
-    let held = before.resident_bytes.max(target.rest_bytes + CACHE_BYTES);
+    let held = before.resident_bytes.max(target.rest_bytes + CACHE_BYTES) + QUEUE_BYTES;
     let allowed = (held + attack.allowed_bytes) / 10 * 11;
     if size.peak_bytes > allowed {
         broken.push(format!("it took {} MiB of memory, {} are allowed", size.peak_bytes >> 20, allowed >> 20));
@@ -239,6 +246,8 @@ fn one(attack: &Attack, target: &Target, rig: &mut UnderLoad) -> anyhow::Result<
     if latency.count() == 0 || late > ACK_MAX {
         broken.push(format!("of {} acknowledgements 1 in 100 took more than {late:.1?}", latency.count()));
     }
+    // Whatever answer the client got.
+    broken.extend(workload::node::panics(&target.data).split_off(panics_before));
     if let Err(error) = rig.node().status() {
         broken.push(format!("status does not answer: {error:#}"));
     }

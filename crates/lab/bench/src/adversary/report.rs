@@ -1,4 +1,4 @@
-//! What the attacks came to: a line for each, and what was broken.
+//! The results of the attacks: a line for each, and the broken promises.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ pub struct AdversaryReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: AdversaryConfig,
     /// The load alone, then one for each attack.
     pub runs: Vec<AdversaryRun>,
@@ -34,7 +34,7 @@ pub struct AdversaryReport {
     pub totals: Totals,
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdversaryConfig {
     /// Smaller attacks.
@@ -43,7 +43,7 @@ pub struct AdversaryConfig {
     pub seed: u64,
     /// Descriptors that the node could have.
     pub descriptors: u64,
-    /// Folder of the node's data; there if it was asked for or something broke.
+    /// Folder of the node's data; present if it was requested or a promise was broken.
     pub data: PathBuf,
 }
 
@@ -64,11 +64,11 @@ pub struct AdversaryRun {
     pub ack_ms_max: f64,
     /// The node's peak of memory, bytes.
     pub peak_bytes: u64,
-    /// What it held at rest, bytes.
+    /// Its memory at rest, bytes.
     pub rest_bytes: u64,
     /// Its descriptors afterwards.
     pub descriptors: u64,
-    /// What did not hold.
+    /// The broken promises.
     pub broken: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ impl Totals {
         }
     }
 
-    /// What did not hold.
+    /// The broken promises.
     fn broken(&self) -> Vec<String> {
         let Counts { duplicated, out_of_order, wrong, foreign, framing, bad_acknowledgements, .. } = self.counts;
         let mut broken = Vec::new();
@@ -230,7 +230,7 @@ impl AdversaryReport {
             let limit = ACK_MAX.as_secs();
             let _ = writeln!(
                 out,
-                "Nobody else was stopped: 99 of 100 acknowledgements took less than {limit} s throughout."
+                "No other client was blocked: 99 of 100 acknowledgements took less than {limit} s throughout."
             );
         } else {
             let quick = if self.config.quick { " --quick" } else { "" };

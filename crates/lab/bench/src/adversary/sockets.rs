@@ -1,6 +1,6 @@
-//! Connections that take a place and give nothing for it: silent ones, half a frame, frames without an end.
+//! Connections that occupy a place without use: silent ones, half a frame, frames without an end.
 //!
-//! The attacker connects from 127.0.0.66, the friend from 127.0.0.1: a bound by address must keep them apart.
+//! The attacker connects from 127.0.0.66, the other client from 127.0.0.1: a bound by address must separate them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -30,19 +30,19 @@ fn open(to: SocketAddr, most: usize) -> Vec<TcpStream> {
     (0..most).filter_map(|_| connect(to).ok()).collect()
 }
 
-/// 1,100 silent connections to the SQL port: somebody else logs in, and the node has descriptors for what it stores.
+/// 1,100 silent connections to the SQL port: another client logs in, and the node has descriptors for storage.
 pub(super) fn silent_sql(target: &Target) -> anyhow::Result<Broken> {
     let held = open(target.sql, 1_100);
     let mut broken = Broken::new();
     if let Err(error) = Client::connect(target.sql, USER, PATIENCE).and_then(|mut client| client.query("SELECT 1")) {
-        broken.push(format!("nobody else could log in: {error}"));
+        broken.push(format!("no other client could log in: {error}"));
     }
     std::thread::sleep(STAY);
     drop(held);
     Ok(broken)
 }
 
-/// 600 silent connections to an MLLP port: somebody else gets a message in.
+/// 600 silent connections to an MLLP port: a message of another client is accepted.
 pub(super) fn silent_mllp(target: &Target) -> anyhow::Result<Broken> {
     let held = open(target.attacked, 600);
     let mut broken = friend(target, "SILENT");
@@ -60,7 +60,8 @@ pub(super) fn silent_tls(target: &Target) -> anyhow::Result<Broken> {
     Ok(broken)
 }
 
-/// Half of a frame on each of 600 connections: they are closed by the frame's time-out, and somebody else gets a message in.
+/// Half of a frame on each of 600 connections: they are closed by the frame's time-out, and a message of another client
+/// is accepted.
 pub(super) fn half_frames(target: &Target) -> anyhow::Result<Broken> {
     let mut held = open(target.attacked, 600);
     for stream in &mut held {
@@ -82,7 +83,7 @@ pub(super) fn large_frames(target: &Target) -> anyhow::Result<Broken> {
         _ = stream.write(b"\x0bMSH|^~\\&|");
     }
     let mut left: Vec<usize> = vec![bytes; held.len()];
-    // For as long as the frame's time-out, twice: what is not read is not sent.
+    // For twice the frame's time-out: bytes that are not read cannot be sent.
     let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until && left.iter().any(|left| *left > 0) {
         let mut sent = 0;
@@ -135,7 +136,7 @@ fn all_closed(held: Vec<TcpStream>, patience: Duration, what: &str) -> Broken {
     Broken::new()
 }
 
-/// Somebody else's message to the attacked port, from an address of its own: it gets in and is acknowledged.
+/// A message of another client to the attacked port, from another address: it is accepted and acknowledged.
 fn friend(target: &Target, id: &str) -> Broken {
     let message = format!("MSH|^~\\&|HIS|NORTH|HUB|X|20260101120000||ADT^A01|{id}|P|2.5\rPID|1||1||SAMPLE^ANN\r");
     let begun = Instant::now();
@@ -144,7 +145,9 @@ fn friend(target: &Target, id: &str) -> Broken {
         match exchange(target.attacked, message.as_bytes(), PATIENCE) {
             Ok(answer) if contains(&answer, b"MSA|AA|") => return Broken::new(),
             Ok(answer) => return vec![format!("a message was answered {}", String::from_utf8_lossy(&answer))],
-            Err(error) if begun.elapsed() > PATIENCE => return vec![format!("nobody else gets a message in: {error}")],
+            Err(error) if begun.elapsed() > PATIENCE => {
+                return vec![format!("no message of another client is accepted: {error}")];
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }

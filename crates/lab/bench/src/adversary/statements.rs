@@ -1,4 +1,4 @@
-//! Careless statements: those that want more memory than there is, and those that do not end.
+//! Careless statements: those that need more memory than available, and those that do not end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -43,9 +43,9 @@ pub(super) fn memory(target: &Target) -> anyhow::Result<Broken> {
     for text in WANT_MEMORY.into_iter().chain(nestings.iter().map(String::as_str)) {
         match client.query(text) {
             Ok(_) => {}
-            // Out of memory or resources, a limit, cancelled by the time-out, a value out of range.
+            // Out of memory or resources, a limit, cancelled by the time-out, a value out of range, a snapshot too old.
             Err(Error::Refused { code, .. })
-                if ["53", "54", "57", "22"].iter().any(|class| code.starts_with(class)) => {}
+                if ["53", "54", "57", "22", "72"].iter().any(|class| code.starts_with(class)) => {}
             Err(Error::Refused { code, message }) => broken.push(format!("{text}: {code} {message}")),
             Err(Error::Broken(error)) => {
                 broken.push(format!("{text}: the connection broke: {error}"));
@@ -89,7 +89,7 @@ pub(super) fn time(target: &Target) -> anyhow::Result<Broken> {
     let logged_in = Instant::now();
     match Client::connect(target.sql, USER, PATIENCE).and_then(|mut client| client.query("SELECT 1")) {
         Ok(_) => {}
-        Err(error) => broken.push(format!("nobody else could log in after {:.1?}: {error}", logged_in.elapsed())),
+        Err(error) => broken.push(format!("no other client could log in after {:.1?}: {error}", logged_in.elapsed())),
     }
     // Half of them are cancelled, the clients of the others go away.
     let (cancelled, abandoned): (Vec<_>, Vec<_>) = running.into_iter().enumerate().partition(|(at, _)| at % 2 == 0);

@@ -1,4 +1,4 @@
-//! Whether two results are the same: as many rows of the same values, in any order among those that sort alike.
+//! Compares two results: they must have as many rows of the same values, in any order among rows that sort alike.
 //!
 //! Everything but floats must be equal, decimals to the last digit; floats may differ by a billionth of their value, because
 //! they are added up in another order.

@@ -1,4 +1,4 @@
-//! The data of TPC-H: generated once, written as Parquet for plain DataFusion and into column segments for Terrace.
+//! The data of TPC-H: generated once, written as Parquet for plain DataFusion and into row groups for Terrace.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::properties::WriterProperties;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use indicatif::{ProgressBar, ProgressStyle};
-use sql::column::{Columns, SegmentTable};
+use sql::column::{RowGroupStore, RowGroupTable};
 use sql::table::{Column, SqlType};
 use store::Store;
 use tpchgen::generators as rows;
@@ -25,7 +25,7 @@ use workload::interrupt;
 /// Rows of a generated batch.
 const BATCH_ROWS: usize = 8192;
 /// Segments of one transaction of the load: about 40 MB of lineitem.
-const SEGMENTS_AT_ONCE: usize = 4;
+const ROW_GROUPS_AT_ONCE: usize = 4;
 
 /// A table and the positions of its primary key (TPC-H 3.0.1, clause 1.4).
 pub(crate) struct Source {
@@ -83,7 +83,7 @@ impl Source {
 
 /// Generates every table once, into Parquet files and into the store. Returns the bytes of the files.
 pub(crate) fn load(scale: f64, folder: &Path, store: &Store) -> anyhow::Result<u64> {
-    let columns = Arc::new(Columns::new());
+    let columns = Arc::new(RowGroupStore::new());
     // Rows of all tables at scale 1, from clause 4.2.5.
     let bar = ProgressBar::new((8_661_245.0 * scale) as u64);
     let style = "{msg:12} {wide_bar} {human_pos} of about {human_len} rows, {elapsed}";
@@ -102,7 +102,7 @@ pub(crate) fn load(scale: f64, folder: &Path, store: &Store) -> anyhow::Result<u
             writer.write(&batch)?;
             bar.inc(batch.num_rows() as u64);
             waiting.push(batch);
-            if waiting.len() * BATCH_ROWS >= SEGMENTS_AT_ONCE * sql::column::SEGMENT_ROWS {
+            if waiting.len() * BATCH_ROWS >= ROW_GROUPS_AT_ONCE * sql::column::ROW_GROUP_ROWS {
                 table.append(waiting.drain(..)).with_context(|| format!("loading {}", source.name))?;
             }
         }
@@ -116,22 +116,26 @@ pub(crate) fn load(scale: f64, folder: &Path, store: &Store) -> anyhow::Result<u
 
 fn open(
     store: &Store,
-    columns: &Arc<Columns>,
+    columns: &Arc<RowGroupStore>,
     number: usize,
     source: &Source,
     schema: &SchemaRef,
-) -> anyhow::Result<SegmentTable> {
+) -> anyhow::Result<RowGroupTable> {
     let mut definition = Vec::new();
     for field in schema.fields() {
         let kind = SqlType::from_arrow(field)?;
         let (name, not_null) = (field.name().clone(), !field.is_nullable());
         definition.push(Column { not_null, ..Column::new(name, kind) });
     }
-    Ok(SegmentTable::open(store, columns, source.name, number as u64 + 1, definition, source.key.to_vec())?)
+    Ok(RowGroupTable::open(store, columns, source.name, number as u64 + 1, definition, source.key.to_vec())?)
 }
 
-/// Makes the tables in column segments known to a session.
-pub(crate) fn register_segments(context: &SessionContext, store: &Store, columns: &Arc<Columns>) -> anyhow::Result<()> {
+/// Makes the tables in row groups known to a session.
+pub(crate) fn register_segments(
+    context: &SessionContext,
+    store: &Store,
+    columns: &Arc<RowGroupStore>,
+) -> anyhow::Result<()> {
     for (number, source) in TABLES.iter().enumerate() {
         let (schema, _) = source.generate(0.001);
         let table = open(store, columns, number, source, &schema)?;

@@ -1,5 +1,5 @@
-//! Analytics: the 22 queries of TPC-H over column segments, with a page cache smaller than, about as large as and larger than
-//! the data, which lies behind a modelled 16 Gb/s storage network; and beside plain DataFusion on Parquet.
+//! Analytics: the 22 queries of TPC-H over row groups, with a page cache smaller than, about as large as and larger
+//! than the data, which lies behind a modelled 16 Gb/s storage network; compared with plain DataFusion on Parquet.
 //!
 //! ```text
 //! compared   every query in turns: plain DataFusion on Parquet, then ours, both from memory; results compared each time
@@ -9,14 +9,14 @@
 //!            the cache in DRAM, and the largest also in Memory Mode and Dual: DRAM before modelled persistent memory
 //! ```
 //!
-//! Two sizings, since the published data was touched in another share: our queries leave whole columns alone, so a cache of
-//! half the data may hold all they ask for, and then nothing is left to show. Two networks, since 1.6 GB/s for 96
-//! processors is another thing than 1.6 GB/s for 2.
+//! There are two sizings, because the published queries read another share of the data: ours do not read some columns
+//! at all, so a cache of half the data may contain everything they read, and the difference would not show. There are
+//! two networks, because 1.6 GB/s for 96 processors cannot be compared with 1.6 GB/s for 2.
 //!
 //! COLD: the store has just been opened, the cache is empty. WARM: the same queries again.
 //!
-//! Invariants: the figures that are compared were taken in turns in one run; the data behind the modelled network lies in
-//! memory, so that the model alone makes it slow; a result counts only if it is the one of plain DataFusion.
+//! Invariants: the figures that are compared were taken in turns in one run; the data behind the modelled network is in
+//! memory, so that only the model makes it slow; a result counts only if it equals that of plain DataFusion.
 //!
 //! Not measured: several queries at once, updates beside them.
 
@@ -38,7 +38,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use device::{MemoryShelf, Shelf};
 use indicatif::{ProgressBar, ProgressStyle};
-use sql::column::Columns;
+use sql::column::RowGroupStore;
 use store::cache::{CacheMetrics, CacheOptions, Policy};
 use store::{Options, Places, Store};
 
@@ -61,7 +61,7 @@ const FAR_MODULES: u32 = 24;
 /// Its DRAM against its largest cache: 768 GiB and 2 TiB.
 const NEAR_SHARE: f64 = 768.0 / 2048.0;
 
-/// What the cache lies in.
+/// The memory of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// All DRAM.
@@ -101,12 +101,12 @@ impl Mode {
     }
 }
 
-/// What the caches are a multiple of.
+/// The size of which the caches are a multiple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sizing {
     /// The data, as published.
     Data,
-    /// What the queries read of it.
+    /// The part that the queries read.
     Touched,
 }
 
@@ -124,7 +124,7 @@ struct Case<'a> {
     network: &'a str,
     model: &'a Model,
     sizing: Sizing,
-    /// The published cache, and what it is of the published data.
+    /// The published cache, and its share of the published data.
     cache: (&'static str, f64),
     mode: Mode,
 }
@@ -142,7 +142,7 @@ fn cases<'a>(networks: &'a [(String, Model)], sizings: &[Sizing]) -> Vec<Case<'a
     cases
 }
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalyticsOptions {
     /// Scale factor 0.05, one round, and the matrix on one network and by one sizing only.
@@ -158,7 +158,7 @@ pub struct AnalyticsOptions {
 /// Runs all of it.
 ///
 /// # Errors
-/// If there is no room, a store fails, or a query does; `Interrupted` where somebody asked to end. A wrong result is no error
+/// If there is no room, a store fails, or a query does; `Interrupted` if the user ended it. A wrong result is no error
 /// but a run with `correct: false`.
 pub fn run(options: &AnalyticsOptions) -> anyhow::Result<AnalyticsReport> {
     let machine = Machine::here();
@@ -183,7 +183,7 @@ pub fn run(options: &AnalyticsOptions) -> anyhow::Result<AnalyticsReport> {
     let networks = bench.networks(options.quick)?;
     let sizings: &[Sizing] = if options.quick { &[Sizing::Touched] } else { &[Sizing::Data, Sizing::Touched] };
     let cases = cases(&networks, sizings);
-    // Once for what they touch, an uncounted round and the counted ones of two engines, cold and warm.
+    // Once to determine what they touch, an uncounted round and the counted ones of two engines, cold and warm.
     bench.bar = ProgressBar::new(((1 + 2 * (rounds + 1) + 2 * cases.len()) * QUERIES.len()) as u64);
     bench.bar.set_style(ProgressStyle::with_template("{wide_bar} {pos} of {len} queries, {elapsed}, {msg}")?);
     bench.touched_bytes = bench.touched()?;
@@ -228,13 +228,14 @@ impl Shelves {
     }
 }
 
-/// What every part of the run needs.
+/// The state that every part of the run needs.
 struct Bench {
     scale: f64,
     cores: usize,
     shelves: Shelves,
     data_bytes: u64,
-    /// What the queries read of it from an empty cache that is large enough: columns that none asks for stay where they are.
+    /// The bytes that the queries read with an empty cache that is large enough: columns that no query uses are not
+    /// read.
     touched_bytes: u64,
     runtime: tokio::runtime::Runtime,
     folder: Folder,
@@ -252,7 +253,7 @@ impl Bench {
         Ok(context)
     }
 
-    fn ours(&self, store: &Store, columns: &Arc<Columns>) -> anyhow::Result<SessionContext> {
+    fn ours(&self, store: &Store, columns: &Arc<RowGroupStore>) -> anyhow::Result<SessionContext> {
         let context = SessionContext::new_with_config(sql::column::session_config(self.cores));
         data::register_segments(&context, store, columns)?;
         Ok(context)
@@ -268,10 +269,10 @@ impl Bench {
         Ok((result, begun.elapsed().as_secs_f64()))
     }
 
-    /// What the queries read from an empty cache that holds all.
+    /// The bytes that the queries read with an empty cache that is large enough for all.
     fn touched(&self) -> anyhow::Result<u64> {
         let store = self.shelves.open(None, Mode::Dram.options(self.large())?)?;
-        let context = self.ours(&store, &Arc::new(Columns::new()))?;
+        let context = self.ours(&store, &Arc::new(RowGroupStore::new()))?;
         for (number, text) in QUERIES {
             self.query(&context, number, text)?;
         }
@@ -290,7 +291,7 @@ impl Bench {
     fn compare(&self, plain: &SessionContext, rounds: usize) -> anyhow::Result<(QueryCompared, Expected)> {
         let cache_bytes = self.large();
         let store = self.shelves.open(None, Mode::Dram.options(cache_bytes)?)?;
-        let columns = Arc::new(Columns::new());
+        let columns = Arc::new(RowGroupStore::new());
         let ours = self.ours(&store, &columns)?;
         let (mut expected, mut differs) = (Expected::new(), Vec::new());
         let (mut plain_s, mut ours_s) = (vec![BTreeMap::new(); rounds], vec![BTreeMap::new(); rounds]);
@@ -317,11 +318,11 @@ impl Bench {
             run.real = real;
             run
         };
-        let runs = vec![make("plain DataFusion on Parquet", &plain_s, true), make("column segments", &ours_s, true)];
+        let runs = vec![make("plain DataFusion on Parquet", &plain_s, true), make("row groups", &ours_s, true)];
         Ok((QueryCompared::new(runs, &plain_s, &ours_s, differs), expected))
     }
 
-    /// The published network, and unless told to be quick one scaled to this machine.
+    /// The published network and, unless the run is quick, one scaled to this machine.
     fn networks(&self, quick: bool) -> anyhow::Result<Vec<(String, Model)>> {
         let medium = Medium::find(NETWORK)?;
         let share = (self.cores as f64 / PUBLISHED_CORES).min(1.0);
@@ -356,7 +357,7 @@ impl Bench {
         self.bar.set_message(place.clone());
         let budget = Budget::new(case.model);
         let store = self.shelves.open(Some((case.model, &budget)), options)?;
-        let columns = Arc::new(Columns::new());
+        let columns = Arc::new(RowGroupStore::new());
         let context = self.ours(&store, &columns)?;
         let mut runs = Vec::new();
         for temperature in ["cold", "warm"] {

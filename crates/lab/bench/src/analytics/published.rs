@@ -1,4 +1,4 @@
-//! The published analytical queries, beside which ours stand.
+//! The published analytical queries, with which ours are compared.
 
 use serde::Serialize;
 

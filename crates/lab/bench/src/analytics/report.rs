@@ -1,7 +1,7 @@
 //! The result of analytics: as one JSON object for scripts, as tables for people.
 //!
-//! The JSON keys are a contract (`bench, version, machine, config, runs`, and in a run the keys down to `correct`): keys may
-//! be added, never renamed. What was not measured is null, never zero.
+//! The JSON keys are a contract (`bench, version, machine, config, runs`, and in a run the keys down to `correct`):
+//! keys may be added, never renamed. A value that was not measured is null, never zero.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,8 +23,8 @@ const TARGET_RATIO: f64 = 0.7;
 const TARGET_SPEEDUP: f64 = 6.0;
 /// Memory Mode is to take at most so many times what all DRAM takes.
 const TARGET_MEMORY_MODE: f64 = 1.2;
-/// What the first target is about.
-const OVER_PLAIN: &str = "time of column segments over that of plain DataFusion";
+/// The subject of the first target.
+const OVER_PLAIN: &str = "time of row groups over that of plain DataFusion";
 /// The structure whose model makes a cache's mode a modelled one.
 pub(super) const FAR_MEMORY: &str = "far memory";
 
@@ -35,19 +35,19 @@ pub struct AnalyticsReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: AnalyticsConfig,
     /// The figures.
     pub runs: Vec<AnalyticsRun>,
     /// Ours beside plain DataFusion.
     pub compared: QueryCompared,
-    /// What was to be reached.
+    /// The target.
     pub targets: Vec<Target>,
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct AnalyticsConfig {
     /// TPC-H's scale factor.
@@ -62,7 +62,7 @@ pub struct AnalyticsConfig {
     pub load_average: Option<f64>,
     /// The published results.
     pub published: [Published; 3],
-    /// What makes this another thing than the published experiment.
+    /// The differences from the published experiment.
     pub differs: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct AnalyticsConfig {
 pub struct AnalyticsRun {
     /// Names the run among several.
     pub name: String,
-    /// What a flush is worth on its medium; nothing here is written to be kept.
+    /// The durability of a flush on its medium; nothing here is written to be kept.
     pub durability: &'static str,
     /// False where a medium is modelled.
     pub real: bool,
@@ -83,7 +83,7 @@ pub struct AnalyticsRun {
     pub cache_bytes: u64,
     /// The data.
     pub data_bytes: u64,
-    /// What the queries touch of it: caches are larger or smaller than this.
+    /// The part that the queries touch: caches are larger or smaller than this.
     pub touched_bytes: u64,
     /// `cold` or `warm`.
     pub temperature: &'static str,
@@ -91,7 +91,7 @@ pub struct AnalyticsRun {
     pub seconds: f64,
     /// Each query.
     pub per_query_s: BTreeMap<String, f64>,
-    /// Share of the bytes that scans asked for and no device had to read.
+    /// Share of the bytes that scans requested and no device had to read.
     pub hit_ratio: Option<f64>,
     /// Of the readings of pages and extents, the share that near memory held.
     pub near_hit_ratio: Option<f64>,
@@ -101,13 +101,14 @@ pub struct AnalyticsRun {
     pub device_read_bytes: Option<u64>,
     /// Whether every result is that of plain DataFusion.
     pub correct: bool,
-    /// What the cache lies in: `dram`; `memory-mode`; `dual`. In the latter two near memory is real and far memory modelled.
+    /// The memory of the cache: `dram`; `memory-mode`; `dual`. In the latter two near memory is real and far memory
+    /// modelled.
     pub cache_mode: &'static str,
-    /// The timing models that stand in for media of this run, far memory's among them; empty where all is real.
+    /// The timing models of this run, far memory's included; empty if all media are real.
     pub models: Vec<ModelUse>,
     /// The storage network.
     pub network: Option<String>,
-    /// What the cache is a multiple of: `data`, or `touched` for what the queries read of it.
+    /// The size of which the cache is a multiple: `data`, or `touched` for the part that the queries read.
     pub sized_by: Option<&'static str>,
     /// The published cache of this ratio.
     pub published_cache: Option<String>,
@@ -115,10 +116,10 @@ pub struct AnalyticsRun {
     pub differs: Vec<String>,
 }
 
-/// A timing model that stands in for a medium of a run.
+/// A timing model of a medium of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelUse {
-    /// What lies on it: `network`, `far memory`.
+    /// Its use: `network`, `far memory`.
     pub structure: &'static str,
     /// The medium's name in the catalogue.
     pub medium: String,
@@ -126,12 +127,12 @@ pub struct ModelUse {
     pub modules: u32,
     /// Reads and writes during the run.
     pub accesses: u64,
-    /// Of those, the ones for which the host took longer than the model says.
+    /// Of those, the ones that took longer on the host than in the model.
     pub late: u64,
 }
 
 impl ModelUse {
-    /// What passed through a model between two moments.
+    /// The accesses through a model between two moments.
     pub(super) fn of(structure: &'static str, model: &Model, before: Traffic, after: Traffic) -> ModelUse {
         let (accesses, late) = (after.accesses - before.accesses, after.late - before.late);
         ModelUse { structure, medium: model.name().to_owned(), modules: model.modules(), accesses, late }
@@ -139,7 +140,7 @@ impl ModelUse {
 }
 
 impl AnalyticsRun {
-    /// What the cache lies in, and whether that is real.
+    /// The memory of the cache, and whether it is real.
     fn mode_in_words(&self) -> String {
         let modelled = self.models.iter().any(|model| model.structure == FAR_MEMORY);
         if modelled { format!("{}, modelled", self.cache_mode) } else { self.cache_mode.to_owned() }
@@ -173,10 +174,10 @@ impl QueryCompared {
     }
 }
 
-/// What makes a run another thing than the published experiment.
+/// The differences of a run from the published experiment.
 pub(super) fn differences(scale: f64, data_bytes: u64, touched_bytes: u64, cores: usize) -> Vec<String> {
     vec![
-        format!("the data: TPC-H at scale {scale}, {} MB in column segments, not 1.2 TB of a hospital's", data_bytes / 1_000_000),
+        format!("the data: TPC-H at scale {scale}, {} MB in row groups, not 1.2 TB of a hospital's", data_bytes / 1_000_000),
         format!(
             "the caches: in the published ratios to the data, and again to the {} MB of it that the queries touch; columns \
              that none asks for are never read",
@@ -244,7 +245,7 @@ impl AnalyticsReport {
             self.config.scale_factor, self.config.rounds
         );
         let [plain, ours] = [&self.compared.runs[0], &self.compared.runs[1]];
-        let mut table = Table::new(&["query", "plain DataFusion, Parquet", "column segments", "ratio"]);
+        let mut table = Table::new(&["query", "plain DataFusion, Parquet", "row groups", "ratio"]);
         for (query, plain) in &plain.per_query_s {
             let ours = ours.per_query_s[query];
             table.row(vec![query.clone(), format!("{plain:.3}"), format!("{ours:.3}"), format!("{:.2}", ours / plain)]);
@@ -290,7 +291,7 @@ impl AnalyticsReport {
         self.runs.iter().filter(is_here).collect()
     }
 
-    /// One network and sizing: a table, bars, and what they say.
+    /// One network and sizing: a table, bars, and their summary.
     fn group(&self, network: &str, sizing: &str) -> String {
         let what = if sizing == "data" { "the data" } else { "what the queries touch of the data" };
         let mut text = format!("{network} (modelled); caches sized by {what}\n\n");
@@ -350,7 +351,7 @@ fn warm(runs: &[&AnalyticsRun], cache: &str, mode: &str) -> Option<f64> {
     runs.iter().find(fits).map(|run| run.seconds)
 }
 
-/// What one network and sizing are to reach.
+/// The targets of one network and sizing.
 fn group_targets(network: &str, sizing: &str, runs: &[&AnalyticsRun]) -> Vec<Target> {
     let Some(large) = warm(runs, "2 TiB", "dram") else { return Vec::new() };
     let place = format!("{network}, caches sized by {sizing}, warm");
@@ -368,7 +369,7 @@ fn group_targets(network: &str, sizing: &str, runs: &[&AnalyticsRun]) -> Vec<Tar
     small.into_iter().chain(memory_mode).collect()
 }
 
-/// What one network and sizing say: the caches against each other, and the modes.
+/// The summary of one network and sizing: the caches compared with each other, and the modes.
 fn findings(network: &str, sizing: &str, runs: &[&AnalyticsRun]) -> String {
     let mut text = String::new();
     for target in group_targets(network, sizing, runs) {

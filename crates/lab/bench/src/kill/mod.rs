@@ -1,5 +1,5 @@
-//! Kills the node under load of messages and SQL, again and again, and checks what is left: the promise of an acknowledgement,
-//! tested on the real process.
+//! Kills the node under load of messages and SQL, again and again, and checks the stored data: this tests the promise
+//! of an acknowledgement on the real process.
 //!
 //! ```text
 //! round:  start --> ready --> look at the bank, `terrace verify` --> load for a random time --> SIGKILL
@@ -8,21 +8,22 @@
 //! end:    start --> load --> all finish --> look --> the queues are drained --> SIGTERM --> verify, compare
 //! ```
 //!
-//! The harness is at once the senders and the receivers, which live through the kills. A sender whose connection broke sends
-//! the message in doubt again, as real senders do; one in four gives it up instead, so that messages stay that were never
+//! The harness contains the senders and the receivers, which survive the kills. A sender whose connection broke sends
+//! the message in doubt again, as real senders do; one in four gives it up instead, so that some messages are never
 //! acknowledged.
 //!
-//! Verified: every acknowledged message reached all four receivers, byte for byte as expected; first deliveries of a service
-//! are in order at each receiver; a message never acknowledged reached all receivers or none; a second delivery comes only
-//! of a resend, or of a first delivery at most `CRASH_WINDOW` before a kill; and the journal, read afterwards, holds every
-//! acknowledged message, with those it was sent again flagged as duplicates. What is verified of SQL says `bank`; and `terrace
-//! verify` finds nothing, each time.
+//! Verified: every acknowledged message reached all four receivers, byte for byte as expected; first deliveries of a
+//! service are in order at each receiver; a message never acknowledged reached all receivers or none; a second delivery
+//! comes only of a resend, or of a first delivery at most `CRASH_WINDOW` before a kill; and the journal, read
+//! afterwards, holds every acknowledged message, with repeated ones flagged as duplicates. `bank` describes the checks
+//! of SQL; and `terrace verify` finds no damage, each time.
 //!
 //! The node has little cache and little journal, so that a kill often falls into a checkpoint, and recovery has both images
 //! to restore and journal to redo.
 //!
-//! Random times come from a seed, so a failing run is repeated with the same plan; the interleaving of processes is the
-//! machine's and does not repeat exactly. SIGKILL loses no page cache: power failure is the device simulator's subject.
+//! Random times come from a seed, so a failing run is repeated with the same plan; the interleaving of processes
+//! depends on the machine and does not repeat exactly. SIGKILL loses no page cache: power failure is the device
+//! simulator's subject.
 
 mod bank;
 mod report;
@@ -50,7 +51,7 @@ use workload::load::{Load, Plan};
 use workload::node::Node;
 use workload::t4::{self, expect};
 
-/// A delivery that the receiver acknowledged this long before a kill may be repeated after it: the node writes fates
+/// A delivery that the receiver acknowledged this long before a kill may be repeated after it: the node writes outcomes
 /// down in groups, with the next commit or 5 ms later, and a commit takes as long as the medium stalls.
 const CRASH_WINDOW: Duration = Duration::from_secs(1);
 /// Load before a kill, milliseconds.
@@ -59,7 +60,8 @@ const LOAD_MS: std::ops::Range<u64> = 50..500;
 const RECOVERY_ROUNDS: u32 = 5;
 /// The files of a killed node are verified after one round of so many.
 const FILES_ROUNDS: u32 = 4;
-/// A running node is verified under load in one round of so many, else before the load begins: what is verified grows meanwhile.
+/// A running node is verified under load in one round of so many, else before the load begins: the data to verify
+/// grows.
 const LOADED_ROUNDS: u32 = 4;
 /// Load beside a verification, at most: it writes faster than a verification reads, so that in the end there would be no end.
 const BESIDE_VERIFY: Duration = Duration::from_millis(300);
@@ -70,14 +72,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Prepared messages.
 const BODIES: usize = 256;
 
-/// The node's settings, but for the verifier of the user: a checkpoint for each 8 MiB of journal, or of dirty pages.
+/// The node's settings, without the verifier of the user: a checkpoint for each 8 MiB of journal, or of dirty pages.
 const SETTINGS: &str = "cache = \"32MiB\"\n\
     [journal]\nsegment = \"4MiB\"\nlimit = \"32MiB\"\nkeep = \"8MiB\"\n\
     [pages]\ndevice = \"64MiB\"\nimages = \"8MiB\"\n\
     [sql]\nlisten = \"127.0.0.1:0\"\ntrust = true\n\
     [sql.users]\n";
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillOptions {
     /// How many times to kill.
@@ -120,7 +122,7 @@ pub fn run(options: &KillOptions) -> anyhow::Result<KillReport> {
     Ok(report)
 }
 
-/// What is measured on the way.
+/// The measurements during the run.
 #[derive(Debug, Default)]
 struct Figures {
     /// From the start of the process until it is ready, after a kill; microseconds.
@@ -134,7 +136,7 @@ struct Figures {
     stopped: bool,
     stored: Stored,
     verifies: Verifies,
-    /// What the node's journal is worth, and whether its medium is real, as it says.
+    /// The durability of the node's journal, and whether its medium is real, as the node reports it.
     durability: String,
     real: bool,
 }
@@ -235,7 +237,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Runs `terrace verify` on the node, or on what it left, while the load goes on for a while.
+    /// Runs `terrace verify` on the running node or on its files, while the load continues for a while.
     fn verify(&mut self) -> anyhow::Result<()> {
         let mut verify = verify::Verify::spawn(&self.program, self.folder.path())?;
         let loaded = Instant::now() + BESIDE_VERIFY;

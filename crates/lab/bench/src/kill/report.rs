@@ -1,4 +1,4 @@
-//! What the kills left: the table, and whether the promise was kept.
+//! The results of the kills: the table, and whether the promise was kept.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ pub struct KillReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: KillConfig,
     /// One run.
     pub runs: [KillRun; 1],
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KillConfig {
     /// Kills.
@@ -35,19 +35,19 @@ pub struct KillConfig {
     pub connections: usize,
     /// Seed of the run.
     pub seed: u64,
-    /// Folder of the node's data; there if it was asked for or the run is not clean.
+    /// Folder of the node's data; present if it was requested or the run is not clean.
     pub data: PathBuf,
 }
 
-/// What the kills left.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KillRun {
     /// Names the run.
     pub name: &'static str,
-    /// What a flush of the journal is worth: `power-fail-safe`, `emulated` or `none`, as the node says. A kill does not ask
-    /// for it: what a process has written survives its end.
+    /// The durability of a flush of the journal: `power-fail-safe`, `emulated` or `none`, as the node reports it. It
+    /// does not matter for a kill: data that a process has written survives its end.
     pub durability: String,
-    /// False where a timing model stands in for the journal's medium.
+    /// False if the journal's medium is a timing model.
     pub real: bool,
     /// Kills.
     pub rounds: usize,
@@ -59,11 +59,11 @@ pub struct KillRun {
     pub lost: u64,
     /// Messages never acknowledged that reached some interfaces only.
     pub partial: u64,
-    /// What the journal holds of messages afterwards.
+    /// The messages in the journal afterwards.
     pub stored: Stored,
     /// The account of the transactions.
     pub sql: BankReport,
-    /// What `terrace verify` found.
+    /// The findings of `terrace verify`.
     pub verify: Verifies,
     /// Whether all was acknowledged and delivered before the harness stopped waiting.
     pub drained: bool,

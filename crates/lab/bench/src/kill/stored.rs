@@ -1,4 +1,5 @@
-//! What the node has stored after the kills, read from its journal by the history reader: a second witness beside the receivers.
+//! Reads the stored messages after the kills from the node's journal with the history reader: a second check besides
+//! the receivers.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use workload::load::Account;
 use workload::messages::control_id;
 
-/// What the journal holds of the messages sent.
+/// The sent messages that are in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stored {
     /// Records of messages received.

@@ -1,4 +1,4 @@
-//! `terrace verify` as a process of its own, so that the load goes on meanwhile.
+//! `terrace verify` as a process of its own, so that the load continues meanwhile.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -5,13 +5,15 @@
 //! round 2   App Direct -> Optane SSD -> NVMe -> SATA -> this disk        so that a slow minute does not hit one row alone
 //! ```
 //!
-//! A modelled tier lies on a file system in memory and is slowed to the figures of the catalogue. The node calibrates it when
-//! it starts, and does not start where the host is slower than the medium: such a row is refused and says why.
+//! A modelled tier lies on a file system in memory and is slowed to the figures of the catalogue. The node calibrates
+//! it when it starts, and does not start where the host is slower than the medium: such a row is refused with the
+//! reason.
 //!
-//! Invariants: each round of a row is a whole run of T4, checked like any; a ratio is taken within a round; what a row's
-//! journal lies on and is worth is what its node says.
+//! Invariants: each round of a row is a whole run of T4, checked like any; a ratio is taken within a round; the medium
+//! and durability of a row's journal are as its node reports them.
 //!
-//! Not done: the published servers. Their processors changed between tests; ours do not, and the text says what that means.
+//! Not done: the published servers. Their processors changed between tests; ours do not, and the report explains the
+//! effect.
 
 mod report;
 mod rows;

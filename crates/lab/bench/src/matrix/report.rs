@@ -1,11 +1,11 @@
 //! The result of the matrix: every run as in T4's own result, and for each row what its rounds come to, beside the published
 //! figures. As one JSON object for scripts and as a table for people.
 //!
-//! What has no figure is null in the JSON and a `-` in the table, never a number.
+//! A missing figure is null in the JSON and a `-` in the table, never a number.
 
 use std::fmt::Write as _;
 
-use interop::node::ModelStatus;
+use ::node::status::ModelStatus;
 use serde::Serialize;
 
 use super::Outcome;

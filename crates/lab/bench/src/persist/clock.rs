@@ -1,7 +1,8 @@
-//! Latencies in nanoseconds, and what it costs to measure them.
+//! Latencies in nanoseconds, and the cost of their measurement.
 //!
-//! Two looks at the clock stand around each operation and are in its latency: about 20 to 40 ns on current processors, which is
-//! a tenth of what storing a line takes. So the cost is measured in the same run, and every figure is given both ways.
+//! The clock is read before and after each operation, and both readings are part of its latency: about 20 to 40 ns on
+//! current processors, which is a tenth of what storing a line takes. So the cost is measured in the same run, and
+//! every figure is given both ways.
 
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ impl Latency {
     }
 }
 
-/// What two looks at the clock with nothing between them take: the median of many, in nanoseconds.
+/// The time of two readings of the clock with nothing between them: the median of many, in nanoseconds.
 pub(super) fn cost_ns() -> f64 {
     let mut costs: Vec<u128> = (0..10_001)
         .map(|_| {

@@ -34,7 +34,7 @@ const STRIDE: u64 = 16;
 /// How far apart truncations are: a quarter of a segment.
 const TRUNCATE_EVERY: u64 = 4;
 
-/// What to measure.
+/// The options of the measurement.
 pub(super) struct CommitsPlan<'a> {
     /// Folder of the bare mapping and of the journal on persistent memory.
     pub(super) memory: &'a Path,
@@ -48,12 +48,12 @@ pub(super) struct CommitsPlan<'a> {
     pub(super) segment: u64,
 }
 
-/// What came of one engine.
+/// The result of one engine.
 #[derive(Clone, Debug)]
 pub(super) struct CommitsRow {
-    /// What it is.
+    /// Its kind.
     pub(super) name: String,
-    /// What it lies on, in the device's words.
+    /// Its medium, in the device's words.
     pub(super) medium: String,
     /// `power-fail-safe`, `emulated`, `none`.
     pub(super) durability: &'static str,
@@ -214,7 +214,7 @@ impl<'a> OnJournal<'a> {
 
     fn commit(&mut self, record: &[u8]) -> anyhow::Result<()> {
         let lsn = self.committer.append_commit(1, &[record])?;
-        // As a node does: what is delivered is given up, and its segments are used again.
+        // As in a node: delivered records are truncated, and their segments are used again.
         if lsn.0 - self.truncated > self.segment / TRUNCATE_EVERY {
             self.journal.truncate(lsn)?;
             self.truncated = lsn.0;
@@ -246,7 +246,7 @@ fn warm(engine: &mut OnJournal<'_>, bytes: u64) -> anyhow::Result<()> {
 }
 
 impl CommitsRow {
-    /// A row whose figures are to come.
+    /// A row without figures yet.
     fn named(name: &str, medium: &str, durability: &'static str, store: &'static str, written: f64) -> CommitsRow {
         let (name, medium) = (name.to_owned(), medium.to_owned());
         CommitsRow { name, medium, durability, store, written, per_s: 0.0, latency: Latency::default(), cpu_ns: 0.0 }

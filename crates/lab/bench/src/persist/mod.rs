@@ -1,5 +1,5 @@
-//! Persist: what it costs to make bytes persistent, with flushed stores and without, by threads; on this machine's memory, on
-//! models of persistent memory, and through the journal.
+//! Persist: the cost of making bytes persistent, with flushed stores and without, by threads; on this machine's memory,
+//! on models of persistent memory, and through the journal.
 //!
 //! ```text
 //! stores     a real mapping of DRAM: ntstore + fence, store + clwb + fence, plain stores; threads 1..N        real
@@ -7,12 +7,12 @@
 //! commits    1 KiB by one committer: bare instructions, the journal on a mapping, the journal on a disk       real
 //! ```
 //!
-//! The published experiment (FIO, sequential writes) found the second platform up to 50 % ahead with few threads and 24 %
-//! behind with many, because caches evict lines in an order that breaks the medium's access unit. Ours stand beside it, with
-//! what differs.
+//! The published experiment (FIO, sequential writes) found the second platform up to 50 % ahead with few threads and 24
+//! % behind with many, because caches evict lines in an order that breaks the medium's access unit. Our figures are
+//! printed beside it, with the differences.
 //!
-//! Invariants: a mapping of DRAM is called that, `none` in durability, whatever the instructions are called; what is modelled
-//! says so; figures that are compared were taken in turns in one run; the clock's own cost is stated.
+//! Invariants: a mapping of DRAM is reported as such, with durability `none`, whatever instructions are used; modelled
+//! figures are marked as such; compared figures were taken in turns in one run; the clock's own cost is stated.
 //!
 //! Not measured: reads, random writes, a real module (none is at hand; with one mounted for DAX, `--dir` measures it).
 
@@ -45,7 +45,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Most threads that are asked for.
 const MOST_THREADS: usize = 1024;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistOptions {
     /// Shorter turns, fewer of them: less than 10 seconds in all.
@@ -63,7 +63,7 @@ pub struct PersistOptions {
 /// Runs all of it.
 ///
 /// # Errors
-/// If a folder cannot be written, has no room, or a journal fails; `Interrupted` where somebody asked to end.
+/// If a folder cannot be written, has no room, or a journal fails; `Interrupted` if the user ended it.
 pub fn run(options: &PersistOptions) -> anyhow::Result<PersistReport> {
     let sizes = if options.quick { Sizes::quick() } else { Sizes::full() };
     run_with(options, &sizes)
@@ -161,7 +161,7 @@ struct Measured {
     timed: Vec<models::Timed>,
 }
 
-/// The folder asked for or the one where memory is a file system.
+/// The requested folder, or the one where memory is a file system.
 fn memory_folder(asked: Option<&Path>) -> anyhow::Result<Folder> {
     let shared = Path::new(SHARED_MEMORY);
     let parent = match asked {

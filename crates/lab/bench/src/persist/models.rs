@@ -6,11 +6,11 @@
 //! timed       as many threads as the host has, waiting for the model: only where the host's own stores are not slower
 //! ```
 //!
-//! The publication says neither the size of a write nor the instructions, so each reading of it that is worth a look is
-//! computed (`catalogue::model::persistence` says which and why), none is fitted, and what comes out of each stands beside
-//! the published figures.
+//! The publication states neither the size of a write nor the instructions, so each plausible reading of it is computed
+//! (`catalogue::model::persistence` lists them with their reasons), none is fitted, and the result of each is printed
+//! beside the published figures.
 //!
-//! Not done: more modules than were measured (the model scales them, and says so), reads beside the writes.
+//! Not done: more modules than were measured (the model scales them, and reports that), reads beside the writes.
 
 use std::path::Path;
 use std::sync::{Arc, Barrier};
@@ -71,11 +71,11 @@ pub(super) struct Timed {
     pub(super) series: Series,
     pub(super) block: usize,
     pub(super) threads: usize,
-    /// What the model says, GB/s.
+    /// The model's figure, GB/s.
     pub(super) target: f64,
-    /// What the model says of one write, nanoseconds.
+    /// The model's time of one write, nanoseconds.
     pub(super) target_ns: f64,
-    /// What came of it, or why nothing did.
+    /// The result, or the reason why there is none.
     pub(super) result: Result<Achieved, String>,
 }
 
@@ -164,7 +164,8 @@ pub(super) fn in_real_time(
     Ok(rows)
 }
 
-/// Refuses what is not within the tolerance of calibrations: then the host's own work was measured, and not the model.
+/// Refuses a result that is not within the tolerance of calibrations: it measured the host's own work, and not the
+/// model.
 fn within(achieved: Achieved, target_ns: f64, clock_ns: f64) -> Result<Achieved, String> {
     let took = less(achieved.latency.p50, clock_ns);
     if (took / target_ns - 1.0).abs() * 100.0 <= calibrate::TOLERANCE {

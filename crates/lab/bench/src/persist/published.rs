@@ -1,4 +1,4 @@
-//! The published figures of ADR against eADR, and what ours are beside them.
+//! The published figures of ADR against eADR, and ours beside them.
 //!
 //! Source: a paper's FIO experiment (sequential write, PMDK 1.11.1). 100 series: Cascade Lake, 48 cores, 12 modules of 128 GiB,
 //! stores flushed by line, then a fence. 200 series: Ice Lake, 56 cores, 8 modules of 256 GiB, stores not flushed; its
@@ -73,7 +73,7 @@ impl Comparison {
         }
     }
 
-    /// What came out of the shape, in words.
+    /// The result of the comparison of shapes, as text.
     pub(super) fn in_words(&self) -> String {
         let place = match (self.crossover_threads, self.as_published_threads) {
             (Some(1), _) => "behind from the first thread on: the shape does not come out".to_owned(),
@@ -96,7 +96,7 @@ pub(super) fn store_key(store: Store) -> &'static str {
     }
 }
 
-/// What differs between the models' rows and the publication.
+/// The differences between the models' rows and the publication.
 pub(super) fn differs() -> Vec<String> {
     vec![
         format!(

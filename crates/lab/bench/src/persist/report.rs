@@ -1,7 +1,7 @@
 //! The result of persist: every figure as a run of one JSON object, for scripts. The text is beside this (`text`).
 //!
-//! The JSON keys are a contract (`bench, version, machine, config, runs`, and in a run the keys of the bench): keys may be
-//! added, never renamed. What was not measured is null, never zero.
+//! The JSON keys are a contract (`bench, version, machine, config, runs`, and in a run the keys of the bench): keys may
+//! be added, never renamed. A value that was not measured is null, never zero.
 
 use device::pmem::bare::Stores;
 use serde::Serialize;
@@ -26,15 +26,15 @@ pub struct PersistReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: PersistConfig,
     /// The figures.
     pub runs: Vec<PersistRun>,
     /// How the journal compares.
     pub journal: JournalRatios,
-    /// What the journal was to reach.
+    /// The targets of the journal.
     pub targets: Vec<Target>,
     /// The published comparison of two platforms, by each reading of it; modelled, accounted.
     pub comparisons: Vec<Comparison>,
@@ -42,7 +42,7 @@ pub struct PersistReport {
     pub refused: Vec<String>,
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PersistConfig {
     /// Shorter turns.
@@ -55,13 +55,13 @@ pub struct PersistConfig {
     pub disk: FileSystem,
     /// Bytes that each thread walks around in.
     pub region_bytes: u64,
-    /// The processor's last cache, where the system says.
+    /// The processor's last cache, if the system reports it.
     pub last_cache_bytes: Option<u64>,
-    /// What two looks at the clock take; it is in every latency but those called `less_clock`.
+    /// The time of two readings of the clock; it is part of every latency except those called `less_clock`.
     pub clock_ns: f64,
     /// The machine's load in the minute before.
     pub load_average: Option<f64>,
-    /// What makes this another thing than the published experiment.
+    /// The differences from the published experiment.
     pub differs: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct PersistConfig {
 pub struct PersistRun {
     /// Names the run among several.
     pub name: String,
-    /// What a flush is worth on its medium: `power-fail-safe`, `emulated` or `none`.
+    /// The durability of a flush on its medium: `power-fail-safe`, `emulated` or `none`.
     pub durability: &'static str,
     /// False where the medium is modelled.
     pub real: bool,
@@ -86,7 +86,7 @@ pub struct PersistRun {
     pub bytes_per_s: f64,
     /// Bytes written for each byte of the caller's; null where it cannot be seen.
     pub amplification: Option<f64>,
-    /// What was published of the same.
+    /// The published figure.
     pub published: Option<String>,
     /// Bytes of one block or record.
     pub block_bytes: usize,
@@ -100,14 +100,14 @@ pub struct PersistRun {
     pub p50_less_clock_ns: Option<f64>,
     /// Processor time for one block, nanoseconds, all threads of the process.
     pub cpu_ns: Option<f64>,
-    /// What a model says that it should be, bytes a second.
+    /// The model's figure, bytes a second.
     pub target_bytes_per_s: Option<f64>,
-    /// What a model says of one block, nanoseconds.
+    /// The model's time of one block, nanoseconds.
     pub target_ns: Option<f64>,
 }
 
 impl PersistRun {
-    /// What the rows of a model have in common.
+    /// The common part of a model's rows.
     fn modelled(series: Series, store: &'static str, block: usize, threads: usize, bytes_per_s: f64) -> PersistRun {
         PersistRun {
             name: format!("{}, {store}, {block} B, {}", series.name, counted(threads)),
@@ -187,7 +187,7 @@ impl JournalRatios {
 }
 
 impl JournalRatios {
-    /// What the journal is to reach; the disk's only where it is one.
+    /// The targets of the journal; that of the disk only if the folder is on a disk.
     pub fn targets(&self) -> Vec<Target> {
         let (most, least) = (self.over_bare_target, self.disk_over_target);
         let bare = "journal over bare ntstore + fence of 1,024 B";
@@ -332,7 +332,8 @@ fn accounted_runs(compared: &ModelCompared) -> Vec<PersistRun> {
             let threads = threads as usize;
             let mut run = PersistRun::modelled(series, store_key(store), block, threads, gb_per_s * 1e9);
             run.name += ", accounted";
-            // Stores past the cache and lines written back in order fill whole units; what leaves the cache does not.
+            // Stores past the cache and lines written back in order fill whole units; lines that the cache evicts do
+            // not.
             run.amplification = (run.store != "none").then_some(1.0);
             if run.store == "none" {
                 run.published = match threads {

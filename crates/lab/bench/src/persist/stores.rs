@@ -6,12 +6,13 @@
 //!                       -->  store, fence; store, fence; ...                around and around in its own region
 //! ```
 //!
-//! A turn is one way of storing, one block, one number of threads; the turns of all go around several times, so that a slow
-//! moment of the machine hits all of them, and the median turn is reported. Bandwidth is measured without looking at the clock
-//! for each block; latency in turns of its own, with one thread, and a look at the clock before and after each block.
+//! A turn is one way of storing, one block, one number of threads; the turns of all go around several times, so that a
+//! slow moment of the machine hits all of them, and the median turn is reported. Bandwidth is measured without reading
+//! the clock for each block; latency in turns of its own, with one thread, and a reading of the clock before and after
+//! each block.
 //!
-//! Not measured: persistence. The mapping is DRAM, and what it costs to push bytes out of a processor is not what it costs
-//! a persistent medium to take them.
+//! Not measured: persistence. The mapping is DRAM, and the cost of writing bytes out of a processor is not the cost of
+//! a persistent medium that accepts them.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -32,7 +33,7 @@ pub(super) const WAYS: [Stores; 3] = [Stores::PastCache, Stores::WrittenBack, St
 /// Blocks between two looks at the clock, in a turn for bandwidth.
 const STRIDE: usize = 256;
 
-/// What to measure.
+/// The options of the measurement.
 pub(super) struct StoresPlan {
     /// Numbers of threads, rising.
     pub(super) threads: Vec<usize>,
@@ -44,7 +45,7 @@ pub(super) struct StoresPlan {
     pub(super) turn: Duration,
 }
 
-/// What came of one way, block and number of threads.
+/// The result of one way, block and number of threads.
 #[derive(Clone, Debug)]
 pub(super) struct StoresRow {
     pub(super) how: Stores,
@@ -80,7 +81,7 @@ pub(super) fn measure(file: &Path, plan: &StoresPlan) -> anyhow::Result<Vec<Stor
     for round in 0..plan.rounds {
         for (at, (how, block, threads)) in cases.iter().copied().enumerate() {
             interrupt::check()?;
-            // Not from the start each time: what the last turn left in the caches is elsewhere.
+            // Not from the start each time, so that data left in the caches by the last turn is elsewhere.
             let start = (round * plan.region / plan.rounds).next_multiple_of(4096) % plan.region;
             let walk = Walk { how, block, region: plan.region, start };
             rates[at].push(walk.rate(&mut bares[..threads], plan.turn));

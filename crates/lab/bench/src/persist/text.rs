@@ -1,4 +1,4 @@
-//! The report for people: tables that line up, curves, and in a sentence what each comparison says.
+//! The report as text: tables, curves, and one sentence for the result of each comparison.
 
 use std::fmt::Write as _;
 
@@ -68,7 +68,7 @@ impl PersistReport {
         );
     }
 
-    /// The published comparison: the literal reading drawn and by threads, then what comes out of each.
+    /// The published comparison: the literal reading drawn and by threads, then the result of each reading.
     fn platforms(&self, out: &mut String) {
         let _ = writeln!(
             out,

@@ -1,4 +1,4 @@
-//! What is measured: the raw medium, the journal and the store, each behind one call that is a durable put.
+//! The measured engines: the raw medium, the journal and the store, each behind one call that is a durable put.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::{KEY_BYTES, Place, Turn, VALUE_BYTES, drive, fresh};
 
 /// Size of the raw device: it is written around and around, so its blocks are there after the first time.
 const RAW_BYTES: u64 = 64 << 20;
-/// The bare journal gives up what is older than this, as a node does with what is in its pages.
+/// The bare journal truncates records that are older than this, as a node does with records whose changes are in its
+/// pages.
 const JOURNAL_KEPT: u64 = 64 << 20;
 
 /// One of the three.
@@ -115,7 +116,7 @@ impl Bare {
         let lsn = self.journal.append(1, &[key, value])?;
         self.journal.commit(lsn)?;
         let last = self.truncated.load(Ordering::Relaxed);
-        // Whoever moves the mark gives up; nothing else is published with it.
+        // The thread that moves the mark truncates; nothing else is published with it.
         if lsn.0 > last + JOURNAL_KEPT
             && self.truncated.compare_exchange(last, lsn.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {

@@ -10,8 +10,8 @@
 //! Journal and store are opened anew for each number of committers and stay open over its rounds, so the tree grows and write
 //! checkpoints run. A put counts when its commit has returned: durable, and visible to the next transaction.
 //!
-//! Invariants: all three write to the same place; every put is a transaction of its own; the report says what a flush is
-//! worth there. Nobody reads meanwhile.
+//! Invariants: all three write to the same place; every put is a transaction of its own; the report states the
+//! durability of a flush there. No thread reads meanwhile.
 //!
 //! Other databases beside it: `scripts/bench-put-peers.sh`.
 
@@ -40,10 +40,10 @@ use workload::t4::Folder;
 pub(crate) const VALUE_BYTES: usize = 1024;
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 16;
-/// Most committers that can be asked for.
+/// The maximum number of committers.
 const COMMITTERS_MOST: usize = 1024;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PutOptions {
     /// Turns of 0.3 s, three rounds: some ten seconds in all.
@@ -58,14 +58,15 @@ pub struct PutOptions {
     pub dir: Option<PathBuf>,
     /// Where the journal goes, as above. Default: beside the pages.
     pub journal: Option<PathBuf>,
-    /// The journal's place is mapped as persistent memory. Where the file system cannot, that is emulated, and said.
+    /// The journal's place is mapped as persistent memory. If the file system cannot do that, it is emulated and
+    /// reported as such.
     pub pmem: bool,
 }
 
 /// Runs all of it.
 ///
 /// # Errors
-/// If a folder cannot be written, has no room, or a store fails; `Interrupted` where somebody asked to end.
+/// If a folder cannot be written, has no room, or a store fails; `Interrupted` if the user ended it.
 pub fn run(options: &PutOptions) -> anyhow::Result<PutReport> {
     let (machine, load_average) = (Machine::here(), load_average());
     let committers = if options.committers.is_empty() { vec![1, 16, 128] } else { options.committers.clone() };

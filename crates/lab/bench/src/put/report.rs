@@ -19,9 +19,9 @@ pub struct PutReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: PutConfig,
     /// The figures.
     pub runs: Vec<PutRun>,
@@ -29,7 +29,7 @@ pub struct PutReport {
     pub against: Vec<Against>,
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PutConfig {
     /// Length of a turn.
@@ -40,7 +40,7 @@ pub struct PutConfig {
     pub value_bytes: usize,
     /// Bytes of a key.
     pub key_bytes: usize,
-    /// What the journal lies on, in the device's words.
+    /// The journal's medium, in the device's words.
     pub journal: String,
     /// The machine's load in the minute before.
     pub load_average: Option<f64>,
@@ -51,9 +51,9 @@ pub struct PutConfig {
 pub struct PutRun {
     /// `raw`, `journal` or `store`.
     pub name: &'static str,
-    /// What a flush is worth on the journal's place.
+    /// The durability of a flush in the journal's place.
     pub durability: &'static str,
-    /// Whether that place is what it seems.
+    /// Whether that place is a real medium, not a model.
     pub real: bool,
     /// How many wait for their puts at once.
     pub committers: usize,
@@ -65,7 +65,7 @@ pub struct PutRun {
     pub p99_us: f64,
     /// 999 of 1,000 did.
     pub p999_us: f64,
-    /// Processor time of the whole process for a put, microseconds; those who put are in it.
+    /// Processor time of the whole process for a put, microseconds; the committers are included.
     pub cpu_us_per_put: f64,
 }
 
@@ -150,7 +150,7 @@ impl PutReport {
         let _ = writeln!(text, "durability: {durability}; {}, {} processors", self.machine.cpu, self.machine.cores);
         let _ = writeln!(
             text,
-            "raw: one writer, all committers' bytes in one write and flush; a put of it waits for nobody."
+            "raw: one writer, all committers' bytes in one write and flush; a put of it waits for no other."
         );
         text
     }

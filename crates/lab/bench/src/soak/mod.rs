@@ -9,7 +9,8 @@
 //! bounds are reached early. *Flat* means: the mean of the last third of the samples is at most 5 % above that of the second
 //! third, plus what one checkpoint or segment file may add. The first third is the time to fill up, and does not count.
 //!
-//! Invariants: a message is late from when it was due; every delivery is compared whole, and the account must be clean.
+//! Invariants: the delay of a message counts from the time when it was due; every delivery is compared whole, and the
+//! account must be clean.
 
 mod report;
 
@@ -41,7 +42,7 @@ const SETTINGS: &str = "cache = \"256MiB\"\n\
     [sql]\nlisten = \"127.0.0.1:0\"\nmemory = \"128MiB\"\ntrust = true\n\
     [sql.users]\n";
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct SoakOptions {
     /// How long. Default 30 minutes.
@@ -65,7 +66,7 @@ impl SoakOptions {
     }
 }
 
-/// What SQL did beside the messages.
+/// The counts of SQL beside the messages.
 #[derive(Debug, Default)]
 struct Beside {
     stop: AtomicBool,
@@ -78,7 +79,7 @@ struct Beside {
 /// Runs it.
 ///
 /// # Errors
-/// If the node cannot be started, or ends. What is not flat is in the report.
+/// If the node cannot be started, or ends. Values that are not flat are in the report.
 pub fn run(options: &SoakOptions) -> anyhow::Result<SoakReport> {
     let verifier = sql::wire::Verifier::of("not asked for")?;
     let settings = format!("{SETTINGS}soak = \"{verifier}\"\n");
@@ -127,7 +128,7 @@ fn sample_all(
     let begun = Instant::now();
     let mut cpu = rig.node().usage()?.cpu_us;
     let mut acknowledged = 0;
-    // Without SQL beside the messages the rest would show nothing: why it ended is told at once.
+    // Without SQL beside the messages the rest would show nothing: the reason why it ended is reported at once.
     while begun.elapsed() < options.time && !beside.ended.load(Ordering::Relaxed) {
         interrupt::check()?;
         let since = Instant::now();
@@ -187,7 +188,7 @@ fn transactions(sql: std::net::SocketAddr, seed: u64, beside: &Beside) -> anyhow
     Ok(())
 }
 
-/// What the files below `folder` take on the disk. A file that goes meanwhile counts as nothing.
+/// The space that the files below `folder` take on the disk. A file that is removed meanwhile counts as nothing.
 fn disk_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };

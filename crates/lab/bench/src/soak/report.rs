@@ -1,4 +1,4 @@
-//! What the time under load came to: the samples as a table, and whether everything was flat.
+//! The results of the time under load: the samples as a table, and whether everything was flat.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use workload::table::{Table, grouped};
 
 /// How far the last third may lie above the second one.
 const SLOPE: f64 = 1.05;
-/// What may come on top of it: a segment of the journal, or a batch of dirty pages, bytes.
+/// The permitted addition to it: a segment of the journal, or a batch of dirty pages, bytes.
 const STEP_BYTES: f64 = (64 << 20) as f64;
 /// The same of descriptors: the journal's next segment, and a client.
 const STEP_DESCRIPTORS: f64 = 8.0;
@@ -26,15 +26,15 @@ pub struct SoakReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: SoakConfig,
     /// One run.
     pub runs: [SoakRun; 1],
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SoakConfig {
     /// Seconds.
@@ -62,7 +62,7 @@ pub struct Sample {
     pub resident_bytes: u64,
     /// Its open descriptors.
     pub descriptors: u64,
-    /// What its folder takes on the disk.
+    /// The space of its folder on the disk.
     pub disk_bytes: u64,
     /// Processors kept busy by it.
     pub cpu_cores: f64,
@@ -87,7 +87,7 @@ pub struct SoakRun {
     pub stop_ms: f64,
     /// Whether it ended with success.
     pub stopped_well: bool,
-    /// What grew: name, mean of the second third, mean of the last third.
+    /// The values that grew: name, mean of the second third, mean of the last third.
     pub grew: Vec<(&'static str, f64, f64)>,
     /// Every sample.
     pub samples: Vec<Sample>,
@@ -201,7 +201,7 @@ impl Sample {
     }
 }
 
-/// What the last third of the samples holds more of than the second one did.
+/// The values of which the last third of the samples has more than the second third.
 fn growth(samples: &[Sample]) -> Vec<(&'static str, f64, f64)> {
     let third = samples.len() / 3;
     let (second, last) = (&samples[third..2 * third], &samples[2 * third..]);

@@ -1,4 +1,4 @@
-//! Sqllogic: SQLite's public sqllogictest scripts over the wire, and why what fails does.
+//! Sqllogic: SQLite's public sqllogictest scripts over the wire, with the reason of each failure.
 //!
 //! ```text
 //! DIR/select1.test ..      all their records
@@ -9,8 +9,8 @@
 //!
 //! The scripts come from elsewhere: `scripts/test-sqllogic.sh` fetches them, starts a node and calls this.
 //!
-//! Invariants: the client, the reading of scripts and the comparison share no code with the server; the same seed draws the
-//! same records; a failure whose reason nobody has looked at makes the run fail.
+//! Invariants: the client, the reading of scripts and the comparison share no code with the server; the same seed draws
+//! the same records; a failure whose reason is not known makes the run fail.
 
 mod reasons;
 mod report;
@@ -37,30 +37,30 @@ use workload::machine::Machine;
 /// Characters of an example's statement and answer that are shown.
 const EXAMPLE_CHARS: usize = 240;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqllogicOptions {
     /// Folder of the scripts: `select1.test` and its siblings, `index`, `random`, `evidence`.
     pub scripts: PathBuf,
-    /// Where the server listens; one whose user needs no password.
+    /// The address of the server; its user needs no password.
     pub server: SocketAddr,
-    /// Who logs in.
+    /// The user that logs in.
     pub user: String,
-    /// What the share is drawn with. Default 1.
+    /// The seed with which the share is drawn. Default 1.
     pub seed: u64,
     /// Scripts of each folder below `index` and `random`. Default 4.
     pub files: usize,
     /// Queries of each of them. Default 1,000.
     pub queries: usize,
-    /// Only scripts whose path holds this.
+    /// Only scripts whose path contains this.
     pub only: Option<String>,
 }
 
 /// Runs the scripts.
 ///
 /// # Errors
-/// If there are none, one cannot be read, or the server is not there (any more); `Interrupted` where somebody asked to end.
-/// A record that fails is no error but counted.
+/// If there are none, one cannot be read, or the server is not there (any more); `Interrupted` if the user ended it. A
+/// record that fails is no error but counted.
 pub fn run(options: &SqllogicOptions) -> anyhow::Result<SqllogicReport> {
     let begun = Instant::now();
     let scripts = draw_scripts(find(&options.scripts)?, options);

@@ -1,16 +1,16 @@
-//! Why a record fails: the reasons that are known, by name, and for the rest what the server said.
+//! Why a record fails: the known reasons, by name, and for other failures the server's error.
 //!
-//! A reason is known if somebody has looked at its records and can say what they are: a feature that Terrace does not have, a
-//! choice of its own, or a fault below it with a number in its tracker. Everything else is new, and fails the run.
+//! A reason is known if its records were examined and classified: a feature that Terrace does not have, a choice of its
+//! own, or a fault below it with a number in its tracker. Every other failure is new, and fails the run.
 
 use super::script::Record;
 use super::session::Outcome;
 
-/// What stands behind a reason.
+/// The cause of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Nobody has looked at it.
+    /// It was not examined yet.
     New,
     /// A feature that is not there.
     Unsupported,

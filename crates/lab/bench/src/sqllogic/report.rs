@@ -1,4 +1,4 @@
-//! What came of the scripts: as tables for people, as one JSON object for scripts.
+//! The results of the scripts: as tables for people, as one JSON object for scripts.
 //!
 //! Records are counted, each once: passed, failed, skipped (it is for other engines), or not drawn (the run takes a share).
 
@@ -18,7 +18,7 @@ pub struct Counts {
     pub passed: u64,
     /// Otherwise.
     pub failed: u64,
-    /// For other engines, says the script.
+    /// For other engines, according to the script.
     pub skipped: u64,
     /// Not in the share of this run.
     pub not_drawn: u64,
@@ -45,7 +45,7 @@ impl Counts {
     }
 }
 
-/// A percentage that says 100 only for all of them.
+/// A percentage that is 100 only for all of them.
 fn share(passed: u64, ran: u64) -> String {
     let hundredths = passed * 10_000 / ran;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
@@ -54,13 +54,13 @@ fn share(passed: u64, ran: u64) -> String {
 /// Records that fail for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failures {
-    /// What stands behind it.
+    /// Its cause.
     pub kind: Kind,
     /// The reason.
     pub reason: String,
     /// How many.
     pub records: u64,
-    /// One of them: file and line, what was asked, what came.
+    /// One of them: file and line, the query, the result.
     pub example: String,
 }
 
@@ -71,9 +71,9 @@ pub struct SqllogicReport {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What the share was drawn with.
+    /// The seed with which the share was drawn.
     pub seed: u64,
     /// Scripts of a folder.
     pub files: usize,

@@ -25,7 +25,7 @@ pub(super) enum Letter {
     Text,
 }
 
-/// What is sorted before values are compared.
+/// The values that are sorted before the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     None,
@@ -33,7 +33,7 @@ pub(super) enum Order {
     Values,
 }
 
-/// What a record expects.
+/// The expected result of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// That the statement is taken.
@@ -121,7 +121,7 @@ fn letter(letter: char) -> Option<Letter> {
     }
 }
 
-/// The order stands before the label; both may be missing.
+/// The order is before the label; both may be missing.
 fn order(words: &[&str]) -> Order {
     match words.first() {
         Some(&"rowsort") => Order::Rows,

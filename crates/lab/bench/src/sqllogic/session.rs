@@ -16,16 +16,16 @@ use crate::postgres::{Client, Error};
 /// How long a record may take. The slowest that other engines pass take a second or two.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of a record.
+/// The result of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// The server refused what it should take.
+    /// The server refused a record that it should accept.
     Refused {
         code: String,
         message: String,
     },
-    /// The server took what it should refuse.
+    /// The server accepted a record that it should refuse.
     Taken,
     /// Other values.
     Differs(String),
@@ -33,7 +33,7 @@ pub(super) enum Outcome {
     Broken(String),
 }
 
-/// A connection, and what is not to be touched.
+/// A connection, and the tables that must not be changed.
 pub(super) struct Session {
     address: SocketAddr,
     user: String,

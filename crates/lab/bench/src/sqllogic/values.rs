@@ -1,4 +1,5 @@
-//! Whether rows are what a record expects: written by the letters, sorted as asked, and compared, or hashed.
+//! Compares rows with the expected ones of a record: written by the letters, sorted as requested, and compared, or
+//! hashed.
 //!
 //! ```text
 //! rows --letters--> texts --order--> texts --compare--> lines of the record
@@ -6,17 +7,17 @@
 //! ```
 //!
 //! The letter decides how a value is written, not the type that came: an average under `I` is cut to an integer and a
-//! boolean is 1 or 0, as a C program that asks its driver for an integer gets them. NULL is `NULL`, the empty text `(empty)`, and what
-//! is not printable ASCII `@`.
+//! boolean is 1 or 0, as a C program that requests an integer from its driver gets them. NULL is `NULL`, the empty text
+//! `(empty)`, and a character that is not printable ASCII `@`.
 
 use md5::{Digest, Md5};
 
 use super::script::{Letter, Order};
 
-/// What follows the count where values are hashed.
+/// The text after the count if values are hashed.
 const HASHING: &str = " values hashing to ";
 
-/// Why rows are not what is expected; `None` where they are.
+/// Why rows are not the expected ones; `None` if they are.
 pub(super) fn difference(
     rows: &[Vec<Option<String>>],
     letters: &[Letter],
@@ -50,7 +51,7 @@ pub(super) fn difference(
     Some(format!("value {}: {} and not {}", at + 1, values[at], lines[at]))
 }
 
-/// A value under its letter. What is no number under `I` or `R` stays as it came, and so differs.
+/// A value under its letter. A value that is no number under `I` or `R` stays unchanged, and so differs.
 fn written(letter: Letter, value: Option<&str>) -> String {
     let Some(value) = value else { return "NULL".into() };
     let number = || match value {

@@ -1,4 +1,4 @@
-//! Who got what: the account of every message sent and every delivery received.
+//! The account of every message sent and every delivery received.
 //!
 //! ```text
 //!            service 0                 service 1
@@ -46,7 +46,7 @@ pub struct Account {
     examples: Vec<String>,
 }
 
-/// What the account comes to.
+/// The result of the account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counts {
     /// Messages sent at least once.

@@ -16,7 +16,7 @@ pub(super) struct Frames {
     pending: Vec<u8>,
 }
 
-/// What is wrong with the bytes of a peer.
+/// The fault in the bytes of a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FramingFault {
     /// A frame does not start with 0x0B.
@@ -45,7 +45,7 @@ impl Frames {
     }
 }
 
-/// Calls `each` with the whole frames in `data`; answers where the first partial frame starts.
+/// Calls `each` with the whole frames in `data`; returns where the first partial frame starts.
 fn split(data: &[u8], mut each: impl FnMut(&[u8])) -> Result<usize, FramingFault> {
     let mut at = 0;
     while let Some(first) = data.get(at) {

@@ -83,7 +83,7 @@ impl Pace {
     }
 }
 
-/// What the senders may send by now.
+/// How many messages the senders may have sent by now.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     /// So many messages each; lowered to end a run early.
@@ -185,8 +185,8 @@ impl Load {
         self.kick();
     }
 
-    /// Lets the senders send so many messages a second together, from now on. The time of a message then counts from when it was
-    /// due: what waits behind a message that takes long is late itself.
+    /// Lets the senders send so many messages a second together, from now on. The time of a message then counts from
+    /// when it was due: a message that waits behind one that takes long is late itself.
     pub fn go_at(&mut self, messages_per_s: f64) {
         let interval = Duration::from_secs_f64(self.plan.services as f64 / messages_per_s);
         self.pace = Some(Pace { start: Instant::now(), interval });
@@ -242,7 +242,7 @@ impl Load {
         self.senders.iter().filter(|sender| !matches!(sender.state(), State::Down | State::Connecting)).count()
     }
 
-    /// Whether all senders have sent what they had to, and all of it is acknowledged.
+    /// Whether all senders have sent all of their messages, and all are acknowledged.
     pub fn sending_is_over(&self) -> bool {
         let finished = |(service, sender): (usize, &Sender)| {
             sender.settled() >= self.plan.messages && !self.account.in_doubt(service)
@@ -265,7 +265,7 @@ impl Load {
         &self.latency
     }
 
-    /// The same, of the messages acknowledged since this was asked last.
+    /// The same, for the messages acknowledged since the last call.
     pub fn take_latency(&mut self) -> Histogram {
         std::mem::take(&mut self.latency)
     }
@@ -280,7 +280,7 @@ impl Load {
         self.pool.mean_bytes()
     }
 
-    /// Waits up to `timeout` for sockets to become ready and does what is due at them.
+    /// Waits up to `timeout` for sockets to become ready and handles those that are.
     pub fn step(&mut self, timeout: Duration) -> io::Result<()> {
         self.retry();
         if self.go && self.pace.is_some() {

@@ -19,7 +19,7 @@ use crate::messages::{Generator, control_id};
 /// How far apart in the pool the first messages of neighbouring services are: a prime, so that the services send different mixes.
 const STRIDE: usize = 37;
 
-/// What an interface should receive for an inbound message: interface (0 based) and message to message.
+/// The message that an interface should receive for an inbound message: interface (0 based) and message to message.
 pub type Expectation = fn(usize, &[u8]) -> Vec<u8>;
 
 /// Prepared messages.
@@ -35,7 +35,7 @@ struct Body {
 
 struct Expected {
     bytes: Vec<u8>,
-    /// Where the control id stands; MSH-10 first.
+    /// The positions of the control id; MSH-10 first.
     control_ids: Vec<Range<usize>>,
 }
 
@@ -70,7 +70,7 @@ impl Pool {
         expected.matches(&id, received)
     }
 
-    /// What `interface` should get for message `sequence` of `service`.
+    /// The message that `interface` should get for message `sequence` of `service`.
     pub fn expected(&self, interface: usize, service: usize, sequence: usize) -> Vec<u8> {
         let expected = &self.bodies[self.index(service, sequence)].expected[interface];
         let mut bytes = expected.bytes.clone();

@@ -1,4 +1,4 @@
-//! One receiving system: a listener, and what comes over its connections.
+//! One receiving system: a listener, and its connections.
 //!
 //! Each delivery is checked before it is acknowledged: which message it is (MSH-10), that its bytes are the expected ones
 //! (`pool`), that its turn has come and that it has not come before (`account`). The acknowledgement is always AA: the
@@ -13,11 +13,11 @@ use super::frames::Frames;
 use super::pool::{self, Pool};
 use crate::messages::control_id;
 
-/// An acknowledgement but for its control id (MSH-10) and the acknowledged one (MSA-2).
+/// An acknowledgement without its control id (MSH-10) and the acknowledged one (MSA-2).
 const ACK: [&[u8]; 3] =
     [b"\x0bMSH|^~\\&|RECEIVER|T4|TERRACE|HUB|20260101000000||ACK|A-", b"|P|2.5.1\rMSA|AA|", b"\r\x1c\r"];
 
-/// What all receivers of a run share.
+/// The state that all receivers of a run share.
 pub(super) struct Counter<'a> {
     pub(super) pool: &'a Pool,
     pub(super) account: &'a mut Account,
@@ -44,7 +44,7 @@ impl Receiver {
         &mut self.stream
     }
 
-    /// Bytes have come; answers whether the connection goes on.
+    /// Handles received bytes; returns whether the connection continues.
     pub(super) fn readable(&mut self, counter: &mut Counter<'_>) -> bool {
         loop {
             let count = match self.stream.read(counter.buffer) {
@@ -76,7 +76,7 @@ impl Receiver {
         }
     }
 
-    /// Sends what acknowledgements are due; answers whether the connection goes on.
+    /// Sends the acknowledgements that are due; returns whether the connection continues.
     pub(super) fn writable(&mut self) -> bool {
         if self.replies.is_empty() {
             return true;

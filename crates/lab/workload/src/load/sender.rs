@@ -6,7 +6,7 @@
 //!   +------------- broken connection -----------------+              the message in doubt is sent again
 //! ```
 //!
-//! A message is sent again until it is acknowledged, as a real sender does, unless the sender is told to give it up.
+//! A message is sent again until it is acknowledged, as a real sender does, unless the sender is set to give it up.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(super) enum State {
     Refused,
 }
 
-/// What all senders of a run share.
+/// The state that all senders of a run share.
 pub(super) struct Desk<'a> {
     pub(super) pool: &'a mut Pool,
     pub(super) account: &'a mut Account,
@@ -92,7 +92,7 @@ impl Sender {
         self.unsent.clear();
     }
 
-    /// The socket can take bytes: the connection stands, or the rest of a message can go.
+    /// The socket accepts bytes: the connection is established, or the rest of a message can be sent.
     pub(super) fn writable(&mut self, desk: &mut Desk<'_>, go: bool) {
         let Some(stream) = &mut self.stream else { return };
         if self.state == State::Connecting {
@@ -184,7 +184,7 @@ impl Sender {
     }
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Accepted,

@@ -1,4 +1,4 @@
-//! The load against a stand-in for the node, which can be told to misbehave: proof that the checks can fail.
+//! The load against a substitute for the node, which can be set to misbehave: proof that the checks can fail.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 use super::*;
 use crate::t4::expect;
 
-/// What the stand-in does wrong, once.
+/// The fault of the substitute, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -28,7 +28,7 @@ enum Fault {
     Cut,
     /// ... goes to interface 2 with a byte between frames.
     Junk,
-    /// A message nobody sent goes to interface 2.
+    /// A message that was not sent goes to interface 2.
     Foreign,
 }
 

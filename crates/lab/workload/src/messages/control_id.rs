@@ -8,11 +8,11 @@
 
 /// Length of a control id in bytes.
 pub const BYTES: usize = 14;
-/// The most services a control id can tell apart.
+/// The maximum number of services that a control id can distinguish.
 pub const MAX_SERVICES: usize = 1_000;
 /// The most messages a service can send.
 pub const MAX_SEQUENCE: usize = 10_000_000;
-/// What stands in MSH-10 of a message that has not been patched: service 0, sequence 0.
+/// MSH-10 of a message that has not been patched: service 0, sequence 0.
 pub const BLANK: &str = "T4-000-0000000";
 
 /// Writes the control id of message `sequence` of `service`.

@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// How names outside ASCII are written, and what MSH-18 says.
+/// How names outside ASCII are written, and the content of MSH-18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Charset {
     /// MSH-18 empty; only ASCII in the message.
@@ -99,9 +99,9 @@ impl Charset {
 /// One generated message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// What MSH-9 says.
+    /// The content of MSH-9.
     pub kind: Kind,
-    /// What MSH-18 says.
+    /// The content of MSH-18.
     pub charset: Charset,
     /// The message, unframed, segments ended by CR.
     pub bytes: Vec<u8>,

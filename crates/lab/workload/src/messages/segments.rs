@@ -25,7 +25,7 @@ impl<'r> Writer<'r> {
         self.out
     }
 
-    /// MSH; answers where MSH-10 is.
+    /// MSH; returns where MSH-10 is.
     pub(super) fn header(&mut self, kind: Kind) -> Range<usize> {
         let (application, facility) = self.pick(&SENDERS);
         let version = self.pick(&VERSIONS);
@@ -199,7 +199,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// A segment of a local standard in one message of four: it belongs to nobody's schema and must pass unchanged.
+    /// A segment of a local standard in one message of four: it is in no schema and must pass unchanged.
     fn local_segment(&mut self) {
         if self.rng.u32(0..4) == 0 {
             let (name, day) = (self.name(), self.day());

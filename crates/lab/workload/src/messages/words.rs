@@ -1,4 +1,4 @@
-//! The words messages are made of. All plainly invented: nobody is called PLACEHOLDER.
+//! The words that messages are made of. All are plainly invented: no person is called PLACEHOLDER.
 
 /// Family names within ASCII.
 pub(super) const FAMILY: [&str; 16] = [

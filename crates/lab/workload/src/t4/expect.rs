@@ -1,4 +1,5 @@
-//! What each interface should receive for an inbound message: the four transforms of the workload once more, in plain code.
+//! The messages that each interface should receive for an inbound message: the four transforms of the workload once
+//! more, in plain code.
 //!
 //! | interface | MSH | PID | PV1 | and the first of |
 //! |---|---|---|---|---|
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 /// The outbound interfaces, in the order of the load's receivers.
 pub const INTERFACES: [&str; 4] = ["billing", "laboratory", "pharmacy", "registry"];
 
-/// What interface number `interface` (of `INTERFACES`) should receive for `inbound`.
+/// The message that interface number `interface` (of `INTERFACES`) should receive for `inbound`.
 ///
 /// # Panics
 /// If there is no such interface, or `inbound` is not such as `messages` makes.

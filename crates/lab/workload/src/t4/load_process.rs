@@ -1,4 +1,4 @@
-//! The load of the workload as a process of its own, so that its processor time is not the node's, and what it says.
+//! The load of the workload as a process of its own, so that its processor time is not the node's, and its output.
 //!
 //! ```text
 //! parent                                   load process (terrace t4-load SETTINGS)
@@ -32,12 +32,12 @@ use crate::interrupt::{self, Interrupted};
 use crate::load::{Counts, Load, Plan};
 use crate::process::Usage;
 
-/// How often progress is told.
+/// How often progress is reported.
 const TELL: Duration = Duration::from_millis(200);
 /// How long nothing may happen before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the load process is asked to do; the one argument of its command, as JSON.
+/// The task of the load process; the one argument of its command, as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadOptions {
     /// Sending systems, 1 to 1,000.
@@ -68,7 +68,7 @@ enum Event {
     Result(Box<Outcome>),
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The account.
@@ -139,7 +139,7 @@ pub fn load(options: LoadOptions) -> anyhow::Result<()> {
     step_until_order(&mut load, &orders).map(drop)
 }
 
-/// Sends until all is delivered, or nothing has happened for `PATIENCE`; answers whether all was.
+/// Sends until all is delivered, or nothing has happened for `PATIENCE`; returns whether all was delivered.
 fn run(load: &mut Load, seconds: u64) -> anyhow::Result<bool> {
     load.go();
     let begun = Instant::now();

@@ -11,9 +11,9 @@
 //! transforms that change about four segments each; five message objects are stored durably for each inbound message, one as
 //! received and four as sent. The rate counts from the first byte sent until the last outbound message is acknowledged.
 //!
-//! Invariants: every delivery is compared whole with an expectation that shares no code with the engine (`expect`);
-//! what the journal lies on and what it is worth is in the node's words; nothing is counted that was not acknowledged. Processor time of the node is the kernel's
-//! count for its process alone.
+//! Invariants: every delivery is compared whole with an expectation that shares no code with the engine (`expect`); the
+//! medium of the journal and its durability are as the node reports them; only acknowledged messages are counted.
+//! Processor time of the node is the kernel's count for its process alone.
 //!
 //! Not measured: receivers that are slow or refuse, several nodes.
 
@@ -29,10 +29,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::node::status::ModelStatus;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use interop::engine::Bodies;
-use interop::node::ModelStatus;
 
 pub use load_process::{LoadOptions, Outcome, Quantiles, load};
 pub use production::{service_name, write as write_production};
@@ -55,7 +55,7 @@ const QUICK_MESSAGES: usize = 400;
 /// Seconds of sending in a quick run, which is to be over within 15.
 const QUICK_SECONDS: u64 = 6;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct T4Options {
     /// Inbound services, 1 to 1,000. Published: 128.
@@ -132,7 +132,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder asked for, which is kept; or a new one.
+    /// The requested folder, which is kept; or a new one.
     pub fn new(asked: Option<&PathBuf>, name: &str) -> anyhow::Result<Folder> {
         let path = match asked {
             Some(path) => path.clone(),
@@ -259,7 +259,7 @@ impl Session {
         &self.folder.path
     }
 
-    /// Stops the node as its user would, then the load, and removes the data if nobody asked for it.
+    /// Stops the node as its user would, then the load, and removes the data unless it was requested.
     pub fn stop(mut self) -> anyhow::Result<()> {
         if let Some(node) = self.node.take() {
             let status = node.stop()?;
@@ -275,7 +275,7 @@ impl Session {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.keep {
-            // A folder that cannot be removed is left; the report has said where it is.
+            // A folder that cannot be removed is left; the report names it.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

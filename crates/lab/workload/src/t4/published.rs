@@ -58,7 +58,7 @@ pub const TESTS: [Published; 4] = [
     },
 ];
 
-/// The best of them: what a run is held against, so that no choice of test flatters it.
+/// The best of them: a run is compared with it, so that no choice of test favours the run.
 pub const BEST: Published = TESTS[3];
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use interop::node::ModelStatus;
+use ::node::status::ModelStatus;
 use serde::Serialize;
 
 use super::published::{self, Published};
@@ -22,15 +22,15 @@ pub struct Report {
     pub bench: &'static str,
     /// Version of Terrace.
     pub version: &'static str,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// What was run.
+    /// The options of the run.
     pub config: Config,
     /// One run.
     pub runs: Vec<Run>,
 }
 
-/// What was run.
+/// The options of the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     /// Inbound services.
@@ -53,7 +53,7 @@ pub struct Config {
     pub file_system: FileSystem,
     /// The published tests.
     pub published: [Published; 4],
-    /// What makes this run another thing than the published ones.
+    /// The differences of this run from the published ones.
     pub differs: Vec<String>,
 }
 
@@ -62,9 +62,9 @@ pub struct Config {
 pub struct Run {
     /// Names the run among several.
     pub name: String,
-    /// What a flush of the journal is worth: `power-fail-safe`, `emulated` or `none`, as the node says.
+    /// The durability of a flush of the journal: `power-fail-safe`, `emulated` or `none`, as the node reports it.
     pub durability: String,
-    /// False where a timing model stands in for any medium, as the node says.
+    /// False if any medium is a timing model, as the node reports it.
     pub real: bool,
     /// Messages acknowledged to the senders.
     pub inbound: u64,
@@ -88,14 +88,14 @@ pub struct Run {
     pub ack_us: Quantiles,
     /// Processor time of the node for each inbound message, kernel included; microseconds.
     pub server_cpu_us_per_inbound: f64,
-    /// The tier that the journal lies on, as the node says; `home` is its data folder.
+    /// The tier of the journal, as the node reports it; `home` is its data folder.
     pub journal_tier: String,
-    /// What the journal lies on and how it is written, in the node's words.
+    /// The medium of the journal and how it is written, in the node's words.
     pub journal_device: String,
-    /// What the page cache is of, as the node says: `dram`, `memory-mode`, `dual`, or `two-tier` for near and far memory that no
-    /// mode has placed.
+    /// The memory of the page cache, as the node reports it: `dram`, `memory-mode`, `dual`, or `two-tier` for near and
+    /// far memory that no mode has placed.
     pub cache_mode: String,
-    /// The timing models that stand in for media, and how many accesses took the host longer than they say, as the node says.
+    /// The timing models, and how many accesses took longer on the host than in them, as the node reports it.
     pub models: Vec<ModelStatus>,
     /// The best published figure.
     pub published_inbound_per_s: f64,
@@ -298,7 +298,7 @@ fn rows(run: &Run, cores: usize) -> Vec<(&'static str, String, String)> {
     ]
 }
 
-/// What stands in for a medium, and what of it was the host instead.
+/// The model of a medium, and how many of its accesses measured the host instead.
 pub fn model_in_words(model: &ModelStatus) -> String {
     let ModelStatus { tier, medium, modules, accesses, late, late_us, .. } = model;
     let (late, accesses, late_us) = (grouped(*late as f64), grouped(*accesses as f64), grouped(*late_us as f64));
@@ -307,7 +307,7 @@ pub fn model_in_words(model: &ModelStatus) -> String {
     )
 }
 
-/// The report for someone who sees Terrace for the first time.
+/// The report for a user who sees Terrace for the first time.
 pub fn demo_table(report: &Report) -> String {
     let mut out = String::new();
     let config = &report.config;

@@ -3,21 +3,21 @@
 //! ```text
 //!   access of queue q at time t
 //!     pattern      does it follow a recent access, or fall in an open unit?             recent.rs
-//!     n            queues with an access under way at t, this one included
-//!     gate         one after the other, each keeping it for the least that it uses up of the medium
+//!     n            queues with an access in progress at t, including this one
+//!     gate         one access after the other, each for the least time that it uses of the medium
 //!     deadline     the later of   t + time among n   and   moment it passed the gate + time alone
 //! ```
 //!
-//! The first term is processor sharing: what n threads get together, as measured. The second keeps the sum below the best that was
-//! ever measured, however the threads' pauses fall. Reads and writes pass the same gate and count each other in n, so
-//! that mixing them costs the one what the other uses up. Shelves that share modules (Dual mode: a part as memory, a part as
+//! The first term is processor sharing: the throughput of n threads together, as measured. The second keeps the sum below
+//! the best measured throughput, whatever the pauses of the threads. Reads and writes pass the same gate and count each
+//! other in n, so each pays for what the other uses. Shelves that share modules (Dual mode: a part as memory, a part as
 //! App Direct) share the budget.
 //!
-//! Invariants: deadlines do not depend on anything but the order of the calls and their times; a deadline is never before
-//! `t + alone`; the gate never goes back.
+//! Invariants: deadlines depend only on the order of the calls and their times; a deadline is never before `t + alone`;
+//! the gate never moves back.
 //!
-//! A queue counts as under way a little beyond its deadline (a quarter of its access), so that the pause between two
-//! accesses of a busy thread does not make it look idle.
+//! A queue counts as in progress until slightly after its deadline (a quarter of its access), so that a busy thread
+//! does not appear idle between two accesses.
 
 mod recent;
 
@@ -32,7 +32,7 @@ use crate::model::{Access, LINE_BYTES, Model};
 /// One access to a place on the medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Which device; offsets of different places have nothing to do with each other.
+    /// The device; offsets of different places are unrelated.
     pub place: u64,
     /// Read or write.
     pub direction: Direction,
@@ -40,22 +40,23 @@ pub struct Request {
     pub offset: u64,
     /// Length.
     pub bytes: u64,
-    /// Whether the thread has others like it under way.
+    /// Whether the thread has other such accesses in progress.
     pub overlapped: bool,
-    /// How a write is stored; none: as the model's kind of device does.
+    /// How a write is stored; `None`: in the way of the model's kind of device.
     pub store: Option<Store>,
-    /// Its pattern, where the caller knows; none: found out from recent accesses.
+    /// Its pattern, if the caller gives one; `None`: determined from recent accesses.
     pub pattern: Option<Pattern>,
 }
 
 impl Request {
-    /// As a device makes it: waited for, stored as the medium's kind of device does, its pattern to be found out.
+    /// A request as a device makes it: it waits for the result, stores in the way of the medium's kind of device, and
+    /// its pattern is unknown.
     pub fn new(place: u64, direction: Direction, offset: u64, bytes: u64) -> Request {
         Request { place, direction, offset, bytes, overlapped: false, store: None, pattern: None }
     }
 }
 
-/// What passed through a budget.
+/// Counters of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     /// Reads and writes.
@@ -66,14 +67,14 @@ pub struct Traffic {
     pub written: u64,
     /// Bytes that the medium itself wrote, in whole access units.
     pub medium_written: u64,
-    /// Operations whose native time was longer than the model's; none are, where a calibration passed.
+    /// Operations whose native time was longer than the model's; none if a calibration passed.
     pub late: u64,
-    /// Nanoseconds that those were late, together.
+    /// The sum of their lateness, nanoseconds.
     pub late_ns: f64,
 }
 
 impl Traffic {
-    /// Bytes that the medium wrote for each byte written; 1 where nothing was.
+    /// Bytes that the medium wrote for each byte written; 1 if nothing was written.
     pub fn amplification(&self) -> f64 {
         if self.written == 0 { 1.0 } else { self.medium_written as f64 / self.written as f64 }
     }
@@ -82,7 +83,7 @@ impl Traffic {
 /// The shared bandwidth.
 #[derive(Debug)]
 pub struct Budget {
-    /// Where timed nanoseconds count from.
+    /// The origin of timed nanoseconds.
     origin: Instant,
     state: Mutex<State>,
 }
@@ -94,20 +95,20 @@ struct State {
     recent: Recent,
     units: Option<OpenUnits>,
     traffic: Traffic,
-    /// Place and number of the line written back last.
+    /// Place and number of the last line that was written back.
     last_line: Option<(u64, u64)>,
 }
 
-/// An access under way.
+/// An access in progress.
 #[derive(Debug)]
 struct Queue {
     number: u64,
-    /// Until when it counts as under way.
+    /// The end of its progress.
     until: f64,
 }
 
 impl Budget {
-    /// The bandwidth of the modules of `model`, all of it unused.
+    /// The bandwidth of the modules of `model`, completely unused.
     pub fn new(model: &Model) -> Arc<Budget> {
         let units = model.unit().map(OpenUnits::new);
         let state = State {
@@ -121,7 +122,7 @@ impl Budget {
         Arc::new(Budget { origin: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Takes what an access of queue `queue` at time `now` uses, in nanoseconds; answers when it is done.
+    /// Charges an access of queue `queue` at time `now`, in nanoseconds; returns when it is complete.
     pub fn take(&self, model: &Model, queue: u64, now: f64, request: &Request) -> f64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
@@ -141,19 +142,19 @@ impl Budget {
         deadline
     }
 
-    /// What passed so far.
+    /// Counters so far.
     pub fn traffic(&self) -> Traffic {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).traffic
     }
 
-    /// Notes an operation that ended after its deadline.
+    /// Records an operation that ended after its deadline.
     pub(crate) fn note_late(&self, by_ns: f64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.traffic.late += 1;
         state.traffic.late_ns += by_ns;
     }
 
-    /// Nanoseconds of real time since the budget was made.
+    /// Nanoseconds of real time since the budget was created.
     pub(crate) fn now(&self) -> f64 {
         self.origin.elapsed().as_nanos() as f64
     }
@@ -165,13 +166,13 @@ impl Budget {
 }
 
 impl State {
-    /// Follows a recent access, or joins a unit that is open: then sequential.
+    /// An access that follows a recent one, or joins an open unit, is sequential.
     fn pattern(&mut self, request: &Request) -> Pattern {
         let follows = self.recent.follows(request.place, request.offset, request.bytes);
         request.pattern.unwrap_or(if follows { Pattern::Sequential } else { Pattern::Random })
     }
 
-    /// Counts the traffic; whether this writes back the line again that was written back last.
+    /// Counts the traffic; returns whether this writes back the same line as the last write-back.
     fn count(&mut self, request: &Request, store: Store) -> bool {
         self.traffic.accesses += 1;
         if request.direction == Direction::Read {
@@ -190,7 +191,7 @@ impl State {
         again
     }
 
-    /// Queues with an access under way at `now`, `queue` included.
+    /// Number of queues with an access in progress at `now`, including `queue`.
     fn under_way(&self, queue: u64, now: f64) -> u32 {
         let others = self.queues.iter().filter(|other| other.number != queue && other.until >= now);
         1 + others.count() as u32
@@ -201,7 +202,8 @@ impl State {
         match self.queues.iter_mut().find(|known| known.number == queue) {
             Some(known) => known.until = until,
             None => {
-                // Threads come and go: those long done need no place. Nothing under way is ever dropped.
+                // Threads come and go: those that are long complete are removed. An access in progress is never
+                // removed.
                 self.queues.retain(|known| known.until >= now);
                 self.queues.push(Queue { number: queue, until });
             }

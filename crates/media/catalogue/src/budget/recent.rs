@@ -1,11 +1,11 @@
-//! What a medium remembers of recent accesses: where streams are, and which access units are open.
+//! The memory of recent accesses: the positions of streams, and the open access units.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::model::Unit;
 
-/// Streams that are followed at a time. More than the 32 threads that the catalogue's curves end with; a random access meets
-/// one of the ends by chance only on a place of few blocks.
+/// The number of streams that are followed at a time. More than the 32 threads at which the catalogue's curves end; a
+/// random access continues a stream by chance only on a place with few blocks.
 const STREAMS: usize = 64;
 
 /// Where recent accesses ended.
@@ -23,7 +23,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Whether an access starts where a recent one ended; remembers its end.
+    /// Whether an access starts where a recent one ended; records its end.
     pub(super) fn follows(&mut self, place: u64, offset: u64, bytes: u64) -> bool {
         let end = (place, offset + bytes);
         if let Some(stream) = self.ends.iter_mut().find(|stream| **stream == (place, offset)) {
@@ -36,12 +36,12 @@ impl Recent {
     }
 }
 
-/// The units that are open in the modules' buffers, least recently written ones leaving first. A write to an open unit is
-/// gathered in it; any other makes the medium write a unit more.
+/// The units that are open in the modules' buffers; the least recently written one leaves first. A write to an open
+/// unit is merged into it; any other makes the medium write one more unit.
 #[derive(Debug)]
 pub(super) struct OpenUnits {
     unit: Unit,
-    /// Place and number of a unit, and when it was written last.
+    /// Place and number of a unit, with its last write.
     open: HashMap<(u64, u64), u64>,
     /// In the order of their writes; entries whose unit was written again are stale.
     order: VecDeque<((u64, u64), u64)>,
@@ -60,7 +60,7 @@ impl OpenUnits {
         }
         let (first, last) = (offset / self.unit.bytes, (offset + bytes - 1) / self.unit.bytes);
         let mut units = last - first + 1;
-        // Units in the middle are written whole: nothing joins them later, and they join nothing.
+        // Units in the middle are written whole, so no write is merged with them.
         let starts_inside = !offset.is_multiple_of(self.unit.bytes);
         let ends_inside = !(offset + bytes).is_multiple_of(self.unit.bytes);
         if starts_inside || (first == last && ends_inside) {
@@ -79,7 +79,7 @@ impl OpenUnits {
         self.order.push_back((unit, self.writes));
         while self.open.len() > self.unit.open || self.order.len() > 2 * self.unit.open.max(1) {
             let Some((oldest, written)) = self.order.pop_front() else { break };
-            // Stale entries only leave the order; a current one closes its unit.
+            // A stale entry is only removed from the order; a current one closes its unit.
             if self.open.get(&oldest) == Some(&written) {
                 if self.open.len() > self.unit.open {
                     self.open.remove(&oldest);

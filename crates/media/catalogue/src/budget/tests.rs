@@ -1,4 +1,4 @@
-//! Queues that share a budget.
+//! Tests of queues that share a budget.
 
 use super::*;
 use crate::medium::Medium;

@@ -1,25 +1,25 @@
-//! Every figure of a medium's file against the model, with simulated threads on virtual time.
+//! Checks every figure of a medium's file against the model, with simulated threads on virtual time.
 
 use super::{Calibration, Quantity, Row};
 use crate::budget::{Budget, Request};
 use crate::medium::{Direction, Key, Medium, Pattern, Store};
 use crate::model::{Access, Model};
 
-/// Accesses of each simulated thread before it is measured, so that all threads are under way.
+/// Accesses of each simulated thread before it is measured, so that all threads are active.
 const WARM_UP: u32 = 8;
 
 /// Accesses of each simulated thread that are measured.
 const ACCESSES: u32 = 64;
 
-/// GB/s (1e9) that `threads` simulated threads get together, each with one such access after the other; through a budget of
-/// their own.
+/// GB/s (1e9) of `threads` simulated threads together, each with one such access after the other, through a separate
+/// budget.
 pub fn bandwidth(model: &Model, access: &Access, threads: u32) -> f64 {
     let budget = Budget::new(model);
     let mut times = vec![0.0_f64; threads.max(1) as usize];
     let mut done = vec![0_u32; times.len()];
     let mut from = 0.0_f64;
     let mut bytes = 0;
-    // Always the thread that is behind: this is the order in which real ones would come.
+    // Always the thread with the least time: this is the order in which real threads would come.
     while let Some((queue, now)) = behind(&times) {
         if done[queue] >= WARM_UP + ACCESSES {
             break;
@@ -43,7 +43,7 @@ pub fn bandwidth(model: &Model, access: &Access, threads: u32) -> f64 {
     bytes as f64 / (end - from)
 }
 
-/// The thread whose time is least, the first of several.
+/// The thread with the least time; the first of several.
 fn behind(times: &[f64]) -> Option<(usize, f64)> {
     times.iter().copied().enumerate().min_by(|a, b| a.1.total_cmp(&b.1))
 }
@@ -79,7 +79,7 @@ fn row(operation: String, bytes: u64, threads: u32, quantity: Quantity, (target,
     row
 }
 
-/// The row of a single figure; none for those that are no time and no rate.
+/// The row of a single figure; `None` for figures that are neither a time nor a rate.
 fn of_figure(key: Key, value: f64, model: &Model) -> Option<Row> {
     let access = |direction, pattern, bytes| Access { direction, pattern, store: Store::Nt, bytes, overlapped: false };
     let (read, write) = (Direction::Read, Direction::Write);
@@ -118,7 +118,7 @@ fn of_figure(key: Key, value: f64, model: &Model) -> Option<Row> {
     })
 }
 
-/// Commands under way that keep the medium busy: twice what Little's law asks for.
+/// The number of commands in progress that keep the medium busy: twice the result of Little's law.
 fn enough(model: &Model, access: &Access) -> u32 {
     (2.0 * model.alone(access) / model.at_least(access)).ceil().max(1.0) as u32
 }
@@ -133,7 +133,7 @@ fn once(model: &Model, operation: String, access: Access, target: f64) -> Row {
     row(operation, access.bytes, 1, Quantity::Time, (target, achieved))
 }
 
-/// What the second write back of one line takes more than that of another.
+/// The additional time of a second write-back of the same line, compared with another line.
 fn reflush(model: &Model, target: f64) -> Option<Row> {
     let write = |second: u64| {
         let budget = Budget::new(model);

@@ -1,4 +1,5 @@
-//! Calibration: what a model should take against what it took, for every figure, printed before anything is measured on it.
+//! Calibration: target times of a model against achieved times, for every figure, printed before anything is measured
+//! on it.
 //!
 //! ```text
 //!   timed       the wrapped device, real threads: p50 and p99 of each operation against the model's time
@@ -6,10 +7,11 @@
 //!               file for this number of modules, also those that take more processors than the host has
 //! ```
 //!
-//! A row is good within 10 % of its target; one that is not says why. A target that the device below cannot reach by itself is
-//! refused: a model slows down, it never speeds up.
+//! A row is good within 10 % of its target; one that is not contains the reason. A target that the device below cannot
+//! reach by itself is refused: a model slows down, it never speeds up.
 //!
-//! It does not decide what runs on a model that missed its targets; whoever prints figures of it prints the table too.
+//! Calibration does not decide what runs on a model that missed its targets; a program that prints figures of it also
+//! prints this table.
 
 mod accounted;
 mod timed;
@@ -28,18 +30,19 @@ use crate::{CatalogueError, Timing};
 /// Deviation up to which a row is good, in percent.
 pub const TOLERANCE: f64 = 10.0;
 
-/// How much is measured in real time.
+/// The extent of the measurements in real time.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Operations of each row and thread; 1 or more. Default 2000.
     pub operations: u32,
-    /// Size of the device that is made for it and removed again; a multiple of 4096, at least 64 KiB. Default 16 MiB; an
-    /// operation uses as much as makes random ones random (4096 places), so that small ones stay in the host's cache: its own
-    /// misses are not to be measured.
+    /// Size of the temporary device; a multiple of 4096, at least 64 KiB. Default 16 MiB. An operation uses as much as
+    /// is needed for random accesses (4096 places), so that small ones stay in the host's cache: the host's own misses
+    /// must not be measured.
     pub bytes: u64,
-    /// Most real threads; default: the processors of the host. Rows are measured with 1 and with this many.
+    /// The largest number of real threads; default: the processors of the host. Rows are measured with 1 and with this
+    /// many.
     pub threads: u32,
-    /// From which random offsets are drawn. Default 1.
+    /// Seed of the random offsets. Default 1.
     pub seed: u64,
 }
 
@@ -50,44 +53,44 @@ impl Default for Options {
     }
 }
 
-/// What a row's numbers are.
+/// The quantity of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Nanoseconds of one operation.
     Time,
-    /// GB/s (1e9) of all threads.
+    /// GB/s (1e9) of all threads together.
     Bandwidth,
-    /// Operations a second of all threads.
+    /// Operations per second of all threads together.
     Rate,
 }
 
-/// One target and what was achieved.
+/// One target and the achieved value.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// In real time, or accounted.
     pub timed: bool,
-    /// What was done.
+    /// The operation.
     pub operation: String,
     /// Bytes of one operation; 0 for a flush.
     pub bytes: u64,
     /// Threads, real or simulated.
     pub threads: u32,
-    /// What the numbers are.
+    /// The quantity of the numbers.
     pub quantity: Quantity,
-    /// What it should have been.
+    /// The target.
     pub target: f64,
-    /// What it was: of times the median.
+    /// The achieved value: for times the median.
     pub achieved: f64,
-    /// What the device below takes by itself, if that was measured: the median.
+    /// The time of the device below, if it was measured: the median.
     pub native: Option<f64>,
-    /// Of times the 99th percentile.
+    /// The 99th percentile, for times.
     pub p99: Option<f64>,
     /// Why it misses the target, if it does.
     pub why: Option<String>,
 }
 
 impl Row {
-    /// How far the achieved is from the target, in percent of the target.
+    /// Deviation of the achieved value from the target, in percent of the target.
     pub fn deviation(&self) -> f64 {
         (self.achieved / self.target - 1.0) * 100.0
     }
@@ -107,7 +110,7 @@ pub struct Calibration {
     pub modules: u32,
     /// In the order of their measurement.
     pub rows: Vec<Row>,
-    /// What was left out, and why.
+    /// Skipped rows, with the reasons.
     pub left_out: Vec<String>,
 }
 
@@ -123,10 +126,11 @@ impl Calibration {
     }
 }
 
-/// Measures `model` of `medium`: accounted rows, and with [`Timing::Timed`] rows in real time on a device that is made on
-/// `inner` for the purpose and removed again.
+/// Measures `model` of `medium`: accounted rows, and with [`Timing::Timed`] rows in real time on a temporary device on
+/// `inner`.
 ///
-/// Errors: [`CatalogueError::HostTooSlow`] names the first operation for which the device below needs longer than the model;
+/// Errors: [`CatalogueError::HostTooSlow`] with the first operation for which the device below takes longer than the
+/// model;
 /// [`CatalogueError::Device`].
 pub fn calibrate(
     inner: &Arc<dyn Shelf>,

@@ -1,4 +1,4 @@
-//! The wrapped device in real time, against the model's time, next to the device below.
+//! The wrapped device in real time, compared with the model's time and with the device below.
 
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -12,13 +12,13 @@ use crate::medium::{Direction, Pattern};
 use crate::model::{Access, Model};
 use crate::{CatalogueError, ModelDevice, Timing};
 
-/// The name of the device that is made for it.
+/// The name of the temporary device.
 const NAME: &str = "calibration";
 
-/// Places that a thread's accesses choose from: so many that a random one follows a recent one in few cases.
+/// Number of places from which a thread's accesses choose: so many that a random one rarely follows a recent one.
 const PLACES: u64 = 4096;
 
-/// What is done, by pattern and bytes. Writes are `write_flush`.
+/// The operations, by pattern and bytes. Writes are `write_flush`.
 const OPERATIONS: &[(Direction, Pattern, u64)] = &[
     (Direction::Read, Pattern::Random, 64),
     (Direction::Read, Pattern::Random, 256),
@@ -70,7 +70,7 @@ fn measure_on(
     Ok(())
 }
 
-/// Pages and files get their space before anything is measured.
+/// Allocates pages and space of files before anything is measured.
 fn touch(device: &Arc<dyn Device>) -> Result<(), DeviceError> {
     let zeros = AlignedBuffer::zeroed(1 << 16);
     for offset in (0..device.len()).step_by(zeros.len()) {
@@ -114,7 +114,7 @@ fn one(
     Ok(row)
 }
 
-/// What is known of a miss: most operations ended after their deadline, or they were waited for and the wait is off.
+/// The reason of a miss: most operations ended after their deadline, or they waited and the wait is inaccurate.
 fn why(row: &Row, traffic: Traffic) -> String {
     let Traffic { late, accesses, late_ns, .. } = traffic;
     if late * 2 >= accesses {
@@ -135,7 +135,7 @@ fn times(
     threads: u32,
     options: Options,
 ) -> Result<Vec<f64>, CatalogueError> {
-    // The measurement's own look at the clock is no part of what it measures.
+    // The time of reading the clock is not part of the measurement.
     let look = clock::look();
     let start = Barrier::new(threads as usize);
     let run = |thread: u32| -> Result<Vec<f64>, DeviceError> {
@@ -172,7 +172,7 @@ fn times(
     Ok(all)
 }
 
-/// The value at `share` of sorted values, of which there is at least one.
+/// The value at `share` of sorted values; there must be at least one.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }

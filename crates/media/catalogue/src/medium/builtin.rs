@@ -55,7 +55,7 @@ const FILES: &[(&str, &str)] = files![
 static MEDIA: LazyLock<Vec<Medium>> = LazyLock::new(|| {
     let read = |(name, text): &(&str, &str)| {
         let medium = Medium::parse(&format!("{name}.toml"), text);
-        // The files are part of the program; a test reads each.
+        // The files are part of the program; a test parses each.
         medium.unwrap_or_else(|error| panic!("a built-in medium is broken: {error}"))
     };
     FILES.iter().map(read).collect()

@@ -1,4 +1,4 @@
-//! A medium: what was published or measured of one thing that stores bytes, each figure with its source.
+//! A medium: published or measured figures of something that stores bytes, each with its source.
 //!
 //! ```text
 //!   media/dcpmm100-256g.toml     figure = [ { key, value, unit, source, confidence, how? } ... ]     single numbers
@@ -8,15 +8,15 @@
 //!                                [source]  name = "where it can be read"
 //! ```
 //!
-//! Confidence is a letter: **M** measured, or computed from raw files of a measurement that can be fetched; **S** read in the
-//! source; **K** from memory, high confidence; **k** from memory, medium confidence, or derived from such. A number that
-//! was not read as such says in `how` how it was derived.
+//! Confidence is a letter: **M** measured, or computed from raw files of a measurement that can be downloaded; **S**
+//! read in the source; **K** from memory, high confidence; **k** from memory, medium confidence, or derived from such.
+//! A number that was not read directly has its derivation in `how`.
 //!
-//! Invariants, checked when a file is read: every figure and curve names a source that the file lists, every listed source is
-//! used, every unit is the one its key has, no key is unknown, a key that feeds the model stands once.
+//! Invariants, checked when a file is read: every figure and curve names a source that the file lists, every listed
+//! source is used, every unit is that of its key, no key is unknown, and a key that the model uses appears once.
 //!
-//! Prices are not here but in files of their own ([`crate::price`]). Values are per medium or for the number of modules they name;
-//! nothing here scales anything: the model does.
+//! Prices are in separate files ([`crate::price`]). Values are per medium or for the given number of modules; nothing
+//! here scales them: the model does.
 
 mod builtin;
 mod parse;
@@ -29,10 +29,10 @@ use serde::Deserialize;
 
 use crate::CatalogueError;
 
-/// What kind of thing a medium is; decides which model it gets.
+/// The kind of a medium; determines its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MediumKind {
     /// Volatile, accessed by loads and stores.
     Memory,
     /// Persistent, accessed by loads and stores.
@@ -43,25 +43,25 @@ pub enum Kind {
     San,
 }
 
-impl Kind {
+impl MediumKind {
     /// Whether it is accessed by loads and stores.
     pub fn is_addressed(self) -> bool {
-        matches!(self, Kind::Memory | Kind::Pmem)
+        matches!(self, MediumKind::Memory | MediumKind::Pmem)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MediumKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Memory => "memory",
-            Kind::Pmem => "pmem",
-            Kind::Drive => "drive",
-            Kind::San => "san",
+            MediumKind::Memory => "memory",
+            MediumKind::Pmem => "pmem",
+            MediumKind::Drive => "drive",
+            MediumKind::San => "san",
         })
     }
 }
 
-/// How sure a figure is; the module's essay explains the letters.
+/// The reliability of a figure; the head comment of this module explains the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Confidence {
     /// Measured, or computed from raw files of a measurement.
@@ -86,56 +86,58 @@ impl fmt::Display for Confidence {
     }
 }
 
-/// What a figure is of. Each key has one unit.
+/// The quantity of a figure. Each key has one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
-    /// Addressed media: an idle read that depends on the one before it and does not follow it. Model: shortest read.
+    /// Addressed media: an idle read that depends on the previous one and does not follow it in memory. Model: shortest
+    /// read.
     ReadLatencyRandom,
-    /// Addressed media: an idle dependent read that follows the one before it. Model: shortest such read.
+    /// Addressed media: an idle dependent read that follows the previous one in memory. Model: shortest such read.
     ReadLatencySequential,
-    /// What writing back a line again, right after it was, costs more than writing back another. Model: added.
+    /// Additional time of writing back the same line again at once, compared with another line. Model: added.
     ReflushPenalty,
-    /// The bytes in which the medium itself reads and writes. Model: write amplification.
+    /// The unit in which the medium itself reads and writes, bytes. Model: write amplification.
     AccessUnit,
-    /// Bytes of open access units that one module gathers small writes in. Model: write amplification.
+    /// Bytes of open access units in which one module merges small writes. Model: write amplification.
     WriteBuffer,
-    /// Bytes after which addresses go to the next module. Information.
+    /// Bytes after which addresses continue on the next module. Information.
     Interleave,
-    /// Commands: time of a 4 KiB read with nothing else to do. Model.
+    /// Commands: time of a 4 KiB read without other load. Model.
     ReadLatency,
-    /// Commands: time of a 4 KiB write with nothing else to do. Model.
+    /// Commands: time of a 4 KiB write without other load. Model.
     WriteLatency,
     /// Commands: time of a flush. Model.
     FlushLatency,
-    /// Commands: most random 4 KiB reads a second. Model.
+    /// Commands: maximum of random 4 KiB reads per second. Model.
     ReadIops,
-    /// Commands: most random 4 KiB writes a second, sustained. Model.
+    /// Commands: maximum of random 4 KiB writes per second, sustained. Model.
     WriteIops,
-    /// Most bytes read a second. Commands: model. Addressed media: information, their model takes curves.
+    /// Maximum of bytes read per second. Commands: model. Addressed media: information, because their model uses
+    /// curves.
     ReadBandwidth,
-    /// Most bytes written a second. As above.
+    /// Maximum of bytes written per second. As above.
     WriteBandwidth,
-    /// 99th percentile of a 4 KiB read. Information: the model has no spread of its own.
+    /// 99th percentile of a 4 KiB read. Information: the model has no variation.
     ReadP99,
     /// 99.9th percentile of a 4 KiB write. Information.
     WriteP999,
-    /// A sequential command. Information: the model takes the random one.
+    /// A sequential command. Information: the model uses the random one.
     SequentialLatency,
-    /// Idle store past the cache and fence. Information: the model takes the time of one operation from the one-thread end of
-    /// the measured curve, which holds the whole loop.
+    /// Idle store past the cache and fence. Information: the model uses the time of one operation at the one-thread end
+    /// of the measured curve, which includes the whole loop.
     IdleWriteNt,
     /// Idle store, write back and fence. Information, as above.
     IdleWriteClwb,
-    /// Vendor's bandwidth of 256 B reads of one module. Information; the scale of a medium without curves.
+    /// Vendor's bandwidth of 256 B reads of one module. Information; used to scale a medium without curves.
     VendorReadBandwidth,
-    /// Vendor's bandwidth of 256 B writes of one module. Information; the scale of a medium without curves.
+    /// Vendor's bandwidth of 256 B writes of one module. Information; used to scale a medium without curves.
     VendorWriteBandwidth,
-    /// Bandwidth of the bus it sits on. Information.
+    /// Bandwidth of its bus. Information.
     ChannelBandwidth,
-    /// Bandwidth of two reads to one write. Information.
+    /// Bandwidth with two reads per write. Information.
     MixedBandwidth,
-    /// Times the latency of local memory. Information.
+    /// Latency as a multiple of that of local memory. Information.
     LatencyOverLocal,
     /// Latency that a pool adds. Information.
     PoolAddedLatency,
@@ -146,7 +148,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// The unit of its values, as files write it.
+    /// The unit of its values, as in files.
     pub fn unit(self) -> &'static str {
         match self {
             Key::ReadLatencyRandom | Key::ReadLatencySequential | Key::ReflushPenalty => "ns",
@@ -163,7 +165,7 @@ impl Key {
         }
     }
 
-    /// Whether the timing model reads it; then it stands at most once in a file.
+    /// Whether the timing model uses it; then it appears at most once in a file.
     pub fn is_modelled(self) -> bool {
         match self {
             Key::ReadLatencyRandom | Key::ReadLatencySequential | Key::ReflushPenalty => true,
@@ -191,22 +193,22 @@ impl fmt::Display for Key {
     }
 }
 
-/// One number with where it comes from.
+/// One number and its source.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is of.
+    /// Its quantity.
     pub key: Key,
     /// The number, in the key's unit.
     pub value: f64,
-    /// The range that the source gives around it, if it gives one.
+    /// The range in the source, if there is one.
     pub range: Option<(f64, f64)>,
-    /// For how many modules it holds; none: it does not depend on them.
+    /// The number of modules for which it applies; `None`: it does not depend on them.
     pub modules: Option<u32>,
-    /// Where it can be read.
+    /// Its source.
     pub source: String,
-    /// How sure it is.
+    /// Its reliability.
     pub confidence: Confidence,
-    /// How it was derived, if it was not read as such.
+    /// How it was derived, if it was not read directly.
     pub how: Option<String>,
 }
 
@@ -229,13 +231,13 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Whether an access follows the one before it.
+/// Whether an access follows the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Each thread goes forward through memory.
+    /// Each thread moves forward through memory.
     Sequential,
-    /// Anywhere.
+    /// At any position.
     Random,
 }
 
@@ -257,7 +259,7 @@ pub enum Store {
     /// Through the cache, each line written back at once (`clwb`), then a fence.
     #[serde(rename = "clwb")]
     Clwb,
-    /// Through the cache and left there: lines leave when the cache likes, in an order of its own.
+    /// Through the cache and left there: the cache evicts lines at any time, in its own order.
     #[serde(rename = "none")]
     Cached,
 }
@@ -279,62 +281,63 @@ pub struct Curve {
     pub direction: Direction,
     /// The order of the accesses.
     pub pattern: Pattern,
-    /// How it was stored; none for reads.
+    /// How it was stored; `None` for reads.
     pub store: Option<Store>,
     /// Bytes of one access.
     pub bytes: u32,
-    /// On how many modules it was measured.
+    /// The number of modules on which it was measured.
     pub modules: u32,
-    /// Number of threads and GB/s (1e9 bytes a second) of all of them together; by rising threads.
+    /// Number of threads and their total GB/s (1e9 bytes a second); by increasing threads.
     pub points: Vec<(f64, f64)>,
-    /// Where it can be read.
+    /// Its source.
     pub source: String,
-    /// How sure it is.
+    /// Its reliability.
     pub confidence: Confidence,
-    /// How it was derived, if it was not measured as such.
+    /// How it was derived, if it was not measured directly.
     pub how: Option<String>,
 }
 
-/// Whose curves a medium takes that has none: those of another, as if it had `read` and `write` times as many modules.
+/// The medium whose curves are used by a medium without curves: as if this one had `read` and `write` times as many
+/// modules.
 #[derive(Clone, Debug)]
 pub struct Like {
     /// The other medium.
     pub medium: String,
-    /// How many modules of the other one of this is worth to reads.
+    /// How many modules of the other medium correspond to one of this for reads.
     pub read: f64,
-    /// How many modules of the other one of this is worth to writes.
+    /// How many modules of the other medium correspond to one of this for writes.
     pub write: f64,
-    /// How the two were derived.
+    /// How both were derived.
     pub how: String,
-    /// Where that can be read.
+    /// The source of that.
     pub source: String,
-    /// How sure it is.
+    /// Its reliability.
     pub confidence: Confidence,
 }
 
-/// A medium, as its file says it.
+/// A medium, as described by its file.
 #[derive(Clone, Debug)]
 pub struct Medium {
     /// Short name, also the file's: `dcpmm100-256g`.
     pub name: String,
-    /// What people call it.
+    /// Its common name.
     pub title: String,
-    /// What kind of thing it is.
-    pub kind: Kind,
+    /// Its kind.
+    pub kind: MediumKind,
     /// Capacity of one module or drive, in GB of its label.
     pub capacity_gb: f64,
-    /// How many modules a socket usually has, and the default of a model.
+    /// The usual number of modules of a socket, and the default of a model.
     pub modules: u32,
     /// All single numbers.
     pub figures: Vec<Figure>,
-    /// All curves of its own.
+    /// Its own curves.
     pub curves: Vec<Curve>,
-    /// Whose curves it takes otherwise.
+    /// The medium whose curves it uses otherwise.
     pub like: Option<Like>,
 }
 
 impl Medium {
-    /// Reads the text of a medium's file; `file` names it in errors.
+    /// Parses the text of a medium's file; `file` is its name in errors.
     ///
     /// Errors: [`CatalogueError::Invalid`] with the key.
     pub fn parse(file: &str, text: &str) -> Result<Medium, CatalogueError> {
@@ -343,14 +346,14 @@ impl Medium {
 
     /// A built-in medium by name.
     ///
-    /// Errors: [`CatalogueError::UnknownMedium`] lists the names there are.
+    /// Errors: [`CatalogueError::UnknownMedium`] with the existing names.
     pub fn find(name: &str) -> Result<Medium, CatalogueError> {
         Medium::find_in(media(), name)
     }
 
     /// A medium by name among `media`.
     ///
-    /// Errors: [`CatalogueError::UnknownMedium`] lists the names there are.
+    /// Errors: [`CatalogueError::UnknownMedium`] with the existing names.
     pub fn find_in(media: &[Medium], name: &str) -> Result<Medium, CatalogueError> {
         media.iter().find(|medium| medium.name == name).cloned().ok_or_else(|| CatalogueError::UnknownMedium {
             name: name.into(),
@@ -358,7 +361,7 @@ impl Medium {
         })
     }
 
-    /// All `*.toml` of a folder of the user's own, in the order of their names.
+    /// Reads all `*.toml` of a user's folder, in the order of their names.
     ///
     /// Errors: [`CatalogueError::Unreadable`], [`CatalogueError::Invalid`].
     pub fn read_folder(folder: &Path) -> Result<Vec<Medium>, CatalogueError> {
@@ -373,7 +376,7 @@ impl Medium {
                 paths.push(path);
             }
         }
-        // By name, not by path: a point sorts behind a hyphen.
+        // By name, not by path: a dot sorts after a hyphen.
         paths.sort_by(|a, b| a.file_stem().cmp(&b.file_stem()));
         let read = |path: &std::path::PathBuf| {
             let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
@@ -382,7 +385,7 @@ impl Medium {
         paths.iter().map(read).collect()
     }
 
-    /// The figure of a key, if the file has it; the first where there are several.
+    /// The figure of a key, if the file has it; the first if there are several.
     pub fn figure(&self, key: Key) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.key == key)
     }

@@ -1,10 +1,10 @@
-//! Reading a medium's file: the shape by serde, which refuses unknown keys, then the rules that a shape cannot say.
+//! Parses a medium's file: the structure with serde, which refuses unknown keys, then the remaining rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::{Confidence, Curve, Direction, Figure, Key, Kind, Like, Medium, Pattern, Store};
+use super::{Confidence, Curve, Direction, Figure, Key, Like, Medium, MediumKind, Pattern, Store};
 use crate::CatalogueError;
 
 #[derive(Deserialize)]
@@ -12,7 +12,7 @@ use crate::CatalogueError;
 struct RawMedium {
     name: String,
     title: String,
-    kind: Kind,
+    kind: MediumKind,
     capacity_gb: f64,
     modules: u32,
     #[serde(default)]
@@ -63,7 +63,7 @@ struct RawLike {
     confidence: Confidence,
 }
 
-/// The sources of a file, and which of them were asked for.
+/// The sources of a file, and which of them are used.
 struct Sources {
     listed: BTreeMap<String, String>,
     used: BTreeSet<String>,

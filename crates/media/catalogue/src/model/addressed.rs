@@ -1,15 +1,15 @@
-//! Media behind loads and stores: a table of bandwidth for each way of access, built from the medium's curves.
+//! Media accessed by loads and stores: a table of bandwidth for each way of access, built from the medium's curves.
 
 use super::grid::{Grid, Scaled};
 use super::{Access, LINE_BYTES, needed};
 use crate::CatalogueError;
-use crate::medium::{Curve, Direction, Key, Kind, Medium, Pattern, Store, media};
+use crate::medium::{Curve, Direction, Key, Medium, MediumKind, Pattern, Store, media};
 
 #[derive(Clone, Debug)]
 pub(super) struct Addressed {
     latency_random: f64,
     latency_sequential: f64,
-    /// Nanoseconds more for the line that was written back just before.
+    /// Additional nanoseconds for the line that was just written back.
     pub(super) reflush: f64,
     read: Way,
     cached: Way,
@@ -28,8 +28,9 @@ impl Addressed {
     pub(super) fn of(medium: &Medium, modules: u32) -> Result<Addressed, CatalogueError> {
         let curves = Curves::of(medium, modules)?;
         let read = curves.way(Direction::Read, None)?;
-        // Memory has no need of the ways of persistent memory; where nobody measured them, they cost what the cached one does.
-        let volatile = medium.kind == Kind::Memory;
+        // Memory does not need the ways of persistent memory; if they were not measured, they cost as much as the
+        // cached one.
+        let volatile = medium.kind == MediumKind::Memory;
         let cached = curves.way(Direction::Write, Some(Store::Cached))?;
         let or_cached = |way: Result<Way, CatalogueError>| match way {
             Err(CatalogueError::Incomplete { .. }) if volatile => Ok(cached.clone()),
@@ -88,7 +89,8 @@ fn whole_lines(bytes: u64) -> f64 {
 }
 
 impl Way {
-    /// This way, times what `random` is to its own random accesses at sizes that both have (rule 3 of the model).
+    /// This way, scaled by the ratio of `random` to its own random accesses at sizes that both have (rule 3 of the
+    /// model).
     fn in_proportion(&self, random: &Grid) -> Way {
         let scale = |grid: &Grid| {
             let threads = grid.threads().chain(random.threads()).collect();
@@ -102,11 +104,11 @@ impl Way {
     }
 }
 
-/// The curves that a medium has or takes over, and to how many modules they are brought.
+/// The curves that a medium has or takes from another, and the number of modules to which they are scaled.
 struct Curves<'m> {
     medium: &'m str,
     curves: Vec<&'m Curve>,
-    /// Modules that the curves' medium would need to do what this one does: to reads, to writes.
+    /// Modules of the curves' medium with the performance of this one: for reads, for writes.
     modules: (f64, f64),
 }
 
@@ -129,7 +131,7 @@ impl<'m> Curves<'m> {
         Ok(Curves { medium: &medium.name, curves: other.curves.iter().collect(), modules })
     }
 
-    /// The curves of one kind, brought to the number of modules, by rising size; from the nearest measured number.
+    /// The curves of one kind, scaled to the number of modules, by increasing size; from the nearest measured number.
     fn brought(&self, direction: Direction, pattern: Pattern, store: Option<Store>) -> Vec<(f64, Scaled)> {
         let wanted = if direction == Direction::Read { self.modules.0 } else { self.modules.1 };
         let is_it = |curve: &&&Curve| (curve.direction, curve.pattern, curve.store) == (direction, pattern, store);

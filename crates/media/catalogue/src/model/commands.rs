@@ -1,18 +1,19 @@
-//! Media behind commands: SSDs and storage networks, as latency, operations a second and bytes a second.
+//! Media accessed by commands: SSDs and storage networks, as latency, operations per second and bytes per second.
 //!
 //! ```text
 //!   command ---> gate: one after the other, each 1 / IOPS or bytes / bandwidth ---> latency, side by side ---> done
 //! ```
 //!
-//! With few commands under way the latency decides, with many the gate: the number of parallel units inside is thereby
-//! IOPS x latency (Little's law), and need not be known. Figures of IOPS are of 4 KiB; larger commands use up in proportion of
-//! the bandwidth, smaller ones as much as 4 KiB. Several drives of one kind have that many gates' worth, striped.
+//! With few commands in progress the latency dominates, with many the gate. So the number of parallel units inside is
+//! IOPS x latency (Little's law), and need not be known. IOPS figures are for 4 KiB; larger commands use a proportional
+//! part of the bandwidth, smaller ones as much as 4 KiB. Several drives of one kind are striped and have the sum of
+//! their gates.
 
 use super::{Access, needed};
 use crate::CatalogueError;
 use crate::medium::{Direction, Key, Medium};
 
-/// Bytes of the command that figures of IOPS and of latency are of.
+/// Size of the commands of IOPS and latency figures, bytes.
 const COMMAND_BYTES: f64 = 4096.0;
 
 #[derive(Clone, Debug)]
@@ -26,11 +27,11 @@ pub(super) struct Commands {
 #[derive(Clone, Debug)]
 struct Side {
     latency: f64,
-    /// Nanoseconds of a 4 KiB command at most IOPS, all drives together.
+    /// Nanoseconds of a 4 KiB command at maximum IOPS, for all drives together.
     every: f64,
-    /// GB/s of one drive: a single command is on one.
+    /// GB/s of one drive: a single command runs on one drive.
     one: f64,
-    /// GB/s of all.
+    /// GB/s of all drives.
     all: f64,
 }
 
@@ -61,7 +62,7 @@ impl Commands {
         side.latency + (access.bytes as f64 - COMMAND_BYTES).max(0.0) / side.one
     }
 
-    /// Random commands are counted, sequential ones only weighed: the drive gathers those.
+    /// Random commands are limited by their number, sequential ones only by their bytes, because the drive merges them.
     pub(super) fn at_least(&self, access: &Access) -> f64 {
         let side = self.side(access);
         let weighed = access.bytes as f64 / side.all;

@@ -1,12 +1,13 @@
-//! Bandwidth over size and threads: curves of a medium brought to a number of modules, and a table that is looked up fast.
+//! Bandwidth by size and threads: curves of a medium scaled to a number of modules, and a fast lookup table.
 //!
 //! # Other numbers of modules
 //!
-//! What a module sees is its share of the threads. So `n` modules with `t` threads do `n / m` times what the measured `m` modules
-//! do with `t * m / n` threads; one thread never does more than it did alone. The measured 1, 2, 4 and 6 modules of the 256 GB
-//! 100 series keep to this: brought from 6 modules, half of the 405 points of fewer lie within 3 %, nine tenths within 17 %
-//! (a test in `model`). The worst are those with many threads a module, where the decline is steeper than 6 modules with
-//! 32 threads show. Beyond the last measured number of threads a curve stays flat.
+//! A module handles its share of the threads. So `n` modules with `t` threads have `n / m` times the bandwidth of the
+//! measured `m` modules with `t * m / n` threads; one thread never has more than it had alone. The measured 1, 2, 4 and
+//! 6 modules of the 256 GB 100 series agree with this: scaled from 6 modules, half of the 405 points of fewer modules
+//! lie within 3 %, nine tenths within 17 % (a test in `model`). The worst ones have many threads per module, where the
+//! decline is steeper than 6 modules with 32 threads show. After the last measured number of threads a curve stays
+//! flat.
 //!
 //! # Other sizes
 //!
@@ -14,11 +15,11 @@
 
 use crate::medium::Curve;
 
-/// A curve brought to a number of modules.
+/// A curve scaled to a number of modules.
 #[derive(Clone, Debug)]
 pub(super) struct Scaled {
     points: Vec<(f64, f64)>,
-    /// Modules wanted over modules measured.
+    /// Requested modules divided by measured modules.
     ratio: f64,
 }
 
@@ -30,7 +31,7 @@ impl Scaled {
     /// The numbers of threads at which the curve bends.
     pub(super) fn bends(&self) -> impl Iterator<Item = f64> + '_ {
         let bends = self.points.iter().map(|(threads, _)| threads * self.ratio);
-        // Where modules are few, the limit of one thread may end before the first measured point comes.
+        // With few modules, the limit of one thread may end before the first measured point.
         std::iter::once(1.0).chain(bends).filter(|threads| *threads >= 1.0)
     }
 
@@ -41,7 +42,7 @@ impl Scaled {
     }
 }
 
-/// Linear between points by rising x; through the origin before the first, flat after the last.
+/// Linear between points with increasing x; through the origin before the first, flat after the last.
 fn between(points: &[(f64, f64)], x: f64) -> f64 {
     let Some(after) = points.iter().position(|point| point.0 >= x) else { return points[points.len() - 1].1 };
     let (x1, y1) = points[after];
@@ -52,13 +53,13 @@ fn between(points: &[(f64, f64)], x: f64) -> f64 {
 /// Bandwidth in GB/s by bytes of one access and number of threads.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
-    /// Rising; each with its binary logarithm.
+    /// Increasing; each with its binary logarithm.
     sizes: Vec<(f64, f64)>,
-    /// Rising, from 1.
+    /// Increasing, from 1.
     threads: Vec<f64>,
     /// By size, then threads.
     rows: Vec<Vec<f64>>,
-    /// By size: the most that any number of threads gets.
+    /// By size: the maximum over all numbers of threads.
     peaks: Vec<f64>,
 }
 
@@ -101,7 +102,7 @@ impl Grid {
         if low == high { below } else { below + (value(&self.rows[high]) - below) * share }
     }
 
-    /// The most GB/s that any number of threads gets that access `bytes` at a time.
+    /// The maximum of GB/s over all numbers of threads, with accesses of `bytes`.
     pub(super) fn peak(&self, bytes: f64) -> f64 {
         let (low, high, share) = self.size(bytes);
         self.peaks[low] + (self.peaks[high] - self.peaks[low]) * share
@@ -119,7 +120,7 @@ impl Grid {
         self.sizes[self.sizes.len() - 1].0
     }
 
-    /// The two sizes around `bytes`, and how far it is from the first to the second.
+    /// The two sizes around `bytes`, and its relative position between them.
     fn size(&self, bytes: f64) -> (usize, usize, f64) {
         match self.sizes.iter().position(|size| size.0 >= bytes) {
             None => (self.sizes.len() - 1, self.sizes.len() - 1, 0.0),

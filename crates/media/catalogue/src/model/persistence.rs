@@ -1,22 +1,23 @@
-//! Flushed stores on the 100 series against stores that are not flushed on the 200 series: the published comparison, from
-//! the figures of the catalogue.
+//! Flushed stores on the 100 series compared with stores that are not flushed on the 200 series: the published
+//! comparison, computed from the figures of the catalogue.
 //!
-//! Published (FIO, sequential writes, PMDK 1.11.1): 12 x 128 GB of the 100 series on 48 cores, *flushed* (ADR), and 8 x 256 GB of
-//! the 200 series on 56 cores, *not flushed* (eADR). The 200 series had up to 50 % more bandwidth with 1 and 2 threads and 24 %
-//! less with many; brought to 12 modules (times 1.5) at most 14.3 % more. Neither the size of a write nor the
-//! instructions are said.
+//! Published (FIO, sequential writes, PMDK 1.11.1): 12 x 128 GB of the 100 series on 48 cores, *flushed* (ADR), and 8 x
+//! 256 GB of the 200 series on 56 cores, *not flushed* (eADR). The 200 series had up to 50 % more bandwidth with 1 and
+//! 2 threads and 24 % less with many; scaled to 12 modules (times 1.5) at most 14.3 % more. Neither the size of a write
+//! nor the instructions are published.
 //!
-//! # What "flushed" and "not flushed" may have been
+//! # Possible meanings of "flushed" and "not flushed"
 //!
 //! ```text
-//!   flushed       clwb   the words of the publication: an explicit flush of the line, then a fence
-//!                 nt     what libpmem does for 256 bytes and more on ADR: past the cache, then a fence (MOVNT_THRESHOLD)
-//!   not flushed   none   the words of the publication: left in the cache
-//!                 nt     what libpmem 1.11 did for 256 bytes and more on eADR too: its other path was never chosen
+//!   flushed       clwb   the wording of the publication: an explicit flush of the line, then a fence
+//!                 nt     libpmem for 256 bytes and more on ADR: past the cache, then a fence (MOVNT_THRESHOLD)
+//!   not flushed   none   the wording of the publication: left in the cache
+//!                 nt     libpmem 1.11 for 256 bytes and more, on eADR too: its other path was never chosen
 //!                        (github.com/pmem/pmdk, issue 5364)
 //! ```
 //!
-//! Every pair is a [`Reading`]; none is fitted to the answer. What comes out, held by the tests (ratio 200 / 100 series):
+//! Every pair is a [`Reading`]; none is fitted to the result. The results, checked by the tests (ratio 200 / 100
+//! series):
 //!
 //! ```text
 //!   flushed  not flushed  bytes   1 or 2 threads   behind from   24 % less at   48 threads   x 1.5
@@ -28,31 +29,32 @@
 //!   published                               1.50             ?              ?         0.76    1.14
 //! ```
 //!
-//! The shape comes out where the publication is taken by its word and a write is one access unit: ahead with few threads,
-//! a crossover, behind with many. The literal reading is at -24 % and, times 1.5, at +14 % with 16 threads; how many threads
-//! the publication ends with it does not say. What does not come out: the height with few threads (clwb on Cascade Lake was
-//! measured slower than the publication implies), and a loss that stops at 24 %: with more threads than 16 the lines that
-//! leave the cache on their own cost the 200 series more. Past the cache on both sides there is no loss to speak of.
-//! Sequential clwb is derived from random clwb (rule 3 of the model), since nobody measured it.
+//! The published shape appears if the publication is taken literally and a write is one access unit: ahead with few
+//! threads, a crossover, behind with many. The literal reading is at -24 % and, times 1.5, at +14 % with 16 threads;
+//! the publication does not state its largest number of threads. Two things do not appear: the height with few threads
+//! (clwb on Cascade Lake was measured slower than the publication implies), and a loss that stops at 24 %: with more
+//! than 16 threads, the lines that the cache evicts cost the 200 series more. Past the cache on both sides there is
+//! hardly a loss. Sequential clwb is derived from random clwb (rule 3 of the model), since it was not measured.
 
 use super::{Access, Model};
 use crate::CatalogueError;
 use crate::medium::{Direction, Medium, Pattern, Store};
 
-/// Most threads compared: the cores of the machine with the 200 series.
+/// Largest number of threads compared: the cores of the machine with the 200 series.
 pub const THREADS_MAX: u32 = 56;
 
-/// Threads at which "many" is read: the cores of the machine with the 100 series, the last number that both had a core for.
+/// Number of threads that counts as "many": the cores of the machine with the 100 series, the largest number for which
+/// both had a core each.
 pub const THREADS_MANY: u32 = 48;
 
-/// What 12 modules do of what 8 do, as the publication estimates it.
+/// The ratio of 12 modules to 8 modules, as the publication estimates it.
 pub const ESTIMATE: f64 = 1.5;
 
-/// The published changes, as ratios of the 200 to the 100 series: the most with 1 or 2 threads, with many, and with many at
-/// the estimate of 12 modules.
+/// The published changes, as ratios of the 200 to the 100 series: the maximum with 1 or 2 threads, with many, and with
+/// many at the estimate of 12 modules.
 pub const PUBLISHED: (f64, f64, f64) = (1.50, 0.76, 1.143);
 
-/// One reading of what was compared.
+/// One reading of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// How the 100 series stored.
@@ -64,11 +66,11 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The words of the publication, at the size of an access unit.
+    /// The literal reading, at the size of an access unit.
     pub const LITERAL: Reading = Reading { flushed: Store::Clwb, unflushed: Store::Cached, bytes: 256 };
 
-    /// The readings that are worth a look: literal, what libpmem does on ADR, and what libpmem 1.11 did on both; at the access
-    /// unit, and at 1024 bytes and more, where the curves end.
+    /// The plausible readings: literal, libpmem on ADR, and libpmem 1.11 on both; at the access unit, and at 1024 bytes
+    /// and more, where the curves end.
     pub const ALL: [Reading; 5] = [
         Reading::LITERAL,
         Reading { flushed: Store::Nt, unflushed: Store::Cached, bytes: 256 },
@@ -78,7 +80,7 @@ impl Reading {
     ];
 }
 
-/// Both series with a number of threads.
+/// Both series at a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Threads.
@@ -101,12 +103,12 @@ impl Point {
     }
 }
 
-/// What the publication states of its curve, of ours.
+/// The published properties, of the curve computed here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// The best ratio with 1 or 2 threads.
     pub few: f64,
-    /// The first number of threads from which on the 200 series stays behind.
+    /// The first number of threads from which the 200 series stays behind.
     pub crossover: Option<u32>,
     /// The first number of threads with a ratio as low as the published one with many threads.
     pub as_published: Option<u32>,
@@ -118,7 +120,7 @@ pub struct Shape {
 
 /// Both series with 1 to [`THREADS_MAX`] threads.
 ///
-/// Errors: as [`Model::of`], if the built-in media lost a curve.
+/// Errors: those of [`Model::of`], if the built-in media lost a curve.
 pub fn curve(reading: Reading) -> Result<Vec<Point>, CatalogueError> {
     let series_100 = Model::of(&Medium::find("dcpmm100-128g")?, 12)?;
     let series_200 = Model::of(&Medium::find("pmem200-256g")?, 8)?;
@@ -134,7 +136,7 @@ pub fn curve(reading: Reading) -> Result<Vec<Point>, CatalogueError> {
     Ok((1..=THREADS_MAX).map(point).collect())
 }
 
-/// What the publication states of its curve, of `points` (as [`curve`] makes them).
+/// The published properties of `points` (from [`curve`]).
 pub fn shape(points: &[Point]) -> Shape {
     let few = points.iter().filter(|point| point.threads <= 2).map(Point::ratio).fold(0.0, f64::max);
     let behind = points.iter().rev().take_while(|point| point.ratio() < 1.0).last();
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(points.len() as u32, THREADS_MAX);
         assert!(points[..2].iter().all(|point| point.ratio() >= PUBLISHED.0), "ahead with 1 and 2 threads");
         assert!(points[47].ratio() <= PUBLISHED.1, "behind with many");
-        // At the thread count where the loss is the published one, the estimate of 12 modules is the published one too.
+        // At the number of threads with the published loss, the estimate for 12 modules also equals the published one.
         assert!((points[15].ratio_estimated() - PUBLISHED.2).abs() < 0.01, "{:?}", points[15]);
     }
 }

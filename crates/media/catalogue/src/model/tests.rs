@@ -1,4 +1,4 @@
-//! The model at every measured point, at other numbers of modules, and where it derives.
+//! Tests of the model at every measured point, with other numbers of modules, and at derived points.
 
 use super::*;
 use crate::medium::media;
@@ -20,7 +20,7 @@ fn the_time_of_every_measured_point_is_the_one_measured() {
     }
 }
 
-/// The curves of six modules alone, without those of 1, 2 and 4.
+/// Only the curves of six modules, without those of 1, 2 and 4.
 fn only_six() -> Medium {
     let mut medium = Medium::find("dcpmm100-256g").expect("built in");
     medium.curves.retain(|curve| curve.modules == 6);
@@ -51,13 +51,14 @@ fn large_random_accesses_and_small_flushed_ones_lie_where_the_derivations_put_th
     let model = Model::of(&Medium::find("dcpmm100-256g").expect("built in"), 6).expect("complete");
     let (direction, overlapped) = (Direction::Write, true);
     let at = |pattern, store, bytes| model.alone(&Access { direction, pattern, store, bytes, overlapped });
-    // 256 bytes at random and in order differ by a few percent, and so do 4096.
+    // Random and sequential accesses of 256 bytes differ by a few percent, and so do those of 4096 bytes.
     let ratio = |bytes| at(Pattern::Random, Store::Nt, bytes) / at(Pattern::Sequential, Store::Nt, bytes);
     assert!((ratio(256) / ratio(4096) - 1.0).abs() < 1e-9, "{} {}", ratio(256), ratio(4096));
-    // Lines written back cost more than non-temporal stores by the same factor in order as at random.
+    // Lines that are written back cost more than non-temporal stores, by the same factor for sequential and random
+    // access.
     let factor = |pattern| at(pattern, Store::Clwb, 128) / at(pattern, Store::Nt, 128);
     assert!((factor(Pattern::Random) / factor(Pattern::Sequential) - 1.0).abs() < 1e-9);
-    // A part of a line costs what the line does.
+    // A part of a line costs as much as the whole line.
     assert_eq!(at(Pattern::Random, Store::Clwb, 8), at(Pattern::Random, Store::Clwb, 64));
 }
 

@@ -1,21 +1,21 @@
-//! Why tiers or a placement are refused: each text says what to change.
+//! Why tiers or a placement are refused; each text contains what to change.
 
 use super::{Mode, Size, Structure};
 
 /// A refusal. Nothing was opened or made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// A structure is placed in a tier that is not declared.
+    /// A structure is placed on a tier that is not declared.
     #[error("placement.{key} names tier `{tier}`, which is not declared; there are: {known}")]
     UnknownTier {
         /// The key below `[placement]`.
         key: String,
-        /// The tier named.
+        /// The named tier.
         tier: String,
-        /// The tiers there are.
+        /// The declared tiers.
         known: String,
     },
-    /// Kind `nbd` comes with volumes.
+    /// Kind `nbd` is reserved for volumes.
     #[error(
         "tier {tier} is of kind nbd, which comes with volumes and is not in this release; use memory, pmem or file"
     )]
@@ -23,7 +23,7 @@ pub enum PlacementError {
         /// The tier.
         tier: String,
     },
-    /// The name stands for the data directory.
+    /// The name is reserved for the data directory.
     #[error("the tier name `home` stands for the node's data directory and cannot be declared; choose another")]
     HomeDeclared,
     /// A tier of kind pmem or file needs a folder.
@@ -56,7 +56,7 @@ pub enum PlacementError {
         /// The other.
         second: String,
     },
-    /// No medium of that name is known.
+    /// No medium with that name is known.
     #[error("tier {tier}: {problem}")]
     Medium {
         /// The tier.
@@ -64,7 +64,7 @@ pub enum PlacementError {
         /// What is wrong with its model.
         problem: String,
     },
-    /// A module count without a model, or of none.
+    /// A module count without a model, or a count of 0.
     #[error("tier {tier}: `modules` counts the modules of a model and is at least 1; it needs `model`")]
     Modules {
         /// The tier.
@@ -81,7 +81,7 @@ pub enum PlacementError {
         medium: String,
         /// How many of it.
         modules: u32,
-        /// What they hold.
+        /// Their total capacity.
         capacity: Size,
     },
     /// The mode needs a kind of tier that is not declared.
@@ -93,9 +93,9 @@ pub enum PlacementError {
         mode: Mode,
         /// The structure.
         structure: Structure,
-        /// What kind it would lie on.
+        /// The kind of tier that it needs.
         wanted: &'static str,
-        /// The key that places it by hand.
+        /// The key that places it explicitly.
         key: &'static str,
     },
     /// The mode cannot choose between tiers.
@@ -107,7 +107,7 @@ pub enum PlacementError {
         structure: Structure,
         /// The tiers.
         candidates: String,
-        /// The key that says which.
+        /// The key that selects one.
         key: &'static str,
     },
     /// The structure cannot lie on a tier of this kind.
@@ -117,10 +117,10 @@ pub enum PlacementError {
         structure: Structure,
         /// The tier.
         tier: String,
-        /// What it needs.
+        /// What the structure needs.
         needs: &'static str,
     },
-    /// What must survive would lie on what does not.
+    /// A structure that must survive a crash would be on a tier that does not.
     #[error(
         "the {structure} is placed on tier {tier}, which is memory and gone with the process: every acknowledgement would be \
          false after a crash. Place it on a pmem or file tier, or set placement.allow_volatile = true, and every report \
@@ -137,22 +137,22 @@ pub enum PlacementError {
         "far memory needs a cache in front of it, on another tier: place the cache on DRAM, or leave placement.far out"
     )]
     FarWithoutNear,
-    /// A check needs to know how large a tier is.
+    /// A check needs the size of a tier.
     #[error("tier {tier} needs `bytes`: {why}")]
     MissingBytes {
         /// The tier.
         tier: String,
-        /// What is checked with it.
+        /// The check.
         why: &'static str,
     },
-    /// More is placed on a tier than it holds.
+    /// The structures on a tier need more than its size.
     #[error("tier {tier} has {bytes}, and {wants} do not fit: give the tier more `bytes`, or lower {lower}")]
     DoesNotFit {
         /// The tier.
         tier: String,
         /// Its `bytes`.
         bytes: Size,
-        /// Who wants how much.
+        /// The structures and their sizes.
         wants: String,
         /// The settings that could be lowered.
         lower: String,
@@ -179,7 +179,7 @@ pub enum PlacementError {
         /// Far memory that this near memory allows.
         far_allowed: Size,
     },
-    /// Near memory that is larger than what it caches.
+    /// Near memory is larger than the far memory that it caches.
     #[error(
         "near memory of {near} is larger than the far memory of {far} behind it: all of it would be cache and half of it idle; use mode dram, or enlarge far memory"
     )]
@@ -189,7 +189,7 @@ pub enum PlacementError {
         /// Far memory.
         far: Size,
     },
-    /// The size of a structure that no tier has.
+    /// The size of a structure that is not placed on any tier.
     #[error(
         "placement.{key}_bytes is the size of the {structure}, and nothing places the {structure}: add placement.{key}, or a mode that \
          places it"
@@ -200,10 +200,10 @@ pub enum PlacementError {
         /// The key that places it.
         key: &'static str,
     },
-    /// A limit of nothing.
+    /// The limit is out of range.
     #[error("placement.ratio_limit is 1 to 64; it is {0}")]
     RatioLimit(u32),
-    /// A size of nothing.
+    /// A size of 0 bytes.
     #[error("{key} is 0 bytes: leave it out, or give it a size")]
     Empty {
         /// The key.

@@ -1,11 +1,13 @@
-//! The mode becomes a tier for each structure; a key below `[placement]` wins. Kinds and volatility are checked here.
+//! Expands the mode to a tier for each structure; a key below `[placement]` overrides it. Kinds and volatility are
+//! checked here.
 
 use std::collections::BTreeMap;
 
 use super::tier::{ActsAs, Tier, Tiers};
 use super::{Because, HOME, Mode, PlacementError, Seat, Settings, Structure};
 
-/// What a mode wants a structure to lie on; the module's table. None: the mode does not have the structure.
+/// The kind of tier on which a mode places a structure; this is the module's table. `None`: the mode does not have the
+/// structure.
 fn wanted(mode: Mode, structure: Structure) -> Option<ActsAs> {
     match (structure, mode) {
         (Structure::Cache, _) => Some(ActsAs::Memory),
@@ -18,7 +20,7 @@ fn wanted(mode: Mode, structure: Structure) -> Option<ActsAs> {
     }
 }
 
-/// A seat for every structure that the settings place; the journal always has one. Sizes come later.
+/// A seat for every structure that the settings place; the journal always has one. Sizes are set later.
 pub(super) fn seats(settings: &Settings, tiers: &Tiers) -> Result<BTreeMap<Structure, Seat>, PlacementError> {
     let mut seats = BTreeMap::new();
     for structure in Structure::ALL {
@@ -48,7 +50,7 @@ pub(super) fn seats(settings: &Settings, tiers: &Tiers) -> Result<BTreeMap<Struc
     Ok(seats)
 }
 
-/// The one tier that acts as the mode wants; home is the drive where no other is declared.
+/// Returns the single tier of the kind that the mode needs; home is the drive if no other one is declared.
 fn choose<'a>(
     settings: &Settings,
     tiers: &'a Tiers,
@@ -56,7 +58,7 @@ fn choose<'a>(
     structure: Structure,
     acts_as: ActsAs,
 ) -> Result<&'a Tier, PlacementError> {
-    // A tier that was named far memory is not meant to be near memory as well.
+    // A tier that a key names as far memory is not also near memory.
     let far = settings.placement.far.as_deref();
     let all = tiers.iter().filter(|tier| tier.acts_as == acts_as);
     let candidates: Vec<&Tier> =
@@ -75,7 +77,7 @@ fn choose<'a>(
     }
 }
 
-/// What a structure can lie on at all.
+/// Checks that a structure can be on a tier.
 fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
     let needs = match structure {
         Structure::Cache if tier.acts_as != ActsAs::Memory => "memory, which a cache is made of",
@@ -91,7 +93,7 @@ fn check_kind(structure: Structure, tier: &Tier) -> Result<(), PlacementError> {
     Err(PlacementError::WrongKind { structure, tier: tier.name.clone(), needs })
 }
 
-/// Whether a crash must leave it: cache and far memory are filled anew.
+/// Whether it must survive a crash: cache and far memory are refilled.
 fn survives(structure: Structure) -> bool {
     !matches!(structure, Structure::Cache | Structure::Far)
 }

@@ -1,10 +1,10 @@
-//! Whether it all fits: a tier's bytes among the structures on it, and far memory behind near memory.
+//! Checks that everything fits: the bytes of a tier among the structures on it, and far memory behind near memory.
 //!
 //! ```text
 //! a Dual tier of 128 GiB:  |<- journal: its limit + segments ->|<- write image journal ->|<------ far memory: the rest ------>|
 //! ```
 //!
-//! Sizes that nobody gave are not invented: a tier without `bytes` is not checked, unless the mode depends on it.
+//! Missing sizes are not guessed: a tier without `bytes` is not checked, unless the mode depends on its size.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{Mode, Needs, PlacementError, RATIO_LIMIT, RATIO_LIMIT_MAX, Seat, Set
 
 type Seats = BTreeMap<Structure, Seat>;
 
-/// Fills in the seats' sizes and checks them.
+/// Sets the sizes of the seats and checks them.
 pub(super) fn check(
     settings: &Settings,
     needs: &Needs,
@@ -45,7 +45,7 @@ pub(super) fn check(
     check_ratio(settings, seats)
 }
 
-/// What was asked for fits; what was left open (cache, far memory) gets the rest.
+/// Checks that the requested sizes fit; a structure without a size (cache, far memory) gets the rest.
 fn check_tier(tier: &Tier, seats: &mut Seats) -> Result<(), PlacementError> {
     let here: Vec<Structure> = seats.values().filter(|seat| seat.tier == tier.name).map(|s| s.structure).collect();
     let far_in_split = here.contains(&Structure::Far) && here.len() > 1;
@@ -58,7 +58,7 @@ fn check_tier(tier: &Tier, seats: &mut Seats) -> Result<(), PlacementError> {
     };
     let given: u64 = here.iter().filter_map(|s| seats[s].bytes).fold(0, u64::saturating_add);
     let open = here.iter().find(|s| matches!(s, Structure::Cache | Structure::Far) && seats[s].bytes.is_none());
-    // An open seat with nothing left for it does not fit either.
+    // A structure without a size does not fit if nothing is left for it.
     if given > bytes || (open.is_some() && given == bytes) {
         let want = |s: &Structure| match seats[s].bytes {
             Some(bytes) => format!("{s} {}", Size(bytes)),
@@ -89,7 +89,7 @@ fn check_tier(tier: &Tier, seats: &mut Seats) -> Result<(), PlacementError> {
     Ok(())
 }
 
-/// Near memory large enough for the far memory behind it, and not larger than it.
+/// Checks that near memory is large enough for the far memory behind it, and not larger.
 fn check_ratio(settings: &Settings, seats: &Seats) -> Result<(), PlacementError> {
     let limit = settings.placement.ratio_limit.unwrap_or(RATIO_LIMIT);
     if !(1..=RATIO_LIMIT_MAX).contains(&limit) {
@@ -101,7 +101,7 @@ fn check_ratio(settings: &Settings, seats: &Seats) -> Result<(), PlacementError>
         seat.bytes.ok_or_else(|| PlacementError::MissingBytes { tier: seat.tier.clone(), why })
     };
     let (near, far) = (size(near)?, size(far)?);
-    // Memory that a key has placed adds to the cache; in a mode far memory holds what near memory does.
+    // Far memory that a key places adds to the cache; in a mode, far memory includes the content of near memory.
     let holds_both = matches!(settings.mode, Some(Mode::Memory | Mode::Dual));
     if holds_both && near > far {
         return Err(PlacementError::NearLargerThanFar { near: Size(near), far: Size(far) });

@@ -1,10 +1,10 @@
-//! Which structure lies on which tier: settings in, a checked placement out. Pure: nothing is opened here.
+//! Determines which structure lies on which tier: from settings to a checked placement. Pure: nothing is opened here.
 //!
 //! ```text
 //! mode = "dual"                      [tiers.NAME] kind path node model modules bytes absent
 //!      |                                  |
 //!      v                                  v
-//!   expansion  <-- [placement] cache far journal write_image_journal data files: each names a tier and wins over the mode
+//!   expansion  <-- [placement] cache far journal write_image_journal data files: each names a tier and overrides the mode
 //!      |
 //!      v
 //!   checks: kinds, volatility, near:far ratio, what fits   -->  Placement: a seat for each structure, or a PlacementError
@@ -18,27 +18,27 @@
 //! | `app-direct` | memory | - | pmem | drive | drive |
 //! | `dual` | memory | pmem | the same pmem | the same pmem | drive |
 //!
-//! App Direct with the write image journal on persistent memory as well is `app-direct` with
-//! `placement.write_image_journal` set to the pmem tier. "memory", "pmem" and "drive" are what a tier *acts as*: the class of
-//! its model where it has one, else its own kind. So a mapping slowed to the figures of an SSD is a drive. Where several
-//! tiers could be meant, the mode asks which.
+//! App Direct with the write image journal also on persistent memory is `app-direct` with
+//! `placement.write_image_journal` set to the pmem tier. "memory", "pmem" and "drive" are what a tier *acts as*: the
+//! class of its model if it has one, else its own kind. So a mapping slowed to the figures of an SSD is a drive. If
+//! several tiers are possible, the mode is refused and a key must select one.
 //!
 //! Two tiers need no declaration: `home`, the node's data directory, a file tier; and, unless a memory tier is declared,
 //! `dram`, the machine's memory, of unknown size.
 //!
-//! # What this release uses
+//! # Support in this release
 //!
-//! All of it. Far memory has to be memory of a node or a modelled tier: persistent memory as it is cannot be mapped as far
-//! memory yet.
+//! All of it. Far memory must be memory of a node or a modelled tier: unmodelled persistent memory cannot be mapped as
+//! far memory yet.
 //!
 //! # Invariants
 //!
 //! 1. A setting is obeyed or refused; never ignored.
-//! 2. A tier is one budget of bandwidth: all that lies on it shares it (Dual: far memory slows the journal, as the maintainers
-//!    of ipmctl warn in its issue 216).
-//! 3. What has to survive a crash is not placed on memory unless that is asked for by name.
+//! 2. A tier is one budget of bandwidth: all structures on it share it (Dual: far memory slows the journal, as the
+//!    maintainers of ipmctl warn in its issue 216).
+//! 3. A structure that must survive a crash is placed on memory only if a setting requests that by name.
 //!
-//! It deliberately does not know media (the caller hands in what a model's name stands for), and does not look at the
+//! Placement does not read media files (the caller passes in the facts about a model's name), and does not inspect the
 //! machine.
 
 mod error;
@@ -59,12 +59,12 @@ pub use error::{PlacementError, Tenths};
 pub use size::Size;
 pub use tier::{Absent, ActsAs, Kind, MediumFacts, Tier, TierModel, TierSettings, Tiers};
 
-/// The near:far limit unless the settings say otherwise: near memory of at least an eighth of far memory. The published
-/// deployments state 8:1 as a rule (published experiments on 100-series modules, 2019); the maintainers of ipmctl go from
-/// 1:4 to 1:16 (intel/ipmctl issue 132). A policy, not a law.
+/// The default near:far limit: near memory of at least an eighth of far memory. The published deployments state 8:1 as
+/// a rule (published experiments on 100-series modules, 2019); the maintainers of ipmctl name 1:4 to 1:16 (intel/ipmctl
+/// issue 132). A policy, not a law.
 pub const RATIO_LIMIT: u32 = 8;
 
-/// Largest limit that can be set: beyond it a near memory is a buffer, not a cache.
+/// Largest limit that can be set: beyond it near memory is a buffer, not a cache.
 const RATIO_LIMIT_MAX: u32 = 64;
 
 /// The tier that is the node's data directory.
@@ -80,7 +80,7 @@ pub enum Mode {
     Memory,
     /// App Direct: the journal on persistent memory.
     AppDirect,
-    /// Part of the persistent memory is far memory, part holds the journals.
+    /// Part of the persistent memory is far memory, part contains the journals.
     Dual,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Something of a node that lies somewhere.
+/// A part of a node that is stored somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Structure {
@@ -107,7 +107,7 @@ pub enum Structure {
     Journal,
     /// The write image journal of the page store.
     WriteImageJournal,
-    /// The pages at rest.
+    /// The stored pages.
     Data,
     /// Files that services and operations read and write.
     Files,
@@ -136,7 +136,7 @@ impl Structure {
         }
     }
 
-    /// The folder below the tier's.
+    /// The subfolder of the tier's folder.
     fn folder(self) -> Option<&'static str> {
         match self {
             Structure::Cache | Structure::Far => None,
@@ -161,33 +161,33 @@ impl fmt::Display for Structure {
     }
 }
 
-/// `[placement]`: each of the first six names a tier.
+/// `[placement]`: each of the first six keys names a tier.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementSettings {
-    /// The page cache. Default: memory wherever the system finds it.
+    /// The page cache. Default: memory of any node.
     pub cache: Option<String>,
-    /// Far memory behind the cache. Default: none, or what the mode says.
+    /// Far memory behind the cache. Default: none, or as determined by the mode.
     pub far: Option<String>,
-    /// The journal. Default: home, or what the mode says.
+    /// The journal. Default: home, or as determined by the mode.
     pub journal: Option<String>,
-    /// The write image journal. Default: in the data directory, or what the mode says.
+    /// The write image journal. Default: the data directory, or as determined by the mode.
     pub write_image_journal: Option<String>,
-    /// The pages at rest. Default: in the data directory, or what the mode says.
+    /// The stored pages. Default: the data directory, or as determined by the mode.
     pub data: Option<String>,
-    /// Relative folders of file services and file operations lie in `PATH/files`. Default: in the production folder.
+    /// Relative folders of file services and file operations are in `PATH/files`. Default: the production folder.
     pub files: Option<String>,
-    /// The same for single file services and file operations, by name.
+    /// As `files`, for single file services and file operations, by name.
     pub files_of: BTreeMap<String, String>,
-    /// Near memory. Default: what its tier has.
+    /// Size of near memory. Default: that of its tier.
     pub cache_bytes: Option<Size>,
-    /// Far memory. Default: what its tier has, less what else lies there.
+    /// Size of far memory. Default: that of its tier, less the other structures on it.
     pub far_bytes: Option<Size>,
-    /// Space set aside for the write image journal. Default: none.
+    /// Space reserved for the write image journal. Default: none.
     pub write_image_journal_bytes: Option<Size>,
-    /// Far memory may be so many times near memory, 1 to 64. Default 8.
+    /// Largest ratio of far memory to near memory, 1 to 64. Default 8.
     pub ratio_limit: Option<u32>,
-    /// Lets what should survive a crash lie on memory, for measurements. Default false.
+    /// Allows structures that must survive a crash on memory, for measurements. Default false.
     pub allow_volatile: bool,
 }
 
@@ -205,10 +205,10 @@ impl PlacementSettings {
     }
 }
 
-/// The part of `terrace.toml` that says where things lie.
+/// The part of `terrace.toml` that determines the placement.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// `mode = "..."`. Default: none; only what `[placement]` names is placed, and the journal lies at home.
+    /// `mode = "..."`. Default: none; only the structures in `[placement]` are placed, and the journal is at home.
     pub mode: Option<Mode>,
     /// `[tiers.NAME]`
     pub tiers: BTreeMap<String, TierSettings>,
@@ -216,38 +216,38 @@ pub struct Settings {
     pub placement: PlacementSettings,
 }
 
-/// What the placement must know of the node.
+/// The facts about the node that placement needs.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// The data directory.
     pub home: PathBuf,
-    /// Bytes that the journal fills: what may wait to be written to the pages, and the segments it prepares.
+    /// Size of the journal in bytes: the records that may wait to be written to the pages, and the prepared segments.
     pub journal_bytes: u64,
 }
 
-/// Who decided a seat.
+/// What determined a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
     /// The key below `[placement]`.
     Setting,
     /// The mode.
     Mode,
-    /// Nobody: the default.
+    /// The default.
     Default,
 }
 
-/// Where one structure lies.
+/// The place of one structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// The structure.
     pub structure: Structure,
     /// The tier's name.
     pub tier: String,
-    /// Its folder; none on memory.
+    /// Its folder; `None` on memory.
     pub folder: Option<PathBuf>,
-    /// The space set aside for it, where that is known.
+    /// The space reserved for it, if known.
     pub bytes: Option<u64>,
-    /// Who decided.
+    /// What determined it.
     pub because: Because,
 }
 
@@ -256,14 +256,14 @@ pub struct Seat {
 pub struct Placement {
     /// The mode that was expanded.
     pub mode: Option<Mode>,
-    /// All tiers, the two that need no declaration among them.
+    /// All tiers, including the two that need no declaration.
     pub tiers: Tiers,
     seats: BTreeMap<Structure, Seat>,
     files_of: BTreeMap<String, PathBuf>,
 }
 
 impl Placement {
-    /// Expands and checks. `medium` says what a model's name stands for.
+    /// Expands and checks. `medium` returns the facts about a model's name.
     ///
     /// # Errors
     /// Any [`PlacementError`]; the first that is found.
@@ -288,17 +288,17 @@ impl Placement {
         Ok(Placement { mode: settings.mode, tiers, seats, files_of })
     }
 
-    /// Where the journal lies: it always lies somewhere.
+    /// The seat of the journal, which always has one.
     pub fn journal(&self) -> &Seat {
         self.seats.get(&Structure::Journal).expect("expansion always seats the journal")
     }
 
-    /// Where a structure lies; none where nothing placed it.
+    /// The seat of a structure; `None` if it is not placed.
     pub fn seat(&self, structure: Structure) -> Option<&Seat> {
         self.seats.get(&structure)
     }
 
-    /// Every structure that is placed, in the order of listings.
+    /// Every placed structure, in the order of listings.
     pub fn seats(&self) -> impl Iterator<Item = &Seat> {
         self.seats.values()
     }
@@ -314,7 +314,7 @@ impl Placement {
     }
 }
 
-/// A path as it is compared and kept: absolute, links not followed.
+/// A path in the form in which it is compared and stored: absolute, links not followed.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

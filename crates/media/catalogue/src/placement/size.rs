@@ -1,5 +1,5 @@
-//! Sizes as people write them in `terrace.toml`: `"64 GiB"`, `"512MiB"`. A bare number is refused: it leaves the reader
-//! guessing at its unit.
+//! Sizes in the form of `terrace.toml`: `"64 GiB"`, `"512MiB"`. A bare number is refused, because its unit would be
+//! unclear.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl std::str::FromStr for Size {
     }
 }
 
-/// Exact where a unit divides it, else with one digit after the point.
+/// Exact if a unit divides it, else with one decimal.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) = UNITS.iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("B", 1));

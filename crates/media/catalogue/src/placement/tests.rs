@@ -1,4 +1,4 @@
-//! Every mode and every refusal, as tables: settings as people write them, and what follows.
+//! Tests of every mode and every refusal, as tables: settings as in the file, and their results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// Journal of a limit of 16 GiB and four segments of 64 MiB, as by default.
+/// A journal with a limit of 16 GiB and four segments of 64 MiB, which are the defaults.
 fn needs() -> Needs {
     Needs { home: PathBuf::from("/data/node"), journal_bytes: 16 * GIB + (256 << 20) }
 }
 
-/// A catalogue of three.
+/// A catalogue with three media.
 fn medium(name: &str) -> Result<MediumFacts, String> {
     match name {
         "pm-128g" => Ok(MediumFacts { acts_as: ActsAs::Pmem, capacity: Some(128 * GIB), modules: 1 }),
@@ -244,7 +244,7 @@ fn near_memory_below_an_eighth_is_refused_with_the_reason_and_the_ways_out() {
 #[test]
 fn a_journal_in_memory_is_taken_where_it_is_asked_for_by_name() {
     let placement = place(&with("", &[DRAM], "journal = \"dram\"\nallow_volatile = true"));
-    // 16 GiB and the segments do not fit a tier of 16 GiB.
+    // 16 GiB and the segments do not fit into a tier of 16 GiB.
     assert!(matches!(placement, Err(PlacementError::DoesNotFit { .. })), "{placement:?}");
     let placement = place(&with("", &[], "journal = \"dram\"\nallow_volatile = true")).expect("asked for");
     assert_eq!(placement.journal().folder, None);
@@ -259,7 +259,7 @@ fn unknown_keys_and_modes_are_errors() {
     }
 }
 
-/// Nanoseconds that 200 records of 4 KiB take in a journal while far memory is read and written beside it, on the modules of
+/// The time in nanoseconds of 200 records of 4 KiB in a journal while far memory is read and written, on the modules of
 /// the journal or on others.
 fn journal_beside_far_memory(shared: bool) -> f64 {
     let model = crate::Model::of(&crate::Medium::find("dcpmm100-256g").expect("built in"), 1).expect("a model");
@@ -277,7 +277,7 @@ fn journal_beside_far_memory(shared: bool) -> f64 {
     let page = vec![1; 4096];
     for step in 0..200u64 {
         clock.as_queue(1, || journal.write_flush(step % 256 * 4096, &page).expect("it writes"));
-        // Every page drives out another that was written: a read and a write of far memory each, as fast as they go.
+        // Each page evicts a dirty one, so each causes a read and a write of far memory, at full speed.
         while clock.now_of(2) < clock.now_of(1) {
             let page_number = memory.stats().writes % 1024;
             clock.as_queue(2, || memory.write(page_number * 4096, &page).expect("it writes"));

@@ -1,4 +1,4 @@
-//! Tiers: what is declared, and what it means.
+//! Tiers: their declarations, and the checked tiers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HOME, PlacementError, Size, Structure, absolute};
 
-/// The kinds that can be written; `nbd` is refused with a text of its own.
+/// The kinds that can be declared; `nbd` is refused with a separate text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KindName {
@@ -18,20 +18,20 @@ pub enum KindName {
     Pmem,
     /// A folder on any other file system.
     File,
-    /// An export of the network.
+    /// A network export.
     Nbd,
 }
 
-/// What a pmem tier does where its file system cannot map synchronously.
+/// What a pmem tier does if its file system cannot map synchronously.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Absent {
-    /// The node does not start: what was asked for is not there.
+    /// The node does not start, because the requested memory is missing.
     #[default]
     Refuse,
-    /// Pages and msync: persistent as far as the drive goes, slower.
+    /// Pages and msync: as persistent as the drive, and slower.
     Pages,
-    /// Lines on an ordinary mapping: the instructions of persistent memory, without its promise. Reported as emulated.
+    /// Lines on an ordinary mapping: the instructions of persistent memory without its guarantee. Reported as emulated.
     Emulate,
 }
 
@@ -41,24 +41,25 @@ pub enum Absent {
 pub struct TierSettings {
     /// `memory`, `pmem` or `file`.
     pub kind: KindName,
-    /// pmem, file: the folder that holds its files; made when absent.
+    /// pmem, file: the folder of its files; created if it is missing.
     pub path: Option<PathBuf>,
     /// memory: the NUMA node. Default: the system's choice.
     pub node: Option<u32>,
-    /// The medium whose figures slow this tier down; reports then say "modelled". Default: none, the tier is what it is.
+    /// The medium whose figures slow this tier down; reports then contain "modelled". Default: none, the tier is not
+    /// slowed.
     pub model: Option<String>,
-    /// How many modules of the model share the load. Default: as many as its medium usually has on a socket.
+    /// How many modules of the model share the load. Default: the usual number of its medium on a socket.
     pub modules: Option<u32>,
-    /// How much of it the node may use. Default: not bounded, and not checked.
+    /// How much of it the node may use. Default: no limit, and no check.
     pub bytes: Option<Size>,
-    /// pmem: what to do where the file system cannot map synchronously. Default `refuse`.
+    /// pmem: what to do if the file system cannot map synchronously. Default `refuse`.
     pub absent: Option<Absent>,
 }
 
-/// A tier's kind with what belongs to it.
+/// A tier's kind with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Memory, on a NUMA node where one is named.
+    /// Memory, of a NUMA node if one is given.
     Memory {
         /// The node.
         node: Option<u32>,
@@ -78,7 +79,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it is written.
+    /// The kind as it is written in settings.
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Memory { .. } => "memory",
@@ -88,7 +89,7 @@ impl Kind {
     }
 }
 
-/// What a tier behaves like, which is what modes ask for.
+/// The behaviour of a tier, by which modes select it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActsAs {
     /// Byte-addressable and volatile.
@@ -115,14 +116,14 @@ impl ActsAs {
     }
 }
 
-/// What a model's name stands for, as far as placement goes.
+/// The facts about a model's name that placement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumFacts {
     /// Its class.
     pub acts_as: ActsAs,
-    /// Bytes of one module or drive; none where the medium has no size of its own.
+    /// Bytes of one module or drive; `None` if the medium has no size of its own.
     pub capacity: Option<u64>,
-    /// How many there usually are.
+    /// The usual number of modules.
     pub modules: u32,
 }
 
@@ -142,21 +143,21 @@ pub struct Tier {
     pub name: String,
     /// Its kind.
     pub kind: Kind,
-    /// Its model, where it has one.
+    /// Its model, if it has one.
     pub model: Option<TierModel>,
-    /// What it behaves like.
+    /// Its behaviour.
     pub acts_as: ActsAs,
     /// How much of it may be used.
     pub bytes: Option<u64>,
 }
 
 impl Tier {
-    /// Whether it is gone with the process.
+    /// Whether its content is lost with the process.
     pub fn is_volatile(&self) -> bool {
         matches!(self.kind, Kind::Memory { .. })
     }
 
-    /// The folder of a structure on it; none on memory, or for what lies in no file.
+    /// The folder of a structure on it; `None` on memory, or for a structure without files.
     pub fn folder_of(&self, structure: Structure) -> Option<PathBuf> {
         let folder = match &self.kind {
             Kind::Memory { .. } => return None,
@@ -215,7 +216,7 @@ impl Tiers {
         })
     }
 
-    /// The tier of this name.
+    /// The tier with this name.
     pub fn get(&self, name: &str) -> Option<&Tier> {
         self.tiers.get(name)
     }

@@ -1,4 +1,4 @@
-//! CXL memory as the kernel's `cxl` bus shows it, and what the firmware's HMAT says of nodes.
+//! CXL memory as the kernel's `cxl` bus presents it, and the firmware's HMAT figures of nodes.
 //!
 //! ```text
 //!   bus/cxl/devices/mem0       a device: ram/size, pmem/size, serial, firmware_version, numa_node (of the processors beside it)
@@ -8,17 +8,17 @@
 //!                            /memory_side_cache/index1/size       memory that is a cache before the node's own
 //! ```
 //!
-//! Linux: Documentation/ABI/testing/sysfs-bus-cxl, Documentation/admin-guide/mm/numaperf.rst. Access class 1 is that of processors,
-//! class 0 of any initiator; a kernel before 5.10 has class 0 alone.
+//! Linux: Documentation/ABI/testing/sysfs-bus-cxl, Documentation/admin-guide/mm/numaperf.rst. Access class 1 is that of
+//! processors, class 0 that of any initiator; a kernel before 5.10 has class 0 only.
 //!
-//! Nothing here decides anything.
+//! This module only reads; it decides nothing.
 
 use std::collections::BTreeMap;
 
+use super::attributes::Tree;
 use super::machine::{CxlMemory, Performance};
-use super::read::Tree;
 
-/// The memory devices, with the region that each is a part of.
+/// The memory devices, with the region of each.
 pub(super) fn memory(sys: &Tree) -> Vec<CxlMemory> {
     let all = sys.at("bus/cxl/devices");
     let regions = regions(&all);
@@ -37,7 +37,7 @@ pub(super) fn memory(sys: &Tree) -> Vec<CxlMemory> {
     all.numbered("mem").into_iter().map(read).collect()
 }
 
-/// Regions by the devices that are part of them.
+/// Regions, indexed by their devices.
 fn regions(all: &Tree) -> BTreeMap<String, String> {
     let device_of: BTreeMap<String, String> = all
         .numbered("endpoint")
@@ -62,11 +62,11 @@ fn regions(all: &Tree) -> BTreeMap<String, String> {
     regions
 }
 
-/// What the firmware says of a node's memory, seen from the nearest processors; `None` where it says nothing.
+/// The firmware's figures of a node's memory, seen from the nearest processors; `None` if there are none.
 pub(super) fn performance(node: &Tree) -> Option<Performance> {
     let of = |class: &str| {
         let from = node.at(format!("{class}/initiators"));
-        // A figure of 0 is one that the firmware left out.
+        // A figure of 0 means that the firmware omitted it.
         let figure = |name: &str| from.number(name).filter(|figure| *figure > 0);
         let found = Performance {
             read_latency_ns: figure("read_latency"),
@@ -79,7 +79,7 @@ pub(super) fn performance(node: &Tree) -> Option<Performance> {
     of("access1").or_else(|| of("access0"))
 }
 
-/// Bytes of the memory that is a cache before the node's own, where the firmware tells.
+/// Bytes of the memory that is a cache before the node's own, if the firmware reports it.
 pub(super) fn side_cache(node: &Tree) -> Option<u64> {
     let caches = node.at("memory_side_cache");
     let sizes = caches.numbered("index").into_iter().filter_map(|index| caches.at(index).number("size"));

@@ -1,4 +1,4 @@
-//! Sizes: written and read, and what is left of one after metadata and alignment.
+//! Sizes: formatting, parsing, and the usable part after metadata and alignment.
 //!
 //! ```text
 //!   module          128 GiB as printed on it, 126.422 GiB as ipmctl shows it, 126 GiB in an App Direct goal
@@ -8,7 +8,7 @@
 //!     sector          | info | data and 256 free blocks | map, 4 bytes a block | log 16 KiB | info |
 //! ```
 //!
-//! Each rule was held against Linux 6.1 and ndctl 76 in a guest on 2026-11-21; the tests name the sizes seen there.
+//! Each rule was verified on Linux 6.1 and ndctl 76 in a guest on 2026-11-21; the tests contain the observed sizes.
 
 use super::machine::{NamespaceMode, Series};
 
@@ -18,20 +18,21 @@ pub const GIB: u64 = 1 << 30;
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// What a plan says a namespace's size is a multiple of, before there is a region to ask: the kernel's rule since Linux
-/// 5.7, 16 MiB, times the modules where they do not divide that.
+/// The multiple of a namespace's size that a plan uses before the region exists: the kernel's rule since Linux 5.7, 16
+/// MiB, times the modules if they do not divide that.
 pub fn region_align(ways: u64) -> u64 {
     let ways = ways.max(1);
     let align = 16 * MIB;
     if align.is_multiple_of(ways) { align } else { align * ways }
 }
 
-/// Bytes of a module that goals can divide (its raw capacity), of the bytes printed on it.
+/// Bytes of a module that goals can divide (its raw capacity), from the bytes printed on it.
 ///
-/// What `ipmctl show -dimm` prints, in GiB, as people and its documentation have shown it: 100 series 126.422, 252.454, 502.599
-/// (firmware 01.02.00.5355 and 5446, 01.00.00.5127); 200 series 126.742, 253.734, 507.688 (firmware 02.02.00.1553,
-/// 02.01.00.1034; ipmctl 03.00.00.0468, ipmctl-pbr-overview). Of the 300 series nothing was found; it is taken for the 200. Other
-/// sizes keep the share of the smallest of the 100 series. A plan says to compare.
+/// The values of `ipmctl show -dimm`, in GiB, as shown by users and by its documentation: 100 series 126.422, 252.454,
+/// 502.599 (firmware 01.02.00.5355 and 5446, 01.00.00.5127); 200 series 126.742, 253.734, 507.688 (firmware
+/// 02.02.00.1553, 02.01.00.1034; ipmctl 03.00.00.0468, ipmctl-pbr-overview). Nothing was found for the 300 series; the
+/// values of the 200 series are used. Other sizes use the share of the smallest of the 100 series. A plan advises to
+/// compare.
 pub fn module_bytes(printed: u64, series: Series) -> u64 {
     let thousandths = match (series, printed / GIB) {
         (Series::S100, 128) => 126_422,
@@ -42,23 +43,23 @@ pub fn module_bytes(printed: u64, series: Series) -> u64 {
         (Series::S200 | Series::S300, 512) => 507_688,
         _ => return printed / 1280 * 1264,
     };
-    // Capacities are multiples of 4 KiB; what ipmctl prints is rounded to less than that matters.
+    // Capacities are multiples of 4 KiB; the rounding of ipmctl's output is smaller than that.
     thousandths * (GIB / 4096) / 1000 * 4096
 }
 
-/// Where a namespace that is mapped keeps 64 bytes for each of its pages.
+/// Where a mapped namespace keeps 64 bytes for each of its pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Map {
     /// On the persistent memory itself: 1/64 of it.
     #[default]
     Dev,
-    /// In DRAM: nothing is lost, and 16 GiB of DRAM for each TiB are taken.
+    /// In DRAM: all of the namespace is usable, but it takes 16 GiB of DRAM per TiB.
     Mem,
 }
 
 impl Map {
-    /// As ndctl calls it.
+    /// The name in ndctl.
     pub fn as_str(self) -> &'static str {
         match self {
             Map::Dev => "dev",
@@ -67,7 +68,7 @@ impl Map {
     }
 }
 
-/// Bytes for data in a namespace of `bytes`; 0 where it is too small for its own metadata.
+/// Bytes for data in a namespace of `bytes`; 0 if it is too small for its own metadata.
 pub fn usable(mode: NamespaceMode, map: Map, bytes: u64) -> u64 {
     match mode {
         NamespaceMode::Raw => bytes,
@@ -86,7 +87,8 @@ pub fn usable(mode: NamespaceMode, map: Map, bytes: u64) -> u64 {
 /// bytes, a map of 4 bytes a block, and 256 blocks that no map entry names. Blocks of 4 KiB.
 fn sector_usable(bytes: u64) -> u64 {
     const BLOCK: u64 = 4096;
-    // A first page is left out: label format 1.1, which ndctl writes on modules that know no newer one, begins after it.
+    // The first page is not used: label format 1.1, which ndctl writes on modules without support for a newer one,
+    // begins after it.
     let mut rest = bytes.saturating_sub(BLOCK);
     let mut blocks = 0;
     // An arena is at least 16 MiB.
@@ -98,8 +100,8 @@ fn sector_usable(bytes: u64) -> u64 {
     blocks * BLOCK
 }
 
-/// Reads `128GiB`, `128g`, `1.5TiB`, `512 MiB` or a plain number of bytes. Units are powers of 1024; GB is taken for GiB, as
-/// modules are labelled.
+/// Parses `128GiB`, `128g`, `1.5TiB`, `512 MiB` or a plain number of bytes. Units are powers of 1024; GB means GiB, as
+/// on the labels of modules.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_namespace_of_1500_gib_leaves_1476() {
-        // ndctl issue 149: asked for 1500 G, got 1476 G.
+        // ndctl issue 149: requested 1500 G, got 1476 G.
         assert_eq!(usable(NamespaceMode::Fsdax, Map::Dev, 1500 * GIB) / GIB, 1476);
     }
 

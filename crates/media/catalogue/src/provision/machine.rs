@@ -1,37 +1,38 @@
-//! A machine as it was found: memory, persistent memory, disks, mounts. Plain data, as `terrace tier list --json` prints it.
+//! A description of a machine: memory, persistent memory, disks, mounts. Plain data, as printed by `terrace tier list
+//! --json`.
 //!
-//! A [`Machine`] comes from a root of `/sys` and `/proc` ([`Machine::read`]), from a file that was written elsewhere, or
-//! is invented from a few numbers ([`crate::provision::Hypothesis`]). A field that a machine does not tell is `None` or empty;
-//! nothing is filled in with a guess.
+//! A [`Machine`] is read from a root of `/sys` and `/proc` ([`Machine::read`]), loaded from a file written elsewhere,
+//! or derived from a few numbers ([`crate::provision::Hypothesis`]). A field that the machine does not report is `None`
+//! or empty; nothing is guessed.
 
 use serde::{Deserialize, Serialize};
 
-/// What a machine has.
+/// The memory and devices of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     /// NUMA nodes, by number.
     pub nodes: Vec<Node>,
-    /// DRAM as its firmware reports it, in bytes; in Memory Mode the operating system does not see it.
+    /// DRAM as reported by its firmware, in bytes; in Memory Mode it is not visible to the operating system.
     pub dram_bytes: Option<u64>,
-    /// Slots for memory of any kind, where the firmware tells.
+    /// Slots for memory of any kind, if the firmware reports them.
     pub slots: Option<Slots>,
-    /// Bytes that the processor of a socket can map, of DRAM and persistent memory together, where the firmware tells; the least of
-    /// all sockets. DRAM that is a cache does not count.
+    /// Bytes of DRAM and persistent memory together that the processor of a socket can map, if the firmware reports it;
+    /// the smallest of all sockets. DRAM that is a cache does not count.
     pub socket_limit_bytes: Option<u64>,
     /// Persistent-memory modules.
     pub modules: Vec<Module>,
-    /// Regions: persistent memory that is addressable, each an interleave set of modules.
+    /// Regions: addressable persistent memory, each an interleave set of modules.
     pub regions: Vec<Region>,
     /// Namespaces: parts of regions with a mode.
     pub namespaces: Vec<Namespace>,
-    /// Character devices of device-DAX, also those of CXL memory.
+    /// Character devices of device-DAX, including those of CXL memory.
     pub dax: Vec<DaxDevice>,
     /// CXL memory devices.
     pub cxl: Vec<CxlMemory>,
     /// Block devices.
     pub disks: Vec<Disk>,
-    /// Mounted file systems that lie on block devices.
+    /// Mounted file systems on block devices.
     pub mounts: Vec<Mount>,
     /// Which of ipmctl, ndctl, cxl, daxctl, mkfs.xfs and mkfs.ext4 are installed.
     pub tools: Vec<String>,
@@ -40,11 +41,11 @@ pub struct Machine {
 /// Slots for memory modules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
-    /// All there are.
+    /// Number of slots.
     pub all: u32,
-    /// Those with DRAM.
+    /// Slots with DRAM.
     pub dram: u32,
-    /// Those with persistent memory.
+    /// Slots with persistent memory.
     pub persistent: u32,
 }
 
@@ -53,15 +54,15 @@ pub struct Slots {
 pub struct Node {
     /// Its number.
     pub id: u32,
-    /// Its processors as Linux lists them, `0-23,48-71`; empty for a node that is memory only.
+    /// Its processors in Linux's format, `0-23,48-71`; empty for a node without processors.
     pub cpus: String,
     /// Memory in bytes.
     pub bytes: u64,
-    /// Of that, free.
+    /// Free memory in bytes.
     pub free_bytes: u64,
-    /// Distance to each node, itself included, as the firmware tells it; 10 is local.
+    /// Distance to each node, including itself, as reported by the firmware; 10 is local.
     pub distances: Vec<u32>,
-    /// What the firmware says of its speed from the nearest processors, where it has a table for that (HMAT).
+    /// The firmware's figures of its speed from the nearest processors, if there is a table of them (HMAT).
     #[serde(default)]
     pub performance: Option<Performance>,
     /// Memory that is a cache before this node's, in bytes: near memory of Memory Mode, or HBM in cache mode.
@@ -76,12 +77,12 @@ impl Node {
     }
 }
 
-/// Speed of a node's memory, as the firmware states it (HMAT); it is no measurement. What it leaves out is `None`.
+/// Speed of a node's memory, as stated by the firmware (HMAT); not a measurement. Omitted values are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Performance {
-    /// Of a read, ns.
+    /// Latency of a read, ns.
     pub read_latency_ns: Option<u64>,
-    /// Of a write, ns.
+    /// Latency of a write, ns.
     pub write_latency_ns: Option<u64>,
     /// MiB/s.
     pub read_mib_per_s: Option<u64>,
@@ -94,17 +95,17 @@ pub struct Performance {
 pub struct CxlMemory {
     /// The kernel's name, `mem0`.
     pub name: String,
-    /// Volatile memory of it, bytes.
+    /// Its volatile memory, bytes.
     pub volatile_bytes: u64,
-    /// Persistent memory of it, bytes.
+    /// Its persistent memory, bytes.
     pub persistent_bytes: u64,
-    /// The node of the processors that it is plugged in at.
+    /// The node of the processors to which it is attached.
     pub near_node: Option<u32>,
     /// Serial number as the kernel prints it.
     pub serial: Option<String>,
     /// Version of its firmware.
     pub firmware: Option<String>,
-    /// The region whose addresses it answers to; none: nothing uses it.
+    /// The region of its addresses; `None`: it is not used.
     pub region: Option<String>,
 }
 
@@ -113,19 +114,19 @@ pub struct CxlMemory {
 pub struct Module {
     /// The kernel's name, `nmem0`.
     pub name: String,
-    /// Socket it is plugged in at, where the firmware tells.
+    /// The socket of its slot, if the firmware reports it.
     pub socket: Option<u32>,
-    /// Size in bytes as printed on it, where the firmware tells (reading that needs root).
+    /// Size in bytes as printed on it, if the firmware reports it (reading that requires root).
     pub bytes: Option<u64>,
-    /// Part number, where the firmware tells.
+    /// Part number, if the firmware reports it.
     pub part: Option<String>,
-    /// What it can keep of labels, without which a region cannot be divided.
+    /// The state of its label area, without which a region cannot be divided.
     pub labels: Labels,
-    /// How often power was lost before it was ready; `None` where the module does not count.
+    /// How often power was lost before it was ready; `None` if the module does not count that.
     pub dirty_shutdowns: Option<u64>,
 }
 
-/// Whether a module has a label area.
+/// The state of a module's label area.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Labels {
@@ -153,7 +154,8 @@ pub enum Series {
 }
 
 impl Series {
-    /// From the first letters of a part number: NMA, NMB and NMC are the generations in order (Intel part numbers).
+    /// Determined by the first letters of a part number: NMA, NMB and NMC are the generations in order (Intel part
+    /// numbers).
     pub fn of_part(part: &str) -> Option<Series> {
         match part.get(..3)? {
             "NMA" => Some(Series::S100),
@@ -174,35 +176,35 @@ impl Series {
 }
 
 impl Module {
-    /// Its generation, where the part number tells; other makes have none.
+    /// Its generation, if the part number contains it; other makes have none.
     pub fn series(&self) -> Option<Series> {
         self.part.as_deref().and_then(Series::of_part)
     }
 }
 
-/// Persistent memory that is addressable: one interleave set.
+/// Addressable persistent memory: one interleave set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
     /// The kernel's name, `region0`.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Of that, in no namespace.
+    /// Bytes in no namespace.
     pub free_bytes: u64,
-    /// Modules it is interleaved over.
+    /// The modules over which it is interleaved.
     pub modules: Vec<String>,
-    /// A namespace's size is a multiple of this, in bytes.
+    /// Namespace sizes are multiples of this, in bytes.
     pub align: u64,
-    /// NUMA node, where the firmware tells.
+    /// NUMA node, if the firmware reports it.
     pub node: Option<u32>,
-    /// Whether it can be divided: its modules keep labels.
+    /// Whether it can be divided: its modules have labels.
     pub labels: bool,
-    /// `persistence_domain` as the kernel says it; empty where it says nothing.
+    /// `persistence_domain` as reported by the kernel; empty if it is missing.
     pub persistence_domain: String,
 }
 
 impl Region {
-    /// What happens to stores when the power fails, and what a program has to do; unknown is treated as ADR.
+    /// What happens to stores when the power fails, and what a program must do; unknown is treated as ADR.
     pub fn verdict(&self) -> &'static str {
         match self.persistence_domain.as_str() {
             "cpu_cache" => "eADR: stores are safe in the cache, only a fence is needed",
@@ -225,9 +227,9 @@ impl Region {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NamespaceMode {
-    /// A block device whose file systems map their files directly: what a journal wants.
+    /// A block device whose file systems map their files directly, as a journal needs.
     Fsdax,
-    /// A character device to map as a whole.
+    /// A character device that is mapped as a whole.
     Devdax,
     /// A block device whose sectors are written whole or not at all (BTT); it cannot be mapped.
     Sector,
@@ -237,7 +239,7 @@ pub enum NamespaceMode {
 }
 
 impl NamespaceMode {
-    /// As ndctl calls it.
+    /// The name in ndctl.
     pub fn as_str(self) -> &'static str {
         match self {
             NamespaceMode::Fsdax => "fsdax",
@@ -247,7 +249,7 @@ impl NamespaceMode {
         }
     }
 
-    /// From ndctl's name.
+    /// Converts ndctl's name.
     pub fn parse(name: &str) -> Option<NamespaceMode> {
         [NamespaceMode::Fsdax, NamespaceMode::Devdax, NamespaceMode::Sector, NamespaceMode::Raw]
             .into_iter()
@@ -262,13 +264,13 @@ pub struct Namespace {
     pub name: String,
     /// Its region.
     pub region: String,
-    /// What it is.
+    /// Its mode.
     pub mode: NamespaceMode,
-    /// Bytes of the region it takes.
+    /// Its size in the region, bytes.
     pub bytes: u64,
-    /// Bytes that are left for data, where a driver has it.
+    /// Bytes usable for data, if a driver uses it.
     pub usable_bytes: Option<u64>,
-    /// Its device, `pmem0` or `dax0.0`, where a driver has it.
+    /// Its device, `pmem0` or `dax0.0`, if a driver uses it.
     pub device: Option<String>,
 }
 
@@ -279,9 +281,9 @@ pub struct DaxDevice {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// The node it becomes when it is used as system memory.
+    /// The node that it becomes when it is used as system memory.
     pub target_node: Option<u32>,
-    /// Its driver: `device_dax` to be mapped, `kmem` as system memory.
+    /// Its driver: `device_dax` for mapping, `kmem` as system memory.
     pub driver: Option<String>,
 }
 
@@ -292,9 +294,9 @@ pub struct Disk {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Whether the kernel takes it for a rotating disk; virtual disks often say so.
+    /// Whether the kernel considers it a rotating disk; virtual disks are often reported so.
     pub rotational: bool,
-    /// Model, where it has one.
+    /// Model, if it has one.
     pub model: Option<String>,
     /// `write back`: it has a volatile cache that a flush empties; `write through`: it has none.
     pub write_cache: Option<String>,
@@ -307,15 +309,15 @@ pub struct Disk {
 /// A mounted file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// What is mounted, `/dev/pmem0`.
+    /// The mounted device, `/dev/pmem0`.
     pub source: String,
-    /// Where.
+    /// The mount point.
     pub path: String,
     /// `xfs`, `ext4`, ...
     pub kind: String,
-    /// Its `dax` option as mounted: `always`, `inode`, `never`, or empty where there is none.
+    /// Its `dax` mount option: `always`, `inode`, `never`, or empty.
     pub dax: String,
-    /// Whether files on it can be mapped so that a store needs no system call to persist (`MAP_SYNC`).
+    /// Whether files on it can be mapped so that a store is persistent without a system call (`MAP_SYNC`).
     pub synchronous: Synchronous,
 }
 
@@ -338,15 +340,15 @@ impl Machine {
         self.tools.iter().any(|tool| tool == name)
     }
 
-    /// Whether a node is memory without processors that the firmware calls faster than every node with some: HBM beside DRAM. Its
-    /// bandwidth decides, as its latency is no better.
+    /// Whether a node is memory without processors that is faster than every node with processors according to the
+    /// firmware: HBM beside DRAM. Its bandwidth decides, because its latency is not better.
     pub fn is_high_bandwidth(&self, node: &Node) -> bool {
         let speed = |node: &Node| node.performance.and_then(|performance| performance.read_mib_per_s);
         let dram = self.nodes.iter().filter(|other| !other.cpus.is_empty()).filter_map(speed).max();
         node.is_far_memory() && speed(node).zip(dram).is_some_and(|(speed, dram)| speed > dram)
     }
 
-    /// Where a block device is mounted.
+    /// The mount of a block device.
     pub fn mount_of(&self, device: &str) -> Option<&Mount> {
         self.mounts.iter().find(|mount| mount.source.strip_prefix("/dev/") == Some(device))
     }

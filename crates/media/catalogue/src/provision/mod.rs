@@ -1,29 +1,32 @@
-//! Provisioning: what a machine has, what its persistent memory is to become, and the commands that make it so.
+//! Provisioning: the memory of a machine, the intended use of its persistent memory, and the commands for that.
 //!
 //! ```text
-//!   /sys, /proc ---- read ----> Machine                      what is there; also read from a file, or invented
+//!   /sys, /proc ---- read ----> Machine                      the present state; also loaded from a file, or hypothetical
 //!                                  |
-//!              Goal, Wish -----> plan ------> Plan           steps in order, capacities asked and usable, notes
+//!              Goal, Wish -----> plan ------> Plan           steps in order, requested and usable capacities, notes
 //!              (percent,           |            |
-//!               namespaces)     refused       Progress       which step is next, across the restart a goal needs
+//!               namespaces)     refused       Progress       the next step, across the restart that a goal needs
 //! ```
 //!
-//! Planning is a pure function: the same machine and wishes give the same plan, on a laptop too. Progress is a state
-//! machine that says what to run next and is told what came of it; running is the caller's (`terrace tier apply`).
+//! Planning is a pure function: the same machine and wishes give the same plan, even on a laptop. Progress is a state
+//! machine that returns the next step and receives its result; the caller runs the steps (`terrace tier apply`).
 //!
-//! Two tools do the work on real hardware, and both have surprises that a plan says beforehand: `ipmctl` divides Intel
-//! modules between memory and App Direct, in percent, and what it does happens at the next restart; `ndctl` divides
-//! regions into namespaces, and what remains after its metadata and alignment is less than what was asked for.
+//! Two tools do the work on real hardware, and a plan describes their side effects in advance. `ipmctl` divides Intel
+//! modules between memory and App Direct, in percent, and takes effect at the next restart. `ndctl` divides regions
+//! into namespaces, and after its metadata and alignment less is usable than was requested.
 //!
-//! A third, `daxctl` with `cxl`, makes memory behind a link memory of the system ([`system_ram`]).
+//! A third, `daxctl` with `cxl`, turns memory behind a link into system memory ([`system_ram`]).
 //!
-//! What this does not do: talk to firmware, read a module's health, or change a namespace that exists unless told to.
+//! Provisioning does not communicate with firmware, read a module's health, or change an existing namespace unless
+//! requested.
 
+mod attributes;
 mod cxl;
 pub mod geometry;
 pub mod goal;
 pub mod machine;
 mod nvdimm;
+mod outcome;
 pub mod plan;
 pub mod progress;
 mod read;
@@ -47,33 +50,33 @@ pub use wish::{FileSystem, Hypothesis, NamespaceWish, Wish};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvisionError {
-    /// What was asked for is not well formed; the text says what would be.
+    /// The request is not well formed; the text contains the correct form.
     #[error("{0}")]
     Malformed(String),
-    /// The machine cannot do this, or should not; ask for something else.
+    /// The machine cannot do this, or should not; request something else.
     #[error("{reason}\n  {advice}")]
     Refused {
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
         /// What to change.
         advice: String,
     },
-    /// Something there would be lost or is in use; say that it may go, or free it first.
+    /// Existing data would be lost or is in use; allow its removal, or free it first.
     #[error("{what} is {state}\n  {advice}")]
     Occupied {
         /// The namespace or device.
         what: String,
-        /// Mounted, in use, or holding data.
+        /// Mounted, in use, or containing data.
         state: String,
-        /// How to go on.
+        /// How to continue.
         advice: String,
     },
     /// A file or directory of the machine's description cannot be read.
     #[error("cannot read {path}: {source}")]
     Unreadable {
-        /// Which.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

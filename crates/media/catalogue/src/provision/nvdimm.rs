@@ -1,21 +1,21 @@
-//! Persistent memory as `libnvdimm` shows it, and modules as the firmware's tables describe them.
+//! Persistent memory as `libnvdimm` presents it, and modules as described by the firmware's tables.
 //!
 //! ```text
-//!   bus/nd/devices/nmem0        a module; nfit/phys_id is the handle of its SMBIOS entry, nfit/handle says the socket
+//!   bus/nd/devices/nmem0        a module; nfit/phys_id is the handle of its SMBIOS entry, nfit/handle contains the socket
 //!                 /region0      an interleave set; mapping0 = "nmem0,offset,bytes,position"
-//!                 /namespace0.0 a part of region 0; holder names what lies on it:
+//!                 /namespace0.0 a part of region 0; holder names the device on it:
 //!                 /pfn0.0         fsdax: block/pmem0
 //!                 /dax0.0         devdax: dax0.1
 //!                 /btt0.0         sector: block/pmem0.2s
 //!   firmware/dmi/entries/17-N/raw   one memory device (SMBIOS 3.2, type 17); readable by root
 //! ```
 //!
-//! Nothing here decides anything.
+//! This module only reads; it decides nothing.
 
+use super::attributes::Tree;
 use super::machine::{Labels, Module, Namespace, NamespaceMode, Region, Slots};
-use super::read::Tree;
 
-/// A namespace's size is a multiple of this where the kernel does not say (Linux 5.6 and older, 2 MiB for each module).
+/// Alignment of namespace sizes if the kernel does not report it (Linux 5.6 and older, 2 MiB for each module).
 const ALIGN_OLD: u64 = 2 << 20;
 
 /// A memory device of the firmware's tables.
@@ -26,7 +26,7 @@ pub(super) struct Dimm {
     persistent: bool,
 }
 
-/// Reads the firmware's tables; empty without the right to.
+/// Reads the firmware's tables; empty without the permission.
 pub(super) fn firmware(sys: &Tree) -> Vec<Dimm> {
     raw_dimms(sys).iter().filter_map(|raw| parse_dimm(raw)).collect()
 }
@@ -37,17 +37,17 @@ fn raw_dimms(sys: &Tree) -> Vec<Vec<u8>> {
     entries.filter_map(|name| std::fs::read(all.0.join(name).join("raw")).ok()).collect()
 }
 
-/// The slots, each of which has an entry whether or not something is in it; `None` where the tables cannot be read.
+/// The slots; each has an entry whether or not it is used. `None` if the tables cannot be read.
 pub(super) fn slots(sys: &Tree, dimms: &[Dimm]) -> Option<Slots> {
     let all = u32::try_from(raw_dimms(sys).len()).ok().filter(|all| *all > 0)?;
     let persistent = dimms.iter().filter(|dimm| dimm.persistent).count() as u32;
     Some(Slots { all, dram: dimms.len() as u32 - persistent, persistent })
 }
 
-/// What the processor of a socket can map, the least of all: the ACPI table PCAT, which Intel's platforms for persistent memory have
-/// (Intel, Optane persistent memory OS provisioning specification; fields as ipmctl 03.00.00.0468 reads them, NvmTables.h): after
-/// 40 bytes, parts of type and length, 16 bits each; type 6 has socket and die, then the limit in 64 bits. `None` without the table or
-/// the right to read it.
+/// The memory that the processor of a socket can map, the smallest of all sockets. It is in the ACPI table PCAT of
+/// Intel's platforms for persistent memory (Intel, Optane persistent memory OS provisioning specification; fields as
+/// ipmctl 03.00.00.0468 reads them, NvmTables.h): after 40 bytes, parts with type and length, 16 bits each; type 6 has
+/// socket and die, then the limit in 64 bits. `None` without the table or the permission to read it.
 pub(super) fn socket_limit(sys: &Tree) -> Option<u64> {
     let table = std::fs::read(sys.0.join("firmware/acpi/tables/PCAT")).ok()?;
     let mut rest = table.get(..4).filter(|signature| *signature == b"PCAT").and(table.get(40..))?;
@@ -78,7 +78,7 @@ fn parse_dimm(raw: &[u8]) -> Option<Dimm> {
         size if size & 0x8000 != 0 => (size & 0x7fff) << 10,
         size => size << 20,
     };
-    // Technologies 4 to 7 keep their content: NVDIMM-N, -F, -P, Intel Optane persistent memory.
+    // Technologies 4 to 7 are persistent: NVDIMM-N, -F, -P, Intel Optane persistent memory.
     let persistent = fixed.get(0x28).is_some_and(|technology| (4..=7).contains(technology));
     let strings = raw.get(length..)?.split(|byte| *byte == 0);
     let part = match *fixed.get(0x1a)? {
@@ -90,7 +90,7 @@ fn parse_dimm(raw: &[u8]) -> Option<Dimm> {
     Some(Dimm { handle: word(2)?, bytes, part, persistent })
 }
 
-/// Sum of what is no persistent memory; `None` where the tables cannot be read.
+/// Sum of the memory that is not persistent; `None` if the tables cannot be read.
 pub(super) fn dram_bytes(dimms: &[Dimm]) -> Option<u64> {
     let sum: u64 = dimms.iter().filter(|dimm| !dimm.persistent).map(|dimm| dimm.bytes).sum();
     (sum > 0).then_some(sum)
@@ -124,7 +124,7 @@ pub(super) fn modules(sys: &Tree, dimms: &[Dimm]) -> Vec<Module> {
     all.numbered("nmem").into_iter().map(read).collect()
 }
 
-/// The regions that keep their content.
+/// The persistent regions.
 pub(super) fn regions(sys: &Tree, modules: &[Module]) -> Vec<Region> {
     let all = sys.at("bus/nd/devices");
     let read = |name: String| {
@@ -151,7 +151,7 @@ pub(super) fn regions(sys: &Tree, modules: &[Module]) -> Vec<Region> {
     all.numbered("region").into_iter().filter_map(read).collect()
 }
 
-/// A region without labels (`nstype` 4) is one namespace as a whole, and nothing of it is free whatever the kernel says.
+/// A region without labels (`nstype` 4) is a single namespace, and nothing of it is free, even if the kernel reports free space.
 fn free_bytes(region: &Tree) -> u64 {
     match region.number("nstype") {
         Some(4) => 0,
@@ -159,7 +159,7 @@ fn free_bytes(region: &Tree) -> u64 {
     }
 }
 
-/// The namespaces that have a size; the kernel also shows the one that would be made next.
+/// The namespaces that have a size; the kernel also lists the next one that could be created.
 pub(super) fn namespaces(sys: &Tree) -> Vec<Namespace> {
     let all = sys.at("bus/nd/devices");
     let read = |name: String| {

@@ -1,15 +1,15 @@
-//! The plan: from a machine and a wish to steps in order, and what every byte asked for becomes.
+//! The plan: from a machine and a wish to steps in order, with an account of every requested byte.
 //!
 //! ```text
-//!   goal        namespaces that are in the way go, ipmctl create -goal, restart        only with ipmctl, Intel modules
-//!   regions     those found, or those that the goal makes
+//!   goal        removes namespaces that are in the way, ipmctl create -goal, restart        only with ipmctl, Intel modules
+//!   regions     the existing ones, or those that the goal creates
 //!   namespaces  of each region: labels if blank, then ndctl create-namespace for each wish
 //!   files       on fsdax: mkfs, directory, mount; lines for terrace.toml
 //! ```
 //!
-//! Invariants: a namespace that is mounted is never in a step; one that has a mode goes only if the wish names it; one
-//! without mode (raw) goes only after a look that finds nothing but zeros, unless the wish names it. The sum of what is
-//! made in a region is never more than is free there.
+//! Invariants: a mounted namespace is never in a step. One that has a mode is removed only if the wish names it; one
+//! without a mode (raw) only after a check that it contains only zeros, unless the wish names it. The sum of the
+//! namespaces created in a region never exceeds its free space.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,51 +18,52 @@ use serde::{Deserialize, Serialize};
 
 use super::ProvisionError;
 use super::geometry::{Map, print_bytes, region_align, usable};
-use super::goal::{self, Outcome};
 use super::machine::{Labels, Machine, Namespace, NamespaceMode};
+use super::outcome::{Outcome, outcome};
 use super::steps::{Command, Step};
 use super::wish::{NamespaceWish, Wish};
 
-/// The least that a processor for persistent memory maps: 1 TiB, Cascade Lake without the letters M or L (Intel ARK, from memory).
+/// The smallest limit of a processor for persistent memory: 1 TiB, Cascade Lake without the letters M or L (Intel ARK,
+/// from memory).
 const SMALLEST_LIMIT: u64 = 1 << 40;
 
-/// What to do, and what comes of it.
+/// The steps, and their results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// In order.
     pub steps: Vec<Step>,
-    /// What was asked for and what is left of it.
+    /// Requested and usable sizes.
     pub capacities: Vec<Capacity>,
-    /// What one should know, a sentence each.
+    /// Information for the user, a sentence each.
     pub notes: Vec<String>,
-    /// Names to expect in the slots of commands.
+    /// Expected names for the slots of commands.
     pub names: BTreeMap<String, String>,
     /// Lines for `terrace.toml`.
     pub settings: String,
-    /// Whether it is about a directory of an ordinary file system instead of hardware.
+    /// Whether it is for a directory of an ordinary file system instead of hardware.
     pub modelled: bool,
 }
 
 /// One line of the account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// What it is, `region0 fsdax`.
+    /// The namespace or mode, `region0 fsdax`.
     pub what: String,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub asked: u64,
     /// Bytes for data.
     pub usable: u64,
-    /// Where the difference goes.
+    /// The reason of the difference.
     pub why: String,
 }
 
 impl Plan {
-    /// Whether anything is to be done.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether it needs the machine switched off and on.
+    /// Whether the machine must be switched off and on.
     pub fn needs_restart(&self) -> bool {
         self.steps.contains(&Step::Restart)
     }
@@ -73,7 +74,7 @@ impl Plan {
     }
 }
 
-/// A region to divide: found, or what a goal will make.
+/// A region to divide: an existing one, or one that a goal will create.
 struct Ground {
     name: String,
     bytes: u64,
@@ -81,11 +82,11 @@ struct Ground {
     align: u64,
     /// Modules whose label area has to be initialised first.
     blank: Vec<String>,
-    /// Whether it can only be one namespace, that which is there.
+    /// Set if it can only be a single namespace: the existing one.
     whole: Option<String>,
 }
 
-/// Plans.
+/// Makes the plan.
 ///
 /// Errors: [`ProvisionError::Refused`], [`ProvisionError::Occupied`].
 pub fn plan(machine: &Machine, wish: &Wish) -> Result<Plan, ProvisionError> {
@@ -133,10 +134,10 @@ pub fn plan(machine: &Machine, wish: &Wish) -> Result<Plan, ProvisionError> {
     Ok(plan)
 }
 
-/// The goal's steps, and the regions it will make.
+/// The goal's steps, and the regions that it will create.
 fn set_goal(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Ground>, ProvisionError> {
     let goal = wish.goal.as_ref().expect("called with a goal");
-    let outcome = goal::outcome(machine, goal, wish.ratio_limit)?;
+    let outcome = outcome(machine, goal, wish.ratio_limit)?;
     let there: Vec<(u64, u64)> =
         machine.regions.iter().map(|region| (region.modules.len() as u64, region.bytes)).collect();
     if goal.memory == 0 && !there.is_empty() && there == outcome.regions {
@@ -184,7 +185,7 @@ fn set_goal(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Groun
     Ok(outcome.regions.iter().enumerate().map(ground).filter(wanted).collect())
 }
 
-/// What ipmctl warns of, and what the processors have to do with it.
+/// Adds the warnings of ipmctl, and notes about the limits of the processors.
 fn note_warnings(machine: &Machine, outcome: &Outcome, plan: &mut Plan) {
     plan.notes.extend(outcome.warnings.iter().cloned());
     match machine.socket_limit_bytes {
@@ -202,7 +203,7 @@ fn note_warnings(machine: &Machine, outcome: &Outcome, plan: &mut Plan) {
     }
 }
 
-/// The regions that are there, those asked for, cleared of what may go.
+/// The requested existing regions, cleared of what may be removed.
 fn found(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Ground>, ProvisionError> {
     if let Some(missing) = wish.regions.iter().find(|name| machine.regions.iter().all(|region| region.name != **name)) {
         let names: Vec<&str> = machine.regions.iter().map(|region| region.name.as_str()).collect();
@@ -222,7 +223,7 @@ fn found(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Ground>,
     {
         let mut free = region.free_bytes;
         let there: Vec<&Namespace> = machine.namespaces_of(&region.name).collect();
-        // What is asked for fits beside what is there, or something has to go.
+        // Either the wishes fit beside the existing namespaces, or something must be removed.
         let needed: u64 = wish.namespaces.iter().map(|one| one.size.unwrap_or(region.align)).sum();
         let undivided = there.iter().any(|namespace| namespace.bytes == region.bytes);
         let mut whole = None;
@@ -233,7 +234,8 @@ fn found(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Ground>,
                 if undivided && !region.labels {
                     whole = Some(namespace.name.clone());
                 }
-                // A namespace of a divided region is destroyed; the undivided one goes when labels are initialised.
+                // A namespace of a divided region is destroyed; an undivided one disappears when labels are
+                // initialised.
                 free = if undivided { region.bytes / region.align * region.align } else { free + namespace.bytes };
             }
         }
@@ -263,7 +265,7 @@ fn found(machine: &Machine, wish: &Wish, plan: &mut Plan) -> Result<Vec<Ground>,
     Ok(grounds)
 }
 
-/// Steps that make a namespace go away, or why it must not.
+/// Steps that remove a namespace, or why it must not be removed.
 fn clear(machine: &Machine, wish: &Wish, namespace: &Namespace, plan: &mut Plan) -> Result<(), ProvisionError> {
     let occupied =
         |state: String, advice: String| ProvisionError::Occupied { what: namespace.name.clone(), state, advice };
@@ -395,7 +397,7 @@ fn capacity(what: &str, asked: u64, usable: u64, why: &str) -> Capacity {
     Capacity { what: what.into(), asked, usable, why: why.into() }
 }
 
-/// Where the difference between a namespace's size and what it holds goes.
+/// Why a namespace holds less than its size.
 fn lost_to(mode: NamespaceMode, map: Map, align: u64, rounded: bool) -> String {
     let metadata = match (mode, map) {
         (NamespaceMode::Fsdax | NamespaceMode::Devdax, Map::Dev) => {
@@ -410,7 +412,7 @@ fn lost_to(mode: NamespaceMode, map: Map, align: u64, rounded: bool) -> String {
     if rounded { format!("{metadata}; rounded down to {}", print_bytes(align)) } else { metadata.into() }
 }
 
-/// The name that the kernel gives the device of a region's namespace.
+/// The name that the kernel gives to the device of a region's namespace.
 fn expected_name(region: &str, number: usize, mode: NamespaceMode) -> String {
     let region = region.trim_start_matches("region");
     let number = if number == 0 { String::new() } else { format!(".{number}") };
@@ -421,7 +423,7 @@ fn expected_name(region: &str, number: usize, mode: NamespaceMode) -> String {
     }
 }
 
-/// File system, directory, mount, and the lines that name it.
+/// File system, directory, mount, and the lines of settings for them.
 fn put_file_system(wish: &Wish, slot: &str, path: &str, bytes: u64, plan: &mut Plan) -> Result<(), ProvisionError> {
     let (kind, least) = (wish.file_system.as_str(), wish.file_system.least());
     if bytes < least {
@@ -438,16 +440,16 @@ fn put_file_system(wish: &Wish, slot: &str, path: &str, bytes: u64, plan: &mut P
     Ok(())
 }
 
-/// The lines of `terrace.toml` for a tier, its name from the mount point.
+/// The lines of `terrace.toml` for a tier; its name is derived from the mount point.
 fn settings(path: &str, absent: &str) -> String {
     let name = Path::new(path).file_name().map_or("pmem".into(), |name| name.to_string_lossy().replace('.', "-"));
     format!("[tiers.{name}]\nkind = \"pmem\"\npath = \"{path}\"\nabsent = \"{absent}\"\n\n")
 }
 
-/// A plan for a directory of an ordinary file system that stands in for persistent memory: fsdax becomes a directory for a
+/// A plan for a directory of an ordinary file system that simulates persistent memory: fsdax becomes a directory for a
 /// node's files, devdax and sector become files with all of their space allocated.
 ///
-/// Errors: [`ProvisionError::Refused`] where the namespaces do not fit in `bytes`.
+/// Errors: [`ProvisionError::Refused`] if the namespaces do not fit in `bytes`.
 pub fn plan_modelled(directory: &str, bytes: u64, wish: &Wish) -> Result<Plan, ProvisionError> {
     let align = region_align(1);
     let ground =

@@ -1,4 +1,4 @@
-//! How far a plan has come: what runs next, across the restart that a goal needs.
+//! The progress of a plan: the next step, across the restart that a goal needs.
 //!
 //! ```text
 //!             completed(output)                 completed              next boot
@@ -8,8 +8,8 @@
 //!   stays Run(1): nothing after it ran                  Restart: pending
 //! ```
 //!
-//! A restart has happened when the kernel's boot id is another than when the restart came up. The state is plain data:
-//! whoever runs the steps writes it to a file after each, and reads it when asked to go on.
+//! A restart has happened if the kernel's boot id differs from the one at which the restart was requested. The state is
+//! plain data: the program that runs the steps writes it to a file after each, and reads it when it continues.
 
 use std::collections::BTreeMap;
 
@@ -25,25 +25,25 @@ use super::steps::Step;
 pub struct Progress {
     plan: Plan,
     done: usize,
-    /// Boot id when the restart came up; `None` while none is due.
+    /// Boot id when the restart was requested; `None` while none is due.
     boot: Option<String>,
-    /// Names that ndctl answered, over those expected.
+    /// Names returned by ndctl, which override the expected ones.
     names: BTreeMap<String, String>,
 }
 
-/// What is next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Do this.
     Do(Step),
-    /// Wait for the machine to be switched off and on.
+    /// Wait until the machine was switched off and on.
     Restart,
     /// Nothing.
     Finished,
 }
 
 impl Progress {
-    /// At the beginning of a plan.
+    /// The beginning of a plan.
     pub fn new(plan: Plan) -> Progress {
         let names = plan.names.clone();
         Progress { plan, done: 0, boot: None, names }
@@ -54,22 +54,22 @@ impl Progress {
         &self.plan
     }
 
-    /// Steps done, of how many.
+    /// Number of completed steps, and of all steps.
     pub fn steps(&self) -> (usize, usize) {
         (self.done, self.plan.steps.len())
     }
 
-    /// Names of devices as far as they are known.
+    /// Names of devices, as far as they are known.
     pub fn names(&self) -> &BTreeMap<String, String> {
         &self.names
     }
 
-    /// Whether a goal waits for a restart that has not happened in the boot named.
+    /// Whether a goal waits for a restart that has not happened in the given boot.
     pub fn is_pending(&self, boot: &str) -> bool {
         self.boot.as_deref() == Some(boot)
     }
 
-    /// What is next in the boot named (`/proc/sys/kernel/random/boot_id`).
+    /// Returns the next action in the given boot (`/proc/sys/kernel/random/boot_id`).
     pub fn next(&mut self, boot: &str) -> Next {
         loop {
             match self.plan.steps.get(self.done) {
@@ -87,9 +87,9 @@ impl Progress {
         }
     }
 
-    /// Whether the machine can take the step that is next: the region it divides is there.
+    /// Checks that the machine is ready for the next step: the region that it divides must exist.
     ///
-    /// Errors: [`ProvisionError::Refused`] where the firmware has not made it.
+    /// Errors: [`ProvisionError::Refused`] if the firmware has not created it.
     pub fn check(&self, machine: &Machine) -> Result<(), ProvisionError> {
         let Some(Step::Run(command)) = self.plan.steps.get(self.done) else { return Ok(()) };
         let Some(region) = &command.region else { return Ok(()) };
@@ -104,9 +104,9 @@ impl Progress {
         ))
     }
 
-    /// Takes note that the step that was next is done, and of the device that its output names.
+    /// Records that the next step is complete, and the device that its output names.
     ///
-    /// Errors: [`ProvisionError::Malformed`] where a namespace was made and the output does not name its device.
+    /// Errors: [`ProvisionError::Malformed`] if a namespace was created and the output does not name its device.
     pub fn completed(&mut self, output: &str) -> Result<(), ProvisionError> {
         if let Some(Step::Run(command)) = self.plan.steps.get(self.done)
             && let Some(slot) = &command.answers
@@ -122,8 +122,8 @@ impl Progress {
     }
 }
 
-/// The `blockdev` or `chardev` of what `ndctl create-namespace` prints; the device-DAX of the `region` that `cxl create-region`
-/// prints, which the kernel numbers alike.
+/// The `blockdev` or `chardev` in the output of `ndctl create-namespace`; or the device-DAX of the `region` in the
+/// output of `cxl create-region`, which the kernel gives the same number.
 fn device_named(output: &str) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_str(output.trim()).ok()?;
     if let Some(number) = answer.get("region").and_then(|region| region.as_str()?.strip_prefix("region")) {

@@ -1,24 +1,25 @@
-//! A machine read from its `/sys` and `/proc`, below any root: `/` of this machine, a copied tree, a test's.
+//! Reads a machine from `/sys` and `/proc` below any root: `/` of this machine, a copied tree, or a test's.
 //!
-//! An attribute that is missing, unreadable or not as expected is a field without a value: kernels differ in what they
-//! show, and some attributes need root. Only a root without any `/sys` is an error, since it is no machine.
+//! An attribute that is missing, unreadable or unexpected gives a field without a value: kernels differ in their
+//! attributes, and some attributes require root. Only a root without `/sys` is an error, since it is not a machine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::ProvisionError;
+use super::attributes::Tree;
 use super::machine::{DaxDevice, Disk, Machine, Mount, Node, Synchronous};
 use super::{cxl, nvdimm};
 
 /// Tools that plans use.
 const TOOLS: [&str; 6] = ["ipmctl", "ndctl", "cxl", "daxctl", "mkfs.xfs", "mkfs.ext4"];
 
-/// Block devices that hold nothing of their own: memory, and files shown as disks.
+/// Block devices without a medium of their own: memory, and files presented as disks.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "fd"];
 
 impl Machine {
-    /// Reads what is below `root`, which is `/` for the machine this runs on.
+    /// Reads the machine below `root`, which is `/` for this machine.
     ///
-    /// Errors: [`ProvisionError::Unreadable`] where there is no `/sys`.
+    /// Errors: [`ProvisionError::Unreadable`] if there is no `/sys`.
     pub fn read(root: &Path) -> Result<Machine, ProvisionError> {
         let sys = Tree(root.join("sys"));
         std::fs::read_dir(&sys.0)
@@ -43,64 +44,6 @@ impl Machine {
     }
 }
 
-/// A directory of attributes.
-pub(super) struct Tree(pub(super) PathBuf);
-
-impl Tree {
-    /// A directory below.
-    pub(super) fn at(&self, path: impl AsRef<Path>) -> Tree {
-        Tree(self.0.join(path))
-    }
-
-    /// An attribute without its line end; `None` if it is missing or cannot be read.
-    pub(super) fn text(&self, name: &str) -> Option<String> {
-        Some(std::fs::read_to_string(self.0.join(name)).ok()?.trim().to_owned())
-    }
-
-    /// An attribute that is a decimal number, or a hexadecimal one with `0x`.
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
-        let text = self.text(name)?;
-        match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).ok(),
-            None => text.parse().ok(),
-        }
-    }
-
-    /// Names of what is below, sorted: numbers in them by value.
-    pub(super) fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).into_iter().flatten();
-        let mut names: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.sort_by_key(|name| natural(name));
-        names
-    }
-
-    /// Names below that are a prefix and then a number, as `node0`, `region12` or `namespace0.1`.
-    pub(super) fn numbered(&self, prefix: &str) -> Vec<String> {
-        let is_numbered = |name: &String| {
-            name.strip_prefix(prefix).is_some_and(|rest| {
-                rest.starts_with(|c: char| c.is_ascii_digit()) && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
-            })
-        };
-        self.names().into_iter().filter(is_numbered).collect()
-    }
-}
-
-/// A key that sorts `nvme10` after `nvme2`.
-fn natural(name: &str) -> Vec<(String, u64)> {
-    let mut key = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (text, tail) = rest.split_at(word);
-        let digits = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
-        let (number, tail) = tail.split_at(digits);
-        key.push((text.to_owned(), number.parse().unwrap_or(0)));
-        rest = tail;
-    }
-    key
-}
-
 fn nodes(sys: &Tree) -> Vec<Node> {
     let all = sys.at("devices/system/node");
     let read = |name: String| {
@@ -119,7 +62,7 @@ fn nodes(sys: &Tree) -> Vec<Node> {
     all.numbered("node").into_iter().filter_map(read).collect()
 }
 
-/// The figure behind a key of `meminfo`: `Node 0 MemTotal:  1946060 kB`.
+/// The value of a key of `meminfo`: `Node 0 MemTotal:  1946060 kB`.
 fn kilobytes(text: &str, key: &str) -> u64 {
     let mut words = text.split_whitespace().skip_while(|word| *word != key).skip(1);
     words.next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
@@ -192,7 +135,7 @@ fn mounts(file: &Path, disks: &[Disk]) -> Vec<Mount> {
     text.lines().filter_map(read).collect()
 }
 
-/// Whether `device` is the disk or a partition of it: `pmem0p1` of `pmem0`, but not `pmem0s`, which is another.
+/// Whether `device` is the disk or a partition of it: `pmem0p1` of `pmem0`, but not `pmem0s`, which is another disk.
 fn is_part_of(device: &str, disk: &str) -> bool {
     device.strip_prefix(disk).is_some_and(|rest| {
         rest.is_empty()
@@ -200,7 +143,7 @@ fn is_part_of(device: &str, disk: &str) -> bool {
     })
 }
 
-/// `/proc/mounts` writes blanks, tabs, line ends and backslashes as three octal digits (fstab(5)).
+/// In `/proc/mounts`, blanks, tabs, newlines and backslashes are three octal digits (fstab(5)).
 fn unescape(word: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()

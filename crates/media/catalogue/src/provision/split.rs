@@ -1,4 +1,5 @@
-//! How a goal divides the modules of one socket, by the rules of ipmctl: what its `create -goal` grants before the firmware sees it.
+//! How a goal divides the modules of one socket, by the rules of ipmctl: what its `create -goal` grants before the
+//! firmware processes it.
 //!
 //! ```text
 //!   |<-------------------------------- raw capacity of a module -------------------------------->|
@@ -6,49 +7,52 @@
 //! ```
 //!
 //! 1. Percents are of the raw capacity of all modules of the socket, divided equally.
-//! 2. The boundary between the partitions moves to the nearest whole GiB counted from the end of the module, so that App Direct is
-//!    whole GiB and Memory Mode has the odd rest; up from more than half, else down, and never to nothing of what was asked for.
-//! 3. Reserved is taken from App Direct in whole GiB of each module, rounded up; without Memory Mode the odd rest counts towards it.
-//! 4. Where Memory Mode and reserved make 100, App Direct gets nothing, whatever rounding leaves.
-//! 5. What a processor cannot map goes from App Direct first, then from Memory Mode, in whole GiB of each module, rounded up. DRAM
-//!    counts unless it is the cache of Memory Mode.
+//! 2. The boundary between the partitions moves to the nearest whole GiB counted from the end of the module, so that
+//!    App Direct is whole GiB and Memory Mode has the odd rest. It is rounded up from more than half, else down, and a
+//!    requested part never becomes empty.
+//! 3. Reserved is taken from App Direct in whole GiB of each module, rounded up; without Memory Mode the odd rest
+//!    counts towards it.
+//! 4. If Memory Mode and reserved sum to 100, App Direct gets nothing, whatever rounding leaves.
+//! 5. Memory that a processor cannot map is taken from App Direct first, then from Memory Mode, in whole GiB of each
+//!    module, rounded up. DRAM counts unless it is the cache of Memory Mode.
 //! 6. Memory Mode is used in whole GiB of each module.
 //!
-//! Facts read in ipmctl 03.00.00.0468 (Debian bookworm's source package), driver/Core/Region.c, on 2026-11-22: the functions
-//! CalculateDimmCapacityFromPercent (1), CalculateActualVolatileSize (2), MapRequestToActualRegionGoalTemplates and
-//! ReduceAppDirectCapacityPerReservedCapacity (3), CreateGoalConfig (4), ReduceCapacityForSocketSKU (5),
-//! CalculateFarMemorySizeForNewGoalConfigs (6). All alignments are 1 GiB there (NvmDimmDriver.c).
+//! Source: ipmctl 03.00.00.0468 (Debian bookworm's source package), driver/Core/Region.c, read on 2026-11-22: the
+//! functions CalculateDimmCapacityFromPercent (1), CalculateActualVolatileSize (2),
+//! MapRequestToActualRegionGoalTemplates and ReduceAppDirectCapacityPerReservedCapacity (3), CreateGoalConfig (4),
+//! ReduceCapacityForSocketSKU (5), CalculateFarMemorySizeForNewGoalConfigs (6). All alignments are 1 GiB there
+//! (NvmDimmDriver.c).
 //!
-//! Not here: modules that differ within a socket, which plans refuse, and modules that have a goal already.
+//! Not covered: modules that differ within a socket, which plans refuse, and modules that already have a goal.
 
 use super::geometry::GIB;
 use super::goal::Goal;
 
-/// The modules of a socket, all alike.
+/// The modules of a socket, all equal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Socket {
-    /// How many; at least 1.
+    /// Their number; at least 1.
     pub(super) modules: u64,
     /// Raw capacity of each, bytes.
     pub(super) raw: u64,
-    /// DRAM of the socket, bytes; 0 where that is not known.
+    /// DRAM of the socket, bytes; 0 if unknown.
     pub(super) dram: u64,
-    /// What its processor can map, bytes, where that is known.
+    /// The memory that its processor can map, bytes, if known.
     pub(super) limit: Option<u64>,
 }
 
-/// What each module becomes, bytes.
+/// The parts of each module, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
     /// System memory, whole GiB.
     pub(super) memory: u64,
     /// App Direct, whole GiB.
     pub(super) app_direct: u64,
-    /// What the processor's limit took from both.
+    /// The part that the processor's limit took from both.
     pub(super) unmapped: u64,
 }
 
-/// Divides by the rules above. `app_direct` may come out as nothing though it was asked for: ipmctl refuses that.
+/// Divides by the rules above. `app_direct` may be 0 although it was requested: ipmctl refuses that.
 pub(super) fn split(socket: &Socket, goal: &Goal) -> Split {
     let Socket { modules, raw, .. } = *socket;
     let all = raw * modules;
@@ -61,7 +65,7 @@ pub(super) fn split(socket: &Socket, goal: &Goal) -> Split {
         return limited(socket, partition, 0);
     }
     if partition >= down(raw) {
-        // Something of each module stays persistent.
+        // A part of each module stays persistent.
         partition = memory_partition(raw, raw.saturating_sub(GIB));
     }
     let mut reserved = percent(all, goal.reserved);
@@ -70,13 +74,13 @@ pub(super) fn split(socket: &Socket, goal: &Goal) -> Split {
     }
     let mut app_direct = less_evenly(down(raw - partition), modules, &mut reserved);
     if asked == 0 && app_direct == 0 {
-        // Not everything was to be reserved.
+        // Not everything was requested as reserved.
         app_direct = GIB;
     }
     limited(socket, partition, app_direct)
 }
 
-/// The partition for Memory Mode of a module, with the odd rest, if `asked` bytes of it are asked for.
+/// The partition for Memory Mode of a module, including the odd rest, if `asked` bytes of it are requested.
 fn memory_partition(raw: u64, asked: u64) -> u64 {
     if asked == 0 {
         return 0;
@@ -87,11 +91,11 @@ fn memory_partition(raw: u64, asked: u64) -> u64 {
     }
     let rest = raw - asked;
     let persistent = if rest % GIB > GIB / 2 { up(rest) } else { down(rest).max(GIB) };
-    // Whoever asks for memory gets some.
+    // A request for memory always gets some.
     raw - if persistent >= raw { persistent - GIB } else { persistent }
 }
 
-/// Takes `less` from `each` of the modules, in whole GiB of each; what is taken is taken from `less`.
+/// Takes `less` from `each` of the modules, in whole GiB of each; the taken bytes are subtracted from `less`.
 fn less_evenly(each: u64, modules: u64, less: &mut u64) -> u64 {
     let all = each * modules;
     if all <= *less {
@@ -103,7 +107,7 @@ fn less_evenly(each: u64, modules: u64, less: &mut u64) -> u64 {
     each.saturating_sub(by)
 }
 
-/// What of both the processor can map (rule 5), in the units that the system sees (rule 6).
+/// The part of both that the processor can map (rule 5), in the units of the system (rule 6).
 fn limited(socket: &Socket, partition: u64, app_direct: u64) -> Split {
     let memory = down(partition);
     let Some(limit) = socket.limit else { return Split { memory, app_direct, unmapped: 0 } };
@@ -144,8 +148,9 @@ mod tests {
     /// Of modules of three sizes.
     type Three = [(u64, u64); 3];
 
-    /// Goals of six modules, and what ipmctl 03.00.00.0468 grants each module of 128, 256 and 512 GiB: Memory Mode and App Direct,
-    /// in GiB. Computed from its rules apart from this code; both agree on 135,366 goals of 1 to 8 modules (2026-11-22).
+    /// Goals of six modules, and what ipmctl 03.00.00.0468 grants each module of 128, 256 and 512 GiB: Memory Mode and
+    /// App Direct, in GiB. Computed from its rules independently of this code; both agree on 135,366 goals of 1 to 8
+    /// modules (2026-11-22).
     const GRANTED: &[(&str, Three, Three)] = &[
         // goal                        100 series                          200 series
         ("app-direct=100", [(0, 126), (0, 252), (0, 502)], [(0, 126), (0, 253), (0, 507)]),

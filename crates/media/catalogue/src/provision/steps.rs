@@ -1,7 +1,7 @@
-//! The steps of a plan: commands to run, and the few things between them.
+//! The steps of a plan: commands to run, and the actions between them.
 //!
-//! A device's name is known only once ndctl has made the namespace. Until then a command holds a *slot*, written
-//! `{region0.fsdax.0}`: printed as the name to expect, run with the name that ndctl answered.
+//! The name of a device is known only after ndctl has created the namespace. Until then a command contains a *slot*,
+//! written `{region0.fsdax.0}`: it is printed as the expected name, and replaced by the name that ndctl returned.
 
 use std::collections::BTreeMap;
 
@@ -10,39 +10,39 @@ use serde::{Deserialize, Serialize};
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// Program and arguments; slots are not filled in.
+    /// Program and arguments, with slots.
     pub words: Vec<String>,
-    /// What it is for, for people.
+    /// Its purpose, for users.
     pub purpose: String,
-    /// The slot that its answer fills: the device of a namespace it makes.
+    /// The slot that its output fills: the device of the namespace that it creates.
     pub answers: Option<String>,
-    /// The region it makes a namespace in, which must be there when it runs.
+    /// The region of the namespace, which must exist when the command runs.
     pub region: Option<String>,
 }
 
-/// One thing to do.
+/// One action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// Run a command.
     Run(Command),
-    /// See that a device of persistent memory holds nothing before its namespace is destroyed.
+    /// Check that a device of persistent memory contains only zeros before its namespace is destroyed.
     Empty {
         /// The namespace.
         namespace: String,
         /// Its block device, `pmem0`.
         device: String,
     },
-    /// Switch the machine off and on: the firmware divides modules then.
+    /// Switch the machine off and on: the firmware then divides the modules.
     Restart,
-    /// Make a directory, and those above it.
+    /// Create a directory and its parents.
     Directory {
-        /// Which.
+        /// Its path.
         path: String,
     },
-    /// Make a file of zeros with all of its space allocated.
+    /// Create a file of zeros with all of its space allocated.
     File {
-        /// Which.
+        /// Its path.
         path: String,
         /// Its size.
         bytes: u64,
@@ -50,7 +50,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// As a shell would take it, or a remark, with slots filled from `names`.
+    /// The step as a shell command, or as a comment, with slots filled from `names`.
     pub fn to_text(&self, names: &BTreeMap<String, String>) -> String {
         match self {
             Step::Run(command) => command.filled(names).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
@@ -72,7 +72,7 @@ impl Command {
     }
 }
 
-/// A word as a shell needs it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+{}%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,15 +1,15 @@
-//! The plan that makes memory behind a link memory of the system: CXL memory, HBM and persistent memory that are device-DAX.
+//! The plan that turns memory behind a link into system memory: CXL memory, HBM, and persistent memory as device-DAX.
 //!
 //! ```text
 //!   CXL memory in no region    cxl create-region -t ram -m mem0      -> region5, whose device is dax5.0
 //!   device-DAX, not yet used   daxctl reconfigure-device --mode=system-ram dax5.0      -> a NUMA node without processors
 //! ```
 //!
-//! Invariants: a device that is a namespace of persistent memory holds data, and is planned only where the wish names the namespace
-//! among those that may go. A device that is memory of the system already is left alone.
+//! Invariants: a device that is a namespace of persistent memory contains data, and is planned only if the wish names
+//! the namespace as removable. A device that is already system memory is not changed.
 //!
-//! What it does not do: interleave several devices in one region (each is a node of its own, which placement can name), partition
-//! a device between volatile and persistent, or take memory back.
+//! It does not interleave several devices in one region (each becomes a separate node, which placement can name),
+//! partition a device between volatile and persistent, or revert to device-DAX.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use super::machine::{DaxDevice, Machine};
 use super::plan::{Capacity, Plan};
 use super::steps::{Command, Step};
 
-/// The driver of device-DAX that is memory of the system.
+/// The driver of device-DAX that is used as system memory.
 const AS_MEMORY: &str = "kmem";
 
-/// Plans for all devices, or those named; `overwrite` names namespaces whose content may go.
+/// Plans for all devices, or the named ones; `overwrite` names namespaces whose content may be lost.
 ///
-/// Errors: [`ProvisionError::Refused`] where there is nothing to do, a name is not there, or a tool is missing;
-/// [`ProvisionError::Occupied`] where a device named holds a namespace that may not go.
+/// Errors: [`ProvisionError::Refused`] if there is nothing to do, a name does not exist, or a tool is missing;
+/// [`ProvisionError::Occupied`] if a named device contains a namespace that must be kept.
 pub fn plan_system_ram(machine: &Machine, devices: &[String], overwrite: &[String]) -> Result<Plan, ProvisionError> {
     let known = |name: &String| {
         machine.cxl.iter().any(|one| one.name == *name) || machine.dax.iter().any(|one| one.name == *name)

@@ -1,7 +1,7 @@
-//! CXL memory, HBM and stated speeds as trees of attributes, and the plans that come of them.
+//! Tests of CXL memory, HBM and given speeds: trees of attributes, and the plans for them.
 //!
-//! The trees are made up after Linux's Documentation/ABI (sysfs-bus-cxl, sysfs-devices-node) and drivers/cxl: no machine with these
-//! devices was at hand.
+//! The trees follow Linux's Documentation/ABI (sysfs-bus-cxl, sysfs-devices-node) and drivers/cxl. They are not copied
+//! from a machine, because none with these devices was available.
 
 use super::ProvisionError;
 use super::machine::{CxlMemory, Machine, Performance};
@@ -10,7 +10,7 @@ use super::progress::{Next, Progress};
 use super::system_ram::plan_system_ram;
 use super::tests::{commands, tree};
 
-/// A socket with DRAM and HBM, a CXL device that is memory of the system, one that nothing uses, and one half of which is persistent.
+/// A socket with DRAM and HBM, a CXL device that is system memory, an unused one, and one with a persistent half.
 const LINKED: &str = "
     sys/devices/system/node/node0/cpulist = 0-55
     sys/devices/system/node/node0/meminfo = Node 0 MemTotal: 263700000 kB Node 0 MemFree: 260000000 kB

@@ -1,6 +1,7 @@
-//! Machines as trees of attributes, wishes, and the plans and refusals that come of them.
+//! Tests of provisioning: machines as trees of attributes, wishes, and the resulting plans and refusals.
 //!
-//! The tree's attributes and values are those of a QEMU guest with one emulated module of 1 GiB, Linux 6.1, 2026-11-21.
+//! The attributes and values of the tree are those of a QEMU guest with one emulated module of 1 GiB, Linux 6.1,
+//! 2026-11-21.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,7 @@ use super::steps::Step;
 use super::wish::{Hypothesis, NamespaceWish, Wish};
 use super::{ProvisionError, geometry};
 
-/// Writes attributes below a root: `path = value` a line.
+/// Writes attributes below a root, one `path = value` on each line.
 pub(super) fn tree(lines: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("temporary directory");
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -69,7 +70,7 @@ const BLANK: &str = "
     usr/sbin/mkfs.ext4 = a program
 ";
 
-/// The same after namespaces were made of it, the first mounted.
+/// The same machine with namespaces; the first one is mounted.
 const DIVIDED: &str = "
     sys/bus/nd/devices/nmem0/flags = label
     sys/bus/nd/devices/region0/nstype = 5
@@ -105,7 +106,7 @@ fn read(lines: &str) -> Machine {
 }
 
 fn divided() -> Machine {
-    // Later lines win over earlier ones of the same attribute.
+    // Later lines override earlier ones of the same attribute.
     read(&format!("{BLANK}{DIVIDED}"))
 }
 
@@ -238,7 +239,7 @@ fn modules_without_a_label_area_give_one_namespace_as_a_whole() {
 fn what_is_mounted_in_use_or_not_enough_is_never_touched() {
     let mut machine = divided();
     let refusal = |machine: &Machine, wish: &Wish| plan(machine, wish).expect_err("occupied").to_string();
-    // 240 MiB are free: that much can be made beside what is there.
+    // 240 MiB are free: a namespace of this size fits beside the existing ones.
     let fits = plan(&machine, &wish(None, "devdax=240MiB")).expect("fits");
     assert!(commands(&fits).iter().all(|line| !line.contains("destroy") && !line.contains("init-labels")));
     assert!(refusal(&machine, &wish(None, "fsdax=256MiB")).contains("full: 240 MiB are free, 256 MiB are needed"));
@@ -423,7 +424,7 @@ fn what_a_processor_can_map_bounds_a_plan_and_is_asked_for_where_it_is_not_known
         (12 * 252, true)
     );
     machine.socket_limit_bytes = Some(1 << 40);
-    // 1024 GiB less 96 GiB of DRAM, over six modules, whole GiB of each.
+    // 1024 GiB less 96 GiB of DRAM, over six modules, in whole GiB of each.
     assert_eq!(
         note(&machine, "the processors map at most 1 TiB a socket: 1.14 TiB of the modules stay unused"),
         (12 * 154, true)
@@ -515,7 +516,7 @@ fn a_modelled_tier_is_a_directory_and_files_of_what_would_be_usable() {
     assert!(planned.settings.contains("absent = \"emulate\""));
 }
 
-/// Runs a plan to its end or to a restart; answers what ndctl would.
+/// Runs a plan to its end or to a restart. Returns the output that ndctl would give.
 fn drive(progress: &mut Progress, boot: &str) -> (Vec<String>, Next) {
     let mut ran = Vec::new();
     loop {
@@ -539,7 +540,7 @@ fn a_plan_stops_at_the_restart_and_goes_on_in_another_boot_with_the_names_ndctl_
     let (ran, next) = drive(&mut progress, "boot-a");
     assert_eq!((ran.len(), &next), (1, &Next::Restart), "{ran:?}");
     assert!(progress.is_pending("boot-a") && !progress.is_pending("boot-b"));
-    // What a file keeps between two runs.
+    // The progress as a file keeps it between two runs.
     let kept = serde_json::to_string(&progress).expect("plain data");
     let mut progress: Progress = serde_json::from_str(&kept).expect("the same");
     assert_eq!(progress.next("boot-a"), Next::Restart, "still the same boot");

@@ -1,4 +1,5 @@
-//! What somebody wants of a machine: a goal, namespaces, file systems; and a machine made up of a few numbers.
+//! The requested configuration of a machine: a goal, namespaces, file systems. Also a hypothetical machine, described
+//! by a few numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +8,27 @@ use super::geometry::{GIB, MIB, Map, parse_bytes};
 use super::goal::Goal;
 use super::machine::{Labels, Machine, Module, NamespaceMode, Series};
 
-/// Near to far memory at most, unless said otherwise: the rule of the published experiments.
+/// Default of the largest ratio of far to near memory: the rule of the published experiments.
 pub const RATIO_LIMIT: u32 = 8;
 
-/// What to make of a machine's persistent memory.
+/// The requested configuration of the persistent memory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
-    /// How modules are divided; `None` leaves that as it is.
+    /// The division of the modules; `None` keeps the current one.
     pub goal: Option<Goal>,
-    /// Namespaces to make in each region, in this order.
+    /// Namespaces to create in each region, in this order.
     pub namespaces: Vec<NamespaceWish>,
-    /// Regions to make them in; empty = all.
+    /// The regions of these namespaces; empty = all.
     pub regions: Vec<String>,
-    /// Where page structures are kept.
+    /// The medium of the page structures.
     pub map: Map,
-    /// What to put on fsdax namespaces.
+    /// The file system for fsdax namespaces.
     pub file_system: FileSystem,
-    /// Mount points are this and the number of the region: `/mnt/pmem` makes `/mnt/pmem0`.
+    /// Prefix of the mount points; the number of the region is appended: `/mnt/pmem` gives `/mnt/pmem0`.
     pub mount: String,
-    /// Far memory at most this many times the near one.
+    /// Largest size of far memory, as a multiple of near memory.
     pub ratio_limit: u32,
-    /// Namespaces that may be destroyed, with what is in them.
+    /// Namespaces that may be destroyed with their content.
     pub overwrite: Vec<String>,
 }
 
@@ -46,12 +47,12 @@ impl Default for Wish {
     }
 }
 
-/// A namespace to make.
+/// A namespace to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceWish {
-    /// What it is to be.
+    /// Its mode.
     pub mode: NamespaceMode,
-    /// Bytes of the region; `None` = what the others leave.
+    /// Bytes of the region; `None` = the bytes that the others leave.
     pub size: Option<u64>,
 }
 
@@ -87,7 +88,7 @@ impl NamespaceWish {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileSystem {
-    /// XFS, without reflink, which does not go with direct mapping on most kernels.
+    /// XFS without reflink, which most kernels do not support together with direct mapping.
     #[default]
     Xfs,
     /// ext4 with blocks of a page.
@@ -103,7 +104,7 @@ impl FileSystem {
         }
     }
 
-    /// The least it can be made on, in bytes: mkfs.xfs 6.1 refuses less than 300 MiB.
+    /// The smallest device for it, in bytes: mkfs.xfs 6.1 refuses less than 300 MiB.
     pub(super) fn least(self) -> u64 {
         match self {
             FileSystem::Xfs => 300 * MIB,
@@ -111,8 +112,8 @@ impl FileSystem {
         }
     }
 
-    /// The command that makes one on a device of `bytes`. Extents in units of 2 MiB let the mapping use large pages; on a
-    /// small device XFS has no room for its log then.
+    /// The command that creates one on a device of `bytes`. Extents in units of 2 MiB allow large pages in the mapping.
+    /// On a small device, XFS would then have no space for its log.
     pub(super) fn command(self, device: &str, bytes: u64) -> Vec<String> {
         let (words, aligned): (&[&str], &[&str]) = match self {
             FileSystem::Xfs => (&["mkfs.xfs", "-q", "-f", "-m", "reflink=0"], &["-d", "su=2m,sw=1"]),
@@ -123,18 +124,18 @@ impl FileSystem {
     }
 }
 
-/// A machine that is not at hand, in a few numbers.
+/// A hypothetical machine, described by a few numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Hypothesis {
-    /// Modules of each socket, `6x128GiB`; sockets that differ with commas, sizes at one socket with plus.
+    /// Modules of each socket, `6x128GiB`. A comma separates sockets that differ, a plus separates sizes in one socket.
     pub modules: String,
-    /// DRAM of the whole machine, bytes.
+    /// DRAM of the whole machine in bytes.
     pub dram_bytes: Option<u64>,
-    /// Sockets; each has the modules named, unless those say it socket by socket.
+    /// Number of sockets. Each has the given modules, unless they are given for each socket.
     pub sockets: u32,
     /// Generation of the modules.
     pub series: Option<Series>,
-    /// What the processor of a socket can map, bytes; `None` = not known, and not checked.
+    /// Bytes that the processor of a socket can map; `None` = unknown, and not checked.
     pub socket_limit_bytes: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The model of every medium against every figure of its file, and what a calibration refuses.
+//! Tests of the model of every medium with every figure of its file, and of the refusals of a calibration.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use catalogue::calibrate::Options;
 use catalogue::{CatalogueError, Medium, Model, Timing, VirtualClock, calibrate, media};
 use device::{MemoryShelf, Shelf};
 
-/// Media whose files lack what a model needs, and what that is.
+/// Media whose files lack a value that a model needs, and this value.
 const WITHOUT: &[(&str, &str)] = &[
     ("azure-premium-v2", "read_latency"),
     ("azure-ultra", "read_latency"),

@@ -1,4 +1,4 @@
-//! What the catalogue promises as a whole: figures, models, shelves slowed to them, calibration.
+//! Tests of the whole catalogue: figures, models, shelves that simulate their timing, calibration.
 
 mod calibration;
 mod shelf;

@@ -1,4 +1,5 @@
-//! Shelves slowed to a model: what they pass on, what they share, and that they repeat themselves.
+//! Tests of shelves that simulate the timing of a model: the operations they forward, the budget they share, and that
+//! equal runs give equal times.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ fn model(name: &str, modules: u32) -> Model {
     Model::of(&Medium::find(name).expect("built in"), modules).expect("complete")
 }
 
-/// A shelf over memory on a budget of its own, and its clock.
+/// A shelf over memory with its own budget and its own clock.
 fn shelf(model: &Model) -> (ModelShelf, Arc<VirtualClock>) {
     let clock = VirtualClock::new();
     let budget = Budget::new(model);
@@ -63,8 +64,8 @@ fn one_operation_of_a_drive_takes_its_published_latency_and_a_flush_its_own() {
     assert_eq!(clock.elapsed(), 38_900.0);
 }
 
-/// GB/s that `writers` and `readers` simulated threads get from sequential 4 KiB accesses, each to a device of its own, the
-/// first `split` of them on the first shelf and the rest on the second.
+/// The GB/s of `writers` and `readers` simulated threads with sequential accesses of 4 KiB, each to its own device. The
+/// first `split` threads use the first shelf and the others the second.
 fn mixed(shelves: [&ModelShelf; 2], clock: &VirtualClock, writers: u32, readers: u32, split: u32) -> (f64, f64) {
     const EACH: u64 = 256;
     let threads = writers + readers;
@@ -76,7 +77,7 @@ fn mixed(shelves: [&ModelShelf; 2], clock: &VirtualClock, writers: u32, readers:
         .collect();
     let mut done = vec![0; threads as usize];
     let mut buffer = vec![0; 4096];
-    // Always the thread that is behind, until one is done.
+    // The thread with the earliest time always runs next, until one has finished.
     while done.iter().all(|done| *done < EACH) {
         let behind = (0..threads).min_by(|a, b| clock.now_of(*a).total_cmp(&clock.now_of(*b))).expect("threads");
         let at = &mut done[behind as usize];
@@ -123,7 +124,7 @@ fn readers_lose_what_writers_use_up() {
     let (_, read_alone) = run(0, 8);
     let (written, read) = run(8, 8);
     assert!(read < 0.75 * read_alone, "{read} GB/s read beside {written} GB/s written, {read_alone} alone");
-    // Together no more than the better of the two has ever done.
+    // Their sum is at most the higher of the two rates alone.
     assert!(written + read < 45.6, "{written} + {read}");
 }
 

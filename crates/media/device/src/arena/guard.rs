@@ -1,13 +1,14 @@
-//! Guards of frames: the latch and the bytes it stands for, in one value.
+//! Guards of frames: a latch and the bytes that it protects, in one value.
 //!
 //! ```text
-//!   Shared      latch shared      &[u8]      given back when dropped, by the thread that took it
+//!   Shared      latch shared      &[u8]      released when dropped, by the thread that took it
 //!   Exclusive   latch exclusive   &mut [u8]  the same
 //!   Pinned      pinned            &[u8]      owns its arena; may be dropped by any thread
 //! ```
 //!
-//! A [`Pinned`] has no latch: it counts as a pin, taken under a shared latch, and an exclusive latch is refused while there
-//! are pins. So it can be kept for long and given to other threads, which a latch of parking_lot cannot.
+//! A [`Pinned`] holds no latch: it counts as a pin, which is taken under a shared latch; an exclusive latch is refused
+//! while there are pins. So it can be kept for long and passed to other threads, which is impossible with a latch of
+//! parking_lot.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -39,7 +40,7 @@ pub struct Exclusive<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// With the shared latch held, which it takes over, or gives back where no frame begins there.
+    /// Called with the shared latch held. The guard owns it; if no frame begins at that unit, the latch is released.
     pub(super) fn of(arena: &'a Arena, frame: u32) -> Option<Shared<'a>> {
         let mut guard = Shared { arena, frame, bytes: 0, here: PhantomData };
         guard.bytes = arena.frame_bytes(frame)?;
@@ -57,10 +58,12 @@ impl<'a> Shared<'a> {
 }
 
 impl<'a> Exclusive<'a> {
-    /// With the exclusive latch held, which it takes over, or gives back where no frame begins there or it is pinned.
+    /// Called with the exclusive latch held. The guard owns it; if no frame begins at that unit, or the frame is
+    /// pinned, the latch is released.
     pub(super) fn of(arena: &'a Arena, frame: u32) -> Option<Exclusive<'a>> {
         let mut guard = Exclusive { arena, frame, bytes: 0, here: PhantomData };
-        // Pins are taken under the shared latch, so that none can come now; what the last one's holder read, he has read.
+        // Pins are taken under the shared latch, so none can be added now. The Acquire load orders this after the reads
+        // of the last pin's holder.
         if arena.latches[frame as usize].pins.load(Ordering::Acquire) > 0 {
             return None;
         }
@@ -77,7 +80,7 @@ impl<'a> Exclusive<'a> {
         self.arena
     }
 
-    /// The same, for reading only; nobody writes in between.
+    /// Converts to a shared guard; no thread writes in between.
     pub fn downgrade(self) -> Shared<'a> {
         let Exclusive { arena, frame, bytes, .. } = self;
         std::mem::forget(self);
@@ -89,7 +92,7 @@ impl<'a> Exclusive<'a> {
 }
 
 impl Arena {
-    /// Where a frame begins.
+    /// The address of a frame.
     fn start(&self, frame: u32) -> NonNull<u8> {
         // SAFETY: the frame's latch was found by its number, so that it is below the number of units, all of which lie
         // inside the mapping.
@@ -101,9 +104,9 @@ impl Deref for Shared<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame is `bytes` long and inside the mapping; under its shared latch nobody writes to it, and no other
-        // frame overlaps it, since its slab cannot change class (invariants 1 and 2 of the arena). Mapped memory is zeros at
-        // first, so that all of it is initialised.
+        // SAFETY: the frame is `bytes` long and inside the mapping. Under its shared latch no thread writes to it, and
+        // no other frame overlaps it, because its slab cannot change class (invariants 1 and 2 of the arena). Mapped
+        // memory is zeroed, so all of it is initialised.
         unsafe { slice::from_raw_parts(self.arena.start(self.frame).as_ptr(), self.bytes) }
     }
 }
@@ -119,8 +122,8 @@ impl Deref for Exclusive<'_> {
 
 impl DerefMut for Exclusive<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for Shared; and under the exclusive latch of a frame without pins nobody else reads it, while the borrow
-        // of the only guard is exclusive.
+        // SAFETY: as for Shared. Under the exclusive latch of a frame without pins no other thread reads it, and the
+        // borrow of the only guard is exclusive.
         unsafe { slice::from_raw_parts_mut(self.arena.start(self.frame).as_ptr(), self.bytes) }
     }
 }
@@ -139,8 +142,8 @@ impl Drop for Exclusive<'_> {
     }
 }
 
-/// Bytes of a frame that stay where they are, unchanged, while this lives: nobody can latch the frame exclusively. It keeps
-/// its arena, goes to any thread, and is what `Bytes::from_owner` takes.
+/// Bytes of a frame that stay in place, unchanged, while this lives: the frame cannot be latched exclusively. It keeps
+/// its arena alive, can be sent to any thread, and can be passed to `Bytes::from_owner`.
 pub struct Pinned {
     arena: Arc<Arena>,
     frame: u32,
@@ -164,15 +167,16 @@ impl Pinned {
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the pin was taken under the shared latch, and while it is counted Exclusive::of refuses: so nobody writes to
-        // the frame and its slab keeps its class (reassigning needs every frame exclusively); the arena lives as long as this.
+        // SAFETY: the pin was taken under the shared latch, and Exclusive::of refuses while it is counted. So no thread
+        // writes to the frame, and its slab keeps its class (reassigning needs every frame exclusively). The arena
+        // lives as long as this.
         unsafe { slice::from_raw_parts(self.arena.start(self.frame).as_ptr(), self.bytes) }
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Release: what was read through the pin was read before anybody finds the frame without pins.
+        // Release: everything that was read through the pin was read before another thread sees the frame without pins.
         self.arena.latches[self.frame as usize].pins.fetch_sub(1, Ordering::Release);
     }
 }

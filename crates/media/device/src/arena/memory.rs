@@ -1,4 +1,4 @@
-//! Which frames of an arena are free. Pure: no bytes, no latches.
+//! The free frames of an arena. Pure: no bytes, no latches.
 //!
 //! ```text
 //!   slab    class, and a bit for each unit at which a free frame begins
@@ -10,14 +10,14 @@
 
 use std::collections::BTreeSet;
 
-/// Classes there can be: 4 KiB to 1 MiB.
+/// The number of possible classes: 4 KiB to 1 MiB.
 const CLASSES: usize = 9;
 
 /// The free frames of an arena.
 pub(super) struct Frames {
     slab_units: usize,
     slabs: Vec<Slab>,
-    /// Ordered, so that the lowest slabs fill first and the highest come free.
+    /// Ordered, so that the lowest slabs are filled first and the highest become free.
     partial: [BTreeSet<u32>; CLASSES],
     empty: BTreeSet<u32>,
 }
@@ -47,8 +47,8 @@ impl Frames {
         Frames { slab_units, slabs: all, partial, empty: (0..slabs).collect() }
     }
 
-    /// A free frame of a class in the slabs below `below`, but for `outside`. An empty slab of another class is offered to `reassign` with its
-    /// present class; where that answers false it stays as it is.
+    /// Takes a free frame of a class in the slabs below `below`, except slab `outside`. An empty slab of another class
+    /// is passed to `reassign` with its present class; if that returns `false` the slab stays unchanged.
     pub(super) fn take(
         &mut self,
         class: u8,
@@ -87,7 +87,7 @@ impl Frames {
         Some(slab * self.slab_units as u32 + word as u32 * 64 + bit)
     }
 
-    /// A frame is free again. Panics where it was.
+    /// Makes a frame free. Panics if it was free already.
     pub(super) fn give(&mut self, frame: u32, class: u8) {
         let (slab, unit) = (frame / self.slab_units as u32, frame as usize % self.slab_units);
         let place = &mut self.slabs[slab as usize];

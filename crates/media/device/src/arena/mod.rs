@@ -1,4 +1,4 @@
-//! Memory cut into latched frames: what a cache of pages keeps its pages in.
+//! Memory divided into latched frames, in which a cache of pages keeps its pages.
 //!
 //! ```text
 //!   arena   [ slab 1 MiB | slab 1 MiB | slab 1 MiB | ...      mapped, aligned to 2 MiB, large pages advised
@@ -6,22 +6,25 @@
 //!   unit    the smallest frame; each unit has a latch, that of a frame is its first unit's
 //! ```
 //!
-//! A frame is named by its first unit. A guard ([`Shared`], [`Exclusive`]) holds the frame's latch and gives its bytes; a
-//! [`Pinned`] is a guard without a lifetime, for bytes that outlive a call: it pins the frame, and can go to other threads.
+//! A frame is identified by its first unit. A guard ([`Shared`], [`Exclusive`]) holds the frame's latch and gives
+//! access to its bytes. A [`Pinned`] is a guard without a lifetime, for bytes that outlive a call: it pins the frame,
+//! and can be sent to other threads.
 //!
 //! # Invariants
 //!
-//! 1. Bytes of a frame are touched only by whoever holds its latch: many who read, or one who writes; a pinned frame cannot be
-//!    latched exclusively.
-//! 2. The class of a slab changes only while every frame that it had is latched exclusively. Whoever takes a latch looks at
-//!    the class after that, and gives it back where his frame does not begin there: so frames under guards never overlap.
-//! 3. A slab all of whose frames are free can take another class; which one is decided when a frame is wanted.
+//! 1. Only a thread that holds a frame's latch accesses its bytes: many readers, or one writer. A pinned frame cannot
+//!    be latched exclusively.
+//! 2. The class of a slab changes only while all of its frames are latched exclusively. A thread that takes a latch
+//!    then reads the class, and releases the latch if its frame does not begin there: so frames under guards never
+//!    overlap.
+//! 3. A slab whose frames are all free can change its class; the class is chosen when a frame is requested.
 //!
-//! 1 and 2 make it safe whatever the caller does: the number of a frame that meanwhile is another page's, or of another
-//! class, is a wrong answer at worst, and the caller's to find out. That frames are given back once is the caller's too.
+//! Invariants 1 and 2 make the arena memory-safe whatever the caller does. A stale frame number, which now belongs to
+//! another page or another class, gives at worst a wrong result, and the caller must detect that. The caller must also
+//! ensure that each frame is released once.
 //!
-//! Latches are fair to those who write: a thread must not take a shared latch that it has. It deliberately does not know what
-//! lies in a frame, when it was used, or which to give up.
+//! Latches are fair to writers: a thread must not take a shared latch that it already has. The arena keeps no
+//! record of what a frame contains, when it was used, or which one to evict.
 
 mod guard;
 mod memory;
@@ -47,26 +50,26 @@ pub const SLAB_BYTES: usize = 1 << 20;
 /// Smallest unit, bytes: the bitmap of a slab has 256 bits.
 const UNIT_BYTES_MIN: usize = 4096;
 
-/// See the module's text.
+/// See the head comment of this module.
 pub struct Arena {
     memory: NodeMemory,
     unit_bytes: usize,
-    /// By unit.
+    /// Indexed by unit.
     latches: Box<[Latch]>,
-    /// By slab.
+    /// Indexed by slab.
     classes: Box<[AtomicU8]>,
     frames: Mutex<Frames>,
 }
 
-/// A frame's latch, and its pins.
+/// A frame's latch and its pins.
 struct Latch {
     raw: RawRwLock,
-    /// Goes up under the shared latch, down without any.
+    /// Increased under the shared latch, decreased without a latch.
     pins: AtomicU32,
 }
 
 impl Arena {
-    /// Memory wherever the kernel finds it, in units of `unit_bytes`; taken from the machine as it is first used.
+    /// Memory from any node that the kernel chooses, in units of `unit_bytes`; allocated as it is first used.
     ///
     /// Errors: those of mmap(2). Panics unless `unit_bytes` is a power of two of 4 KiB to [`SLAB_BYTES`], and `slabs` at
     /// least 1.
@@ -74,8 +77,8 @@ impl Arena {
         Ok(Arena::over(NodeMemory::anywhere(bytes_of(slabs, unit_bytes))?, slabs, unit_bytes))
     }
 
-    /// Memory of one node, all of it taken now. Errors: no such node, not as much free (`OutOfMemory`), or binding is not
-    /// allowed (`Unsupported`). Panics as [`anywhere`](Arena::anywhere).
+    /// Memory of one node, all of it allocated now. Errors: no such node, not enough free memory (`OutOfMemory`), or
+    /// binding is not allowed (`Unsupported`). Panics as [`anywhere`](Arena::anywhere).
     pub fn on_node(node: u32, slabs: u32, unit_bytes: usize) -> io::Result<Arena> {
         Ok(Arena::over(NodeMemory::zeroed(node, bytes_of(slabs, unit_bytes))?, slabs, unit_bytes))
     }
@@ -98,38 +101,39 @@ impl Arena {
         self.unit_bytes
     }
 
-    /// Units in a slab.
+    /// Number of units in a slab.
     pub fn slab_units(&self) -> u32 {
         (SLAB_BYTES / self.unit_bytes) as u32
     }
 
-    /// How many slabs there are.
+    /// Number of slabs.
     pub fn slabs(&self) -> u32 {
         self.classes.len() as u32
     }
 
-    /// The class whose frames hold at least `bytes`: they have unit bytes << class. Panics beyond [`SLAB_BYTES`].
+    /// The class whose frames have at least `bytes`: their size is the unit << class. Panics beyond [`SLAB_BYTES`].
     pub fn class_of(&self, bytes: usize) -> u8 {
         assert!(bytes <= SLAB_BYTES, "{bytes} bytes are more than a slab");
         bytes.div_ceil(self.unit_bytes).max(1).next_power_of_two().trailing_zeros() as u8
     }
 
-    /// The class of a slab's frames now. It may change at any moment: a hint, but under a guard of one of its frames.
+    /// The current class of a slab's frames. It may change at any moment, unless the caller has a guard of one of its
+    /// frames.
     pub fn class(&self, slab: u32) -> u8 {
         self.classes[slab as usize].load(Ordering::Acquire)
     }
 
-    /// A free frame of a class, latched exclusively, its bytes as they were left; from the first `slabs` slabs only. None
-    /// where there is none, nor a slab that could be made into some.
+    /// Returns a free frame of a class, latched exclusively, with its previous content; from the first `slabs` slabs
+    /// only. `None` if there is none, and no slab that could be divided.
     pub fn allocate(&self, class: u8, slabs: u32) -> Option<Exclusive<'_>> {
         self.allocate_outside(class, slabs, u32::MAX)
     }
 
-    /// The same, but not from the slab `outside`, which is to be emptied.
+    /// As [`allocate`](Arena::allocate), but not from the slab `outside`, which is being emptied.
     pub fn allocate_outside(&self, class: u8, slabs: u32, outside: u32) -> Option<Exclusive<'_>> {
         let reassign = |slab, old| self.reassign(slab, old, class);
         let frame = self.frames.lock().take(class, slabs, outside, reassign)?;
-        // Only somebody with a number of old can hold the latch, to find that out and give it back.
+        // Only a thread with a stale frame number can hold the latch; it notices that and releases it.
         let guard = self.exclusive(frame);
         if guard.is_none() {
             self.frames.lock().give(frame, class);
@@ -137,7 +141,7 @@ impl Arena {
         guard
     }
 
-    /// Gives a frame back.
+    /// Releases a frame.
     pub fn release(&self, frame: Exclusive<'_>) {
         assert!(std::ptr::eq(frame.arena(), self), "a frame of another arena");
         let (number, class) = (frame.number(), self.class(frame.number() / self.slab_units()));
@@ -145,18 +149,18 @@ impl Arena {
         self.frames.lock().give(number, class);
     }
 
-    /// Frames that are free in slabs that have the class already, and slabs that are free altogether.
+    /// Free frames in slabs that already have the class, and slabs that are completely free.
     pub fn free(&self, class: u8) -> (u32, u32) {
         self.frames.lock().free(class)
     }
 
-    /// Latches a frame for reading, when those who write are done. None where no frame begins at that unit.
+    /// Latches a frame for reading; waits for writers. `None` if no frame begins at that unit.
     pub fn shared(&self, frame: u32) -> Option<Shared<'_>> {
         self.latches[frame as usize].raw.lock_shared();
         Shared::of(self, frame)
     }
 
-    /// As [`shared`](Arena::shared), none also where somebody writes or waits for it.
+    /// As [`shared`](Arena::shared); also `None` if a thread writes or waits to write.
     pub fn try_shared(&self, frame: u32) -> Option<Shared<'_>> {
         if !self.latches[frame as usize].raw.try_lock_shared() {
             return None;
@@ -164,14 +168,14 @@ impl Arena {
         Shared::of(self, frame)
     }
 
-    /// Latches a frame for writing, when all others have given back their latches. None where no frame begins at that unit,
-    /// or where it is pinned by a [`Pinned`].
+    /// Latches a frame for writing; waits until all other latches are released. `None` if no frame begins at that unit,
+    /// or if it is pinned by a [`Pinned`].
     pub fn exclusive(&self, frame: u32) -> Option<Exclusive<'_>> {
         self.latches[frame as usize].raw.lock_exclusive();
         Exclusive::of(self, frame)
     }
 
-    /// As [`exclusive`](Arena::exclusive), none also where anybody has a latch.
+    /// As [`exclusive`](Arena::exclusive); also `None` if any thread has a latch.
     pub fn try_exclusive(&self, frame: u32) -> Option<Exclusive<'_>> {
         if !self.latches[frame as usize].raw.try_lock_exclusive() {
             return None;
@@ -179,7 +183,7 @@ impl Arena {
         Exclusive::of(self, frame)
     }
 
-    /// Whether the frame is pinned now.
+    /// Whether the frame is currently pinned.
     pub fn is_pinned(&self, frame: u32) -> bool {
         self.latches[frame as usize].pins.load(Ordering::Acquire) > 0
     }
@@ -190,7 +194,8 @@ impl Arena {
         Pinned::of(self, frame, bytes)
     }
 
-    /// Gives a slab whose frames are all free another class; false where somebody holds one of their latches, which passes.
+    /// Changes the class of a slab whose frames are all free; returns `false` if a thread temporarily holds one of
+    /// their latches.
     fn reassign(&self, slab: u32, old: u8, class: u8) -> bool {
         let first = slab * self.slab_units();
         let frames = (first..first + self.slab_units()).step_by(1 << old);
@@ -201,12 +206,13 @@ impl Arena {
                 None => return false,
             }
         }
-        // Every frame of the old class is ours (invariant 2); the latches, given back after this, tell the others.
+        // This thread holds every frame of the old class (invariant 2); the latches are released after this, so others
+        // see the new class.
         self.classes[slab as usize].store(class, Ordering::Release);
         true
     }
 
-    /// The latch's frame, if one begins there: its length in bytes. To be called with the latch held.
+    /// The length of the frame that begins at this unit, if one does. Called with the latch held.
     fn frame_bytes(&self, frame: u32) -> Option<usize> {
         let class = self.class(frame / self.slab_units());
         frame.is_multiple_of(1 << class).then(|| self.unit_bytes << class)

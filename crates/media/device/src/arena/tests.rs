@@ -1,4 +1,4 @@
-//! Frames are whole, latches exclude, and slabs change class only when nobody can see it.
+//! Frames are whole, latches exclude each other, and slabs change class only while no guard exists.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -13,7 +13,7 @@ fn frames_of_all_classes_are_zeros_first_and_keep_what_is_written() {
     let mut held = Vec::new();
     for bytes in [1, UNIT, UNIT + 1, 5 * UNIT, SLAB_BYTES] {
         let class = arena.class_of(bytes);
-        // A slab for each class is one too many: the first class is used twice.
+        // One slab for each class would be one too many: the first class is used twice.
         match arena.allocate(class, 4) {
             Some(mut frame) => {
                 assert!(frame.len() >= bytes && frame.iter().all(|byte| *byte == 0), "{bytes}");
@@ -104,13 +104,14 @@ fn a_slab_that_is_to_be_emptied_gives_no_frames() {
 fn memory_of_a_node_serves_as_well() {
     match Arena::on_node(0, 2, UNIT) {
         Ok(arena) => assert!(arena.allocate(0, 2).expect("free").iter().all(|byte| *byte == 0)),
-        // A container may not be allowed to bind, and a kernel may know no nodes.
+        // A container may have no permission to bind memory, and a kernel may not support nodes.
         Err(error) => println!("skipped: {error}"),
     }
 }
 
-/// Each frame in use holds one number all over. Threads allocate frames of random classes, fill them, read them back by
-/// number while others may have got them meanwhile, and give them back: nobody ever sees two numbers in a frame.
+/// Each frame in use contains a single repeated number. Threads allocate frames of random classes, fill them, read them
+/// back by number while others may have got them meanwhile, and release them: no thread ever sees two numbers in a
+/// frame.
 #[test]
 fn no_guard_sees_a_frame_half_written_while_threads_take_and_give_and_reassign() {
     let arena = Arc::new(Arena::anywhere(3, 64 << 10).expect("memory"));
@@ -131,7 +132,7 @@ fn no_guard_sees_a_frame_half_written_while_threads_take_and_give_and_reassign()
                     }
                     if own.len() > 4 || step % 7 == 0 && !own.is_empty() {
                         let (number, byte) = own.swap_remove(random.usize(..own.len()));
-                        // A reader's pin may be in the way; it passes.
+                        // The pin of a reader may prevent it for a moment.
                         let frame = loop {
                             match arena.exclusive(number) {
                                 Some(frame) => break frame,

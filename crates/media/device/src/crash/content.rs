@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::BLOCK_BYTES;
 
-/// Stands for a device whatever its name; an index into [`State::files`].
+/// Identifies a device independently of its name; an index into [`State::files`].
 pub(super) type FileId = usize;
 
 /// The bytes of one device. Blocks that were never written are absent and read as zeros.
@@ -23,7 +23,7 @@ impl Content {
         (self.blocks.len() * BLOCK_BYTES) as u64
     }
 
-    /// Copies out.
+    /// Copies bytes out.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) {
         let mut at = offset as usize;
         let mut rest = buffer;
@@ -39,7 +39,7 @@ impl Content {
         }
     }
 
-    /// Overwrites.
+    /// Overwrites bytes.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         let mut at = offset as usize;
         let mut rest = data;

@@ -1,5 +1,6 @@
-//! The images against a machine: every state that a small machine with caches, buffers and a medium can be in when its
-//! power fails, found by trying everything it might do, is among the images; and no image is none of them.
+//! Compares the images with a machine model: every possible state after a power failure of a small machine with caches,
+//! buffers and a medium, found by trying all of its possible steps, must be among the images; and every image must be
+//! such a state.
 //!
 //! ```text
 //!   ADR     thread -- store --> cache line -- any time, or written back by a fence --> medium
@@ -25,7 +26,7 @@ type Words = [u8; PLACES.len()];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Of one place, or of it and the next one where they are neighbours.
+    /// To one place, or also to the next one if they are adjacent.
     Store {
         place: usize,
         two: bool,
@@ -52,12 +53,13 @@ impl Op {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     medium: Words,
-    /// What reads see; differs from the medium where a line or page is dirty.
+    /// The content that reads see; differs from the medium if a line or page is dirty.
     cache: Words,
-    /// Of each thread: places and values on their way past the cache; ordinary stores on their way to it (eADR).
+    /// For each thread: places and values of stores past the cache in progress; and (eADR) ordinary stores on the way
+    /// to the cache.
     past: Vec<BTreeSet<(usize, u8)>>,
     queue: Vec<Vec<(usize, u8)>>,
-    /// Of each thread: lines whose content, as it was then, its next fence waits for.
+    /// For each thread: lines, with their content at that time, for which its next fence waits.
     asked: Vec<Vec<(usize, Words)>>,
 }
 
@@ -88,7 +90,7 @@ impl State {
         (0..PLACES.len()).filter(|place| line(*place) == of).for_each(|place| self.medium[place] = content[place]);
     }
 
-    /// What it may do by itself.
+    /// The steps that the machine may take on its own.
     fn moves(&self, mode: PmemMode) -> Vec<State> {
         let mut out = Vec::new();
         let mut to = |change: &dyn Fn(&mut State)| {
@@ -121,7 +123,7 @@ impl State {
     }
 }
 
-/// Everything the machine may come to by itself.
+/// All states that the machine may reach on its own.
 fn closure(states: BTreeSet<State>, mode: PmemMode) -> BTreeSet<State> {
     let mut open: Vec<State> = states.iter().cloned().collect();
     let mut all = states;
@@ -158,7 +160,7 @@ fn step(
             for place in op.places() {
                 now = map(&now, &|state| match (mode, past_cache) {
                     (PmemMode::Adr | PmemMode::Eadr, true) => {
-                        // A newer one of the same thread takes the place of an older one in the buffer.
+                        // A newer store of the same thread replaces an older one in the buffer.
                         state.past[thread].retain(|(older, _)| *older != place);
                         state.past[thread].insert((place, number));
                     }
@@ -172,14 +174,14 @@ fn step(
             now = map(&now, &|state| state.asked[thread].push((line(place), state.cache)));
         }
         Op::WriteBack { .. } => {}
-        // Of all that it may come to by itself, only what the instruction waits for is left.
+        // Of all reachable states, only those remain for which the instruction's condition is true.
         Op::Fence => {
             let done = |state: &&State| state.past[thread].is_empty() && state.queue[thread].is_empty();
             now = now.iter().filter(done).cloned().collect();
             now = map(&now, &|state| {
                 for (line, then) in std::mem::take(&mut state.asked[thread]) {
                     let current = state.cache;
-                    // Written as it was then, unless it has been written since.
+                    // Written with its content at that time, unless it has been written since.
                     let is_newer = (0..PLACES.len())
                         .filter(|place| self::line(*place) == line)
                         .any(|place| state.medium[place] > then[place]);
@@ -190,7 +192,8 @@ fn step(
                 }
             });
         }
-        // Whoever told this thread of a store had emptied its store buffer by telling; not what went past the cache.
+        // A thread that signalled a store to this one has thereby emptied its store buffer, but not its stores past the
+        // cache.
         Op::Sync => {
             let done = |state: &&State| state.past[thread].is_empty() && state.queue.iter().all(Vec::is_empty);
             now = now.iter().filter(done).cloned().collect();
@@ -200,7 +203,7 @@ fn step(
     (during, now)
 }
 
-/// Threads that do one thing at a time, when told.
+/// Threads that execute one operation at a time, on request.
 struct Crew {
     orders: Vec<mpsc::Sender<(Op, u8)>>,
     done: mpsc::Receiver<()>,
@@ -267,8 +270,8 @@ fn compare(mode: PmemMode, program: &[(usize, Op)]) {
     assert_eq!(found, possible, "{mode:?}, after {program:?}");
 }
 
-/// A random program. Threads have lines of their own, and a line is stored to either through the cache or past it: the
-/// rules promise nothing where they mix, and machines differ.
+/// A random program. Threads have separate lines, and a line is stored to either through the cache or past it: mixing
+/// the two has no guaranteed result, and machines differ.
 fn program(random: &mut fastrand::Rng) -> Vec<(usize, Op)> {
     let owner = [random.usize(..2), random.usize(..2), random.usize(..2)];
     let past = [random.bool(), random.bool(), random.bool()];

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use super::content::State;
 use super::moment::Moment;
 use super::plan::{Chosen, Keep, Pending, plan};
-use super::shelf::CrashShelf;
 use super::trace::Step;
 use super::{Medium, mix};
 
-/// The images of one point, made one by one; from [`CrashShelf::images`] and [`CrashShelf::every_image`].
+/// The images of one point, made one by one; from [`CrashShelf::images`](super::CrashShelf::images) and [`CrashShelf::every_image`](super::CrashShelf::every_image).
 pub struct Images {
     origin: Arc<Origin>,
     persistent: State,
     plan: std::iter::Enumerate<std::vec::IntoIter<(Keep, Chosen)>>,
 }
 
-/// What the images of a point have in common.
+/// The common properties of the images of a point.
 struct Origin {
     seed: u64,
     medium: Medium,
@@ -33,7 +32,7 @@ impl Images {
         Images::new(Origin { seed, medium, point, in_flight: None, pending }, moment, steps, plan)
     }
 
-    /// Every one there is; none if those are too many.
+    /// Every possible image; `None` if there are too many.
     pub(super) fn every(
         seed: u64,
         medium: Medium,
@@ -66,7 +65,7 @@ impl Iterator for Images {
     }
 }
 
-/// One state in which the medium may be found. Displays what it holds and how to get it again.
+/// One possible state of the medium. Its `Display` describes the content and how to reproduce it.
 #[derive(Clone)]
 pub struct Image {
     origin: Arc<Origin>,
@@ -77,10 +76,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// The machine after its power came back: a fresh shelf that holds this image, all of it persistent, on the same medium.
-    pub fn shelf(&self) -> CrashShelf {
+    /// The start state of a machine with this image: seed, medium and content.
+    pub(super) fn after(&self) -> (u64, Medium, &State) {
         let Origin { seed, medium, point, .. } = *self.origin;
-        CrashShelf::start(mix(seed, point, self.index), medium, self.state.clone())
+        (mix(seed, point, self.index), medium, &self.state)
     }
 
     /// The operation during which the power failed.
@@ -105,7 +104,7 @@ impl fmt::Display for Image {
         pending.describe(&self.keep, f)?;
         write!(f, " ({} of {} {})", self.kept, pending.atoms(), medium.atoms())?;
         write!(f, "; {} un-flushed:", pending.operations().len())?;
-        // The last ones are those that matter; a long list helps nobody.
+        // The last ones matter most; a long list is not helpful.
         let shown = pending.operations().len().saturating_sub(8);
         pending.operations()[shown..].iter().try_for_each(|operation| write!(f, " [{operation}]"))
     }

@@ -1,12 +1,13 @@
-//! Persistent memory of the simulated machine: the device is the real one, the lines are a recording.
+//! Persistent memory of the simulated machine: the device is the real one, its lines are a recording.
 //!
 //! ```text
-//!   MemoryHandle        is the power on? before and after every call
-//!     PmemDevice        the real algorithm: which stores, which write-backs, which fence
-//!       Recorded        each of them an operation of the recording; a write-back of a range is one for each line
+//!   MemoryHandle        checks the power before and after every call
+//!     PmemDevice        the real algorithm: its stores, write-backs and fences
+//!       Recorded        records each of them as an operation; a write-back of a range is one for each line
 //! ```
 //!
-//! Once the power is off the lines do nothing and say nothing: instructions cannot fail. The handle answers for them.
+//! Without power the lines do nothing and report nothing, because instructions cannot fail. The handle returns the
+//! error.
 
 use std::fmt;
 use std::io;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use super::PmemMode;
 use super::content::FileId;
-use super::shelf::Machine;
+use super::machine::Machine;
 use super::trace::Action;
 use crate::pmem::{Domain, Granularity, Lines, Lost, PmemDevice, lines_of};
 use crate::{Device, DeviceError, Durability};
@@ -33,7 +34,7 @@ impl Recorded {
     }
 
     fn perform(&self, action: Action) {
-        // Without power nothing happens, and the handle above says so.
+        // Without power nothing happens; the handle above reports it.
         let _ = self.machine.perform(&self.name, |_| Ok(action));
     }
 
@@ -83,7 +84,7 @@ impl Lines for Recorded {
     }
 }
 
-/// A device, and the power switch.
+/// A device with the power switch.
 pub(super) struct MemoryHandle {
     machine: Arc<Machine>,
     device: PmemDevice<Recorded>,
@@ -106,7 +107,7 @@ impl MemoryHandle {
         MemoryHandle { machine, device: PmemDevice::new(name, lines, mapping, Durability::Emulated, writable) }
     }
 
-    /// Runs a call, unless the power is off; what it answered counts only if the power still is on.
+    /// Runs a call, unless the power is off; its result counts only if the power is still on afterwards.
     fn powered<T>(&self, call: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         self.machine.recording().check_power()?;
         let result = call();

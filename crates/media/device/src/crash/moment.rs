@@ -1,13 +1,13 @@
-//! What is certain and what is not, at one point of a recording.
+//! What is certain and what is uncertain, at one point of a recording.
 //!
 //! ```text
-//!   an operation's bytes, cut into pieces of one unit each; a unit is made of atoms
+//!   an operation's bytes, divided into pieces of one unit each; a unit consists of atoms
 //!
 //!     sectors    unit 512 bytes, one atom
 //!     memory     unit 64 bytes (a line), eight atoms (words)
 //!
-//!   free piece      each of its atoms may be there or not
-//!   queued piece    its atoms come behind all earlier atoms of the same queue: what is there is a prefix of the queue
+//!   free piece      each of its atoms may be present or not
+//!   queued piece    its atoms follow all earlier atoms of the same queue: a prefix of the queue is present
 //!
 //!                  ordinary stores            stores past the cache    become certain by
 //!     sectors      free                       -                        a flush of the device
@@ -16,11 +16,11 @@
 //!     pages        free                       free                     a sync of their page
 //! ```
 //!
-//! A moment moves forward only, event by event: the return of an operation comes before the call of the next. Moving one
-//! is cheap, so the recording keeps the last one that it was asked for.
+//! A moment only moves forward, event by event: the return of an operation precedes the call of the next. Moving it is
+//! cheap, so the recording keeps the last requested one.
 //!
-//! When an atom becomes certain, an older uncertain one of the same place, which had returned before the newer was called,
-//! is forgotten: it can no longer come back.
+//! When an atom becomes certain, an older uncertain atom of the same place is discarded if its operation had returned
+//! before the newer one was called: it can no longer appear.
 
 use std::collections::HashMap;
 
@@ -46,14 +46,14 @@ impl Medium {
     }
 }
 
-/// Pieces of one queue arrive in order.
+/// The pieces of one queue become persistent in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Queue {
     Line(FileId, u64),
     Thread(usize),
 }
 
-/// What one operation writes to one unit.
+/// The part of one operation in one unit.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) step: usize,
@@ -61,29 +61,29 @@ pub(super) struct Piece {
     file: FileId,
     /// Offset of the unit.
     pub(super) unit: u64,
-    /// The unit's atoms that are uncertain, one bit each.
+    /// The uncertain atoms of the unit, one bit each.
     pub(super) atoms: u8,
-    /// None of a free one.
+    /// `None` for a free piece.
     pub(super) queue: Option<Queue>,
     /// Written back by its thread: the next fence makes it certain.
     is_asked: bool,
 }
 
-/// The state of the medium, as far as it is known, when operation [`Moment::advance`] was told of is in flight.
+/// The known state of the medium while the operation passed to [`Moment::advance`] is in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     medium: Medium,
-    /// Where it is.
+    /// The point in the recording.
     point: usize,
     /// How many operations have been called: one more than the point, but not more than there are.
     called: usize,
-    /// What every image holds.
+    /// The content of every image.
     pub(super) persistent: State,
-    /// What an image may hold, in the order of their call.
+    /// Pieces that an image may contain, in the order of their calls.
     pub(super) pieces: Vec<Piece>,
     /// Operations on names in flight.
     pub(super) names: Vec<usize>,
-    /// Operations whose return has an effect and has not been seen.
+    /// Operations whose return has an effect and has not been processed.
     open: Vec<usize>,
     pub(super) persists: Vec<Persist>,
 }
@@ -152,7 +152,7 @@ impl Moment {
         }
     }
 
-    /// Cuts an operation into pieces.
+    /// Divides an operation into pieces.
     fn cut(&mut self, index: usize, step: &Step, queue: impl Fn(u64) -> Option<Queue>) {
         let (unit_bytes, atom_bytes) = (self.medium.unit_bytes(), self.medium.atom_bytes());
         let (file, offset, bytes) = step.range().expect("it writes");
@@ -169,7 +169,8 @@ impl Moment {
         }
     }
 
-    /// Rule 3 of [`crate::pmem`]'s lines: it covers what its own thread had stored to the line; with the next fence.
+    /// Rule 3 of [`crate::pmem`]'s lines: a write-back covers the earlier stores of its own thread to the line, with
+    /// the next fence.
     fn write_back(&mut self, index: usize, step: &Step, line: (FileId, u64)) {
         let mut atoms = 0;
         for piece in &mut self.pieces {
@@ -214,7 +215,7 @@ impl Moment {
                 let page = BLOCK_BYTES as u64;
                 let pages = offset / page * page..(offset + bytes).next_multiple_of(page);
                 self.make_certain(steps, |piece| {
-                    // What another thread stored past the cache waits in that thread's core.
+                    // Stores of another thread past the cache are still in that thread's core.
                     let reachable =
                         machine == Some(PmemMode::Pages) || piece.queue.is_some() || piece.thread == step.thread;
                     piece.file == *file && pages.contains(&piece.unit) && reachable && before(piece)
@@ -225,7 +226,7 @@ impl Moment {
         self.note(index, step, atoms);
     }
 
-    /// Makes pieces persistent, and with each of a queue all before it. Answers how many atoms that were.
+    /// Makes pieces persistent, and with a queued piece all before it. Returns the number of atoms.
     fn make_certain(&mut self, steps: &[Step], selected: impl Fn(&Piece) -> bool) -> usize {
         let mut last_of: HashMap<Queue, usize> = HashMap::new();
         for (place, piece) in self.pieces.iter().enumerate() {
@@ -252,7 +253,7 @@ impl Moment {
         certain.iter().map(|piece| piece.atoms.count_ones() as usize).sum()
     }
 
-    /// Forgets what can no longer come back, because something newer of the same place is persistent.
+    /// Discards pieces that can no longer appear, because a newer one of the same place is persistent.
     fn forget(&mut self, steps: &[Step], certain: &[Piece]) {
         if self.pieces.is_empty() {
             return;
@@ -292,8 +293,8 @@ mod tests {
     use super::*;
     use crate::crash::content::Content;
 
-    /// A recording on one device of two blocks: which block is written (none is a flush), and how many operations had been
-    /// called when it returned.
+    /// A recording on one device of two blocks: which block is written (`None` for a flush), and how many operations
+    /// had been called when it returned.
     fn pending(steps: &[(Option<u64>, Option<usize>)], point: usize) -> Vec<usize> {
         let base = State { names: Default::default(), files: vec![Content::zeroed(2 * BLOCK_BYTES as u64)] };
         let steps: Vec<Step> = steps

@@ -1,11 +1,11 @@
-//! Which images a point has.
+//! Selects the images of a point.
 //!
-//! Systematic first, because small counter-examples are the readable ones: nothing kept, everything kept, each un-flushed
-//! operation alone, all but one, each torn from both ends, each queue cut, one atom missing, one atom extra. Then random
-//! ones: subsets of operations, of units, of atoms. Where the states are few, all of them.
+//! Systematic images come first, because small counter-examples are readable: nothing kept, everything kept, each
+//! un-flushed operation alone, all but one, each torn from both ends, each queue cut, one atom missing, one atom extra.
+//! Then random ones: subsets of operations, of units, of atoms. If there are few states, all of them.
 //!
-//! Every choice is a wish; what comes of it is what the medium's rules leave: of a queue as much as is wished without
-//! a gap. Choices that come to the same are made once. For one un-flushed 4 KiB write on sectors that makes 24 images.
+//! Every choice is a request; the medium's rules determine its result: of a queue, as much as was requested without a
+//! gap. Choices with the same result are made once. For one un-flushed 4 KiB write on sectors this gives 24 images.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -16,22 +16,23 @@ use super::moment::{Moment, Queue};
 use super::trace::Step;
 use super::{Medium, mix};
 
-/// Random images of each kind at every point; a test wants more? It runs with more seeds.
+/// Random images of each kind at every point; a test that needs more runs with more seeds.
 const RANDOM_IMAGES: usize = 8;
 
-/// The same where there are three kinds.
+/// Random images of each kind if there are three kinds.
 const RANDOM_IMAGES_OF_THREE: usize = 4;
 
-/// Most places at which one write is torn, or a queue is cut: all of a 4 KiB write on sectors. Odd, so that the middle is one.
+/// The largest number of places at which one write is torn, or a queue is cut: all of a 4 KiB write on sectors. Odd, so
+/// that the middle is one.
 const CUTS_MAX: usize = 7;
 
-/// Most queues that are cut at one point.
+/// The largest number of queues that are cut at one point.
 const QUEUES_MAX: usize = 8;
 
-/// Up to so many states, all of them are made.
+/// If there are at most this many states, all of them are made.
 const FEW_STATES: u64 = 32;
 
-/// What is kept of the un-flushed operations; they are named by their place among them.
+/// The un-flushed operations to keep; identified by their index.
 #[derive(Clone, Debug)]
 pub(super) enum Keep {
     None,
@@ -56,7 +57,7 @@ pub(super) enum Keep {
         atoms: usize,
         others: bool,
     },
-    /// Each operation whole or not, by the toss of a coin.
+    /// Each operation whole or not, at random.
     RandomOperations(u64),
     /// Each unit of an operation whole or not.
     RandomUnits(u64),
@@ -66,7 +67,7 @@ pub(super) enum Keep {
     Nth(u64),
 }
 
-/// Which atoms are kept.
+/// The atoms that are kept.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Chosen(Vec<bool>);
 
@@ -89,14 +90,14 @@ impl fmt::Display for PendingOperation {
     }
 }
 
-/// The least that is kept or not: some bytes of an operation, or all of an operation on names.
+/// The smallest unit that is kept or not: some bytes of an operation, or a whole operation on names.
 struct Atom {
-    /// Its offset, and which unit of the operation it lies in.
+    /// Its offset, and the unit of the operation in which it lies.
     place: Option<(u64, usize)>,
     is_queued: bool,
 }
 
-/// What is uncertain at a point.
+/// The uncertain atoms at a point.
 pub(super) struct Pending {
     operations: Vec<PendingOperation>,
     atoms: Vec<Atom>,
@@ -151,7 +152,7 @@ impl Pending {
         (0..self.atoms.len()).filter(|atom| !self.atoms[*atom].is_queued)
     }
 
-    /// How many there are, if that is a number of 64 bits.
+    /// The number of states, if it fits 64 bits.
     pub(super) fn states(&self) -> Option<u64> {
         let queued =
             self.queues.iter().try_fold(1_u64, |product, queue| product.checked_mul(queue.len() as u64 + 1))?;
@@ -184,7 +185,7 @@ impl Pending {
         }
     }
 
-    /// What comes of a wish.
+    /// The result of a request.
     fn choose(&self, keep: &Keep) -> Chosen {
         if let Keep::Nth(nth) = keep {
             return self.nth(*nth);
@@ -209,7 +210,7 @@ impl Pending {
             _ => 0,
         };
         let mut random = fastrand::Rng::with_seed(seed);
-        // Anything between nearly nothing and nearly everything.
+        // Anything between almost nothing and almost everything.
         let chance = random.f64();
         let mut wished = Vec::with_capacity(self.atoms.len());
         for (place, operation) in self.operations.iter().enumerate() {
@@ -240,7 +241,7 @@ impl Pending {
         wished
     }
 
-    /// In words.
+    /// Describes it as text.
     pub(super) fn describe(&self, keep: &Keep, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let others = |others: &bool| if *others { "all" } else { "none" };
         let named = |place: &usize| &self.operations[*place];
@@ -266,7 +267,7 @@ impl Pending {
     }
 }
 
-/// Which images to make, in order.
+/// The images to make, in order.
 pub(super) fn plan(seed: u64, medium: Medium, pending: &Pending) -> Vec<(Keep, Chosen)> {
     let mut seeds = fastrand::Rng::with_seed(seed);
     let mut wishes = vec![Keep::None, Keep::All];
@@ -311,13 +312,13 @@ fn many(medium: Medium, pending: &Pending, seeds: &mut fastrand::Rng, wishes: &m
     }
 }
 
-/// Spread evenly, the first and the last boundary included.
+/// Evenly spaced, including the first and the last boundary.
 fn cuts(atoms: usize) -> impl Iterator<Item = usize> {
     let cuts = atoms.saturating_sub(1).min(CUTS_MAX);
     (0..cuts).map(move |cut| if cuts == 1 { 1 } else { 1 + cut * (atoms - 2) / (cuts - 1) })
 }
 
-/// Tears one operation: its head alone and its tail alone at each cut, beside all and beside none of the others.
+/// Tears one operation: its head alone and its tail alone at each cut, with all and with none of the others.
 fn tear(operation: usize, atoms: usize, has_others: bool, wishes: &mut Vec<Keep>) {
     for at in cuts(atoms) {
         for kept in [0..at, at..atoms] {
@@ -329,7 +330,7 @@ fn tear(operation: usize, atoms: usize, has_others: bool, wishes: &mut Vec<Keep>
     }
 }
 
-/// One word missing, one word alone: the first, the last, and one of each by chance.
+/// One word missing, one word alone: the first, the last, and a random one.
 fn single(operation: usize, atoms: usize, has_others: bool, seeds: &mut fastrand::Rng, wishes: &mut Vec<Keep>) {
     for atom in [0, atoms - 1, seeds.usize(..atoms)] {
         wishes.push(Keep::Without { operation, atom, others: true });

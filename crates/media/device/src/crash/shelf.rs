@@ -1,13 +1,13 @@
-//! The running machine: what reads see, and the recording of what was written.
+//! The running machine: the content that reads see, and the recording of the writes.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 
 use super::content::{FileId, State};
 use super::image::{Image, Images};
+use super::machine::{Machine, Recording};
 use super::memory::MemoryHandle;
 use super::moment::Moment;
 use super::trace::{Action, Persist, Step};
@@ -15,41 +15,15 @@ use super::{Medium, PmemMode};
 use crate::contract::{assert_name, assert_range, assert_size};
 use crate::{Device, DeviceError, Durability, Operation, Shelf};
 
-/// A shelf on a simulated machine. The essay of this module says what it simulates.
+/// A shelf on a simulated machine. The head comment of this module describes the simulation.
 pub struct CrashShelf {
     machine: Arc<Machine>,
     /// Name operations are serial, as in a file system's journal; at most one is in flight.
     names: Mutex<()>,
 }
 
-pub(super) struct Machine {
-    seed: u64,
-    medium: Medium,
-    recording: Mutex<Recording>,
-}
-
-/// Everything a power failure at any point can be computed from.
-pub(super) struct Recording {
-    /// The persistent state with which the machine started.
-    base: State,
-    /// What reads see.
-    pub(super) live: State,
-    steps: Vec<Step>,
-    /// A thread's number is its place here.
-    threads: Vec<ThreadId>,
-    /// The last moment that was asked for: the next is probably a later one.
-    moment: Option<Moment>,
-    /// Instructions of persistence called so far, and the one that the machine leaves out.
-    persists: usize,
-    omit: Option<usize>,
-    /// The operation at which the power fails, or the process is killed.
-    crash_at: Option<usize>,
-    kill_at: Option<usize>,
-    is_off: bool,
-}
-
 impl CrashShelf {
-    /// An empty shelf on a drive. The seed decides the random ones among the images; print it where a test fails.
+    /// An empty shelf on a drive. The seed determines the random images; print it when a test fails.
     pub fn new(seed: u64) -> CrashShelf {
         CrashShelf::start(seed, Medium::Sectors, State::default())
     }
@@ -59,13 +33,13 @@ impl CrashShelf {
         CrashShelf::mistaken(seed, mode, mode)
     }
 
-    /// The same on a machine that is mistaken for another: its devices do what `believed` needs, the medium keeps what
-    /// `machine` keeps. A canary, unless the machine keeps more.
+    /// A shelf on a machine that is mistaken for another: its devices use the algorithm for `believed`, the medium
+    /// keeps what `machine` keeps. A canary, unless the machine keeps more.
     pub fn mistaken(seed: u64, machine: PmemMode, believed: PmemMode) -> CrashShelf {
         CrashShelf::start(seed, Medium::Pmem { machine, believed }, State::default())
     }
 
-    /// A machine that finds `base` on its medium.
+    /// A machine that starts with `base` on its medium.
     pub(super) fn start(seed: u64, medium: Medium, base: State) -> CrashShelf {
         let recording = Recording {
             live: base.clone(),
@@ -83,25 +57,24 @@ impl CrashShelf {
         CrashShelf { machine: Arc::new(machine), names: Mutex::new(()) }
     }
 
-    /// The seed it was made with.
+    /// The seed that was passed to it.
     pub fn seed(&self) -> u64 {
         self.machine.seed
     }
 
-    /// How many operations have been called: writes, flushes, discards, creates, removes, renames; on persistent memory
-    /// stores, write-backs of one line each, fences, syncs instead of the first three. Opening a device to write counts
-    /// as the flush or sync it does; reads do not count.
+    /// The number of operations called so far: writes, flushes, discards, creates, removes, renames; on persistent
+    /// memory stores, write-backs of one line each, fences and syncs instead of the first three. Opening a device for
+    /// writing counts as the flush or sync that it does; reads do not count.
     pub fn operations(&self) -> usize {
         self.machine.recording().steps.len()
     }
 
-    /// The operations that were called, in that order.
+    /// The operations, in the order of their calls.
     pub fn trace(&self) -> Vec<Step> {
         self.machine.recording().steps.clone()
     }
 
-    /// The instructions of persistence among them, and what each was good for; those that never returned were good
-    /// for nothing.
+    /// The instructions of persistence among them, with the effect of each; those that never returned had no effect.
     pub fn persists(&self) -> Vec<Persist> {
         let recording = self.machine.recording();
         let mut moment = Moment::new(self.machine.medium, &recording.base);
@@ -116,26 +89,26 @@ impl CrashShelf {
         steps.filter_map(persist).collect()
     }
 
-    /// Makes the machine leave out the `nth` instruction of persistence (its place in [`CrashShelf::persists`]): the device
-    /// believes that it was done. Whatever then passes the images did not need it.
+    /// Makes the machine leave out the `nth` instruction of persistence (its index in [`CrashShelf::persists`]): to the
+    /// device it appears to succeed. If all images still pass, the instruction was not needed.
     pub fn omit(&self, nth: usize) {
         self.machine.recording().omit = Some(nth);
     }
 
-    /// Makes the power fail during operation `operation` (0 is the first): that one and everything after it, reads too,
-    /// answers [`DeviceError::PowerLost`]. What it leaves is `images(operation)`.
+    /// Makes the power fail during operation `operation` (0 is the first): that one and everything after it, including
+    /// reads, returns [`DeviceError::PowerLost`]. The resulting states are `images(operation)`.
     pub fn crash_at(&self, operation: usize) {
         self.machine.recording().crash_at = Some(operation);
     }
 
-    /// Kills the process before operation `operation`: that one and everything after it answers
-    /// [`DeviceError::PowerLost`] and is not recorded, until [`CrashShelf::restart`]. The machine stays up: what was
-    /// written can be read, and need not be persistent.
+    /// Kills the process before operation `operation`: that one and everything after it returns
+    /// [`DeviceError::PowerLost`] and is not recorded, until [`CrashShelf::restart`]. The machine stays up: written
+    /// bytes can be read, but need not be persistent.
     pub fn kill_at(&self, operation: usize) {
         self.machine.recording().kill_at = Some(operation);
     }
 
-    /// Starts a process anew. The handles of the killed one must be gone.
+    /// Starts a new process. The handles of the killed one must have been dropped.
     pub fn restart(&self) {
         let mut recording = self.machine.recording();
         assert!(recording.is_killed(), "the process lives");
@@ -147,15 +120,15 @@ impl CrashShelf {
         0..=self.operations()
     }
 
-    /// What a power failure at `point` can leave: every image of the systematic kinds, and some random ones. Fastest when
-    /// asked for one point after the other.
+    /// The possible states after a power failure at `point`: every image of the systematic kinds, and some random ones.
+    /// Fastest if the points are requested in ascending order.
     ///
     /// Panics if the point is not one of [`CrashShelf::points`].
     pub fn images(&self, point: usize) -> Images {
         self.at(point, |medium, moment, steps| Images::of(self.machine.seed, medium, moment, steps, point))
     }
 
-    /// All that a power failure at `point` can leave, provided that it is at most `most` states. Panics as
+    /// All possible states after a power failure at `point`, if there are at most `most`. Panics as
     /// [`CrashShelf::images`] does.
     pub fn every_image(&self, point: usize, most: u64) -> Option<Images> {
         self.at(point, |medium, moment, steps| Images::every(self.machine.seed, medium, moment, steps, point, most))
@@ -173,7 +146,7 @@ impl CrashShelf {
         result
     }
 
-    /// One image again, by the numbers that an [`Image`] prints.
+    /// Reproduces one image, by the numbers that an [`Image`] prints.
     pub fn image(&self, point: usize, index: usize) -> Option<Image> {
         self.images(point).nth(index)
     }
@@ -194,7 +167,7 @@ impl CrashShelf {
         })
     }
 
-    /// The lines under a device, without the algorithm above them.
+    /// The lines of a device, without the algorithm above them.
     #[cfg(test)]
     pub(super) fn lines(&self, name: &str) -> super::memory::Recorded {
         let recording = self.machine.recording();
@@ -205,87 +178,16 @@ impl CrashShelf {
 
     /// One name operation at a time.
     fn name_operation(&self) -> MutexGuard<'_, ()> {
-        // Guards no data.
+        // The mutex contains no data.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Machine {
-    pub(super) fn recording(&self) -> MutexGuard<'_, Recording> {
-        // A panic under this lock is an assert of a caller's error, before anything changed.
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records an operation: its call and its return are two moments, so that operations of several threads overlap.
-    pub(super) fn perform(
-        &self,
-        name: &str,
-        action: impl FnOnce(&Recording) -> Result<Action, DeviceError>,
-    ) -> Result<(), DeviceError> {
-        let called = self.recording().call(name, action)?;
-        self.recording().return_from(called)
-    }
-}
-
-impl Recording {
-    pub(super) fn check_power(&self) -> Result<(), DeviceError> {
-        if self.is_off || self.is_killed() { Err(DeviceError::PowerLost) } else { Ok(()) }
-    }
-
-    fn is_killed(&self) -> bool {
-        self.kill_at.is_some_and(|operation| self.steps.len() >= operation)
-    }
-
-    fn thread(&mut self) -> usize {
-        let current = std::thread::current().id();
-        self.threads.iter().position(|thread| *thread == current).unwrap_or_else(|| {
-            self.threads.push(current);
-            self.threads.len() - 1
-        })
-    }
-
-    fn find(&self, name: &str) -> Result<FileId, DeviceError> {
-        self.live.names.get(name).copied().ok_or_else(|| DeviceError::NotFound { name: name.into() })
-    }
-
-    fn check_free(&self, name: &str) -> Result<(), DeviceError> {
-        match self.live.names.contains_key(name) {
-            true => Err(DeviceError::AlreadyExists { name: name.into() }),
-            false => Ok(()),
-        }
-    }
-
-    fn call(
-        &mut self,
-        name: &str,
-        action: impl FnOnce(&Recording) -> Result<Action, DeviceError>,
-    ) -> Result<usize, DeviceError> {
-        self.check_power()?;
-        let action = action(self)?;
-        let thread = self.thread();
-        let mut step = Step::new(name, action, thread);
-        if step.instruction().is_some() {
-            step.is_omitted = self.omit == Some(self.persists);
-            self.persists += 1;
-        }
-        let index = self.steps.len();
-        if self.crash_at == Some(index) {
-            self.is_off = true;
-        } else {
-            step.prepare(&mut self.live);
-            step.apply(&mut self.live);
-        }
-        self.steps.push(step);
-        if self.is_off { Err(DeviceError::PowerLost) } else { Ok(index) }
-    }
-
-    fn return_from(&mut self, index: usize) -> Result<(), DeviceError> {
-        // Another thread's operation may have been the one at which the power failed.
-        if self.is_off {
-            return Err(DeviceError::PowerLost);
-        }
-        self.steps[index].returned = Some(self.steps.len());
-        Ok(())
+impl Image {
+    /// The machine after its power is back: a new shelf with this image, all of it persistent, on the same medium.
+    pub fn shelf(&self) -> CrashShelf {
+        let (seed, medium, state) = self.after();
+        CrashShelf::start(seed, medium, state.clone())
     }
 }
 
@@ -311,7 +213,7 @@ impl Shelf for CrashShelf {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         let device = self.open_as(name, true)?;
-        // A fence of ours says nothing about what a killed process stored; a sync does.
+        // A fence of this process does not affect the stores of a killed process; a sync does.
         device.deep_flush()?;
         Ok(device)
     }
@@ -344,7 +246,7 @@ impl Shelf for CrashShelf {
     }
 }
 
-/// A handle. It needs no poison: the only thing that fails here is the power, and that is final.
+/// A handle. It needs no poison: only the power can fail here, and that is final.
 struct CrashDevice {
     name: String,
     machine: Arc<Machine>,

@@ -1,4 +1,4 @@
-//! The recording: what was asked, in the order in which it was called, by which thread, and when it returned.
+//! The recording: the operations in the order of their calls, with the thread and the return of each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::content::{Content, FileId, State};
 use crate::Operation;
 
-/// What an operation changes.
+/// The change that an operation makes.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// Of a drive: sectors.
+    /// To a drive: sectors.
     Write {
         file: FileId,
         offset: u64,
@@ -23,7 +23,7 @@ pub(super) enum Action {
     Flush {
         file: FileId,
     },
-    /// Of persistent memory: words, in ascending order.
+    /// To persistent memory: words, in ascending order.
     Store {
         file: FileId,
         offset: u64,
@@ -63,7 +63,7 @@ impl Action {
     }
 }
 
-/// What makes persistent what was written before it.
+/// Makes earlier writes persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Instruction {
     /// A drive's cache flush.
@@ -90,11 +90,11 @@ impl fmt::Display for Instruction {
 /// One instruction of persistence of a recording; from [`super::CrashShelf::persists`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persist {
-    /// Which one.
+    /// The kind of instruction.
     pub instruction: Instruction,
-    /// Its place among the operations.
+    /// Its index among the operations.
     pub step: usize,
-    /// How many atoms (sectors or words) it made persistent, or a write-back asked for. None: it changed nothing.
+    /// How many atoms (sectors or words) it made persistent, or a write-back requested. 0: it changed nothing.
     pub atoms: usize,
 }
 
@@ -106,9 +106,9 @@ pub struct Step {
     pub(super) action: Action,
     /// Threads are numbered in the order of their first operation.
     pub(super) thread: usize,
-    /// The machine did not do it, see [`super::CrashShelf::omit`].
+    /// The machine left it out, see [`super::CrashShelf::omit`].
     pub(super) is_omitted: bool,
-    /// How many operations had been called when this one returned; none if it never did.
+    /// How many operations had been called when this one returned; `None` if it never did.
     pub(super) returned: Option<usize>,
 }
 
@@ -117,7 +117,7 @@ impl Step {
         Step { name: name.into(), action, thread, is_omitted: false, returned: None }
     }
 
-    /// What was asked. Stores count as writes; write-backs, fences and syncs as flushes.
+    /// The operation that was called. Stores count as writes; write-backs, fences and syncs as flushes.
     pub fn operation(&self) -> Operation {
         match self.action {
             Action::Write { .. } | Action::Store { .. } => Operation::Write,
@@ -129,7 +129,7 @@ impl Step {
         }
     }
 
-    /// Of which device.
+    /// The name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -144,7 +144,7 @@ impl Step {
         self.returned.is_some_and(|returned| returned <= point)
     }
 
-    /// Where it writes: the device, the offset, how many bytes.
+    /// The range that it writes: device, offset, number of bytes.
     pub(super) fn range(&self) -> Option<(FileId, u64, u64)> {
         match &self.action {
             Action::Write { file, offset, data } | Action::Store { file, offset, data, .. } => {
@@ -155,7 +155,7 @@ impl Step {
         }
     }
 
-    /// Applies the bytes from `at` on, counted from the device's start; they lie inside the step's range.
+    /// Applies the bytes from `at` on, counted from the start of the device; they must lie inside the step's range.
     pub(super) fn apply_bytes(&self, state: &mut State, at: u64, bytes: u64) {
         match &self.action {
             Action::Write { file, offset, data } | Action::Store { file, offset, data, .. } => {
@@ -167,7 +167,7 @@ impl Step {
         }
     }
 
-    /// Applies it whole. A created device's bytes must be in `state` already, see [`Step::prepare`].
+    /// Applies the whole operation. A created device's bytes must be in `state` already, see [`Step::prepare`].
     pub(super) fn apply(&self, state: &mut State) {
         if let Some((_, offset, bytes)) = self.range() {
             self.apply_bytes(state, offset, bytes);
@@ -188,7 +188,7 @@ impl Step {
         }
     }
 
-    /// Gives a created device its zeros, under no name yet.
+    /// Adds the zeros of a created device, without a name.
     pub(super) fn prepare(&self, state: &mut State) {
         if let Action::Create { file, bytes } = self.action {
             assert_eq!(file, state.files.len(), "devices are numbered in the order of their creation");

@@ -1,4 +1,4 @@
-//! One file as a device: positioned reads and writes, and a flush that can be believed.
+//! One file as a device: positioned reads and writes, and a reliable flush.
 
 use std::fmt;
 use std::fs::File;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use super::flushers::Flushers;
 use super::lock::Lock;
 use super::ring::{Outcome, Rings};
-use super::shelf::failed;
+use super::system_error::failed;
 use super::transfer::{read_fully, write_fully};
 use crate::contract::assert_range;
 use crate::poison::Poison;
 use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, os};
 
-/// Largest piece in which a read into unaligned memory passes through an aligned buffer.
+/// Largest part of a read into unaligned memory that is copied through an aligned buffer.
 const BOUNCE_BYTES: usize = 256 << 10;
 
 /// A file, open to read or to read and write.
@@ -25,20 +25,20 @@ pub(crate) struct FileDevice {
     /// Whether the descriptors are `O_DIRECT`, so that memory must be aligned.
     pub(crate) direct: bool,
     pub(crate) durability: Durability,
-    /// The one descriptor that every device has.
+    /// The file descriptor of the device itself.
     pub(crate) file: File,
-    /// What only a writer has.
+    /// Only in devices open for writing.
     pub(crate) writer: Option<Writer>,
 }
 
 /// The writing half of a device.
 pub(crate) struct Writer {
-    /// Whose turn it is to flush; see the essay in `mod.rs`.
+    /// Determines which thread may flush; see the head comment of `mod.rs`.
     pub(crate) flushers: Flushers,
-    /// Where io_uring is used.
+    /// Set if io_uring is used.
     pub(crate) rings: Option<Arc<Rings>>,
     pub(crate) poison: Poison,
-    /// Keeps the directory ours for as long as anything of it can be written.
+    /// Keeps the directory locked while any device in it can be written.
     pub(crate) _lock: Arc<Lock>,
 }
 
@@ -48,7 +48,7 @@ impl FileDevice {
         self.writer.as_ref().ok_or_else(|| DeviceError::ReadOnly { operation, name: self.name.clone() })
     }
 
-    /// Runs a change that flushes nothing, in the state machine of the contract.
+    /// Runs a change without a flush, under the states of the contract.
     fn change(
         &self,
         operation: Operation,
@@ -66,7 +66,7 @@ impl FileDevice {
             .map_err(|source| self.failed(Operation::Write, offset, source).wanting(data.len() as u64))
     }
 
-    /// Calls `write` with the data where direct I/O can take it from.
+    /// Calls `write` with the data in memory that direct I/O accepts.
     fn with_aligned(
         &self,
         data: &[u8],
@@ -95,7 +95,7 @@ impl FileDevice {
             }
         };
         if written < data.len() {
-            // A short write cancelled the flush; the plain way continues where it stopped.
+            // A short write cancelled the flush; plain calls continue where it stopped.
             return self.write_then_flush(file, offset + written as u64, &data[written..]);
         }
         flush.map_err(|source| self.failed(Operation::Flush, offset, source))

@@ -1,18 +1,21 @@
-//! The descriptions that one device flushes through: its own, and a second one once two threads write and flush side by side.
+//! The file descriptions through which a device flushes: its own, and a second one once two threads write and flush in
+//! parallel.
 //!
 //! ```text
-//!   alone            own description                                      one descriptor, as most devices have for ever
-//!   side by side     own | second, opened by the first that had to wait   two: a journal hands two batches to a device
+//!   alone            own description                                      one descriptor, as for most devices
+//!   in parallel      own | second, opened by the first that had to wait   two: a journal hands two batches to a device
 //! ```
 //!
 //! Invariants:
-//! 1. One flush at a time goes through a description: it takes the error of a failed write-back for itself alone.
-//! 2. Whoever flushes holds its turn until the device is poisoned, where the flush failed: the turn is taken before, and given
-//!    up after, the poison's guard.
-//! 3. The second description is opened under the turn of the first, while no flush is in flight: an error that was told by then
-//!    has poisoned the device, and one that was not is told to the new description too (errseq_t: unseen errors are).
+//! 1. One flush at a time goes through a description: a description reports the error of a failed write-back to one
+//!    flush only.
+//! 2. A thread that flushes holds its turn until the device is poisoned, if the flush failed: the turn is taken before
+//!    the poison's guard, and released after it.
+//! 3. The second description is opened under the turn of the first, while no flush is in flight. An error that was
+//!    reported by then has poisoned the device. One that was not is reported to the new description too (errseq_t
+//!    reports unseen errors).
 //!
-//! Without a descriptor for the second one flushes go one after the other, which is slower and as safe.
+//! If there is no descriptor for the second one, flushes run one after the other, which is slower and as safe.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +23,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// See the module's text.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct Flushers {
     own: Mutex<()>,
@@ -39,19 +42,19 @@ impl Turn<'_> {
     pub(crate) fn file(&self) -> &File {
         match self {
             Turn::Own(own, _) => own,
-            // It is there for as long as the guard lives; the other is never taken.
+            // It exists as long as the guard lives; the fallback is never used.
             Turn::Second(second, own) => second.as_ref().unwrap_or(own),
         }
     }
 }
 
 impl Flushers {
-    /// The turn of the device's own description; waits for it.
+    /// Returns the turn of the device's own description; waits for it.
     pub(crate) fn own<'a>(&'a self, file: &'a File) -> Turn<'a> {
         Turn::Own(file, self.own.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A turn that is free; waits if none is. `direct`: as the device's own description was opened.
+    /// Returns a free turn; waits if there is none. `direct`: how the device's own description was opened.
     pub(crate) fn any<'a>(&'a self, file: &'a File, direct: bool) -> Turn<'a> {
         match self.own.try_lock() {
             Ok(own) => return Turn::Own(file, own),
@@ -67,7 +70,7 @@ impl Flushers {
         if let Some(mut second) = self.try_second()
             && second.is_none()
         {
-            // Without it there is one turn: said above.
+            // Without it there is one turn, as described above.
             *second = again(file, direct).ok();
         }
         turn
@@ -82,7 +85,7 @@ impl Flushers {
     }
 }
 
-/// Another description of an open file, whatever its name is by now (proc_pid_fd(5)).
+/// Opens another description of an open file, whatever its present name is (proc_pid_fd(5)).
 fn again(file: &File, direct: bool) -> io::Result<File> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     File::options().read(true).write(true).custom_flags(flags).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
@@ -108,7 +111,7 @@ mod tests {
         }));
         assert!(panicked.is_err());
         let has_second = || flushers.second.lock().expect("no panic").is_some();
-        // The other thread may come when the turn is free again, and has nothing to wait for then.
+        // The other thread may arrive when the turn is free again, and then need not wait.
         for _ in 0..1_000 {
             std::thread::scope(|scope| {
                 let own = flushers.any(&file, false);

@@ -1,28 +1,29 @@
 //! One writer per directory: flock(2) on the file `lock`, which the system releases however the process ends.
 //!
-//! The file's text is the holder's process number, for the error message of whoever comes second. It is advice only; the
-//! lock itself decides. The file stays: removing it would let two processes lock two files of one name.
+//! The file contains the process number of the holder, for the error message of a second process. It is for information
+//! only; the lock itself decides. The file is never removed: otherwise two processes could lock two files of the same
+//! name.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::shelf::failed;
+use super::system_error::failed;
 use crate::os::PRIVATE_FILE;
 use crate::{DeviceError, Operation};
 
 /// The name of the lock file, which no device may have.
 pub(crate) const LOCK_NAME: &str = "lock";
 
-/// Held for as long as it lives; the shelf and every writable device of it share it.
+/// Held while it lives; the shelf and all its writable devices share it.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of `directory`, or says who has it.
+    /// Takes the lock of `directory`, or returns which process has it.
     pub(crate) fn take(directory: &Path) -> Result<Lock, DeviceError> {
         let path = directory.join(LOCK_NAME);
         let name = || path.display().to_string();
@@ -42,16 +43,17 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
-        // Advice, as said above: a full disk has no room for it, and what is stored there must be had all the same.
+        // For information only, as described above: a full disk has no space for it, but its stored data must be
+        // accessible all the same.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Lock { _file: file })
     }
 }
 
-/// The process number in the lock file; none if the holder has not written it yet.
+/// The process number in the lock file; `None` if the holder has not written it yet.
 fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
-    // A number has at most ten digits; whatever else the file holds is not ours to read.
+    // A number has at most ten digits; any further content is ignored.
     file.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }

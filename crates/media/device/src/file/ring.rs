@@ -1,13 +1,13 @@
-//! A write linked to its flush, handed to the kernel in one call through io_uring.
+//! A write linked to its flush, submitted to the kernel in one call through io_uring.
 //!
 //! ```text
 //!   submission queue   [ WRITE, IO_LINK ][ FSYNC, DATASYNC ]      one io_uring_enter, waits for both
 //!   completion queue   [ WRITE: bytes   ][ FSYNC: 0        ]
 //! ```
 //!
-//! The link makes the kernel start the flush only after the whole write has completed; a short or failed write cancels
-//! the flush (`ECANCELED`), and the caller of this module continues by other means. There is no polling thread: each
-//! ring belongs to whoever holds its slot, submits two entries and waits for two.
+//! The link makes the kernel start the flush only after the whole write has completed. A short or failed write cancels
+//! the flush (`ECANCELED`), and the caller of this module continues by other means. There is no polling thread: the
+//! thread that holds a ring's slot submits two entries and waits for two completions.
 //!
 //! Invariant: no function here returns or unwinds while the kernel may still read the caller's bytes.
 
@@ -19,7 +19,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::slots::Slots;
 
-/// Room for one write and one flush.
+/// Space for one write and one flush.
 const ENTRIES: u32 = 2;
 
 const WRITE: u64 = 0;
@@ -28,13 +28,13 @@ const FLUSH: u64 = 1;
 /// Most bytes one submission writes: Linux moves at most 2^31 - 4096 (`MAX_RW_COUNT`), the rest is a short write.
 const BYTES_MAX: usize = 1 << 30;
 
-/// A few rings; a ring is absent after the kernel refused to serve it, and made anew at the next use.
+/// A few rings; a ring is absent after the kernel refused to serve it, and created again at the next use.
 #[derive(Debug)]
 pub(crate) struct Rings {
     rings: Slots<Option<Ring>>,
 }
 
-/// What became of the two requests: bytes written, and the flush.
+/// The results of the two requests: bytes written, and the flush.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) write: io::Result<usize>,
@@ -42,7 +42,7 @@ pub(crate) struct Outcome {
 }
 
 impl Rings {
-    /// Fails where the kernel has no io_uring (`ENOSYS`) or forbids it (`EPERM`).
+    /// Errors: the kernel has no io_uring (`ENOSYS`) or forbids it (`EPERM`).
     pub(crate) fn new() -> io::Result<Rings> {
         Ok(Rings { rings: Slots::new(|| Ring::new().map(Some))? })
     }
@@ -50,7 +50,8 @@ impl Rings {
     /// Writes and flushes as one submission. The outer error means that the kernel did not serve the ring.
     pub(crate) fn write_flush(&self, file: &File, offset: u64, data: &[u8]) -> io::Result<Outcome> {
         let mut slot = self.rings.acquire();
-        // Taken out while in use: a panic or an error below leaves the slot empty, never a ring in an unknown state.
+        // Taken out while in use: after a panic or an error below the slot is empty, and never contains a ring in an
+        // unknown state.
         let mut ring = match slot.take() {
             Some(ring) => ring,
             None => Ring::new()?,
@@ -104,7 +105,8 @@ impl Ring {
             let arrived = results.iter().flatten().count();
             let queued = self.0.submission().len();
             if let Some(error) = refused.take() {
-                // What the kernel did not take it never touches; what it took must come back before we leave.
+                // The kernel never touches an entry that it did not take; every entry that it took must complete before
+                // this returns.
                 if arrived + queued == results.len() {
                     return Err(error);
                 }
@@ -115,7 +117,7 @@ impl Ring {
             match self.0.submit_and_wait(results.len() - arrived) {
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
-                    // Interrupted while it waited, or short of memory for a moment: nothing is lost, call again.
+                    // Interrupted while waiting, or short of memory for a moment: nothing is lost, call again.
                     Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
                     _ => refused = Some(error),
                 },
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
 
-    /// Rings, or none with a word to the reader where the kernel has no io_uring for us.
+    /// Returns rings; if the kernel has no usable io_uring, prints that and returns `None`.
     fn rings() -> Option<Rings> {
         Rings::new().inspect_err(|why| println!("skipped: io_uring cannot be used here ({why})")).ok()
     }
@@ -166,8 +168,8 @@ mod tests {
     #[test]
     fn a_short_write_cancels_its_flush() {
         let Some(rings) = rings() else { return };
-        // The one way to a short write without privileges: across the largest offset the file system allows, which on ext4
-        // with 4 KiB blocks is 2^44 - 4096 bytes.
+        // The only way to a short write without privileges: across the largest offset that the file system allows,
+        // which on ext4 with 4 KiB blocks is 2^44 - 4096 bytes.
         let file = tempfile::tempfile().expect("temporary file");
         let limit = (1 << 44) - 4096;
         let Outcome { write, flush } = rings.write_flush(&file, limit - 4096, &[1; 8192]).expect("served");

@@ -1,4 +1,4 @@
-//! A directory as a shelf: names that are durable, one writer, any number of readers.
+//! A directory as a shelf: durable names, one writer, any number of readers.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -11,26 +11,27 @@ use super::device::{FileDevice, Writer};
 use super::flushers::Flushers;
 use super::lock::{LOCK_NAME, Lock};
 use super::ring::Rings;
+use super::system_error::failed;
 use super::transfer::write_fully;
 use crate::contract::{assert_name, assert_size, is_name};
 use crate::os::FileSystem;
 use crate::poison::Poison;
 use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability, Operation, Shelf, os};
 
-/// Suffix of a device that create has not finished; the leading dot keeps it from being a device name.
+/// Suffix of a device that create has not finished; because of the leading dot it is not a device name.
 const MAKING_SUFFIX: &str = ".making";
 
-/// The piece in which a new device is filled with zeros.
+/// The unit in which a new device is filled with zeros.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// Zeros written between two flushes while a device is filled. A flush empties the drive's cache, and everybody's flush
-/// waits for it: with one flush at the end, a journal on the same drive waits for all of a segment's zeros.
+/// Zeros written between two flushes while a device is filled. A flush empties the drive's cache, and all other flushes
+/// wait for it: with only one flush at the end, a journal on the same drive would wait for all of a segment's zeros.
 const FILL_FLUSH_BYTES: u64 = 4 << 20;
 
-/// How to use the files. Whatever is chosen here and cannot be had is not used, and [`FileShelf::kind`] says so.
+/// How to use the files. A chosen option that is not available is not used, and [`FileShelf::kind`] reports that.
 ///
-/// The defaults are what measured best (example `sync_cost`, 2026-11-21, 2 cores, Linux 6.18, ext4 on a virtio disk with a
-/// volatile write cache and no FUA). One `write_flush` of one thread, p50 and CPU time / p50 with two threads, us:
+/// The defaults had the best results (example `sync_cost`, 2026-11-21, 2 cores, Linux 6.18, ext4 on a virtio disk with
+/// a volatile write cache and no FUA). One `write_flush` of one thread, p50 and CPU time / p50 with two threads, us:
 ///
 /// ```text
 ///   machine idle               4 KiB             64 KiB            256 KiB
@@ -44,18 +45,18 @@ const FILL_FLUSH_BYTES: u64 = 4 << 20;
 ///   direct, io_uring          118  28 / 145     148  33 / 172     206  39 / 280
 /// ```
 ///
-/// io_uring costs more CPU because the kernel hands every fsync to a worker thread, and more time where that worker's core
-/// must first wake up; it pays where one thread keeps many requests in flight, which this blocking contract does not ask
-/// for. `O_DSYNC` is not used although it saves a call: on a drive with FUA it would make the write persistent without
-/// what completed before it, which is less than [`Device::write_flush`] promises.
+/// io_uring takes more CPU because the kernel passes every fsync to a worker thread, and more time if that worker's
+/// core must first wake up. It is useful if one thread keeps many requests in flight, which this blocking contract does
+/// not need. `O_DSYNC` is not used although it saves a call: on a drive with FUA it would make the write persistent
+/// without the writes that completed before it, which is less than [`Device::write_flush`] guarantees.
 ///
-/// Writing zeros at creation: the first `pwrite` and `fdatasync` of a block took 138 us on a file that was only reserved
-/// and 94 us on a pre-written one (p50 of 600, interleaved, idle); filling 64 MiB took 30 ms, once.
+/// Writing zeros at creation: the first `pwrite` and `fdatasync` of a block took 138 us on a file that was only
+/// reserved and 94 us on a pre-written one (p50 of 600, interleaved, idle); filling 64 MiB took 30 ms, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Bypass the page cache (`O_DIRECT`); default true.
     pub direct: bool,
-    /// Hand a write and its flush to the kernel as one io_uring submission; default false: pwrite, then fdatasync.
+    /// Submit a write and its flush to the kernel as one io_uring submission; default false: pwrite, then fdatasync.
     pub uring: bool,
 }
 
@@ -65,7 +66,7 @@ impl Default for FileOptions {
     }
 }
 
-/// How the files of a shelf are in fact used; reports print it beside every figure.
+/// How the files of a shelf are actually used; reports print it beside every figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileKind {
     /// Whether the page cache is bypassed.
@@ -74,9 +75,9 @@ pub struct FileKind {
     pub uring: bool,
     /// The file system, by its usual name.
     pub file_system: String,
-    /// What a flush is worth there.
+    /// The durability of a flush there.
     pub durability: Durability,
-    /// What was wanted and refused, and why.
+    /// Requested options that were refused, and why.
     pub refused: Vec<String>,
 }
 
@@ -93,16 +94,16 @@ impl fmt::Display for FileKind {
 pub struct FileShelf {
     directory: PathBuf,
     kind: FileKind,
-    /// None where the shelf was opened read-only.
+    /// `None` if the shelf was opened read-only.
     lock: Option<Arc<Lock>>,
     rings: Option<Arc<Rings>>,
-    /// Held while names change: the check that a name is free and the change are then one step, and one sync at a time goes
+    /// Held while names change: the check that a name is free and the change are one step, and one sync at a time goes
     /// through the directory's descriptor.
     names: Mutex<Names>,
 }
 
-/// The directory, open to make its names persistent; none where the shelf was opened read-only. Open for as long as the shelf
-/// is: a change of names that has taken effect must not fail afterwards for want of a descriptor.
+/// The directory, open so that its names can be made persistent; `None` if the shelf was opened read-only. It stays
+/// open as long as the shelf is: a name change that has taken effect must not fail afterwards for lack of a descriptor.
 #[derive(Debug)]
 struct Names(Option<File>);
 
@@ -113,9 +114,9 @@ impl Names {
 }
 
 impl FileShelf {
-    /// Opens a directory to read and write, making it if need be. One process at a time can.
+    /// Opens a directory for reading and writing; creates it if necessary. Only one process at a time can.
     ///
-    /// Devices that a crash left half made are removed, and what the directory lists is made persistent.
+    /// Devices that a crash left unfinished are removed, and the names in the directory are made persistent.
     ///
     /// Errors: [`DeviceError::Busy`], [`DeviceError::Full`], [`DeviceError::Io`].
     pub fn open(directory: &Path, options: FileOptions) -> Result<FileShelf, DeviceError> {
@@ -144,7 +145,7 @@ impl FileShelf {
         })
     }
 
-    /// Opens a directory to read, also while another process writes it. Takes no lock and changes nothing.
+    /// Opens a directory for reading, even while another process writes it. Takes no lock and changes nothing.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::Io`].
     pub fn open_read_only(directory: &Path) -> Result<FileShelf, DeviceError> {
@@ -155,7 +156,7 @@ impl FileShelf {
         Ok(FileShelf { directory: directory.into(), kind, lock: None, rings: None, names: Mutex::new(Names(None)) })
     }
 
-    /// How the files are in fact used.
+    /// How the files are actually used.
     pub fn kind(&self) -> &FileKind {
         &self.kind
     }
@@ -164,13 +165,13 @@ impl FileShelf {
         self.directory.join(name)
     }
 
-    /// The lock that every change needs, or the refusal of a shelf opened read-only.
+    /// The lock that every change needs, or the error of a shelf opened read-only.
     fn lock(&self, operation: Operation, name: &str) -> Result<&Arc<Lock>, DeviceError> {
         self.lock.as_ref().ok_or_else(|| DeviceError::ReadOnly { operation, name: name.into() })
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
-        // Guards no data: the directory is as whole after a panic as after a crash.
+        // Guards no data: after a panic the directory is as consistent as after a crash.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,12 +183,12 @@ impl FileShelf {
         }
     }
 
-    /// [`Shelf::create`], as the file that it is.
+    /// [`Shelf::create`], returning the file device.
     pub(crate) fn create_file(&self, name: &str, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
         self.make(name, bytes, fill)
     }
 
-    /// A device with the content that `prepare` makes persistent in its file.
+    /// Creates a device with the content that `prepare` makes persistent in its file.
     fn make(
         &self,
         name: &str,
@@ -198,33 +199,33 @@ impl FileShelf {
         assert_size(bytes);
         self.lock(Operation::Create, name)?;
         self.check_free(Operation::Create, name)?;
-        // Asked first, so that a wish that cannot be granted does not fill the disk before it is refused.
+        // Checked first, so that an impossible request does not fill the disk before it is refused.
         let io = |source| failed(Operation::Create, name, 0, source);
         if os::free_bytes(&self.directory).map_err(io)? < bytes {
             return Err(DeviceError::Full { name: name.into(), bytes });
         }
         let making = self.directory.join(format!(".{name}{MAKING_SUFFIX}"));
-        // Refused if another thread is making a device of that name.
+        // Fails if another thread is creating a device of that name.
         let file = self.files().write(true).create_new(true).open(&making).map_err(io)?;
         let made = prepare(&file, bytes)
             .map_err(|source| io(source).wanting(bytes))
             .and_then(|()| self.publish(&making, name, file, bytes));
         if made.is_err() {
-            // Best effort: the next writer removes it too. The first error is the one to report.
+            // Best effort: the next writer removes it too. The first error is returned.
             let _ = fs::remove_file(&making);
         }
         made
     }
 
-    /// [`Shelf::open`], as the file that it is.
+    /// [`Shelf::open`], returning the file device.
     pub(crate) fn open_file(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
         assert_name(name);
-        // The name must keep its meaning until the last descriptor is open.
+        // The name must refer to the same file until the last descriptor is open.
         let _names = self.names();
         self.open_to_write(name)
     }
 
-    /// [`Shelf::open_read_only`], as the file that it is.
+    /// [`Shelf::open_read_only`], returning the file device.
     pub(crate) fn open_file_read_only(&self, name: &str) -> Result<Arc<FileDevice>, DeviceError> {
         assert_name(name);
         let file = self.files().open(self.path(name)).map_err(|source| failed(Operation::Open, name, 0, source))?;
@@ -233,15 +234,16 @@ impl FileShelf {
         Ok(Arc::new(FileDevice { name: name.into(), bytes, direct, durability, file, writer: None }))
     }
 
-    /// Open options that honour the kind.
+    /// The open options for this kind.
     fn files(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.read(true).mode(os::PRIVATE_FILE).custom_flags(if self.kind.direct { libc::O_DIRECT } else { 0 });
         options
     }
 
-    /// Gives a finished file its name. Filling took long and held nobody up; names are held only while they change. The file
-    /// is used as it is open: its content is persistent, and opening it again could fail when the name is there already.
+    /// Gives a finished file its name. Filling takes long and is done without the lock of the names, which is held only
+    /// while they change. The open file is used: its content is persistent, and opening it again could fail after the
+    /// name exists.
     fn publish(&self, making: &Path, name: &str, file: File, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
         let names = self.names();
         self.check_free(Operation::Create, name)?;
@@ -256,8 +258,8 @@ impl FileShelf {
         let io = |source| failed(Operation::Open, name, 0, source);
         let file = self.files().write(true).open(self.path(name)).map_err(io)?;
         let bytes = device_bytes(name, &file)?;
-        // What a killed predecessor wrote and did not flush becomes persistent before anybody reads it; and what is read
-        // comes from the medium, not from pages that a failed write-back left in the cache.
+        // Bytes that a killed predecessor wrote and did not flush become persistent before they are read. They are then
+        // read from the medium, not from pages that a failed write-back left in the cache.
         file.sync_data().map_err(io)?;
         if !self.kind.direct {
             os::drop_cache(&file).map_err(io)?;
@@ -265,7 +267,7 @@ impl FileShelf {
         self.writable(name, file, bytes)
     }
 
-    /// A file that is open to write, as a device.
+    /// Makes a device of a file that is open for writing.
     fn writable(&self, name: &str, file: File, bytes: u64) -> Result<Arc<FileDevice>, DeviceError> {
         let lock = Arc::clone(self.lock(Operation::Open, name)?);
         let (flushers, poison) = (Flushers::default(), Poison::default());
@@ -310,7 +312,7 @@ impl Shelf for FileShelf {
             let entry = entry.map_err(io)?;
             let is_file = match entry.file_type() {
                 Ok(kind) => kind.is_file(),
-                // Renamed or removed by the writer since the directory was read.
+                // The writer renamed or removed it after the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => false,
                 Err(error) => return Err(io(error)),
             };
@@ -341,7 +343,7 @@ impl Shelf for FileShelf {
     }
 }
 
-/// Reserves a new file, whose bytes the file system knows to be zeros; fills it where it cannot do that.
+/// Reserves a new file that reads as zeros; fills it if the file system cannot do that.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     match os::reserve(file, bytes) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => fill(file, bytes),
@@ -349,10 +351,10 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Reserves and fills a new file, and makes its content persistent; its name is not yet.
+/// Reserves and fills a new file, and makes its content persistent; its name is not persistent yet.
 fn fill(file: &File, bytes: u64) -> io::Result<()> {
     match os::reserve(file, bytes) {
-        // A file system that cannot reserve (NFS before 4.2) still can be filled, which is what reserves.
+        // A file system that cannot reserve (NFS before 4.2) can still be filled, which reserves the space.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(bytes)?,
         other => other?,
     }
@@ -369,19 +371,7 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Names a system error by what the caller can do.
-pub(crate) fn failed(operation: Operation, name: &str, offset: u64, source: io::Error) -> DeviceError {
-    let name = name.to_owned();
-    match source.kind() {
-        io::ErrorKind::NotFound => DeviceError::NotFound { name },
-        io::ErrorKind::AlreadyExists => DeviceError::AlreadyExists { name },
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceError::Full { name, bytes: 0 },
-        _ if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => DeviceError::NoDescriptors { name },
-        _ => DeviceError::Io { operation, name, offset, source },
-    }
-}
-
-/// The size of a file that create made; anything else in the directory is not a device.
+/// The size of a file that was created here; anything else in the directory is not a device.
 fn device_bytes(name: &str, file: &File) -> Result<u64, DeviceError> {
     let found = file.metadata().map_err(|source| failed(Operation::Open, name, 0, source))?;
     let bytes = found.len();
@@ -396,7 +386,7 @@ fn kind_of(found: FileSystem, direct: bool, uring: bool, refused: Vec<String>) -
     FileKind { direct, uring, file_system: found.name(), durability, refused }
 }
 
-/// Removes what a crash inside create left.
+/// Removes files that a crash inside create left.
 fn remove_unfinished(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -409,7 +399,7 @@ fn remove_unfinished(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the file system takes `O_DIRECT`: asked by writing one block, because some refuse at open and some at I/O.
+/// Whether the file system accepts `O_DIRECT`: tried by writing one block, because some refuse at open and some at I/O.
 fn probe_direct(directory: &Path) -> io::Result<bool> {
     let path = directory.join(format!(".probe{MAKING_SUFFIX}"));
     let open = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(&path);
@@ -421,9 +411,9 @@ fn probe_direct(directory: &Path) -> io::Result<bool> {
     accepted(wrote)
 }
 
-/// The same for a viewer, which may not write: asked by reading the lock file. Where there is none nobody writes, and the
-/// page cache is as good. Beside a writer with `O_DIRECT` it is not: Linux keeps the two coherent only as well as it can
-/// (open(2), NOTES).
+/// As [`probe_direct`], for a viewer, which may not write: tried by reading the lock file. If there is none no process
+/// writes, and the page cache is sufficient. Beside a writer with `O_DIRECT` it is not: Linux keeps the two coherent
+/// only on a best-effort basis (open(2), NOTES).
 fn probe_direct_read(directory: &Path) -> io::Result<bool> {
     let open = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(directory.join(LOCK_NAME));
     match open.and_then(|file| file.read_at(&mut AlignedBuffer::zeroed(BLOCK_BYTES), 0)) {
@@ -435,7 +425,7 @@ fn probe_direct_read(directory: &Path) -> io::Result<bool> {
 fn accepted(direct: io::Result<()>) -> io::Result<bool> {
     match direct {
         Ok(()) => Ok(true),
-        // Not refused as such. A full disk must not keep what is stored there from being opened.
+        // This is not a refusal of direct access. A full disk must not prevent stored data from being opened.
         Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
         Err(error) => Err(error),

@@ -1,10 +1,10 @@
-//! A few things of which each may be used by one thread at a time: the rings.
+//! A few values of which each may be used by one thread at a time: the rings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// How many submissions may be in flight; one more waits. A journal keeps two; beyond four, drives and the file system's own
-/// journal merge flushes anyway.
+/// How many submissions may be in flight; a further one waits. A journal has two; beyond four, drives and the file
+/// system's own journal merge flushes anyway.
 pub(crate) const SLOTS: usize = 4;
 
 /// [`SLOTS`] values, each behind its own lock.
@@ -15,18 +15,18 @@ pub(crate) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Fills every slot with what `make` makes.
+    /// Fills every slot with a value from `make`.
     pub(crate) fn new<E>(mut make: impl FnMut() -> Result<T, E>) -> Result<Slots<T>, E> {
         let slots = (0..SLOTS).map(|_| make().map(Mutex::new)).collect::<Result<_, E>>()?;
         Ok(Slots { slots, next: AtomicUsize::new(0) })
     }
 
-    /// A free slot, the lowest first so that a single thread always has the same one; waits if all are taken.
+    /// Returns a free slot, the lowest first so that a single thread always has the same one; waits if all are taken.
     pub(crate) fn acquire(&self) -> MutexGuard<'_, T> {
         for slot in &self.slots {
             match slot.try_lock() {
                 Ok(guard) => return guard,
-                // What a slot holds is left whole by a panic: a ring is taken out while in use.
+                // A panic leaves the content of a slot whole: a ring is taken out while in use.
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => {}
             }

@@ -1,7 +1,7 @@
-//! Moving a whole range between memory and a file, whatever the system does in between.
+//! Transfers a whole range between memory and a file, despite interruptions and partial transfers.
 //!
-//! A read or a write may move fewer bytes than asked and may be interrupted; both are continued here and nowhere else.
-//! The system call is a parameter, so that the tests can be a system that stutters.
+//! A read or a write may transfer fewer bytes than requested and may be interrupted; both cases are continued here and
+//! nowhere else. The system call is a parameter, so that tests can simulate a system with partial transfers.
 
 use std::io;
 
@@ -49,7 +49,7 @@ pub(crate) fn read_fully(
 mod tests {
     use super::*;
 
-    /// Moves at most `most` bytes at a time and is interrupted at every other call.
+    /// Transfers at most `most` bytes at a time and is interrupted at every other call.
     fn stutter(calls: &mut usize, most: usize, wanted: usize) -> io::Result<usize> {
         *calls += 1;
         if calls.is_multiple_of(2) { Ok(wanted.min(most)) } else { Err(io::ErrorKind::Interrupted.into()) }

@@ -1,5 +1,5 @@
-//! Mapped memory, usually of one node of the machine: DRAM beside a CPU, or memory behind a link (CXL, persistent memory used as system
-//! RAM), which Linux shows as a NUMA node of its own, usually without CPUs.
+//! Mapped memory, usually of one NUMA node of the machine: DRAM beside a CPU, or memory behind a link (CXL, persistent
+//! memory used as system RAM), which Linux shows as a separate NUMA node, usually without CPUs.
 //!
 //! ```text
 //!   /sys/devices/system/node/node0    cpulist 0-15    MemTotal  64 GiB     near
@@ -7,11 +7,12 @@
 //! ```
 //!
 //! An allocation is reserved, bound to the node by mbind(2) (`MPOL_BIND`: never from another one), and then touched, so
-//! that a node that is full is an error here and not the end of the process later. Addresses are aligned to 2 MiB and
-//! the kernel is asked for large pages: far memory is slow enough without misses in the TLB.
+//! that a full node is an error here and does not end the process later. Addresses are aligned to 2 MiB and the kernel
+//! is advised to use large pages: far memory is slow enough without TLB misses.
 //!
-//! What it does not do: pages are not moved later, by us or, bound as they are, by the kernel's tiering. What is free on
-//! a node is asked before, not reserved: somebody else may take it in between, and then the kernel may end a process.
+//! Pages are not moved later, neither by this module nor, because they are bound, by the kernel's tiering. The free
+//! memory of a node is checked but not reserved: another process may take it in between, and then the kernel may kill a
+//! process.
 
 use std::fs;
 use std::io;
@@ -19,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
-/// Where the kernel tells about nodes.
+/// Where the kernel describes nodes.
 const SYSFS: &str = "/sys/devices/system/node";
 
 /// The large page of x86-64, and of aarch64 with pages of 4 KiB.
@@ -28,7 +29,7 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 /// Policy of mbind(2): these nodes and no other (Linux, include/uapi/linux/mempolicy.h).
 const MPOL_BIND: usize = 2;
 
-/// Nodes that a mask here has room for; Linux has at most 1024 (`CONFIG_NODES_SHIFT` up to 10).
+/// Number of nodes in a mask here; Linux has at most 1024 (`CONFIG_NODES_SHIFT` up to 10).
 const NODES_MAX: usize = 1024;
 
 /// madvise(2) advice: populate page tables, writable (Linux 5.14).
@@ -39,15 +40,15 @@ const MADV_POPULATE_WRITE: i32 = 23;
 pub struct Node {
     /// Its number, as numactl(8) shows it.
     pub number: u32,
-    /// Whether CPUs belong to it; memory without any is far from all of them.
+    /// Whether CPUs belong to it; memory without CPUs is far from all of them.
     pub has_cpus: bool,
     /// All of its memory, in bytes.
     pub bytes: u64,
-    /// What of it is free now or holds only copies of files, which the kernel gives up; in bytes.
+    /// The part that is free or contains only copies of files, which the kernel can drop; in bytes.
     pub free_bytes: u64,
 }
 
-/// The nodes that have memory, by number; none where the kernel was built without NUMA.
+/// The nodes that have memory, by number; empty if the kernel was built without NUMA.
 ///
 /// Errors: those of reading `/sys/devices/system/node`.
 pub fn nodes() -> io::Result<Vec<Node>> {
@@ -77,14 +78,14 @@ fn nodes_below(root: &Path) -> io::Result<Vec<Node>> {
 
 /// A field of a node's meminfo, `Node 0 MemFree:  123 kB`, in bytes.
 fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
-    // The space keeps "Inactive(file):" from being taken for "Active(file):".
+    // The space prevents "Inactive(file):" from matching "Active(file):".
     let field = format!(" {field}");
     let mut words = meminfo.lines().find_map(|line| line.split_once(&field))?.1.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
     (words.next() == Some("kB")).then(|| number.saturating_mul(1024))
 }
 
-/// The node of a number, or why there is none.
+/// Returns the node with that number, or why there is none.
 pub(super) fn find(number: u32) -> io::Result<Node> {
     let nodes = nodes()?;
     if let Some(node) = nodes.iter().find(|node| node.number == number) {
@@ -92,15 +93,15 @@ pub(super) fn find(number: u32) -> io::Result<Node> {
     }
     let numbers: Vec<String> = nodes.iter().map(|node| node.number.to_string()).collect();
     let there = if numbers.is_empty() { "none".into() } else { numbers.join(", ") };
-    let text = format!("no node {number} has memory; with memory there are: {there} (see numactl --hardware)");
+    let text = format!("no node {number} has memory; nodes with memory: {there} (see numactl --hardware)");
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Zeroed bytes on one node.
+/// Zeroed memory on one node.
 pub(crate) struct NodeMemory {
     base: NonNull<u8>,
     bytes: usize,
-    /// The whole mapping, of which the bytes are the aligned part.
+    /// The whole mapping; the bytes are its aligned part.
     mapped: (NonNull<u8>, usize),
 }
 
@@ -110,7 +111,7 @@ unsafe impl Send for NodeMemory {}
 unsafe impl Sync for NodeMemory {}
 
 impl NodeMemory {
-    /// Allocates on a node, all pages present; `OutOfMemory` where the node has not as much free.
+    /// Allocates on a node, with all pages present; `OutOfMemory` if the node has not enough free memory.
     pub(crate) fn zeroed(number: u32, bytes: usize) -> io::Result<NodeMemory> {
         let node = find(number)?;
         if node.free_bytes < bytes as u64 {
@@ -123,7 +124,7 @@ impl NodeMemory {
         Ok(memory)
     }
 
-    /// Allocates wherever the kernel finds it, each page when it is first touched.
+    /// Allocates from any node that the kernel chooses, each page when it is first touched.
     pub(crate) fn anywhere(bytes: usize) -> io::Result<NodeMemory> {
         let memory = NodeMemory::reserved(bytes)?;
         memory.advise();
@@ -135,7 +136,7 @@ impl NodeMemory {
         self.base
     }
 
-    /// Address space; no page is present.
+    /// Reserves address space; no page is present.
     fn reserved(bytes: usize) -> io::Result<NodeMemory> {
         let reserved = bytes.checked_add(LARGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -148,12 +149,13 @@ impl NodeMemory {
         let head = start.addr().get().next_multiple_of(LARGE_PAGE_BYTES) - start.addr().get();
         // SAFETY: at most LARGE_PAGE_BYTES into the mapping, which has that many more than the bytes.
         let base = unsafe { start.add(head) };
-        // From here on drop gives it back.
+        // From here on drop unmaps it.
         Ok(NodeMemory { base, bytes, mapped: (start, reserved) })
     }
 
     fn advise(&self) {
-        // SAFETY: advice about a range that is ours; large pages are a wish, a kernel without them refuses and that is all.
+        // SAFETY: advice about a range that belongs to this value. Large pages are optional: a kernel without them
+        // refuses, without another effect.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
     }
 
@@ -161,8 +163,8 @@ impl NodeMemory {
         let mut mask = [0u64; NODES_MAX / 64];
         let word = mask.get_mut(number as usize / 64).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (number % 64);
-        // SAFETY: the range is ours; the mask lives until the call returns and has as many bits as are told (the kernel
-        // takes one less than the number given).
+        // SAFETY: the range belongs to this value. The mask lives until the call returns and has as many bits as the
+        // call gives (the kernel reads one less than the given number).
         let result = unsafe {
             libc::syscall(libc::SYS_mbind, self.base.as_ptr(), self.bytes, MPOL_BIND, mask.as_ptr(), NODES_MAX + 1, 0)
         };
@@ -180,13 +182,14 @@ impl NodeMemory {
     }
 
     fn populate(&self) -> io::Result<()> {
-        // SAFETY: advice about a range that is ours; nobody knows the range yet, and populating does not change what it holds.
+        // SAFETY: advice about a range that belongs to this value. No other code has its address yet, and populating
+        // does not change its content.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, MADV_POPULATE_WRITE) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // An old kernel: pages come at their first use.
+            // An old kernel: pages are allocated at their first use.
             Some(libc::EINVAL) => Ok(()),
             Some(libc::ENOMEM | libc::EFAULT) => Err(io::ErrorKind::OutOfMemory.into()),
             _ => Err(error),
@@ -198,8 +201,8 @@ impl Deref for NodeMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: bytes zeroed bytes from base on are mapped and ours until drop, and the borrow of self keeps others from
-        // changing them.
+        // SAFETY: `bytes` zeroed bytes from `base` on are mapped and belong to this value until drop. The borrow of
+        // self prevents changes.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }
@@ -222,12 +225,12 @@ impl Drop for NodeMemory {
 mod tests {
     use super::*;
 
-    /// The nodes on which pages of a range lie: move_pages(2) without a place to move to.
+    /// The nodes of the pages of a range: move_pages(2) without destinations.
     fn nodes_of(memory: &[u8]) -> Vec<i32> {
         let pages: Vec<*const u8> = memory.chunks(4096).map(<[u8]>::as_ptr).collect();
         let mut found = vec![-1i32; pages.len()];
         let none = ptr::null::<i32>();
-        // SAFETY: both arrays have as many entries as are told, and live until the call returns.
+        // SAFETY: both arrays have as many entries as the call gives, and live until it returns.
         let result =
             unsafe { libc::syscall(libc::SYS_move_pages, 0, pages.len(), pages.as_ptr(), none, found.as_mut_ptr(), 0) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn a_node_that_is_not_there_or_has_not_as_much_free_is_an_error() {
         let missing = find(4_000_000).expect_err("no such node").to_string();
-        assert!(missing.contains("no node 4000000 has memory; with memory there are: "), "{missing}");
+        assert!(missing.contains("no node 4000000 has memory; nodes with memory: "), "{missing}");
         for node in nodes().expect("nodes") {
             let full = NodeMemory::zeroed(node.number, node.bytes as usize + 4096).err();
             assert_eq!(full.map(|error| error.kind()), Some(io::ErrorKind::OutOfMemory), "{node:?}");

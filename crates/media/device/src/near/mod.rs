@@ -11,28 +11,29 @@
 //!                                      4 the page enters the table
 //! ```
 //!
-//! [`Policy::DirectMapped`] is the hardware's: one place for each page, no hints, all of near memory is cache, write-back
-//! (intel/ipmctl issues 132 and 161: direct-mapped, no hint can be given, 100 % of DRAM becomes cache). The hardware's unit is
-//! a line of 64 bytes; here it is a page of 4096, since software cannot intercept single loads: a run of neighbouring lines
-//! costs here one miss where hardware has up to 64, and a single line costs a whole page's transfer. Which pages contend for
-//! one slot is the same. [`Policy::Managed`] is what software can do instead: any page in any slot of its shard, S3-FIFO.
+//! [`Policy::DirectMapped`] is that of the hardware: one place for each page, no hints, all of near memory is cache,
+//! write-back (intel/ipmctl issues 132 and 161: direct-mapped, no hint can be given, 100 % of DRAM becomes cache). The
+//! hardware's unit is a line of 64 bytes. Here it is a page of 4096, since software cannot intercept single loads: a
+//! run of adjacent lines causes one miss here and up to 64 in hardware, and a single line costs a whole page's
+//! transfer. The same pages contend for one slot. [`Policy::Managed`] is what software can do instead: any page in any
+//! slot of its shard, with S3-FIFO.
 //!
 //! # Invariants
 //!
 //! 1. A page's newest bytes are in near memory if the table has it, else in far memory.
-//! 2. A dirty page leaves near memory only after far memory took it. A write-back that fails leaves the page where it is and
-//!    poisons the cache: what far memory holds of it is unknown. Whoever caused it, a reader too, is told why. Reads go on
-//!    after that: hits from near memory, misses past it.
-//! 3. One lock holds a page's table entry, slot and transfers together; pages of one shard wait for one another's far
-//!    accesses, pages of others do not.
+//! 2. A dirty page leaves near memory only after far memory has accepted it. A write-back that fails leaves the page in
+//!    place and poisons the cache: the content of far memory for that page is unknown. The call that caused it, even a
+//!    read, returns the error. Reads continue after that: hits from near memory, misses past it.
+//! 3. One lock protects a page's table entry, slot and transfers. Pages of one shard wait for each other's far
+//!    accesses; pages of different shards do not.
 //!
 //! # Durability
 //!
-//! [`Durability::None`]: Memory Mode is volatile, whatever far memory is made of. [`flush`](Device::flush) writes all dirty
-//! pages to far memory and flushes that, so that a test can look at it; nobody may rely on it after a restart, because what
-//! was evicted between flushes is there as well, in no order.
+//! [`Durability::None`]: Memory Mode is volatile, whatever far memory consists of. [`flush`](Device::flush) writes all
+//! dirty pages to far memory and flushes that, so that a test can read it. The content must not be used after a
+//! restart, because evictions between flushes also write to far memory, in no order.
 //!
-//! What it deliberately does not do: hold pages for a caller, prefetch, move lines, survive anything.
+//! The cache does not pin pages for a caller, prefetch, move lines, or survive a restart.
 
 mod table;
 #[cfg(test)]
@@ -51,33 +52,34 @@ use crate::{AlignedBuffer, BLOCK_BYTES, Device, DeviceError, Durability};
 /// The unit of caching: a page.
 const PAGE: u64 = BLOCK_BYTES as u64;
 
-/// Slots that a shard has at least, so that a managed shard's queues mean something: a tenth of them is the small queue.
+/// The smallest number of slots of a shard, so that the queues of a managed shard are useful: a tenth of them is the
+/// small queue.
 const SHARD_SLOTS: u64 = 64;
 
-/// Most shards: well beyond the threads that wait for far memory at a time.
+/// The largest number of shards: far more than the threads that wait for far memory at a time.
 const SHARDS_MAX: u64 = 64;
 
-/// What errors call the cache.
+/// The name of the cache in errors.
 const NAME: &str = "near-memory cache";
 
-/// Which page leaves near memory when another comes.
+/// Selects the page that leaves near memory when another comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The one that lies in the new page's only place: page modulo slots. What the hardware does.
+    /// The page in the new page's only place: page modulo slots. This is what the hardware does.
     DirectMapped,
-    /// The one that S3-FIFO gives up: pages seen once go first, so that a scan does not empty the cache (Yang et al., "FIFO
-    /// queues are all you need for cache eviction", SOSP 2023).
+    /// The page that S3-FIFO selects: pages seen once are evicted first, so a scan does not empty the cache (Yang et
+    /// al., "FIFO queues are all you need for cache eviction", SOSP 2023).
     Managed,
 }
 
-/// What passed through a cache since it was made. Counts are pages of 4096 bytes.
+/// Counters of a cache since it was created. Counts are pages of 4096 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NearStats {
     /// Pages read by the caller.
     pub reads: u64,
     /// Pages written by the caller.
     pub writes: u64,
-    /// Of both, those that were in near memory.
+    /// Accesses that were found in near memory.
     pub hits: u64,
     /// Pages read from far memory.
     pub far_reads: u64,
@@ -86,12 +88,12 @@ pub struct NearStats {
 }
 
 impl NearStats {
-    /// Bytes of a count of pages.
+    /// Converts a count of pages to bytes.
     pub fn bytes(pages: u64) -> u64 {
         pages * PAGE
     }
 
-    /// Hits of all accesses, 0 to 1; 0 where there was none.
+    /// Hits as a share of all accesses, 0 to 1; 0 if there were none.
     pub fn hit_ratio(&self) -> f64 {
         let all = self.reads + self.writes;
         if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
@@ -110,11 +112,11 @@ struct Counters {
 /// The pages of one shard. Slot numbers are those of the whole near memory.
 struct Shard {
     table: Table,
-    /// By the shard's own slot number.
+    /// Indexed by the shard's own slot number.
     dirty: Vec<bool>,
 }
 
-/// See the module's text.
+/// See the head comment of this module.
 pub struct NearCache {
     near: Arc<dyn Device>,
     far: Arc<dyn Device>,
@@ -125,7 +127,7 @@ pub struct NearCache {
 }
 
 impl NearCache {
-    /// A cache in `near` over `far`. It is as long as `far`; what `near` held is overwritten.
+    /// A cache in `near` over `far`. It is as long as `far`; the old content of `near` is overwritten.
     ///
     /// Panics unless both are multiples of 4096 bytes with blocks of at most that, and `near` has at least one page.
     pub fn new(near: Arc<dyn Device>, far: Arc<dyn Device>, policy: Policy) -> NearCache {
@@ -136,7 +138,7 @@ impl NearCache {
         let slots = near.len() / PAGE;
         let shards = (slots / SHARD_SLOTS).clamp(1, SHARDS_MAX);
         let shard = |number: u64| {
-            // Slots are dealt out in turn; the first shards have one more where they do not come out even.
+            // Slots are distributed in turn; if they do not divide evenly, the first shards have one more.
             let own = (slots - number).div_ceil(shards) as usize;
             let table = match policy {
                 Policy::DirectMapped => Table::direct(own),
@@ -153,7 +155,7 @@ impl NearCache {
         self.policy
     }
 
-    /// What passed so far. Counts of accesses under way may be missing.
+    /// Counters so far. Accesses in progress may be missing.
     pub fn stats(&self) -> NearStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { reads, writes, hits, far_reads, write_backs } = &self.counters;
@@ -166,7 +168,7 @@ impl NearCache {
         }
     }
 
-    /// The shard of a page, and for a direct map the page's place in it.
+    /// The shard of a page, and with a direct map the page's place in it.
     fn home(&self, page: u64) -> (usize, usize) {
         let shards = self.shards.len() as u64;
         match self.policy {
@@ -174,22 +176,23 @@ impl NearCache {
                 let slot = page % (self.near.len() / PAGE);
                 ((slot % shards) as usize, (slot / shards) as usize)
             }
-            // Multiplied by 2^64 over the golden ratio (Knuth, vol. 3, 6.4), so that a stride does not fall into one shard.
+            // Multiplied by 2^64 over the golden ratio (Knuth, vol. 3, 6.4), so that strided accesses do not all fall
+            // into one shard.
             Policy::Managed => (((page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % shards) as usize, 0),
         }
     }
 
     fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
-        // A panic under this lock comes from a device; the table is changed only between transfers.
+        // A panic under this lock comes from a device; the table changes only between transfers.
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a shard's slot lies in near memory.
+    /// The offset of a shard's slot in near memory.
     fn near_offset(&self, shard: usize, slot: usize) -> u64 {
         (slot as u64 * self.shards.len() as u64 + shard as u64) * PAGE
     }
 
-    /// Copies a dirty page to far memory; it stays where it is.
+    /// Copies a dirty page to far memory; it stays in near memory.
     fn write_back(&self, number: usize, shard: &mut Shard, slot: usize, page: u64) -> Result<(), DeviceError> {
         let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
         self.poison.guard(NAME, || {
@@ -201,7 +204,7 @@ impl NearCache {
         Ok(())
     }
 
-    /// Makes a slot free for `page`, steps 1 and 2 of the picture.
+    /// Frees a slot for `page`: steps 1 and 2 of the picture.
     fn make_room(&self, number: usize, shard: &mut Shard, place: usize) -> Result<usize, DeviceError> {
         let choice = shard.table.choose(place);
         if let Some(victim) = choice.page {
@@ -223,7 +226,7 @@ impl NearCache {
         }
         let slot = match self.make_room(number, &mut shard, place) {
             Ok(slot) => slot,
-            // Nothing leaves near memory any more; what is not there is in far memory, unchanged.
+            // Nothing leaves near memory any more; a page that is not there is unchanged in far memory.
             Err(DeviceError::Poisoned { .. }) => {
                 count(&self.counters.far_reads);
                 return self.far.read(page * PAGE, buffer);
@@ -232,7 +235,7 @@ impl NearCache {
         };
         count(&self.counters.far_reads);
         let filled = self.far.read(page * PAGE, buffer).and_then(|()| {
-            // A slot that is not in the table holds nothing: its write may fail without loss.
+            // A slot that is not in the table has no content: its write may fail without loss.
             self.near.write(self.near_offset(number, slot), buffer)
         });
         self.enter(&mut shard, page, slot, false, filled)
@@ -252,7 +255,7 @@ impl NearCache {
         self.enter(&mut shard, page, slot, true, filled)
     }
 
-    /// The page enters the table if its bytes are in its slot; else the slot is free.
+    /// Enters the page into the table if its bytes are in its slot; otherwise frees the slot.
     fn enter(
         &self,
         shard: &mut Shard,
@@ -271,7 +274,7 @@ impl NearCache {
         filled
     }
 
-    /// Gives up a page without writing it back.
+    /// Drops a page without writing it back.
     fn forget(&self, page: u64) -> Result<(), DeviceError> {
         let (number, place) = self.home(page);
         let mut shard = self.shard(number);
@@ -288,7 +291,7 @@ impl NearCache {
         for number in 0..self.shards.len() {
             let mut shard = self.shard(number);
             let mut dirty: Vec<(u64, usize)> = shard.table.pages().filter(|(_, slot)| shard.dirty[*slot]).collect();
-            // In the order of far memory, which likes neighbours together.
+            // In the order of far memory, where adjacent writes are faster.
             dirty.sort_unstable();
             for (page, slot) in dirty {
                 self.write_back(number, &mut shard, slot, page)?;

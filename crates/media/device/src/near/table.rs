@@ -1,25 +1,25 @@
-//! Which page lies in which slot of one shard, and which leaves. Pure: no bytes, no locks.
+//! Which page is in which slot of one shard, and which one leaves. Pure: no bytes, no locks.
 //!
 //! ```text
-//! direct    slots: [ page | page | - | page ]          a page has one place; whoever lies there leaves
+//! direct    slots: [ page | page | - | page ]          a page has one place; the page that is there leaves
 //!
-//! managed   small (a tenth)  --seen again-->  main     leaves from the end of small if not seen again, remembered in ghost;
-//!              ^                               ^       main gives those seen since another round, up to three
-//!              new pages                       new pages that ghost remembers
+//! managed   small (a tenth)  --seen again-->  main     a page not seen again leaves at the end of small, and is recorded in ghost;
+//!              ^                               ^       main keeps those seen since for another round, up to three
+//!              new pages                       new pages that are in ghost
 //! ```
 //!
-//! The caller's order of calls: `find`, and on a miss `choose`, `evict` if a page lies there, then `insert` or `release`.
-//! Between `choose` and `evict` nothing has changed for a reader: a write-back in between may fail and leave it so.
+//! The caller's order of calls: `find`; on a miss `choose`; `evict` if a page is there; then `insert` or `release`.
+//! Between `choose` and `evict` nothing has changed for a reader, so a write-back in between may fail.
 //!
-//! Invariants: a page is in at most one slot; a slot is free, in exactly one queue, or between `evict` and `insert`; ghost
-//! holds pages that are in no slot, at most as many as there are slots.
+//! Invariants: a page is in at most one slot; a slot is free, in exactly one queue, or between `evict` and `insert`;
+//! ghost contains pages that are in no slot, at most as many as there are slots.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Times a page is spared in main at most (the paper's two bits).
+/// The largest number of rounds that a page stays in main (the paper's two bits).
 const SEEN_MAX: u8 = 3;
 
-/// A slot that can be made free, and the page that lies there, if one does.
+/// A slot that can be freed, and its page, if there is one.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) slot: usize,
@@ -45,17 +45,17 @@ pub(super) enum Table {
 #[derive(Debug)]
 pub(super) struct Managed {
     slots: HashMap<u64, usize>,
-    /// By slot.
+    /// Indexed by slot.
     pages: Vec<Option<u64>>,
     seen: Vec<u8>,
     free: Vec<usize>,
     /// Oldest first.
     small: VecDeque<usize>,
     main: VecDeque<usize>,
-    /// Pages that left small, oldest first, each with its number in `remembered`; others are forgotten already.
+    /// Pages that left small, oldest first, each with its number in `remembered`; entries without one are obsolete.
     ghost: VecDeque<(u64, u64)>,
     remembered: HashMap<u64, u64>,
-    /// Pages that ever left small.
+    /// Number of pages that have ever left small.
     left: u64,
     small_max: usize,
 }
@@ -76,12 +76,12 @@ impl Table {
             ghost: VecDeque::new(),
             remembered: HashMap::new(),
             left: 0,
-            // A tenth, as the paper has it for all its traces.
+            // A tenth, as in the paper for all its traces.
             small_max: (slots / 10).max(1),
         }))
     }
 
-    /// The slot of a page; it counts as seen. `place` is its only one in a direct map.
+    /// Returns the slot of a page, and counts the page as seen. `place` is its only one in a direct map.
     pub(super) fn find(&mut self, page: u64, place: usize) -> Option<usize> {
         match self {
             Table::Direct(pages) => (pages[place] == Some(page)).then_some(place),
@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// The slot that the next page gets.
+    /// Returns the slot for the next page.
     pub(super) fn choose(&mut self, place: usize) -> Choice {
         match self {
             Table::Direct(pages) => Choice { slot: place, page: pages[place], from: From::Direct },
@@ -101,7 +101,7 @@ impl Table {
         }
     }
 
-    /// The page of a choice leaves; its slot belongs to the caller.
+    /// Removes the page of a choice; its slot belongs to the caller.
     pub(super) fn evict(&mut self, choice: &Choice) {
         match self {
             Table::Direct(pages) => pages[choice.slot] = None,
@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// A page lies in the slot that was made free for it.
+    /// Enters a page into the slot that was freed for it.
     pub(super) fn insert(&mut self, page: u64, slot: usize) {
         match self {
             Table::Direct(pages) => pages[slot] = Some(page),
@@ -117,7 +117,7 @@ impl Table {
         }
     }
 
-    /// The slot that was made free is not used.
+    /// Returns the slot that was freed without using it.
     pub(super) fn release(&mut self, slot: usize) {
         match self {
             Table::Direct(pages) => pages[slot] = None,
@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    /// A page is given up; its slot is free.
+    /// Removes a page; its slot is free.
     pub(super) fn remove(&mut self, page: u64, slot: usize) {
         match self {
             Table::Direct(pages) => pages[slot] = None,
@@ -166,7 +166,7 @@ impl Managed {
                 let from = if from_small { From::Small } else { From::Main };
                 return Choice { slot, page: self.pages[slot], from };
             }
-            // Seen again: from small it moves up, in main it goes another round with less to its name.
+            // Seen again: from small it moves to main; in main it gets another round, and its count decreases.
             queue.pop_front();
             self.seen[slot] = if from_small { 0 } else { self.seen[slot] - 1 };
             self.main.push_back(slot);

@@ -1,4 +1,4 @@
-//! The cache against a flat vector, with faults, and the two policies beside each other.
+//! Tests of the cache: comparison with a flat vector, faults, and a comparison of the two policies.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use crate::{FaultyShelf, MemoryShelf, Operation, Shelf};
 const P: usize = PAGE as usize;
 const POLICIES: [Policy; 2] = [Policy::DirectMapped, Policy::Managed];
 
-/// A cache of `near` pages over `far` pages on a shelf that can be made to fail: devices `near` and `far`.
+/// A cache of `near` pages over `far` pages on a shelf with injectable faults: devices `near` and `far`.
 fn cache(policy: Policy, near: u64, far: u64) -> (NearCache, FaultyShelf) {
     let shelf = FaultyShelf::new(Arc::new(MemoryShelf::new()));
     let near = shelf.create("near", near * PAGE).expect("memory");
@@ -75,7 +75,8 @@ fn threads_that_contend_for_slots_each_find_what_they_wrote() {
         thread::scope(|scope| {
             for thread in 0..4u64 {
                 let cache = &cache;
-                // Pages thread, thread + 4, ...: neighbours of the others', and of one slot with some of them.
+                // Pages thread, thread + 4, ...: adjacent to those of other threads, and in the same slot as some of
+                // them.
                 scope.spawn(move || {
                     let mut rng = fastrand::Rng::with_seed(thread + 1);
                     let mut model = vec![0u8; 256];
@@ -115,7 +116,7 @@ fn a_direct_map_gives_a_page_one_place_and_the_managed_policy_any() {
     assert!((stats.hit_ratio() - 0.98).abs() < 1e-9);
 }
 
-/// Reads a hot set again and again, with a scan of everything between; the share of hot reads that hit.
+/// Reads a hot set repeatedly, with a scan of everything in between; returns the share of hot reads that hit.
 fn hot_hits_with_scans(policy: Policy) -> f64 {
     let (cache, _) = cache(policy, 64, 4096);
     let (mut hits, mut reads) = (0, 0);

@@ -1,14 +1,14 @@
-//! The plainest loop there is: stores into a mapping, and a fence. What everything else is measured against.
+//! The simplest possible loop: stores into a mapping, and a fence. Everything else is measured against it.
 //!
 //! ```text
 //!   PastCache      movntdq, movntdq, ...            then a fence
 //!   WrittenBack    stores, then clwb line by line   then a fence
-//!   Plain          stores                           nothing: what an eADR platform would keep
+//!   Plain          stores                           nothing: persistent only on an eADR platform
 //! ```
 //!
-//! No names, no errors, no poison, no signal handler: a lost page or a shortened file ends the process. The mapping is an
-//! ordinary shared one, whatever the file system: what it costs to move the bytes is measured, not what survives.
-//! It shares no code with the device it is compared to.
+//! No names, no errors, no poison, no signal handler: a lost page or a truncated file ends the process. The mapping is
+//! an ordinary shared one, whatever the file system: it measures the cost of moving the bytes, not their survival. It
+//! shares no code with the device that it is compared with.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -38,9 +38,9 @@ pub struct Bare {
 unsafe impl Send for Bare {}
 
 impl Bare {
-    /// Makes a file of `bytes` zeros at `path`, which must not exist, maps it and has all pages present.
+    /// Creates a file of `bytes` zeros at `path`, which must not exist, maps it and makes all pages present.
     ///
-    /// Errors: those of the system, and `Unsupported` on another processor than x86-64.
+    /// Errors: those of the system, and `Unsupported` on processors other than x86-64.
     pub fn on_file(path: &Path, bytes: usize) -> io::Result<Bare> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the bare loop is written for x86-64"));
@@ -54,7 +54,8 @@ impl Bare {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).expect("the kernel maps nothing at address 0");
-        // SAFETY: the whole mapping, which nobody else knows yet. Writing has the file system give each page its place.
+        // SAFETY: the whole mapping, and no other code has its address yet. Writing makes the file system allocate each
+        // page.
         unsafe { base.as_ptr().write_bytes(0, bytes) };
         Ok(Bare { base, bytes })
     }
@@ -65,7 +66,7 @@ impl Bare {
         self.bytes
     }
 
-    /// Stores `data` at `offset`. Neither fences nor waits. Each thread has a mapping of its own.
+    /// Stores `data` at `offset`. It neither fences nor waits. Each thread needs its own mapping.
     ///
     /// # Panics
     /// Unless the range lies inside, and offset, length and the address of `data` are multiples of 16.
@@ -96,7 +97,7 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by on_file and is used by nobody after this. munmap of it cannot fail.
+        // SAFETY: the mapping was made by on_file and is not used after this. munmap of it cannot fail.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The device on persistent memory: which stores, which write-backs, which fence.
+//! The device on persistent memory: its stores, write-backs and fences.
 //!
 //! ```text
 //!   granularity   write                                                          flush
@@ -9,16 +9,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. With line granularity a write is persistent when it returns: it fences itself. A fence covers only the thread that
-//!    executes it, so a flush by another thread could not do it later, and a flush here has nothing left to do.
-//! 2. One fence a write, also a large one: self-certifying records need no order inside a write.
-//! 3. With page granularity a flush syncs the whole device: what any handle wrote is covered, and the kernel writes only the
-//!    pages that are dirty. Syncs of a handle are serial, and after one that failed none is tried: the kernel reports a
-//!    failure once, and a flush that had waited for that one would be told that all is well.
-//! 4. eADR leaves out the write-back, never the fence: what was stored past the cache waits in buffers that no power
-//!    protection covers.
+//! 1. With line granularity a write is persistent when it returns, because it fences itself. A fence covers only the
+//!    thread that executes it, so a flush by another thread could not do it later; a flush has nothing left to do.
+//! 2. Each write has one fence, even a large one: self-certifying records need no order inside a write.
+//! 3. With page granularity a flush syncs the whole device: it covers the writes of every handle, and the kernel writes
+//!    only the dirty pages. Syncs of a handle are serial, and none is tried after one that failed: the kernel reports a
+//!    failure once, so a flush that had waited for the failed one would get success.
+//! 4. eADR omits the write-back, never the fence: stores past the cache wait in buffers that no power protection
+//!    covers.
 //!
-//! It does not decide which granularity a mapping has; the shelf does.
+//! The device does not decide the granularity of a mapping; the shelf does.
 
 use std::fmt;
 use std::io;
@@ -30,23 +30,23 @@ use crate::file::failed;
 use crate::poison::Poison;
 use crate::{BLOCK_BYTES, Device, DeviceError, Durability, Operation, WORD_BYTES};
 
-/// From this length on stores go past the cache. It is the unit in which 3D-XPoint modules access their medium, and the
-/// threshold libpmem2 uses: cached stores are evicted in random order and cost 4 times the bandwidth (`media.csv`:
+/// Stores of this length and more go past the cache. It is the unit in which 3D-XPoint modules access their medium, and
+/// the threshold of libpmem2: cached stores are evicted in random order and take 4 times the bandwidth (`media.csv`:
 /// sequential writes on one module 2.95 GB/s past the cache, 0.69 GB/s through it).
 pub(crate) const PAST_CACHE_BYTES: usize = 256;
 
-/// What a CPU and its power supply keep when the power fails.
+/// What a CPU and its power supply preserve when the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// The memory controller's queues: lines must be written back (asynchronous DRAM refresh).
     Adr,
-    /// The caches too.
+    /// Also the caches.
     Eadr,
-    /// Nobody says. Treated as [`Domain::Adr`].
+    /// Not reported. Treated as [`Domain::Adr`].
     Unknown,
 }
 
-/// In what units a mapping can be made persistent.
+/// The unit in which a mapping can be made persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
     /// Cache lines, by instructions.
@@ -62,11 +62,11 @@ pub(crate) struct PmemDevice<L> {
     granularity: Granularity,
     domain: Domain,
     durability: Durability,
-    /// None where it was opened read-only.
+    /// `None` if it was opened read-only.
     writer: Option<Writer>,
 }
 
-/// What changes.
+/// The part that changes.
 #[derive(Debug, Default)]
 struct Writer {
     poison: Poison,
@@ -86,7 +86,7 @@ impl<L: Lines> PmemDevice<L> {
         PmemDevice { name: name.into(), lines, granularity, domain, durability, writer }
     }
 
-    /// What it stands on.
+    /// The lines below the device.
     pub(crate) fn lines(&self) -> &L {
         &self.lines
     }
@@ -107,7 +107,7 @@ impl<L: Lines> PmemDevice<L> {
         writer.poison.guard(&self.name, || change(writer))
     }
 
-    /// Stores, and with line granularity makes persistent once the calling thread fences.
+    /// Stores; with line granularity the data is persistent once the calling thread fences.
     fn put(&self, offset: u64, data: &[u8]) -> Result<(), Lost> {
         match self.granularity {
             Granularity::Page => self.lines.store(offset, data),
@@ -129,7 +129,7 @@ impl<L: Lines> PmemDevice<L> {
     }
 
     fn sync(&self, writer: &Writer) -> Result<(), DeviceError> {
-        // One flag, whole after any panic.
+        // A single flag, which is consistent after any panic.
         let mut sync_failed = writer.sync_failed.lock().unwrap_or_else(PoisonError::into_inner);
         if *sync_failed {
             return Err(DeviceError::Poisoned { name: self.name.clone() });
@@ -195,7 +195,7 @@ impl<L: Lines> Device for PmemDevice<L> {
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.write(offset, data)?;
         match self.granularity {
-            // Persistent already (invariant 1), and everything before it.
+            // Already persistent (invariant 1), and everything before it.
             Granularity::Line => Ok(()),
             Granularity::Page => self.flush(),
         }
@@ -225,7 +225,7 @@ impl<L: Lines> Device for PmemDevice<L> {
 mod tests {
     use super::*;
 
-    /// Remembers what it was asked; its sync fails.
+    /// Records its calls; its sync fails.
     #[derive(Debug, Default)]
     struct Asked {
         calls: Mutex<Vec<&'static str>>,
@@ -267,7 +267,7 @@ mod tests {
 
         fn sync(&self, _: u64, _: u64) -> io::Result<()> {
             self.call("sync");
-            // Long enough for another thread to come and wait.
+            // Long enough for another thread to arrive and wait.
             std::thread::sleep(std::time::Duration::from_millis(20));
             Err(io::Error::from_raw_os_error(libc::EIO))
         }

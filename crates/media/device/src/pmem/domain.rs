@@ -1,26 +1,28 @@
-//! Which caches the power supply keeps alive: the *persistence domain*, as the kernel tells it for each region of modules.
+//! Determines which caches the power supply preserves: the *persistence domain*, as the kernel reports it for each
+//! region of modules.
 //!
 //! ```text
 //!   /sys/bus/nd/devices/region0/persistence_domain     cpu_cache           caches too: eADR
 //!   /sys/bus/nd/devices/region1/persistence_domain     memory_controller   the controller's queues: ADR
 //! ```
 //!
-//! eADR is believed only if every region says so: a shelf does not know on which regions its file system lies. It is never
-//! concluded from the model of a CPU. What is not said, empty, or not one of the two is [`Domain::Unknown`], and every
-//! user of this treats that as ADR, which costs time and never data. (libpmem2 decides the same way.)
+//! eADR is assumed only if every region reports it, because a shelf cannot find the regions of its file system. It is
+//! never inferred from the model of a CPU. A value that is missing, empty, or not one of the two is
+//! [`Domain::Unknown`]; every user treats that as ADR, which costs time and never data. (libpmem2 decides in the same
+//! way.)
 
 use std::fs;
 use std::path::Path;
 
 use super::Domain;
 
-/// Asks every region below a sysfs root, which is `/sys` but in tests.
+/// Reads every region below a sysfs root, which is `/sys` except in tests.
 pub fn detect(sysfs_root: &Path) -> Domain {
-    // Without the directory there is no persistent memory that the kernel knows of.
+    // Without the directory the kernel has found no persistent memory.
     let Ok(devices) = fs::read_dir(sysfs_root.join("bus/nd/devices")) else { return Domain::Unknown };
     let mut said = Vec::new();
     for device in devices {
-        // A directory that cannot be read through may hide a region that would say something else.
+        // A directory that cannot be read completely may hide a region with another value.
         let Ok(device) = device else { return Domain::Unknown };
         if is_region(&device.file_name().to_string_lossy()) {
             said.push(fs::read_to_string(device.path().join("persistence_domain")).unwrap_or_default());
@@ -34,7 +36,7 @@ fn is_region(name: &str) -> bool {
     name.strip_prefix("region").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The weakest of what the regions say.
+/// The weakest of the values of the regions.
 fn of_all<'a>(said: impl Iterator<Item = &'a str>) -> Domain {
     let of = |said| match said {
         "cpu_cache" => Domain::Eadr,
@@ -77,7 +79,7 @@ mod tests {
             let root = tempfile::tempdir().expect("temporary directory");
             let devices = root.path().join("bus/nd/devices");
             fs::create_dir_all(&devices).expect("make");
-            // What is no region says nothing, whatever it says.
+            // A device that is not a region does not count, whatever its file contains.
             for other in ["nmem0", "namespace0.0", "ndbus0", "region", "regional1"] {
                 fs::create_dir(devices.join(other)).expect("make");
                 fs::write(devices.join(other).join("persistence_domain"), "memory_controller").expect("write");

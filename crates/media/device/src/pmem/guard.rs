@@ -1,31 +1,31 @@
-//! `SIGBUS` for a page of a mapping becomes an error for that page.
+//! Converts `SIGBUS` for a page of a mapping into an error for that page.
 //!
 //! ```text
-//!   routine touches a page       kernel: poison there, or the file ends before it
+//!   routine touches a page       kernel: poison there, or the file ends before the page
 //!        |                            |
 //!        |                         SIGBUS, si_addr
 //!        |                            |
 //!        |                       on_bus_error
-//!        |                            |   is si_addr in a watched mapping?   no: whoever handled it before
-//!        |                            |   note the lost range there
+//!        |                            |   is si_addr in a watched mapping?   no: calls the previous handler
+//!        |                            |   record the lost range there
 //!        |                            |   is the interrupted code a routine? no: as above
 //!        v                            v
 //!   returns early  <----------  resume at the fixup
-//!   Err(Lost), and every later access to that range too, until it is written whole
+//!   Err(Lost), and every later access to that range too, until the whole range is written
 //! ```
 //!
-//! The handler runs in the middle of anything, so it only reads and writes atomics, and the registry of mappings is
-//! a list of nodes that are never freed: a mapping that goes away leaves its node to the next one.
+//! The handler can interrupt any code, so it only reads and writes atomics. The registry of mappings is a list of nodes
+//! that are never freed: when a mapping ends, its node is reused by the next one.
 //!
 //! Invariants:
-//! 1. A node's `start` is 0 unless its mapping is mapped. It is set last and cleared first, so that whoever reads the
-//!    same `start` before and after `end` has read a pair that belongs together.
-//! 2. Nothing touches a watched mapping but the routines of `instructions`.
-//! 3. What is lost stays noted until it has been written whole, or the mapping ends. More than [`RANGES_MAX`] lost ranges
-//!    make the whole mapping lost.
+//! 1. A node's `start` is 0 unless its mapping is mapped. It is set last and cleared first: a reader that finds the
+//!    same `start` before and after reading `end` has a consistent pair.
+//! 2. Only the routines of `instructions` touch a watched mapping.
+//! 3. A lost range stays recorded until the whole range has been written, or the mapping ends. More than [`RANGES_MAX`]
+//!    lost ranges make the whole mapping lost.
 //!
-//! What it does not do: it does not look for poison before somebody reads it; it does not survive somebody else who
-//! installs a handler for `SIGBUS` later and does not pass on what is not his.
+//! The guard does not search for poison before it is read. It does not work if other code later installs a handler for
+//! `SIGBUS` that does not pass on foreign signals.
 
 use std::ffi::c_void;
 use std::io;
@@ -36,21 +36,22 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use super::instructions;
 use super::lines::Lost;
 
-/// Lost ranges noted for one mapping one by one.
+/// The largest number of lost ranges that are recorded individually for one mapping.
 const RANGES_MAX: usize = 64;
 
-/// `si_code` of a fault behind the end of a file, of consumed poison, and of poison found in the background (sigaction(2)).
+/// `si_code` of a fault after the end of a file, of consumed poison, and of poison found in the background
+/// (sigaction(2)).
 const BUS_ADRERR: i32 = 2;
 const BUS_MCEERR_AR: i32 = 4;
 const BUS_MCEERR_AO: i32 = 5;
 
-/// The smallest unit the kernel takes away, as a logarithm: a page.
+/// The smallest unit that the kernel removes, as a logarithm: a page.
 static PAGE_SHIFT: AtomicU32 = AtomicU32::new(12);
 
-/// How many threads ask for poison right now, as a test does.
+/// How many threads are injecting poison at the moment, as a test does.
 static INJECTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Who handled the signal before; leaked, so that the handler may always read it. Null before installation.
+/// The previous handler of the signal; leaked, so that the handler may always read it. Null before installation.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// The first node of the registry.
@@ -63,7 +64,7 @@ struct Node {
     end: AtomicUsize,
     /// Offset of a lost range (a multiple of a page) and, in the low bits, the logarithm of its length; 0 is free.
     ranges: [AtomicU64; RANGES_MAX],
-    /// How many of them are taken; one more when `is_lost_whole`.
+    /// How many ranges are in use; one more if `is_lost_whole`.
     held: AtomicUsize,
     is_lost_whole: AtomicBool,
     next: *const Node,
@@ -72,13 +73,13 @@ struct Node {
 // SAFETY: `next` is written before the node is published and never again; everything else is atomic.
 unsafe impl Sync for Node {}
 
-/// What a node's range says.
+/// Decodes a node's range.
 fn range_of(entry: u64) -> Lost {
     Lost { offset: entry & !0xfff, bytes: 1 << (entry & 63) }
 }
 
 impl Node {
-    /// Every node there is. They are leaked, hence static.
+    /// All nodes. They are leaked, hence static.
     fn all() -> impl Iterator<Item = &'static Node> {
         let mut next = NODES.load(Ordering::Acquire).cast_const();
         std::iter::from_fn(move || {
@@ -89,7 +90,7 @@ impl Node {
         })
     }
 
-    /// A node that is nobody's, taken.
+    /// Takes a node without an owner.
     fn take() -> &'static Node {
         let free =
             |node: &&Node| node.is_taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -106,7 +107,7 @@ impl Node {
             next: NODES.load(Ordering::Acquire),
         }));
         loop {
-            // SAFETY: nobody else knows the node before it is published below.
+            // SAFETY: no other thread has the node before it is published below.
             let next = unsafe { (*node).next };
             match NODES.compare_exchange(next.cast_mut(), node, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: leaked, and from now on only shared.
@@ -117,7 +118,7 @@ impl Node {
         }
     }
 
-    /// The node whose mapping holds the address, and the offset there. Runs in the handler.
+    /// Returns the node whose mapping contains the address, and the offset there. Runs in the handler.
     fn find(address: usize) -> Option<(&'static Node, u64)> {
         Node::all().find_map(|node| {
             let start = node.start.load(Ordering::SeqCst);
@@ -127,7 +128,7 @@ impl Node {
         })
     }
 
-    /// Notes that the unit of `1 << shift` bytes around `offset` is lost. Runs in the handler.
+    /// Records that the unit of `1 << shift` bytes around `offset` is lost. Runs in the handler.
     fn note(&self, offset: u64, shift: u32) {
         let entry = offset & !((1u64 << shift) - 1) | u64::from(shift);
         for range in &self.ranges {
@@ -146,14 +147,14 @@ impl Node {
     }
 }
 
-/// Watches one mapping for as long as it lives; it ends before the mapping does.
+/// Watches one mapping while it lives; it must be dropped before the mapping is unmapped.
 pub(super) struct Watch {
     node: &'static Node,
     bytes: u64,
 }
 
 impl Watch {
-    /// Watches what is mapped at `start`; installs the handler if nobody has.
+    /// Watches the mapping at `start`; installs the handler if it is not installed yet.
     pub(super) fn over(start: usize, bytes: usize) -> io::Result<Watch> {
         install()?;
         let node = Node::take();
@@ -162,13 +163,13 @@ impl Watch {
         Ok(Watch { node, bytes: bytes as u64 })
     }
 
-    /// Whether nothing is lost: the one question on the path of every access.
+    /// Whether nothing is lost: the only check on the path of every access.
     #[inline]
     pub(super) fn is_whole(&self) -> bool {
         self.node.held.load(Ordering::Acquire) == 0
     }
 
-    /// What is lost of a range, in no order.
+    /// The lost parts of a range, in no order.
     pub(super) fn lost(&self, offset: u64, bytes: u64) -> Vec<Lost> {
         if self.node.is_lost_whole.load(Ordering::SeqCst) {
             return vec![Lost { offset: 0, bytes: self.bytes }];
@@ -181,7 +182,7 @@ impl Watch {
         lost.filter(|lost| lost.offset < offset + bytes && offset < lost.offset + lost.bytes).collect()
     }
 
-    /// Forgets a range that [`lost`](Watch::lost) answered and that has been written whole since.
+    /// Removes a range that [`lost`](Watch::lost) returned and that has been written completely since.
     pub(super) fn forget(&self, lost: Lost) {
         for range in &self.node.ranges {
             let entry = range.load(Ordering::SeqCst);
@@ -206,7 +207,7 @@ impl Drop for Watch {
     }
 }
 
-/// Runs a call that makes the kernel report poison at the call itself, outside any routine.
+/// Runs a call during which the kernel reports poison, outside any routine.
 pub(super) fn while_injecting<T>(call: impl FnOnce() -> T) -> T {
     INJECTING.fetch_add(1, Ordering::SeqCst);
     let result = call();
@@ -214,7 +215,7 @@ pub(super) fn while_injecting<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Installs the handler, once for the process; keeps who handled the signal before.
+/// Installs the handler, once for the process; keeps the previous handler.
 fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let install = || {
@@ -228,7 +229,7 @@ fn install() -> io::Result<()> {
         if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
             return Err(code());
         }
-        // Before the handler can run, so that it never misses whom to pass on to.
+        // Before the handler can run, so that it always finds the previous handler.
         PREVIOUS.store(Box::leak(Box::new(previous)), Ordering::SeqCst);
         // SAFETY: as above.
         let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -252,7 +253,7 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     }
 }
 
-/// Whether the signal is about a watched mapping and has been dealt with.
+/// Handles a signal about a watched mapping; returns whether it was handled.
 ///
 /// # Safety
 /// The arguments are those of a signal handler that is running.
@@ -275,7 +276,7 @@ unsafe fn is_ours(info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
     code == BUS_MCEERR_AO || unsafe { instructions::resume(context) } || INJECTING.load(Ordering::SeqCst) > 0
 }
 
-/// Where `si_addr_lsb` lies in a siginfo_t of a 64-bit Linux: three ints, padding, the address.
+/// The offset of `si_addr_lsb` in a siginfo_t of a 64-bit Linux: three ints, padding, the address.
 const SI_ADDR_LSB: usize = 24;
 
 /// Does what would have happened without this handler.
@@ -288,8 +289,8 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
     let previous = unsafe { &*previous };
     match previous.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: a handler may call both. A fault happens again when this returns, and a signal that was sent is sent
-            // again: then without us.
+            // SAFETY: a handler may call both. After the return a fault happens again, and a sent signal is sent again:
+            // then without this handler.
             unsafe {
                 libc::sigaction(signal, previous, ptr::null_mut());
                 if (*info).si_code <= 0 {
@@ -317,7 +318,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
-    /// Set in the process that a test starts to watch it die.
+    /// Set in the process that a test starts to observe how it dies.
     const DIES: &str = "DEVICE_TEST_DIES";
 
     #[test]
@@ -383,7 +384,8 @@ mod tests {
         });
     }
 
-    /// Sends this thread what the kernel sends for poison; a process may forge that for itself (rt_tgsigqueueinfo(2)).
+    /// Sends this thread the signal that the kernel sends for poison; a process may forge that for itself
+    /// (rt_tgsigqueueinfo(2)).
     fn report_poison(code: i32, address: usize, shift: i16) {
         let mut info = [0u8; 128];
         info[0..4].copy_from_slice(&libc::SIGBUS.to_ne_bytes());
@@ -404,7 +406,7 @@ mod tests {
         let watch = Watch::over(START, 4 << 20).expect("watch");
         while_injecting(|| report_poison(BUS_MCEERR_AR, START + 0x5123, 12));
         report_poison(BUS_MCEERR_AO, START + 0x9000, 12);
-        // As for a page that a large entry of the page table maps.
+        // As for a page that is mapped by a large page-table entry.
         report_poison(BUS_MCEERR_AO, START + 0x20_3000, 21);
         let mut lost = watch.lost(0, 4 << 20);
         lost.sort_unstable_by_key(|lost| lost.offset);
@@ -412,7 +414,7 @@ mod tests {
         assert_eq!(lost, [page(0x5000), page(0x9000), Lost { offset: 0x20_0000, bytes: 0x20_0000 }]);
     }
 
-    /// Reads behind the end of a mapped file, in code that is not ours.
+    /// Reads after the end of a mapped file, in code outside the routines.
     fn fault_elsewhere() {
         let file = tempfile::tempfile().expect("temporary file");
         file.set_len(4096).expect("set length");
@@ -430,9 +432,9 @@ mod tests {
         let _watch = Watch::over(0x4000_0000, 0x1000).expect("watch");
         match std::env::var(DIES).as_deref() {
             Ok("fault") => fault_elsewhere(),
-            // In a mapping of ours, but neither by a routine nor asked for.
+            // In a watched mapping, but neither caused by a routine nor injected.
             Ok("poison") => (0..2).for_each(|_| report_poison(BUS_MCEERR_AR, 0x4000_0000, 12)),
-            // Rust's own handler, to which ours passes on, takes the first one for a fault that will come again: it only
+            // Rust's own handler, which ours calls, expects that the fault of the first signal occurs again: it only
             // restores the default.
             // SAFETY: a signal to ourselves, which we are meant to die of.
             Ok(_) => assert!((0..2).all(|_| unsafe { libc::raise(libc::SIGBUS) } == 0)),

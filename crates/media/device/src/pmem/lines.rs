@@ -1,26 +1,26 @@
-//! What persistent memory offers, instruction by instruction; the device above it says in which order they come.
+//! The operations of persistent memory, instruction by instruction; the device above determines their order.
 //!
 //! ```text
-//!   PmemDevice           one algorithm: which stores, which write-backs, which fence
+//!   PmemDevice           one algorithm: its stores, write-backs and fences
 //!       |
 //!     Lines              load | store | store past the cache | write back | fence | sync
 //!       |
 //!   +---+----------------+
 //!   mapping              crash simulation
-//!   a mapped file        a recording that loses what no fence covers
+//!   a mapped file        a recording that loses everything that no fence covers
 //! ```
 //!
-//! The split is what makes crash tests worth something: the simulator runs the same algorithm as the machine, and a test
-//! can leave out one write-back or one fence of it.
+//! This separation makes crash tests meaningful: the simulator runs the same algorithm as the machine, and a test can
+//! leave out one write-back or one fence of it.
 //!
-//! What a machine promises (x86-64, ADR; Intel 64 SDM vol. 3A, "Memory Ordering" and vol. 2, CLWB, CLFLUSHOPT, SFENCE):
+//! Guarantees of a machine (x86-64, ADR; Intel 64 SDM vol. 3A, "Memory Ordering" and vol. 2, CLWB, CLFLUSHOPT, SFENCE):
 //!
-//! 1. Ordinary stores to one line reach the medium as a prefix of their program order: a later one never without an earlier
-//!    one. Lines are independent, and a line may reach it at any time, asked for or not.
+//! 1. Ordinary stores to one line reach the medium as a prefix of their program order: a later one never without an
+//!    earlier one. Lines are independent, and a line may reach it at any time, even without a write-back.
 //! 2. Stores past the cache reach it in any order, word by word, until a fence of the same thread.
-//! 3. A write-back covers the stores to its line that the same thread had made before; it has happened only once a later
-//!    fence of that thread has returned.
-//! 4. A fence covers the calling thread's stores past the cache and write-backs, nobody else's.
+//! 3. A write-back covers the earlier stores of the same thread to its line; it is complete only once a later fence of
+//!    that thread has returned.
+//! 4. A fence covers only the calling thread's stores past the cache and write-backs.
 
 use std::fmt;
 use std::io;
@@ -29,19 +29,19 @@ use std::sync::Arc;
 /// The unit in which a cache writes back: 64 bytes on every CPU this project builds for.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The bytes that a read or a store met poison in: the medium's unit of loss, not what was asked for.
+/// The bytes in which a read or a store found poison: the medium's unit of loss, not the requested range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Memory that persists by line, or a mapping that persists by page. Ranges lie inside it; the caller sees to that.
+/// Memory that persists by line, or a mapping that persists by page. The caller ensures that ranges lie inside it.
 pub(crate) trait Lines: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn len(&self) -> u64;
 
-    /// Copies out.
+    /// Copies bytes out.
     fn load(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Lost>;
 
     /// Ordinary stores, through the cache.
@@ -50,14 +50,15 @@ pub(crate) trait Lines: Send + Sync + fmt::Debug {
     /// Non-temporal stores: `offset` and the length are multiples of [`crate::WORD_BYTES`].
     fn store_past_cache(&self, offset: u64, data: &[u8]) -> Result<(), Lost>;
 
-    /// Asks for every line that the range touches to be written back. A page that the kernel took away since the store is
-    /// noticed here: the store was lost with it.
+    /// Requests a write-back of every line that the range touches. It detects a page that the kernel removed after the
+    /// store: the store was lost with it.
     fn write_back(&self, offset: u64, bytes: u64) -> Result<(), Lost>;
 
     /// Waits until the calling thread's stores past the cache and its write-backs are in the persistence domain.
     fn fence(&self);
 
-    /// Persists the range by page, through the file system; with line granularity, beyond the persistence domain.
+    /// Persists the range by page, through the file system; with line granularity it goes beyond the persistence
+    /// domain.
     fn sync(&self, offset: u64, bytes: u64) -> io::Result<()>;
 }
 
@@ -96,7 +97,7 @@ impl<L: Lines> Lines for Arc<L> {
     }
 }
 
-/// The lines that a range touches, as offsets of their first byte: the last one too where the range straddles lines.
+/// The lines that a range touches, as offsets of their first byte; includes the last one if the range straddles lines.
 pub(crate) fn lines_of(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
     let first = offset & !(LINE_BYTES as u64 - 1);
     let end = if bytes == 0 { first } else { offset + bytes };

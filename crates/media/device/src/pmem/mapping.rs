@@ -1,4 +1,4 @@
-//! A file in the address space: the instructions of persistent memory, on real pages.
+//! A file in the address space: the instructions of persistent memory, applied to mapped pages.
 //!
 //! ```text
 //!   address   2 MiB aligned, so that the kernel can use large pages
@@ -6,18 +6,19 @@
 //!   access    only through the routines of `instructions`, watched by `guard`
 //! ```
 //!
-//! Two ways to map: *synchronous* (`MAP_SHARED_VALIDATE | MAP_SYNC`), which the kernel grants only for a file whose pages are
-//! persistent memory, and with which a write-back of lines is all that persistence needs, because a page is not
-//! writable before the file system's own metadata for it are on the medium; and *shared*, where pages are the page
-//! cache's and only msync(2) makes them persistent.
+//! There are two ways to map. *Synchronous* (`MAP_SHARED_VALIDATE | MAP_SYNC`) is granted by the kernel only for a file
+//! whose pages are persistent memory. A write-back of lines is then sufficient for persistence, because a page becomes
+//! writable only after the file system's own metadata for it is on the medium. With *shared*, pages belong to the page
+//! cache, and only msync(2) makes them persistent.
 //!
-//! The first touch of a page costs what the file system does for it (with `MAP_SYNC` a commit of its metadata; measured
-//! in a guest with XFS on an emulated module, 2026-11: 85 us against 11 us later), so every page is touched when the file
-//! is mapped. An [`sync`](Lines::sync) takes that back for the pages it has written: the kernel notices later stores by
-//! making them fault again.
+//! The first touch of a page includes the file system's work for it (with `MAP_SYNC` a commit of its metadata; measured
+//! in a guest with XFS on an emulated module, 2026-11: 85 us against 11 us later), so every page is touched when the
+//! file is mapped. A [`sync`](Lines::sync) reverts that for the pages that it has written: the kernel makes them fault
+//! again to detect later stores.
 //!
-//! Invariants: `base` is mapped for `bytes` until drop, and nobody makes a reference to it: two processes and any number
-//! of threads may store there at any time. `watch` ends before the mapping does (fields are dropped in order).
+//! Invariants: `base` is mapped for `bytes` until drop, and no reference to it is ever created, because two processes
+//! and any number of threads may store there at any time. `watch` ends before the mapping does (fields are dropped in
+//! order).
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -42,17 +43,18 @@ const PAGE_BYTES: usize = 4096;
 const MADV_POPULATE_READ: i32 = 22;
 const MADV_POPULATE_WRITE: i32 = 23;
 
-/// madvise(2) advice: treat the page as if the hardware had reported it.
+/// madvise(2) advice: treat the page as if the hardware had reported it as broken.
 const MADV_HWPOISON: i32 = 100;
 
 /// How a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// To read.
+    /// For reading.
     Read,
-    /// To read and write, every page made writable ahead.
+    /// For reading and writing; every page is made writable in advance.
     Write,
-    /// To read and write, pages made readable ahead: becoming writable makes a page dirty, and all would be written.
+    /// For reading and writing; pages are only made readable in advance, because making a page writable makes it dirty,
+    /// and all would be written.
     WriteByPage,
 }
 
@@ -63,7 +65,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Maps a file; `Ok(None)` where it is to be synchronous and the file system does not do that.
+    /// Maps a file; returns `Ok(None)` if it must be synchronous and the file system does not support that.
     fn map(file: &File, bytes: usize, access: Access, synchronous: bool) -> io::Result<Option<Pages>> {
         let reserved = bytes.checked_add(ALIGN_BYTES).ok_or(io::ErrorKind::FileTooLarge)?;
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -75,21 +77,21 @@ impl Pages {
         let head = start.addr().next_multiple_of(ALIGN_BYTES) - start.addr();
         let base = start.cast::<u8>().wrapping_add(head);
         let whole = bytes.next_multiple_of(PAGE_BYTES);
-        // SAFETY: what the reservation has before and behind the file is ours and nobody's else. If the kernel refuses, only
-        // addresses are wasted.
+        // SAFETY: the parts of the reservation before and after the file belong to this function alone. If the kernel
+        // refuses, only addresses are wasted.
         unsafe {
             libc::munmap(start, head);
             libc::munmap(base.wrapping_add(whole).cast(), reserved - head - whole);
         }
         let protection = if access == Access::Read { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
         let sharing = if synchronous { libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC } else { libc::MAP_SHARED };
-        // SAFETY: base..base+bytes is what is left of the reservation, which nobody else knows.
+        // SAFETY: base..base+bytes is the rest of the reservation, and no other code has its address.
         let at = unsafe { libc::mmap(base.cast(), bytes, protection, sharing | libc::MAP_FIXED, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
-            // The rest of the reservation is not given back: the kernel may already have, and somebody else be there. It is
-            // address space without memory.
+            // The rest of the reservation is not unmapped: the kernel may already have done that, and another mapping
+            // may be there. It is address space without memory.
             let error = io::Error::last_os_error();
-            // Both mean no: an old kernel does not know the flag, a file system cannot.
+            // Both mean no: an old kernel or the file system does not support the flag.
             let is_no = matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL));
             return if synchronous && is_no { Ok(None) } else { Err(error) };
         }
@@ -99,7 +101,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever used it borrowed what owns this.
+        // SAFETY: the mapping belongs to this value, and every user of it borrowed the owner of this value.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }
@@ -114,7 +116,7 @@ pub(super) struct FileMapping {
     instructions: Instructions,
     watch: Watch,
     pages: Pages,
-    /// Its file: to write lost ranges anew, and to hold the shelf's lock.
+    /// Its file: used to rewrite lost ranges, and to hold the shelf's lock.
     file: Arc<FileDevice>,
 }
 
@@ -125,7 +127,7 @@ unsafe impl Send for FileMapping {}
 unsafe impl Sync for FileMapping {}
 
 impl FileMapping {
-    /// Maps all of the file and touches its pages; `Ok(None)` where it is to be synchronous and cannot.
+    /// Maps the whole file and touches its pages; returns `Ok(None)` if it must be synchronous and cannot.
     pub(super) fn of(
         file: Arc<FileDevice>,
         instructions: Instructions,
@@ -140,45 +142,45 @@ impl FileMapping {
         Ok(Some(mapping))
     }
 
-    /// Touches every page, as it will be used.
+    /// Touches every page in the way it will be used.
     pub(super) fn warm(&self, access: Access) {
         match access {
             Access::Read => {}
             Access::Write => self.make_writable(),
-            // Only warms: what fails here happens again, and is noticed, when the page is used.
+            // This only warms the pages: a failure occurs again, and is detected, when the page is used.
             Access::WriteByPage => drop(self.advise(0, self.pages.bytes, MADV_POPULATE_READ)),
         }
     }
 
-    /// Whether it is that file, whatever its name is now, of the length it had. While a mapping lives its file does, even
-    /// without a name, so that no other can have its number.
+    /// Whether it is that file, whatever its name is now, with the same length. The file exists as long as a mapping
+    /// does, even without a name, so no other file can have its number.
     pub(super) fn is_of(&self, file: &File) -> io::Result<bool> {
         let (ours, theirs) = (self.file.file.metadata()?, file.metadata()?);
         let identity = |file: &Metadata| (file.dev(), file.ino(), file.len());
         Ok(identity(&ours) == identity(&theirs) && ours.len() == self.pages.bytes as u64)
     }
 
-    /// Whether no loss is noted.
+    /// Whether no loss is recorded.
     pub(super) fn is_whole(&self) -> bool {
         self.watch.is_whole()
     }
 
     fn advise(&self, offset: usize, bytes: usize, advice: i32) -> io::Result<()> {
         let at = self.at(offset as u64);
-        // SAFETY: the range is mapped; no advice used here changes what the pages hold, but for MADV_HWPOISON, which loses
-        // one on purpose and is noticed by the watch.
+        // SAFETY: the range is mapped. No advice used here changes the content of the pages, except MADV_HWPOISON,
+        // which loses one on purpose; the watch notices it.
         match unsafe { libc::madvise(at.cast(), bytes, advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Makes every page present and writable; notes those that are lost.
+    /// Makes every page present and writable; records those that are lost.
     fn make_writable(&self) {
         if self.advise(0, self.pages.bytes, MADV_POPULATE_WRITE).is_ok() {
             return;
         }
-        // An old kernel, or a lost page somewhere, which must not keep the others from being used.
+        // An old kernel, or a lost page, which must not prevent the use of the others.
         let mut left = self.pages.bytes;
         while left > 0 {
             let at = self.at((self.pages.bytes - left) as u64);
@@ -191,22 +193,22 @@ impl FileMapping {
         self.pages.base.wrapping_add(offset as usize)
     }
 
-    /// Panics unless the range consists of words inside the mapping: the routines rely on it.
+    /// Panics unless the range consists of words inside the mapping, on which the routines rely.
     #[inline]
     fn check(&self, offset: u64, bytes: usize) {
         let len = self.pages.bytes as u64;
         assert!((offset | bytes as u64).is_multiple_of(8) && offset <= len && bytes as u64 <= len - offset);
     }
 
-    /// What of a range is lost: the first of it, or all of it where an access stopped and nobody knows why.
+    /// The lost part of a range: its first one, or the whole range if an access stopped for an unknown reason.
     #[cold]
     fn lost(&self, offset: u64, bytes: usize) -> Lost {
         let lost = self.watch.lost(offset, bytes as u64).into_iter().min_by_key(|lost| lost.offset);
         lost.unwrap_or(Lost { offset, bytes: bytes as u64 })
     }
 
-    /// Writes lost ranges anew through the file, which is what makes the kernel and the module replace them; refuses
-    /// where `data` does not cover one whole.
+    /// Rewrites lost ranges through the file, which makes the kernel and the module replace them; refuses if `data`
+    /// does not cover a lost range completely.
     #[cold]
     fn repair(&self, offset: u64, data: &[u8]) -> Result<(), Lost> {
         let lost = self.watch.lost(offset, data.len() as u64);
@@ -216,14 +218,14 @@ impl FileMapping {
         }
         for lost in lost {
             let piece = &data[(lost.offset - offset) as usize..][..lost.bytes as usize];
-            // What cannot be written stays lost.
+            // A range that cannot be written stays lost.
             self.file.write_flush(lost.offset, piece).map_err(|_| lost)?;
             self.watch.forget(lost);
         }
         Ok(())
     }
 
-    /// Stores with a routine; a range that is lost, or found lost now, is repaired first.
+    /// Stores with a routine; a range that is lost, or is found to be lost now, is repaired first.
     #[inline]
     fn put(&self, offset: u64, data: &[u8], routine: impl Fn(*mut u8, *const u8, usize) -> usize) -> Result<(), Lost> {
         self.check(offset, data.len());
@@ -240,7 +242,7 @@ impl FileMapping {
         }
     }
 
-    /// Asks the kernel to treat a page as broken; see `PmemShelf::inject_poison`.
+    /// Makes the kernel treat a page as broken; see `PmemShelf::inject_poison`.
     pub(super) fn inject_poison(&self, offset: u64) -> io::Result<()> {
         self.check(offset, PAGE_BYTES);
         while_injecting(|| self.advise(offset as usize, PAGE_BYTES, MADV_HWPOISON))

@@ -1,16 +1,18 @@
-//! A directory on persistent memory as a shelf: a file shelf for everything about names, a mapping for every device's bytes.
+//! A directory on persistent memory as a shelf: a file shelf for everything about names, and a mapping for the bytes of
+//! every device.
 //!
 //! ```text
-//!   create, open, rename, remove, lock     FileShelf, buffered        names and lengths are metadata: the kernel's
+//!   create, open, rename, remove, lock     FileShelf, buffered        names and lengths are metadata of the kernel
 //!   read, write, flush                     PmemDevice on FileMapping  instructions
 //! ```
 //!
-//! Opening a device first flushes its file through the kernel (the file shelf does), and that suffices for what a killed
-//! predecessor left in the caches: the kernel has marked every page that was made writable through a mapping as dirty,
-//! a synchronous one included (Linux, fs/dax.c, `dax_insert_pfn_mkwrite`), and fsync(2) writes all lines of all dirty
-//! pages back, whichever process stored to them.
+//! Opening a device first flushes its file through the kernel (the file shelf does that). This is sufficient for stores
+//! that a killed predecessor left in the caches: the kernel has marked every page that was made writable through a
+//! mapping as dirty, including synchronous ones (Linux, fs/dax.c, `dax_insert_pfn_mkwrite`), and fsync(2) writes back
+//! all lines of all dirty pages, whichever process stored to them.
 //!
-//! What the file system can is found out once, when the shelf is opened, on a file that is removed again.
+//! The capabilities of the file system are determined once, when the shelf is opened, with a file that is removed
+//! again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,49 +30,49 @@ use crate::contract::assert_name;
 use crate::file::{FileDevice, LOCK_NAME, failed};
 use crate::{BLOCK_BYTES, Device, DeviceError, Durability, FileOptions, FileShelf, Operation, Shelf};
 
-/// Where the kernel tells about persistent memory.
+/// Where the kernel describes persistent memory.
 const SYSFS: &str = "/sys";
 
-/// The file on which the shelf tries what the file system can. The next writer removes it if a crash leaves it.
+/// The file with which the shelf tests the file system. If a crash leaves it, the next writer removes it.
 const PROBE_NAME: &str = ".mapping-probe.making";
 
-/// What to do where the file system cannot map synchronously: it is not on persistent memory, or not mounted for it.
+/// What to do if the file system cannot map synchronously: it is not on persistent memory, or not mounted for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Absent {
-    /// Refuse, and say what to mount. The default.
+    /// Refuse, with an error that names what to mount. The default.
     #[default]
     Refuse,
-    /// Map all the same and make pages persistent by msync(2): blocks of 4096 bytes, a system call for each flush, and
-    /// as durable as the file system below.
+    /// Map it anyway and make pages persistent by msync(2): blocks of 4096 bytes, a system call for each flush, and the
+    /// durability of the file system below.
     Pages,
-    /// Map all the same and behave as if lines were persistent: for tests and for models. Always [`Durability::Emulated`].
+    /// Map it anyway and behave as if lines were persistent: for tests and for models. Always [`Durability::Emulated`].
     Emulate,
 }
 
 /// How to use persistent memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PmemOptions {
-    /// What to do where there is none; default: refuse.
+    /// What to do if there is no persistent memory; default: refuse.
     pub absent: Absent,
 }
 
-/// How the devices of a shelf are in fact mapped; reports print it beside every figure.
+/// How the devices of a shelf are actually mapped; reports print it beside every figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Whether the kernel maps synchronously (`MAP_SYNC`): real persistent memory, persistent by instructions.
     pub synchronous: bool,
-    /// In what units writes become persistent.
+    /// The unit in which writes become persistent.
     pub granularity: Granularity,
-    /// What the power supply keeps.
+    /// What the power supply preserves.
     pub domain: Domain,
-    /// The instruction that writes a line back: `clwb`, `clflushopt`, `clflush`, `dc cvap`, `dc cvac`; `none` where none is
-    /// used (eADR, page granularity, opened read-only).
+    /// The instruction that writes a line back: `clwb`, `clflushopt`, `clflush`, `dc cvap`, `dc cvac`; `none` if none
+    /// is used (eADR, page granularity, opened read-only).
     pub write_back: &'static str,
-    /// Whether persistence by line is only pretended.
+    /// Whether persistence by line is only emulated.
     pub emulated: bool,
     /// The file system, by its usual name.
     pub file_system: String,
-    /// What a flush is worth there.
+    /// The durability of a flush there.
     pub durability: Durability,
 }
 
@@ -96,10 +98,11 @@ impl fmt::Display for Mapping {
 
 type Mapped = PmemDevice<Arc<FileMapping>>;
 
-/// Mappings that are kept although their devices are closed. A log recycles its segments: mapping 64 MiB anew and touching
-/// every page took 16 ms of a core each time (2026-11-21, tmpfs, perf), as much as 60,000 records of 1 KiB.
+/// Mappings that are kept although their devices are closed. A log recycles its segments: mapping 64 MiB again and
+/// touching every page took 16 ms of a core each time (2026-11-21, tmpfs, perf), as much as 60,000 records of 1 KiB.
 ///
-/// Only by line. By page a mapping would keep in the cache what a failed sync left there, and opening must read the medium.
+/// Only mappings by line are kept. A mapping by page would keep the cached pages that a failed sync left, but opening
+/// must read the medium.
 const KEPT_MAX: usize = 4;
 
 /// Devices that are mapped files of one directory.
@@ -108,22 +111,22 @@ pub struct PmemShelf {
     files: FileShelf,
     instructions: Instructions,
     mapping: Mapping,
-    /// The devices that were opened to write, by name, for [`PmemShelf::inject_poison`].
+    /// The devices that were opened for writing, by name, for [`PmemShelf::inject_poison`].
     opened: Mutex<Vec<(String, Weak<Mapped>)>>,
-    /// The mappings by line that were opened to write last, newest first.
+    /// The mappings by line that were opened for writing last, newest first.
     kept: Mutex<VecDeque<Arc<FileMapping>>>,
 }
 
 impl PmemShelf {
-    /// Opens a directory to read and write, making it if need be. One process at a time can.
+    /// Opens a directory for reading and writing; creates it if necessary. Only one process at a time can.
     ///
     /// Errors: [`DeviceError::NotPersistentMemory`], and those of [`FileShelf::open`].
     pub fn open(directory: &Path, options: PmemOptions) -> Result<PmemShelf, DeviceError> {
         let instructions = instructions(directory)?;
         let files = FileShelf::open(directory, FileOptions { direct: false, uring: false })?;
         let granted = probe(directory).map_err(|source| failed(Operation::Open, &shown(directory), 0, source))?;
-        // What ends with the power is no persistent memory, whatever is granted: an emulator of system calls may pass over a
-        // flag that it does not know (QEMU 7.2 does).
+        // A medium that loses its content without power is not persistent memory, whatever is granted: an emulator of
+        // system calls may ignore a flag that it does not know (QEMU 7.2 does).
         let synchronous = granted && files.kind().durability == Durability::PowerFailSafe;
         let absent = if synchronous { None } else { Some(options.absent) };
         let domain = detect(Path::new(SYSFS));
@@ -157,21 +160,21 @@ impl PmemShelf {
         })
     }
 
-    /// Opens a directory to read, also while another process writes it. Takes no lock and changes nothing. Blocks are words
-    /// of 8 bytes, however the writer maps: a viewer may read any of them.
+    /// Opens a directory for reading, even while another process writes it. Takes no lock and changes nothing. Blocks
+    /// are words of 8 bytes, however the writer maps: a viewer may read any of them.
     ///
     /// Errors: [`DeviceError::NotFound`], [`DeviceError::Io`].
     pub fn open_read_only(directory: &Path) -> Result<PmemShelf, DeviceError> {
         let instructions = instructions(directory)?;
         let files = FileShelf::open_read_only(directory)?;
         let io = |source| failed(Operation::Open, &shown(directory), 0, source);
-        // Every writer leaves a lock file; where there is none, no device is either.
+        // Every writer leaves a lock file; if there is none, there are no devices.
         let synchronous = match File::open(directory.join(LOCK_NAME)) {
             Ok(file) => is_synchronous(&file, Access::Read).map_err(io)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(io(error)),
         };
-        // As for a writer: what ends with the power is no persistent memory, whatever is granted.
+        // As for a writer: a medium that loses its content without power is not persistent memory, whatever is granted.
         let synchronous = synchronous && files.kind().durability == Durability::PowerFailSafe;
         let mapping = Mapping {
             synchronous,
@@ -192,14 +195,15 @@ impl PmemShelf {
         })
     }
 
-    /// How the devices are in fact mapped.
+    /// How the devices are actually mapped.
     pub fn mapping(&self) -> Mapping {
         self.mapping.clone()
     }
 
-    /// Asks the kernel to treat the page of 4096 bytes at `offset` as broken, as if the memory had reported it
-    /// (`MADV_HWPOISON`). **It destroys the page, and the machine may lose that piece of memory until its next start: for a
-    /// test in a virtual machine, never on a host.** Needs `CAP_SYS_ADMIN`, and a handle of the device that is open to write.
+    /// Makes the kernel treat the page of 4096 bytes at `offset` as broken, as if the memory had reported it
+    /// (`MADV_HWPOISON`). **It destroys the page, and the machine may lose that piece of memory until its next start:
+    /// for a test in a virtual machine, never on a host.** Needs `CAP_SYS_ADMIN`, and a handle of the device that is
+    /// open for writing.
     ///
     /// Errors: [`DeviceError::NotFound`] (no such handle), [`DeviceError::Io`].
     pub fn inject_poison(&self, name: &str, offset: u64) -> Result<(), DeviceError> {
@@ -214,7 +218,7 @@ impl PmemShelf {
     }
 
     fn opened(&self) -> MutexGuard<'_, Vec<(String, Weak<Mapped>)>> {
-        // Pushing and dropping leave the list whole, whatever panics.
+        // The list is consistent after any panic, because it is only pushed to and dropped from.
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,7 +232,7 @@ impl PmemShelf {
         let io = |source| failed(Operation::Open, name, 0, source);
         let is_kept = access == Access::Write;
         let kept = if is_kept { self.take_kept(&file.file).map_err(io)? } else { None };
-        // What is lost is found out anew by whoever opens anew.
+        // Losses are detected again after each opening.
         let kept = kept.filter(|mapped| mapped.is_whole());
         let mapped = match kept {
             Some(mapped) => {
@@ -239,8 +243,8 @@ impl PmemShelf {
             None => Arc::new(
                 FileMapping::of(file, self.instructions, access, synchronous)
                     .map_err(io)?
-                    // The directory could, this file cannot: DAX is a property of each file where it is mounted with
-                    // dax=inode.
+                    // The directory supports it, but this file does not: with dax=inode, DAX is a property of each
+                    // file.
                     .ok_or_else(|| refused(name, &self.mapping.file_system))?,
             ),
         };
@@ -253,11 +257,11 @@ impl PmemShelf {
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<Arc<FileMapping>>> {
-        // Pushing and dropping leave the list whole, whatever panics.
+        // The list is consistent after any panic, because it is only pushed to and dropped from.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the mapping of a file off the list.
+    /// Removes the mapping of a file from the list.
     fn take_kept(&self, file: &File) -> io::Result<Option<Arc<FileMapping>>> {
         let mut kept = self.kept();
         for index in 0..kept.len() {
@@ -288,7 +292,7 @@ impl Shelf for PmemShelf {
         let file = self.files.create_file(name, bytes)?;
         let mapped = self.map_to_write(name, file);
         if mapped.is_err() {
-            // Nobody could use it, and each further attempt would leave another. The first error is the one to report.
+            // The device is unusable, and each further attempt would leave another. The first error is returned.
             let _ = self.files.remove(name);
         }
         mapped
@@ -312,7 +316,7 @@ impl Shelf for PmemShelf {
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         assert_name(name);
-        // Its space is given back only when nobody maps it.
+        // Its space is freed only when it is not mapped any more.
         if let Ok(file) = File::open(self.directory.join(name)) {
             self.take_kept(&file).map_err(|source| failed(Operation::Remove, name, 0, source))?;
         }
@@ -334,8 +338,7 @@ fn shown(directory: &Path) -> String {
 }
 
 fn instructions(directory: &Path) -> Result<Instructions, DeviceError> {
-    Instructions::find()
-        .map_err(|why| DeviceError::NotPersistentMemory { name: shown(directory), why: format!("of this CPU {why}") })
+    Instructions::find().map_err(|why| DeviceError::NotPersistentMemory { name: shown(directory), why })
 }
 
 fn refused(name: &str, file_system: &str) -> DeviceError {
@@ -343,7 +346,7 @@ fn refused(name: &str, file_system: &str) -> DeviceError {
     DeviceError::NotPersistentMemory { name: name.into(), why }
 }
 
-/// Whether files of a directory can be mapped synchronously, tried on one that is removed again.
+/// Whether files of a directory can be mapped synchronously: tried with a file that is removed again.
 fn probe(directory: &Path) -> io::Result<bool> {
     let path = directory.join(PROBE_NAME);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -361,7 +364,8 @@ mod tests {
         let home = tempfile::tempdir().expect("temporary directory");
         let options = PmemOptions { absent: Absent::Emulate };
         let mut shelf = PmemShelf::open(home.path(), options).expect("open a shelf");
-        // What the directory could when it was probed, its files cannot: none of an ordinary file system can.
+        // The probe of the directory succeeded, but its files cannot be mapped: those of an ordinary file system never
+        // can.
         let real = std::mem::replace(&mut shelf.mapping.synchronous, true);
         if real {
             println!("skipped: the temporary directory lies on persistent memory");

@@ -1,5 +1,5 @@
-//! The test of the tests: a small protocol that is right passes every image, on every medium; the same without any one of its
-//! flushes or fences, or without its checksum, is caught.
+//! A test of the crash tests. A small correct protocol passes every image on every medium. The same protocol without
+//! one of its flushes or fences, or without its checksum, fails.
 //!
 //! ```text
 //!   block 0   pointer: the version, in its first word (in one atom: written whole or not at all)
@@ -21,7 +21,8 @@ fn place(version: u8) -> u64 {
     BLOCK * (1 + u64::from(version % 2) * DATA_BLOCKS)
 }
 
-/// Sets versions 1 to [`VERSIONS`]; pairs of a position in the recording and the version acknowledged by then.
+/// Sets versions 1 to [`VERSIONS`]. Returns pairs of a position in the recording and the version that was acknowledged
+/// before it.
 fn run(shelf: &dyn Shelf, crash: &CrashShelf) -> Result<Vec<(usize, u8)>, DeviceError> {
     let device = shelf.create("register", BLOCK * (1 + 2 * DATA_BLOCKS))?;
     let mut acknowledged = vec![(crash.operations(), 0)];
@@ -36,7 +37,7 @@ fn run(shelf: &dyn Shelf, crash: &CrashShelf) -> Result<Vec<(usize, u8)>, Device
     Ok(acknowledged)
 }
 
-/// The version that a recovery finds, or what is wrong.
+/// The version that a recovery finds, or the error.
 fn recover(shelf: &dyn Shelf) -> Result<u8, String> {
     let Ok(device) = shelf.open("register") else { return Ok(0) };
     let mut pointer = [0; BLOCK_BYTES];
@@ -50,7 +51,7 @@ fn recover(shelf: &dyn Shelf) -> Result<u8, String> {
     }
 }
 
-/// The first image in which a promise is broken.
+/// The first image that violates a guarantee.
 fn first_violation(crash: &CrashShelf, acknowledged: &[(usize, u8)]) -> Option<String> {
     for point in crash.points() {
         let promised =
@@ -66,7 +67,7 @@ fn first_violation(crash: &CrashShelf, acknowledged: &[(usize, u8)]) -> Option<S
     None
 }
 
-/// Runs the protocol with a rule, then looks for a violation.
+/// Runs the protocol with a rule, then searches for a violation.
 fn violation_with(rule: Option<Rule>) -> Option<String> {
     let crash = Arc::new(CrashShelf::new(7));
     let shelf = FaultyShelf::new(Arc::clone(&crash) as Arc<dyn Shelf>);
@@ -77,7 +78,7 @@ fn violation_with(rule: Option<Rule>) -> Option<String> {
     first_violation(&crash, &acknowledged)
 }
 
-/// A fresh machine of every kind.
+/// A new machine of every kind.
 fn machines() -> [CrashShelf; 4] {
     let [adr, eadr, pages] = [PmemMode::Adr, PmemMode::Eadr, PmemMode::Pages].map(|mode| CrashShelf::pmem(7, mode));
     [CrashShelf::new(7), adr, eadr, pages]
@@ -132,7 +133,7 @@ fn a_lost_or_misdirected_write_is_caught() {
 
 #[test]
 fn data_of_several_sectors_that_is_trusted_without_a_check_is_caught_torn() {
-    // The same register in one place, overwritten as if four kilobytes were written at once or not at all.
+    // The same register at one place: it is overwritten as if a write of four kilobytes were atomic.
     let crash = CrashShelf::new(7);
     let device = crash.create("register", BLOCK).expect("create");
     for version in 1..=2 {
@@ -151,7 +152,7 @@ fn data_of_several_sectors_that_is_trusted_without_a_check_is_caught_torn() {
 
 #[test]
 fn a_crash_during_recovery_is_found_too() {
-    // Recovery that rewrites the pointer before the data it copies: right unless it is interrupted.
+    // Recovery rewrites the pointer before the data it copies: this is correct unless recovery is interrupted.
     let crash = CrashShelf::new(7);
     crash.create("register", BLOCK * 2).expect("create");
     let image = crash.images(crash.operations()).next().expect("an image").shelf();

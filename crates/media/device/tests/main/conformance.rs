@@ -1,4 +1,4 @@
-//! One suite for every kind: what the contract says, asked of each in turn.
+//! One test suite for every kind of device: it checks each guarantee of the contract.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::seeds;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Runs a check on a fresh shelf of every kind.
+/// Runs a check on a new shelf of every kind.
 fn on_every_kind(check: impl Fn(&str, &dyn Shelf)) {
     let home = tempfile::tempdir().expect("temporary directory");
     let file = |name: &str, direct, uring| -> Arc<dyn Shelf> {
@@ -80,7 +80,7 @@ fn read(device: &dyn Device, offset: u64, bytes: usize) -> Vec<u8> {
 #[test]
 fn a_new_device_has_its_length_and_reads_as_zeros() {
     on_every_kind(|kind, shelf| {
-        // Longer than the piece in which the file kind writes its zeros, and no multiple of it.
+        // Longer than the pieces in which files are filled with zeros, and no multiple of a piece.
         let bytes = (1 << 20) + 5 * BLOCK;
         let device = shelf.create("a", bytes).expect("create");
         let is_by_line = kind.starts_with("persistent memory by line");
@@ -109,7 +109,7 @@ fn agrees_with_a_flat_vector(kind: &str, shelf: &dyn Shelf, seed: u64) {
         let first = random.usize(..blocks);
         let range = first * BLOCK_BYTES..(first + random.usize(..=blocks - first)) * BLOCK_BYTES;
         let at = range.start as u64;
-        // One byte further on is the memory that direct I/O cannot use as it is.
+        // One byte further the memory is not aligned for direct I/O.
         let shift = random.usize(..=1);
         let mut memory = AlignedBuffer::zeroed(range.len() + shift);
         random.fill(&mut memory);

@@ -1,4 +1,4 @@
-//! The crash simulator produces what the contract allows, all of it, and nothing else.
+//! The crash simulator produces every result that the contract allows, and no other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn sectors(shelf: &dyn Shelf, name: &str) -> Vec<u8> {
     bytes.iter().step_by(SECTOR_BYTES).copied().collect()
 }
 
-/// Every different content of a device among the images of the last point.
+/// Every different content of a device in the images of the last point.
 fn outcomes(shelf: &CrashShelf, name: &str) -> BTreeSet<Vec<u8>> {
     shelf.images(shelf.operations()).map(|image| sectors(&image.shelf(), name)).collect()
 }
@@ -122,7 +122,7 @@ fn a_discard_is_lost_and_torn_like_a_write() {
     assert_eq!(outcomes(&shelf, "a"), BTreeSet::from([vec![0; 8]]));
 }
 
-/// What the contract allows, kept by the plainest means: for every sector the values it may come back with.
+/// The results that the contract allows, in a simple model: for every sector the values it may have after the failure.
 struct Oracle {
     allowed: Vec<BTreeSet<u8>>,
     live: Vec<u8>,
@@ -171,7 +171,7 @@ fn every_image_of_a_random_recording_holds_only_what_the_contract_allows() {
                 oracle.write(first * 8, &vec![value; length * 8]);
                 device.write(first as u64 * BLOCK, &vec![value; length * BLOCK_BYTES]).expect("write");
             }
-            // While the operation is in flight nothing more is promised than before it, and a write may be there already.
+            // While the operation runs, the guarantees are those before it, and a write may be there already.
             for image in shelf.images(point) {
                 oracle.check(&sectors(&image.shelf(), "a"), &format_args!("SEED={seed}: {image}"));
             }
@@ -185,7 +185,7 @@ fn every_image_of_a_random_recording_holds_only_what_the_contract_allows() {
     }
 }
 
-/// A small recording with something of everything.
+/// A small recording with operations of every kind.
 fn recording(seed: u64) -> CrashShelf {
     let shelf = CrashShelf::new(seed);
     let device = shelf.create("a", 3 * BLOCK).expect("create");
@@ -237,7 +237,7 @@ fn the_power_fails_at_the_operation_asked_for_and_stays_off() {
         assert!(matches!(run(), Err(DeviceError::PowerLost)), "operation {operation}");
         assert!(matches!(shelf.list(), Err(DeviceError::PowerLost)));
         assert_eq!(shelf.operations(), operation + 1, "the one that failed is the last that was called");
-        // What it leaves is what the enumeration of the whole recording says of the same point.
+        // The result equals that of enumerating the whole recording at the same point.
         let describe = |shelf: &CrashShelf| shelf.images(operation).map(|image| image.to_string()).collect::<Vec<_>>();
         assert_eq!(describe(&shelf), describe(&whole));
     }

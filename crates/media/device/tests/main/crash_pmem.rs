@@ -1,5 +1,5 @@
-//! Persistent memory on the simulated machine: what a write leaves when the power fails, instruction by instruction; and
-//! the same with each instruction left out.
+//! Persistent memory on the simulated machine: the possible results of a write after a power failure, instruction by
+//! instruction, and the same with each instruction left out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,13 +25,14 @@ fn words(shelf: &CrashShelf, name: &str) -> Vec<u8> {
     bytes.iter().step_by(WORD_BYTES).copied().collect()
 }
 
-/// Every content of a device that a power failure at a point can leave, where those are few; else those of its images.
+/// Every content of a device that a power failure at a point can leave, if there are few; else the contents of its
+/// images.
 fn outcomes(shelf: &CrashShelf, point: usize, name: &str) -> BTreeSet<Vec<u8>> {
     let images = shelf.every_image(point, 1 << 12).unwrap_or_else(|| shelf.images(point));
     images.map(|image| words(&image.shelf(), name)).collect()
 }
 
-/// A fresh device of one block of ones, persistent.
+/// A new device with one persistent block of ones.
 fn device_of_ones(shelf: &CrashShelf) -> Arc<dyn Device> {
     let device = shelf.create("a", BLOCK).expect("create");
     device.write_flush(0, &[1; BLOCK_BYTES]).expect("write");
@@ -39,7 +40,7 @@ fn device_of_ones(shelf: &CrashShelf) -> Arc<dyn Device> {
 }
 
 /// Offsets and lengths in bytes: inside a line, up to its edge, across one edge and several, below and above the length
-/// from which stores go past the cache.
+/// from which non-temporal stores are used.
 const RANGES: &[(u64, usize)] = &[
     (0, 8),
     (56, 8),
@@ -85,7 +86,7 @@ fn a_write_to_memory_is_there_in_any_part_until_it_returns_and_wholly_after() {
                 seen.extend(found);
             }
             assert_eq!(outcomes(&shelf, shelf.operations(), "a"), BTreeSet::from([new]), "{mode:?} {offset}+{bytes}");
-            // A part of it can be there as soon as there is a part.
+            // A write of more than one word can be there in part.
             assert_eq!(seen.len() > 2, to - from > 1, "{mode:?} {offset}+{bytes}: {} contents", seen.len());
         }
     }
@@ -111,7 +112,7 @@ fn stores_to_one_line_are_kept_in_order_and_lines_have_none() {
     // Two words of one line, two of the next.
     let both = ["1111", "2111", "2211", "1121", "1122", "2121", "2122", "2221", "2222"];
     assert_eq!(before_the_fence(PmemMode::Adr, 48, 32), set(&both));
-    // Caches that keep what they hold keep what was stored first, whatever line it is in.
+    // Caches in the power-fail domain keep the earlier stores, in whichever line they are.
     assert_eq!(before_the_fence(PmemMode::Eadr, 48, 32), set(&["1111", "2111", "2211", "2221", "2222"]));
 }
 
@@ -132,7 +133,7 @@ fn stores_past_the_cache_are_kept_word_by_word_in_any_order() {
         assert!(is(&|word| word > 0) && is(&|word| word < 31), "one word missing");
         assert!(found.iter().any(|content| content.iter().filter(|value| **value == 2).count() == 1), "one word alone");
         assert!(is(&|word| word < 16) && is(&|word| word >= 16), "halves");
-        // Later words of a line without its earlier ones.
+        // Later words of a line without its earlier words.
         let out_of_order = |content: &&Vec<u8>| (0..4).any(|line| content[line * 8] == 1 && content[line * 8 + 7] == 2);
         assert!(found.iter().any(|content| out_of_order(&content)));
     }
@@ -196,14 +197,15 @@ fn memory_that_is_mistaken_for_a_safer_kind_is_caught() {
         outcomes(&shelf, shelf.operations(), "a").len() > 1
     };
     use PmemMode::{Adr, Eadr, Pages};
-    // A machine whose caches lose their lines, taken for one whose caches keep them: only small writes rely on it.
+    // The caches of the machine lose their lines, but the device assumes that they keep them: only small writes depend
+    // on it.
     assert!(loses(Adr, Eadr, 64));
     assert!(!loses(Adr, Eadr, BLOCK_BYTES));
-    // A mapping that only a sync makes persistent, taken for one that fences do.
+    // Only a sync makes the mapping persistent, but the device assumes that fences do.
     for believed in [Adr, Eadr] {
         assert!(loses(Pages, believed, 64) && loses(Pages, believed, BLOCK_BYTES));
     }
-    // The other way round is only slower.
+    // The opposite assumption only costs time.
     assert!(!loses(Eadr, Adr, 64) && !loses(Adr, Pages, BLOCK_BYTES) && !loses(Eadr, Pages, BLOCK_BYTES));
 }
 
@@ -212,7 +214,7 @@ fn a_fence_covers_its_own_thread_and_no_other() {
     for mode in BY_LINE {
         let shelf = CrashShelf::pmem(1, mode);
         let device = shelf.create("a", BLOCK).expect("create");
-        // The first thread's fence is left out; the second thread's comes later.
+        // The fence of the first thread is left out; the fence of the second thread comes later.
         shelf.omit(0);
         for value in [2_u8, 3] {
             let device = &device;
@@ -247,7 +249,7 @@ fn opening_memory_makes_persistent_what_a_killed_process_left_behind() {
     }
 }
 
-/// What the contract allows: for every word the values it may come back with.
+/// The results that the contract allows: for every word the values it may have after the failure.
 struct Oracle {
     allowed: Vec<BTreeSet<u8>>,
     live: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Scripted faults happen when, where and as scripted; and a handle that failed once is believed no more.
+//! Scripted faults happen when, where and as the script defines; a handle refuses changes after its first failure.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What only files have: a lock, half-made devices, other people's files, a full disk.
+//! Tests of files only: a lock, half-made devices, foreign files, a full disk.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn a_device_that_a_crash_left_half_made_is_removed_by_the_next_writer() {
     assert_eq!(left.len(), 2, "the device and the lock, nothing else: {left:?}");
 }
 
-/// Descriptors of this process that are open on what lies in `home`.
+/// Open descriptors of this process on files in `home`.
 fn descriptors(home: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").expect("the system has them");
     open.filter(|entry| {
@@ -184,7 +184,7 @@ fn the_kind_says_what_is_used_and_what_was_refused() {
             let shelf = FileShelf::open(home.path(), FileOptions { direct, uring }).expect("open a shelf");
             let kind = shelf.kind();
             println!("{kind}");
-            // What was wanted is either used or accounted for; what was not wanted is not used.
+            // A requested feature is either used or listed as missing. A feature that was not requested is not used.
             let granted = [(direct, kind.direct), (uring, kind.uring)];
             assert!(granted.iter().all(|(wanted, used)| *wanted || !*used), "{kind}");
             let missing = granted.iter().filter(|(wanted, used)| *wanted && !*used).count();

@@ -1,6 +1,7 @@
-//! The promises of the contract, kept by every kind of device; and the proof that the simulators would notice if not.
+//! Tests of the guarantees of the contract for every kind of device, and tests that the simulators detect a violation.
 //!
-//! Randomised tests run over a few fixed seeds and name the one that failed; `SEED=n cargo test -p device` runs only it.
+//! Randomised tests run with a few fixed seeds and print the seed of a failure; `SEED=n cargo test -p device` runs only
+//! this seed.
 
 mod canary;
 mod conformance;

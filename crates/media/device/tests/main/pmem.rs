@@ -1,4 +1,4 @@
-//! What only mapped devices have: words as blocks, lines, losses, and what a file system can or cannot do.
+//! Tests of mapped devices only: words as blocks, lines, lost pages, and the abilities and limits of a file system.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -23,7 +23,7 @@ fn read(device: &dyn Device, offset: u64, bytes: usize) -> Vec<u8> {
     buffer.to_vec()
 }
 
-/// Whether the directory of these tests lies on persistent memory: then nothing is absent.
+/// Whether the directory of these tests is on persistent memory: then all features are available.
 fn is_real(directory: &Path) -> bool {
     PmemShelf::open(directory, PmemOptions::default()).is_ok()
 }
@@ -39,7 +39,7 @@ fn writes_of_every_length_at_every_word_across_lines_change_exactly_their_bytes(
         }
         let mut model = vec![0; 2 * BLOCK_BYTES];
         let mut random = fastrand::Rng::with_seed(0);
-        // One byte further on is memory aligned to nothing.
+        // One byte further the memory has no alignment.
         let mut memory = vec![0; 2 * BLOCK_BYTES + 1];
         for offset in (0..=512).step_by(8).filter(|offset| offset % word == 0) {
             for bytes in (8..=600).step_by(8).chain([BLOCK_BYTES]).filter(|bytes| bytes % word == 0) {
@@ -159,7 +159,7 @@ fn a_second_writer_of_mapped_devices_is_refused_until_the_last_is_unmapped() {
     assert_eq!(left.len(), 2, "the device and the lock, no probe: {left:?}");
 }
 
-/// A device of four pages, the file of which somebody has shortened to two: the others are gone as poisoned ones are.
+/// A device of four pages whose file was truncated to two: the other pages fail as poisoned ones do.
 fn shortened(directory: &Path, absent: Absent) -> Arc<dyn Device> {
     let device = open(directory, absent).create("a", 4 * BLOCK).expect("create");
     device.write_flush(0, &[1; 4 * BLOCK_BYTES]).expect("write");
@@ -172,7 +172,7 @@ fn a_page_that_is_gone_is_an_error_for_that_page_and_the_others_can_be_read_and_
     for absent in [Absent::Emulate, Absent::Pages] {
         let home = tempfile::tempdir().expect("temporary directory");
         let device = shortened(home.path(), absent);
-        // Twice: found by the fault, then remembered.
+        // The first error comes from the fault, the second from the record of it.
         for turn in 0..2 {
             let lost = device.read(BLOCK, &mut [0; 2 * BLOCK_BYTES]).expect_err("half of it is gone");
             let is_it = matches!(&lost, DeviceError::Lost { name, offset: 8192, bytes: 4096 } if name == "a");
@@ -192,7 +192,7 @@ fn writing_all_of_a_lost_page_makes_it_good_again_and_a_part_does_not() {
         if is_known {
             device.read(2 * BLOCK, &mut [0; BLOCK_BYTES]).expect_err("gone");
         }
-        // More than the page, starting and ending inside others.
+        // More than the page: the range starts and ends inside other pages.
         let (at, bytes) = (2 * BLOCK - 64, BLOCK_BYTES + 64);
         device.write(at, &vec![3; bytes]).expect("all of a lost page");
         assert_eq!(read(&*device, at, bytes), vec![3; bytes], "{is_known}");
@@ -235,7 +235,7 @@ fn threads_that_meet_the_same_lost_page_are_all_told() {
 fn a_viewer_is_told_of_a_lost_page_and_reads_the_others() {
     let home = tempfile::tempdir().expect("temporary directory");
     let _writer = shortened(home.path(), Absent::Emulate);
-    // Mapped while the file was whole, and shortened since.
+    // The file was mapped when it was whole, and truncated after that.
     File::options().write(true).open(home.path().join("a")).expect("open").set_len(4 * BLOCK).expect("lengthen");
     let viewer = PmemShelf::open_read_only(home.path()).expect("view");
     println!("{}", viewer.mapping());
@@ -290,13 +290,13 @@ fn a_mapping_that_is_kept_shows_its_own_file_and_no_other_whatever_their_names_b
     let home = tempfile::tempdir().expect("temporary directory");
     for absent in [Absent::Emulate, Absent::Pages] {
         let shelf = open(&home.path().join(format!("{absent:?}")), absent);
-        // More than are kept; each is written through a handle of its own and closed.
+        // More devices than the shelf keeps mappings of; each is written through its own handle and closed.
         let names: Vec<String> = (0..7).map(|number| format!("device-{number}")).collect();
         for (number, name) in names.iter().enumerate() {
             let device = shelf.create(name, 2 * BLOCK).expect("create");
             device.write(0, &[number as u8 + 1; BLOCK_BYTES]).expect("write");
         }
-        // The last two change places; one more is removed and made anew, longer.
+        // The last two change places; one more is removed and created again with a larger size.
         shelf.rename("device-6", "aside").expect("rename");
         shelf.rename("device-5", "device-6").expect("rename");
         shelf.rename("aside", "device-5").expect("rename");
@@ -336,7 +336,8 @@ fn a_device_opened_anew_remembers_no_loss_that_has_been_made_good() {
     }
 }
 
-/// A failed sync leaves pages in the cache that are not on the medium. Opening anew drops them, unless somebody maps them.
+/// After a failed sync, the page cache has pages that are not on the medium. Reopening drops them, unless they are
+/// still mapped elsewhere.
 #[test]
 fn by_page_nothing_is_mapped_once_it_is_closed_so_that_opening_reads_from_the_medium() {
     let home = tempfile::tempdir().expect("temporary directory");

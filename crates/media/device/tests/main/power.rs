@@ -1,13 +1,15 @@
-//! Files and names against a real kernel's loss of power: `TERRACE_POWER_TEST=1 cargo test -p device power` as root.
+//! Tests of files and names on a real kernel that loses power: `TERRACE_POWER_TEST=1 cargo test -p device power` as
+//! root.
 //!
 //! ```text
 //!   FileShelf on ext4 on a loop device on disk.img --- after each operation: copy disk.img = what the drive had received
 //!                                                        mount the copy (the file system recovers), look
 //! ```
 //!
-//! Whatever a call promised must be on the copy; what nobody flushed is not, which the canary shows. The loop device passes
-//! every request on at once, so this tests the system calls that are made, not whether the drive's cache is flushed:
-//! that is the crash shelf's business. Without the variable, without root or without `mkfs.ext4` it is skipped.
+//! Everything that a call guaranteed must be on the copy. Data that was not flushed is not on it, which the canary
+//! proves. The loop device forwards every request at once, so this tests the system calls, and not whether the drive's
+//! cache is flushed: the crash shelf tests that. The test is skipped without the variable, without root or without
+//! `mkfs.ext4`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +21,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Small enough to copy after every operation, large enough for the journal of ext4.
 const DISK_BYTES: u64 = 48 << 20;
 
-/// A mounted image of a disk; unmounted when dropped, also by a failed test.
+/// A mounted image of a disk. It is unmounted when dropped, also by a failed test.
 struct Mount {
     at: PathBuf,
 }
@@ -27,7 +29,7 @@ struct Mount {
 impl Mount {
     fn new(image: &Path, at: PathBuf) -> Mount {
         std::fs::create_dir_all(&at).expect("make a mount point");
-        // The file system commits by itself every 5 s; here only what is asked for may be committed.
+        // The file system commits every 5 s on its own; this test allows only commits that it requests.
         run(Command::new("mount").args(["-o", "loop,commit=300"]).arg(image).arg(&at));
         Mount { at }
     }
@@ -45,7 +47,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A fresh disk in a directory, or none with a word to the reader.
+/// A new disk in a directory. If that is not possible, prints the reason and returns `None`.
 fn disk(home: &Path) -> Option<PathBuf> {
     if std::env::var_os("TERRACE_POWER_TEST").is_none() {
         println!("skipped: set TERRACE_POWER_TEST=1, and be root");
@@ -57,7 +59,7 @@ fn disk(home: &Path) -> Option<PathBuf> {
     Some(image)
 }
 
-/// The devices that are there after the power failed now: names, and the first byte of each block.
+/// The devices that exist if the power fails now: names, and the first byte of each block.
 fn after_power_failure(home: &Path, disk: &Path) -> Vec<(String, Vec<u8>)> {
     let copy = home.join("copy.img");
     std::fs::copy(disk, &copy).expect("copy the disk");

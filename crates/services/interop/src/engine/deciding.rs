@@ -1,4 +1,4 @@
-//! Where a message is decided on.
+//! Chooses the thread that decides on a message.
 //!
 //! ```text
 //! small --> here, on the thread of its socket --done within SLICE--> go on
@@ -6,11 +6,12 @@
 //! long, or forgotten ---------------------> a turn on one of THREADS threads, up to `decision_time` of processor time
 //! ```
 //!
-//! Deciding is pure, so that a decision can be given up half-way and made again. A socket's thread serves thousands of
-//! connections, timers and the control socket: it gives no message more than [`SLICE`].
+//! Deciding is pure, so a decision can be abandoned half-way and made again. A socket's thread serves thousands of
+//! connections, timers and the control socket: it spends at most [`SLICE`] on a message.
 //!
-//! Invariants: a connection's next message is not looked at before this one is decided on, wherever that is done; what nobody
-//! waits for any more (its sender has gone) is given up at the next look at the meter.
+//! Invariants: a connection's next message is not read before this one is decided on, whichever thread decides; a
+//! decision for which no task waits any more (its sender has disconnected) is abandoned at the next reading of the
+//! meter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +21,16 @@ use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Bodies, Engine, Plan};
-use crate::clock::{self, Clock};
 use crate::intake::{self, Inbound, Work};
 use crate::lang::Allowance;
 use crate::production::Service;
+use node::clock::{self, Clock};
 
 /// A message of this size is not tried on a socket's thread: parsing and copying it alone take about a millisecond.
 const LONG_BYTES: usize = 256 << 10;
 
-/// What a socket's thread gives a message: a hundred times what one of the published workload takes, and less than anybody
-/// notices who waits behind it.
+/// The time of a socket's thread for a message: a hundred times what one of the published workload takes, and less than
+/// is noticed behind it.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// Threads for long messages: one must not hold up all others, and more would take the processor from the sockets.
@@ -64,7 +65,7 @@ impl Job {
     }
 }
 
-/// Says, when it is dropped, that nobody waits any more.
+/// Marks the decision as abandoned when it is dropped.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
@@ -131,7 +132,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::supervise::session;
+    use node::task::session;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn while_a_long_message_is_parsed_the_thread_of_its_socket_serves_others() {
@@ -144,7 +145,7 @@ mod tests {
         });
         on_the_only_thread.await.expect("it was not stopped");
         let served = served.await.expect("it does not panic");
-        assert!(served.is_ok(), "nobody else was served meanwhile");
+        assert!(served.is_ok(), "no other was served meanwhile");
     }
 
     #[tokio::test]

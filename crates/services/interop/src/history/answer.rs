@@ -1,15 +1,17 @@
-//! What a running node answers to those who look at its messages, and how they read it.
+//! The responses of a running node to requests for messages, and how a client reads them.
 //!
 //! Bodies are bytes of any charset, and JSON holds characters: byte b goes as character U+00b, and back.
 
 use bytes::Bytes;
 use hl7::charset::Charset;
+use node::NodeError;
+use node::control::read_response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Filter, Trace, filter};
 use crate::error::InteropError;
-use crate::record::{Delivery, Fate, Output, Status, Stored};
+use crate::record::{Delivery, DeliveryOutcome, Output, Status, Stored};
 use crate::rows::{Reader, check};
 
 /// The answer to a request about messages; none where it is no such request.
@@ -38,11 +40,12 @@ fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("plain data becomes JSON")
 }
 
-/// A message as a running node answered it.
+/// A message as returned by a running node.
 pub(super) fn trace_of(id: u64, answer: Value) -> Result<Trace, InteropError> {
-    let wire: Wire = super::read(answer)?;
-    wire.read(id)
-        .ok_or_else(|| InteropError::NodeRefused("a body that cannot be read; is it of the same release?".to_owned()))
+    let wire: Wire = read_response(answer)?;
+    wire.read(id).ok_or_else(|| {
+        NodeError::NodeRefused("a body that cannot be read; is it of the same release?".to_owned()).into()
+    })
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,7 +60,7 @@ struct Wire {
     reason: String,
     raw: String,
     outputs: Vec<WireOutput>,
-    fates: Vec<WireFate>,
+    outcomes: Vec<WireOutcome>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,11 +72,11 @@ struct WireOutput {
 }
 
 #[derive(Serialize, Deserialize)]
-struct WireFate {
+struct WireOutcome {
     output: u16,
-    fate: Fate,
+    outcome: DeliveryOutcome,
     at_us: i64,
-    note: String,
+    detail: String,
 }
 
 fn text_of(bytes: &[u8]) -> String {
@@ -94,7 +97,12 @@ impl Wire {
             body: text_of(&output.body),
             new_bytes: output.new_bytes,
         };
-        let fate = |d: &Delivery| WireFate { output: d.output, fate: d.fate, at_us: d.at_us, note: d.note.clone() };
+        let outcome = |d: &Delivery| WireOutcome {
+            output: d.output,
+            outcome: d.outcome,
+            at_us: d.at_us,
+            detail: d.detail.clone(),
+        };
         Wire {
             status: stored.status,
             duplicate: stored.duplicate,
@@ -105,7 +113,7 @@ impl Wire {
             reason: stored.reason.clone(),
             raw: text_of(&stored.raw),
             outputs: stored.outputs.iter().map(output).collect(),
-            fates: trace.deliveries.iter().map(fate).collect(),
+            outcomes: trace.deliveries.iter().map(outcome).collect(),
         }
     }
 
@@ -126,9 +134,10 @@ impl Wire {
             raw: bytes_of(&self.raw)?,
             outputs,
         };
-        let fates = self.fates.into_iter();
-        let deliveries =
-            fates.map(|f| Delivery { id, output: f.output, fate: f.fate, at_us: f.at_us, note: f.note }).collect();
+        let outcomes = self.outcomes.into_iter();
+        let deliveries = outcomes
+            .map(|f| Delivery { id, output: f.output, outcome: f.outcome, at_us: f.at_us, detail: f.detail })
+            .collect();
         Some(Trace { id, stored, deliveries })
     }
 }

@@ -6,9 +6,9 @@ use store::{Direction, StoreError};
 use super::{Counts, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
-use crate::record::{Fate, Stored};
+use crate::record::{DeliveryOutcome, Stored};
 use crate::rows::read::{ById, ByText, ByTime};
-use crate::rows::search::{self, Index};
+use crate::rows::search::{self, TextIndex};
 use crate::rows::{Reader, TEXT_BYTES_MAX};
 
 /// Messages that match, oldest first.
@@ -27,14 +27,14 @@ pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, Intero
     let mut lines = Vec::new();
     while filter.last == 0 || lines.len() < filter.last {
         let Some(id) = candidates.next()? else { break };
-        // An entry whose message is gone would be damage, which `check` tells; a list shows what there is.
+        // An entry without its message would be damage, which `check` reports; a list shows the existing messages.
         let line = reader.inbound(id).and_then(|found| match found {
             Some((stored, _)) => filter.line(reader, id, &stored, &wanted),
             None => Ok(None),
         });
         match line {
             Ok(line) => lines.extend(line),
-            // Whether it matches nobody can say: it is told, and the others are listed.
+            // It is not known whether it matches: it is listed as damaged, with the others.
             Err(InteropError::Store(StoreError::Corrupt(why))) => lines.push(Line::damaged(id, why.to_string())),
             Err(error) => return Err(error),
         }
@@ -43,7 +43,7 @@ pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, Intero
     Ok(lines)
 }
 
-/// Counts what is stored: by the index by time, and by fate.
+/// Counts the stored messages, with the index by time, and the outputs by outcome.
 pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
     let mut counts = Counts::default();
     let mut cursor = reader.by_time(None, None, Direction::Forward);
@@ -53,8 +53,8 @@ pub(super) fn count(reader: &Reader) -> Result<Counts, InteropError> {
         counts.resent += u64::from(resent);
         counts.outputs += u64::from(summary.outputs);
     }
-    let mut fates = reader.all(reader.trees().fates, Direction::Forward);
-    while let Some((_, row)) = fates.next()? {
+    let mut outcomes = reader.all(reader.trees().outcomes, Direction::Forward);
+    while let Some((_, row)) = outcomes.next()? {
         match row.first() {
             Some(0) => counts.delivered += 1,
             _ => counts.failed += 1,
@@ -154,7 +154,7 @@ impl Filter {
         }))
     }
 
-    /// Whether the message's own search keys are those asked for: an index may have cut them.
+    /// Whether the message's own search keys are the requested ones: an index may contain them cut.
     fn found_by(&self, message: Option<&Message<'_>>) -> bool {
         if self.control_id.is_none() && self.mrn.is_none() && self.kind.is_none() {
             return true;
@@ -162,15 +162,15 @@ impl Filter {
         let Some(message) = message else { return false };
         let (mut control, mut mrn, mut kind) = (self.control_id.is_none(), self.mrn.is_none(), self.kind.is_none());
         search::texts(message, |index, text| match index {
-            Index::Control => control |= is_cut(self.control_id.as_deref(), text),
-            Index::Mrn => mrn |= is_cut(self.mrn.as_deref(), text),
-            Index::Type => kind |= self.kind.as_deref().is_some_and(|wanted| is_kind(wanted, text)),
+            TextIndex::Control => control |= is_cut(self.control_id.as_deref(), text),
+            TextIndex::Mrn => mrn |= is_cut(self.mrn.as_deref(), text),
+            TextIndex::Type => kind |= self.kind.as_deref().is_some_and(|wanted| is_kind(wanted, text)),
         });
         control && mrn && kind
     }
 }
 
-/// Search keys are cut; so is what they are compared with.
+/// Search keys are cut; so are the texts that they are compared with.
 fn is_cut(wanted: Option<&str>, text: &str) -> bool {
     wanted.is_some_and(|wanted| wanted == text || (text.len() + 4 > TEXT_BYTES_MAX && wanted.starts_with(text)))
 }
@@ -184,11 +184,11 @@ fn is_kind(wanted: &str, text: &str) -> bool {
 fn outputs(reader: &Reader, id: u64) -> Result<Vec<(String, OutputState)>, InteropError> {
     let names = reader.operations_of(id)?;
     let mut outputs: Vec<_> = names.into_iter().map(|name| (name, OutputState::Waiting)).collect();
-    for delivery in reader.fates(id)? {
+    for delivery in reader.outcomes(id)? {
         if let Some((_, state)) = outputs.get_mut(usize::from(delivery.output)) {
-            *state = match delivery.fate {
-                Fate::Delivered => OutputState::Delivered,
-                Fate::Failed => OutputState::Failed,
+            *state = match delivery.outcome {
+                DeliveryOutcome::Delivered => OutputState::Delivered,
+                DeliveryOutcome::Failed => OutputState::Failed,
             };
         }
     }

@@ -1,34 +1,32 @@
-//! What is stored, for people: list, show, trace, count, check. Changes nothing.
+//! Reads the stored messages for display: list, show, trace, count, check. Changes nothing.
 //!
 //! ```text
-//! a node runs on the data directory      its control socket answers        what is visible there now
+//! a node runs on the data directory      its control socket answers        the data visible there now
 //! none does                              the store is opened over an       recovery happens in memory: nothing on the
 //!                                        overlay, the directory is held    medium changes
 //! ```
 //!
-//! A list uses the index that narrows most: MSH-10, then PID-3.1, then a status other than routed or an output that waits or
-//! failed, then service or operation, then the type with its event, else the time; the newest so many are found by walking backwards. All other conditions are looked at in the messages.
+//! A list uses the index that narrows most: MSH-10, then PID-3.1, then a status other than routed or an output that
+//! waits or failed, then service or operation, then the type with its event, else the time; the newest messages are
+//! found by walking backwards. All other conditions are checked in the messages.
 
 mod answer;
 mod filter;
-pub(crate) mod open;
 
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
 
+use node::control::{self, read_response};
+use node::{DirectoryLock, stopped};
 use serde::{Deserialize, Serialize};
 
 use crate::error::InteropError;
-use crate::location::Hold;
-use crate::node;
 use crate::record::{Delivery, Status, Stored};
-use crate::rows::{Reader, check};
+use crate::rows::{Reader, Rows, check};
 
-pub use crate::location::JOURNAL;
 pub(crate) use answer::answer;
-pub use open::open_stopped;
-use open::read;
 
-/// What `list` is asked for; everything that is given must hold.
+/// The selection of `list`; every given condition must hold.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -81,7 +79,7 @@ pub struct Line {
     pub kind: String,
     /// MSH-10.
     pub control_id: String,
-    /// What was decided.
+    /// The decision.
     pub status: Status,
     /// Seen before.
     pub duplicate: bool,
@@ -91,7 +89,7 @@ pub struct Line {
     pub bytes: usize,
     /// Operation and state of each output.
     pub outputs: Vec<(String, OutputState)>,
-    /// Why it cannot be read, and whether it matches cannot be told; then only the id counts.
+    /// Why it cannot be read, so that it is not known whether it matches; then only the id counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
 }
@@ -122,7 +120,7 @@ pub struct Trace {
     pub id: u64,
     /// As stored.
     pub stored: Stored,
-    /// What became of its outputs, in their order.
+    /// The outcomes of its outputs, in their order.
     pub deliveries: Vec<Delivery>,
 }
 
@@ -154,20 +152,20 @@ enum Source {
     /// A node runs on this data directory.
     Node(PathBuf),
     /// None does, and the directory is held meanwhile.
-    Stopped { reader: Reader, _hold: Option<Hold> },
+    Stopped { reader: Reader, _lock: Option<DirectoryLock> },
 }
 
 impl History {
-    /// Looks at the node whose data directory is `data`, whether it runs or not.
+    /// Opens the history of the node whose data directory is `data`, whether it runs or not.
     ///
     /// # Errors
     /// There is none, it lies in memory, or it cannot be read; `Device` with `Busy` while a node starts or stops there.
     pub fn open(data: &FilePath) -> Result<Self, InteropError> {
-        if node::answers(data) {
+        if control::is_running(data) {
             return Ok(Self { source: Source::Node(data.to_owned()) });
         }
-        let (store, hold) = open_stopped(data)?;
-        Ok(Self { source: Source::Stopped { reader: Reader::new(&store), _hold: hold } })
+        let (store, lock) = open_stopped(data)?;
+        Ok(Self { source: Source::Stopped { reader: Reader::new(&store), _lock: lock } })
     }
 
     /// Messages that match, oldest first.
@@ -178,7 +176,7 @@ impl History {
         match &self.source {
             Source::Node(data) => {
                 let filter = serde_json::to_string(filter).expect("plain data becomes JSON");
-                read(node::ask(data, &format!("messages {filter}"))?)
+                Ok(read_response(control::request(data, &format!("messages {filter}"))?)?)
             }
             Source::Stopped { reader, .. } => filter::list(reader, filter),
         }
@@ -198,18 +196,18 @@ impl History {
     /// `NoMessage`, or the store cannot be read.
     pub fn trace(&self, id: u64) -> Result<Trace, InteropError> {
         match &self.source {
-            Source::Node(data) => answer::trace_of(id, node::ask(data, &format!("message {id}"))?),
+            Source::Node(data) => answer::trace_of(id, control::request(data, &format!("message {id}"))?),
             Source::Stopped { reader, .. } => trace(reader, id),
         }
     }
 
-    /// Counts what is stored.
+    /// Counts the stored messages and outputs.
     ///
     /// # Errors
     /// The store cannot be read.
     pub fn count(&self) -> Result<Counts, InteropError> {
         match &self.source {
-            Source::Node(data) => read(node::ask(data, "count")?),
+            Source::Node(data) => Ok(read_response(control::request(data, "count")?)?),
             Source::Stopped { reader, .. } => filter::count(reader),
         }
     }
@@ -220,12 +218,20 @@ impl History {
     /// The store cannot be read.
     pub fn check(&self) -> Result<check::Report, InteropError> {
         match &self.source {
-            Source::Node(data) => read(node::ask(data, "check")?),
+            Source::Node(data) => Ok(read_response(control::request(data, "check")?)?),
             Source::Stopped { reader, .. } => check::check(reader),
         }
     }
 }
 
+/// Opens the store of the node whose data directory is `data`, while no node runs there; nothing on the medium changes.
+///
+/// # Errors
+/// As [`stopped::open_stopped`].
+pub fn open_stopped(data: &FilePath) -> Result<(store::Store, Option<DirectoryLock>), InteropError> {
+    Ok(stopped::open_stopped(data, Arc::new(Rows))?)
+}
+
 fn trace(reader: &Reader, id: u64) -> Result<Trace, InteropError> {
-    Ok(Trace { id, stored: reader.message(id)?, deliveries: reader.fates(id)? })
+    Ok(Trace { id, stored: reader.message(id)?, deliveries: reader.outcomes(id)? })
 }

@@ -1,12 +1,12 @@
-//! What one send of a message becomes: the message as it came, as its transform made it, or converted to the charset of its
-//! operation.
+//! Makes the output of one send of a message: the message as received, as its transform changed it, or converted to the
+//! charset of its operation.
 //!
 //! ```text
 //!   no charset of the operation    message --transform--> runs of the bytes as received and new ones, in the same charset
 //!   a charset                      text (UTF-8) --transform--> MSH-18 set --encode--> new bytes
 //! ```
 //!
-//! A message in UTF-16 is converted to UTF-8 where the operation says nothing: no frame can carry it.
+//! A message in UTF-16 is converted to UTF-8 if the operation has no charset: no frame can carry UTF-16.
 
 use std::cell::OnceCell;
 
@@ -15,19 +15,19 @@ use hl7::charset::Charset;
 use hl7::{Draft, Message, Piece, Run, escape, mllp};
 
 use super::{Inbound, frame};
-use crate::engine::{Bodies, Plan};
 use crate::lang::{Context, Outcome, Send};
+use crate::plan::{Bodies, Plan};
 use crate::production::Operation;
 use crate::record::Writer;
 
-/// What the outputs of one message are made from.
-pub(super) struct Source<'m> {
+/// The sources of the outputs of one message.
+pub(super) struct OutputSource<'m> {
     pub(super) inbound: &'m Inbound<'m>,
-    /// The message as it is read.
+    /// The reading of the message.
     pub(super) message: &'m Message<'m>,
     /// The message as text, where an operation converts it.
     pub(super) converted: Option<&'m Message<'m>>,
-    /// The frame of the message as it came.
+    /// The frame of the message as received.
     pub(super) unchanged: OnceCell<Bytes>,
     pub(super) plan: &'m Plan,
     pub(super) context: &'m Context<'m>,
@@ -39,9 +39,9 @@ pub(super) fn converts(inbound: &Inbound<'_>, operation: &Operation) -> bool {
     operation.settings.charset().0.is_some() || inbound.reading.is_wide()
 }
 
-impl Source<'_> {
-    /// Makes the output of a send, writes it to the record and answers its frame; none where the transform skips it. An error
-    /// says why there can be none, without patient data.
+impl OutputSource<'_> {
+    /// Makes the output of a send, writes it to the record and returns its frame; none if the transform skips it. An
+    /// error has the reason why there can be none, without patient data.
     pub(super) fn make(&self, send: &Send, writer: &mut Writer) -> Result<Option<Bytes>, String> {
         let operation = &*self.plan.production.operations[send.operation];
         let transforms = &self.plan.production.transforms;
@@ -70,7 +70,7 @@ impl Source<'_> {
         Ok(Some(frame))
     }
 
-    /// Edits of the bytes as they came.
+    /// Edits of the bytes as received.
     fn edited(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Bytes {
         let mut frame = Vec::with_capacity(self.inbound.raw.len() + 256);
         frame.push(mllp::START);
@@ -81,7 +81,7 @@ impl Source<'_> {
         frame
     }
 
-    /// Edits of the transcript, in the charset of the bytes as they came.
+    /// Edits of the transcript, in the charset of the bytes as received.
     fn written_back(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Result<Bytes, String> {
         let runs = self.inbound.reading.runs(draft).map_err(|error| {
             let name = error.charset;

@@ -1,10 +1,10 @@
 //! The time that deciding on one message may take.
 //!
-//! Deciding stays a pure function of the bytes, the production and the time: the meter is handed in, and all that it can
-//! change is that the decision ends with an error, or is made again elsewhere.
+//! Deciding stays a pure function of the bytes, the production and the time: the meter is passed in. It can only cause
+//! the decision to end with an error, or to be made again on another thread.
 //!
-//! The meter is read seldom. Each operation of a program is charged what it may cost at most for a message of this size,
-//! and the meter is read when about [`LOOK`] of that has come together: a small message ends before the first look.
+//! The meter is read rarely. Each operation of a program is charged its maximum cost for a message of this size, and
+//! the meter is read when the charges reach about [`LOOK`]: a small message ends before the first reading.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Charges between two looks at the meter. An operation on a small message takes about 50 ns (`examples/lang_speed.rs`), so
-/// that 1,024 of them are well below a millisecond, and reading the processor time (about 300 ns) is lost among them.
+/// Charges between two looks at the meter. An operation on a small message takes about 50 ns
+/// (`examples/lang_speed.rs`), so that 1,024 of them are well below a millisecond, and the time to read the processor
+/// time (about 300 ns) is small beside them.
 pub(super) const LOOK: u32 = 1024;
 
 /// Time for one decision, as a meter counts it.
@@ -32,7 +33,7 @@ impl Allowance {
         Allowance { limit, meter, began: meter(), over: Cell::new(false), abandoned: None }
     }
 
-    /// It is over at once when `abandoned` is set: nobody waits for the decision any more.
+    /// It is over at once when `abandoned` is set: no task waits for the decision any more.
     #[must_use]
     pub fn until(self, abandoned: Arc<AtomicBool>) -> Allowance {
         Allowance { abandoned: Some(abandoned), ..self }
@@ -44,7 +45,7 @@ impl Allowance {
         self.limit
     }
 
-    /// Whether a look found it over; then the decision made under it is not to be used for more than telling so.
+    /// Whether a check found it used up; then the decision made under it must be used only to report that.
     #[must_use]
     pub fn was_exceeded(&self) -> bool {
         self.over.get()

@@ -1,14 +1,14 @@
-//! Text functions on raw field content, which keep what is not text as it is.
+//! Text functions on raw field content; they leave delimiters and escape sequences unchanged.
 //!
 //! ```text
 //! raw content:   Smith \T\ Sons^Ltd\.br\x
 //! units:         S m i t h _ \T\ _ S o n s ^ L t d \.br\ x       an escape sequence is one unit, so is a delimiter
 //! ```
 //!
-//! A value in the language is raw content, as it stands in the message. A function walks its units: a character, a
-//! delimiter, or a whole escape sequence. So `upper` never turns `\.br\` into `\.BR\`, `substring` never cuts a
-//! sequence in two, `replace(x, '&', '+')` finds the text `&` (written `\T\`) and not the delimiter, and a function
-//! that has nothing to change answers the very same bytes.
+//! A value in the language is raw content, as in the message. A function walks its units: a character, a delimiter, or
+//! a whole escape sequence. So `upper` never turns `\.br\` into `\.BR\`, `substring` never cuts a sequence in two,
+//! `replace(x, '&', '+')` finds the text `&` (written `\T\`) and not the delimiter, and a function that has nothing to
+//! change returns the same bytes.
 //!
 //! Not UTF-8 (an ISO 8859 message)? Then each byte is a character, and only ASCII letters change case.
 
@@ -25,7 +25,7 @@ fn unit(raw: &[u8], escape: Option<u8>) -> usize {
 /// The length of the escape sequence `raw` begins with; `None` for a lone escape character.
 ///
 /// HL7 v2.5.1, 2.7: F S T R E are delimiters, H N highlighting, X C M hexadecimal, Z local, `.` formatting; P and L
-/// (2.7) stand for the truncation character.
+/// (2.7) are the truncation character.
 fn sequence(raw: &[u8], escape: u8) -> Option<usize> {
     let body = memchr::memchr(escape, &raw[1..])?;
     let (first, rest) = raw[1..=body].split_first()?;
@@ -101,7 +101,7 @@ pub(super) fn substring(raw: &[u8], escape: Option<u8>, start: i32, length: u32)
     }
 }
 
-/// Where `wanted` stands in `raw`, units matched whole; nothing for an empty `wanted`.
+/// The position of `wanted` in `raw`, units matched whole; none for an empty `wanted`.
 fn places<'a>(raw: &'a [u8], wanted: &'a [u8], escape: Option<u8>) -> impl Iterator<Item = Range<usize>> + 'a {
     let mut free = 0;
     units(raw, escape).filter_map(move |range| {
@@ -161,7 +161,7 @@ pub(super) fn trim(raw: &[u8]) -> Range<usize> {
 pub(super) fn matches(text: &str, pattern: &str) -> bool {
     let (text, pattern): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
     let (mut t, mut p) = (0, 0);
-    // After a star: where the pattern goes on, and the text position the star has swallowed up to.
+    // After a star: where the pattern continues, and the text position up to which the star has matched.
     let mut retry = None;
     while t < text.len() {
         if pattern.get(p) == Some(&'*') {

@@ -1,4 +1,4 @@
-//! What a run is given besides the message, what it answers, and how it fails.
+//! The inputs of a run besides the message, its results, and its errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use hl7::charset::Charset;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// What the world is while one message is decided on or transformed. Nothing else of the world gets in, so that the
-/// same message and context always give the same result.
+/// The environment of one decision or transform. A run has no other input, so the same message and context always
+/// give the same result.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
     /// The present, for `now(...)`.
     pub now: Timestamp,
-    /// The zone `now(...)` is shown in, and that of times which carry no offset where one is to be written.
+    /// The zone of `now(...)`, and of times without an offset where one is to be written.
     pub zone: TimeZone,
     /// Name of the service that received the message, for `service`.
     pub service: &'a str,
-    /// What `control_id()` answers: an id no other message of this sender has.
+    /// The result of `control_id()`: an id that no other message of this sender has.
     pub control_id: &'a str,
     /// The character set of messages that declare none in MSH-18.
     pub charset: Charset,
-    /// The time that the run may take; none: as long as it takes.
+    /// The time that the run may take; none: no limit.
     pub allowance: Option<&'a Allowance>,
 }
 
@@ -35,18 +35,18 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What becomes of a message that was transformed without an error.
+/// The result of a transform that ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It goes out as the draft now is.
+    /// The draft, as it is now, is sent.
     Send,
-    /// `skip`: this destination does not get it.
+    /// `skip`: it is not sent to this operation.
     Skip,
 }
 
-/// Why a message could not be decided on or transformed. Names the file, the line and what was asked for there;
-/// never what a message holds.
+/// Why a message could not be decided on or transformed. Names the file, the line and the expression there, but never
+/// contents of a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct RunError {
@@ -55,12 +55,12 @@ pub struct RunError {
     /// The line in it, from 1.
     pub line: u32,
     /// What went wrong there.
-    pub problem: Problem,
+    pub problem: RunProblem,
 }
 
 /// What can go wrong in a run. The strings are text of the declared files: paths, expressions, names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum RunProblem {
     /// A lookup without a default met a key the table does not have.
     #[error("table `{table}` has no entry for the value of {what}; add one, or give lookup a default")]
     NoEntry {
@@ -75,7 +75,7 @@ pub enum Problem {
         /// The value's expression.
         what: String,
     },
-    /// A time does not say all that is asked for: a year alone, where a day is to be written.
+    /// A time has not all requested parts: for example a year alone, where a day is to be written.
     #[error(
         "the value of {what} is a time that does not say all that is asked for; give date a default, or end its first \
          form in ` first`, which counts what is missing as 01 or 00"
@@ -89,16 +89,16 @@ pub enum Problem {
     Edit {
         /// The place, as written in the file.
         place: String,
-        /// What the message's form does not allow.
+        /// Why the message's form does not allow it.
         source: EditError,
     },
-    /// A segment beside which, to which or from which something should go is not there.
+    /// The statement inserts beside, writes to or copies from a segment that does not exist.
     #[error("the message has no {place}; test for it with `if exists {place}`")]
     NoSegment {
         /// The place, as written in the file.
         place: String,
     },
-    /// A loop variable stands for something the loop has deleted.
+    /// A loop variable names a segment or repetition that the loop has deleted.
     #[error("{place} was deleted before this line")]
     Deleted {
         /// The place, as written in the file.
@@ -116,7 +116,7 @@ pub enum Problem {
         /// The text after `fail`.
         text: String,
     },
-    /// The run made more than a message should hold: loops within loops that insert, values that double.
+    /// The run made more output than the limit for a message: loops within loops that insert, values that double.
     #[error("this transform makes more than {limit} {what} of one message; check its loops")]
     TooMuch {
         /// The limit.
@@ -124,7 +124,8 @@ pub enum Problem {
         /// Of what.
         what: &'static str,
     },
-    /// The allowance was used up while this statement was run. It need not be the one that costs most; the loop around it is.
+    /// The allowance was used up while this statement was run. It need not be the most expensive statement; the loop
+    /// around it is.
     #[error(
         "deciding on this message took more than {limit:?} and was given up at this statement; check the loops around it, \
          or raise `decision_time` of the service"

@@ -1,4 +1,4 @@
-//! What is wrong with a file, said so that its author can mend it at once.
+//! Reports of faults in a file, with the information that its author needs to correct them.
 //!
 //! ```text
 //! transforms/to-billing.hl7t:3:22: there is no table `wardz`
@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Lines and columns count from 1, columns in characters. Diagnostics quote the declared files only, never a message,
-//! so they may be logged and shown to anybody who may see the configuration.
+//! so they may be logged and shown to every user who may see the configuration.
 
 use std::fmt;
 use std::ops::Range;
 
-/// The text of one declared file and the name its diagnostics carry.
+/// The text of one declared file and its name in diagnostics.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// What to call the file in messages: a path relative to the production folder, say `transforms/to-billing.hl7t`.
+    /// The name of the file in diagnostics: a path relative to the production folder, for example
+    /// `transforms/to-billing.hl7t`.
     pub file: &'a str,
     /// The whole content.
     pub text: &'a str,
@@ -31,7 +32,7 @@ pub struct Diagnostic {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What is wrong, lower case, no full stop.
+    /// The fault, lower case, no full stop.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
@@ -53,31 +54,31 @@ impl std::error::Error for Diagnostic {}
 
 /// A diagnostic about a range of bytes of a declared file that is not in this language (the TOML files).
 pub(crate) fn diagnose(source: Source<'_>, at: Range<usize>, message: String, hint: Option<String>) -> Diagnostic {
-    source.diagnostic(Fault { hint, ..Fault::new(Span::new(at), message) })
+    source.diagnostic(Fault { hint, ..Fault::new(SourceSpan::new(at), message) })
 }
 
 /// A stretch of source bytes that a fault or an operation belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct SourceSpan {
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
-impl Span {
-    pub(super) fn new(range: Range<usize>) -> Span {
+impl SourceSpan {
+    pub(super) fn new(range: Range<usize>) -> SourceSpan {
         // Files longer than 4 GiB are refused by `check_size` before any span is made.
-        Span { start: range.start as u32, end: range.end as u32 }
+        SourceSpan { start: range.start as u32, end: range.end as u32 }
     }
 
-    pub(super) fn to(self, other: Span) -> Span {
-        Span { start: self.start, end: other.end.max(self.end) }
+    pub(super) fn to(self, other: SourceSpan) -> SourceSpan {
+        SourceSpan { start: self.start, end: other.end.max(self.end) }
     }
 }
 
 /// A fault before it is bound to a file.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
     pub(super) message: String,
     pub(super) hint: Option<String>,
     /// It may be there only because a statement before it could not be read.
@@ -85,7 +86,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
+    pub(super) fn new(span: SourceSpan, message: impl Into<String>) -> Fault {
         Fault { span, message: message.into(), hint: None, consequent: false }
     }
 
@@ -125,12 +126,12 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Refuses what is too long to index with 32 bits.
+    /// Refuses a file that is too long to index with 32 bits.
     pub(super) fn check_size(&self) -> Result<(), Fault> {
         if self.text.len() <= MAX_FILE_BYTES {
             return Ok(());
         }
-        Err(Fault::new(Span::default(), format!("the file is longer than {} MiB", MAX_FILE_BYTES >> 20)))
+        Err(Fault::new(SourceSpan::default(), format!("the file is longer than {} MiB", MAX_FILE_BYTES >> 20)))
     }
 
     fn floor(&self, offset: usize) -> usize {
@@ -145,13 +146,13 @@ impl<'a> Source<'a> {
         self.text[..self.floor(offset as usize)].rfind('\n').map_or(0, |newline| newline + 1)
     }
 
-    fn excerpt(&self, span: Span, line: u32) -> String {
+    fn excerpt(&self, span: SourceSpan, line: u32) -> String {
         let start = self.line_start(span.start);
         let text = self.text[start..].lines().next().unwrap_or("");
         let number = line.to_string();
         let from = self.floor(span.start as usize);
         let to = self.floor(span.end as usize).clamp(from, (start + text.len()).max(from));
-        // Tabs are kept in the caret line so that the caret stands under its place whatever a tab is worth.
+        // Tabs are kept in the caret line so that the caret is under its place for every width of a tab.
         let indent: String = self.text[start..from].chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let carets = self.text[from..to].chars().count().max(1);
         let blank = " ".repeat(number.len());
@@ -159,7 +160,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// "did you mean `x`?" and the list of what there is: the hint for a name that is not known.
+/// "did you mean `x`?" and the list of known names: the hint for an unknown name.
 ///
 /// `kind` is the plural noun of the list: "tables".
 pub(crate) fn suggest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>, kind: &str) -> String {
@@ -175,7 +176,7 @@ pub(crate) fn suggest<'n>(wrong: &str, known: impl IntoIterator<Item = &'n str>,
         hint.push_str(&format!("did you mean `{name}`? "));
     }
     let the = if hint.is_empty() { "the" } else { "The" };
-    /// More names than this are not read by anybody.
+    /// A longer list of names would not be read.
     const LISTED: usize = 40;
     match known.len() {
         0 => hint.push_str(&format!("there are no {kind}")),
@@ -222,7 +223,7 @@ mod tests {
             (0..23, (1, 1), "  1 | one\n    | ^^^"),
         ];
         for (range, position, excerpt) in cases {
-            let found = source.diagnostic(Fault::new(Span::new(range.clone()), "m"));
+            let found = source.diagnostic(Fault::new(SourceSpan::new(range.clone()), "m"));
             assert_eq!((found.line, found.column), position, "{range:?}");
             assert_eq!(found.excerpt, excerpt, "{range:?}");
         }

@@ -1,7 +1,7 @@
 //! Bodies of the fuzz targets: what must hold for any bytes at all.
 //!
 //! An input is a declared file, a NUL, and a message; without a message a small one of its own is used. Each function
-//! returns quietly for what is refused and panics when a promise breaks.
+//! returns for refused input and panics when a promise is broken.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ fn check(faults: &[Diagnostic], text: &str) {
     }
 }
 
-/// Transforms: any text compiles or is refused with diagnostics; what compiles runs on any message; what it writes is
-/// a message of the segments the draft has; and running twice gives the same.
+/// Transforms: any text compiles or is refused with diagnostics; a compiled transform runs on any message; its output
+/// is a message with the segments of the draft; and running twice gives the same.
 pub fn transform(data: &[u8]) {
     let Some((text, raw)) = parts(data) else { return };
     let inner = Source { file: "inner", text: "set MSH-5 = 'INNER'" };
@@ -108,14 +108,14 @@ pub fn rules(data: &[u8]) {
             assert_eq!((&indexed.sends, &indexed.verdict), (&all.sends, &all.verdict), "the index changed a decision");
             assert!(indexed.evaluated <= all.evaluated);
         }
-        // A condition the index spares may be one that cannot be evaluated.
+        // A condition that the index excludes may be one that cannot be evaluated.
         (Ok(_), Err(_)) => {}
         (Err(error), Ok(_)) => panic!("the index made an error: {error}"),
         (Err(_), Err(_)) => {}
     }
 }
 
-/// Tables: any text is a table or refused where it stands.
+/// Tables: any text is a table, or is refused with the place of the fault.
 pub fn table(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Table::parse_csv(Source { file: "table", text }) {
@@ -140,8 +140,8 @@ pub fn generated(data: &[u8]) {
     }
 }
 
-/// Rules written by the grammar over a few fields and values, on messages made of the same: what the index must not
-/// change is tried where it has much to decide.
+/// Rules written by the grammar over a few fields and values, on messages made of the same: the index has many rules to
+/// select from here, and must not change a decision.
 pub fn generated_rules(data: &[u8]) {
     const KEYS: [&str; 6] = ["MSH-3", "MSH-4", "MSH-9.1", "MSH-9.2", "service", "MSH-3.1"];
     let values = ["'A'", "'B'", "'adt-in'", "''"];

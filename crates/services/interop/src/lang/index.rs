@@ -1,4 +1,4 @@
-//! Which rules can hold for a message at all, found without running their conditions.
+//! Finds the rules that can hold for a message, without running their conditions.
 //!
 //! ```text
 //! rule a when MSH-9.1 = 'ADT' and MSH-9.2 in ('A01', 'A04')         field     values
@@ -8,10 +8,10 @@
 //! a message ADT^A04:   ({a} or {c})  and  ({a} or {b c})  =  {a c}
 //! ```
 //!
-//! A rule is *free* of a field if its condition says nothing certain about it. Sets are bit maps in the order of the
-//! rules, so what comes out is in order too. A hundred rules cost one hash lookup for each indexed field and two words
-//! of `and`; only rules that pass are run. Indexed are fields of MSH and the service's name, compared with texts by
-//! `=` and `in`, alone or joined by `and` and `or`.
+//! A rule is *free* of a field if its condition does not require certain values of it. Sets are bit maps in the order
+//! of the rules, so the result is in order too. A hundred rules cost one hash lookup for each indexed field and two
+//! words of `and`; only rules that pass are run. Indexed are fields of MSH and the service's name, compared with texts
+//! by `=` and `in`, alone or joined by `and` and `or`.
 //!
 //! Invariant: a rule that is not a candidate does not hold. (A candidate may or may not.)
 
@@ -23,15 +23,15 @@ use super::context::Context;
 use super::machine::Machine;
 use super::syntax::{Base, Condition, Expression, Kind, Reference, Relation, Test};
 
-/// What an index looks at.
+/// A key of the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Service,
-    /// The path as `Display` writes it, which tells paths apart.
+    /// The path as `Display` writes it, which distinguishes paths.
     Field(String),
 }
 
-/// What a condition requires: for each key, the values one of which it must have.
+/// The requirements of a condition: for each key, the values of which it must have one.
 type Required = BTreeMap<Key, BTreeSet<String>>;
 
 #[derive(Debug)]
@@ -47,19 +47,19 @@ type Bits = Vec<u64>;
 
 /// The index of one file of rules.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct ConditionIndex {
     count: usize,
     columns: Vec<Column>,
 }
 
-impl Index {
+impl ConditionIndex {
     /// Indexes conditions; `None` always holds.
-    pub(super) fn new<'c>(conditions: impl Iterator<Item = Option<&'c Condition>>) -> Index {
+    pub(super) fn new<'c>(conditions: impl Iterator<Item = Option<&'c Condition>>) -> ConditionIndex {
         let required: Vec<Required> = conditions.map(|condition| condition.map(require).unwrap_or_default()).collect();
         let keys: BTreeSet<&Key> = required.iter().flat_map(BTreeMap::keys).collect();
         let count = required.len();
         let columns = keys.into_iter().map(|key| column(key, &required)).collect();
-        Index { count, columns }
+        ConditionIndex { count, columns }
     }
 
     /// The rules that may hold, in order. The machine reads fields as conditions do.
@@ -115,7 +115,7 @@ fn column(key: &Key, required: &[Required]) -> Column {
     column
 }
 
-/// What must be so for a condition to hold.
+/// A requirement that must be met for a condition to hold.
 fn require(condition: &Condition) -> Required {
     match condition {
         Condition::And(sides) => sides.iter().map(require).fold(Required::new(), both),

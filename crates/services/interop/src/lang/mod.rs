@@ -9,18 +9,18 @@
 //!          (bytes)   (syntax)   (program: flat operations, resolved indices)
 //! ```
 //!
-//! `docs/language.md` is the language for its users. What holds here:
+//! `docs/language.md` describes the language for its users. The rules for the code:
 //!
-//! - **Pure.** No I/O, no clock, no randomness: what a run may know stands in [`Context`].
-//! - **A fault is found when the file is loaded**, if it can be, and says file, line, column, and what to do.
-//! - **A run error never carries what a message holds**: it names file, line, path, table.
-//! - **Values are raw content.** What is copied stays byte for byte; only a literal is escaped, for the delimiters of
-//!   the message at hand.
-//! - **Every run ends.** Loops go over what there was when they began, calls cannot form a cycle, and a run may be given
-//!   an allowance of time; what it makes is bounded in bytes and segments.
+//! - **Pure.** No I/O, no clock, no randomness: all inputs of a run are in [`Context`].
+//! - **A fault is found when the file is loaded**, if possible; its report contains file, line, column, and a hint.
+//! - **A run error never contains contents of a message**: it names file, line, path, table.
+//! - **Values are raw content.** Copied values stay unchanged byte for byte; only a literal is escaped, for the
+//!   delimiters of the message.
+//! - **Every run ends.** A loop goes over the segments that existed when it began, calls cannot form a cycle, and a run
+//!   may have an allowance of time; its output is bounded in bytes and segments.
 //!
-//! What it deliberately is not: a programming language. There are no user functions with arguments, no arithmetic, no
-//! regular expressions, no structures; what needs them is a service's work, not a transform's.
+//! It is deliberately no programming language. There are no user functions with arguments, no arithmetic, no regular
+//! expressions, no structures; tasks that need them belong in a service, not in a transform.
 
 mod allowance;
 mod compile;
@@ -39,6 +39,7 @@ mod table;
 mod time;
 mod transforms;
 
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 
@@ -46,7 +47,7 @@ pub mod fuzzing;
 mod tests;
 
 pub use allowance::Allowance;
-pub use context::{Context, Outcome, Problem, RunError};
+pub use context::{Context, Outcome, RunError, RunProblem};
 pub use diagnostic::{Diagnostic, Source};
 pub(crate) use diagnostic::{diagnose, suggest};
 pub use rules::{Decision, Rules, Send, Verdict};

@@ -1,4 +1,4 @@
-//! What a declared file becomes: a flat list of operations with every name resolved to an index.
+//! The compiled form of a declared file: a flat list of operations with every name resolved to an index.
 //!
 //! ```text
 //! if PID-8 = 'F' { set PID-8 = 'W' }          0  Check 0          place 0, equals text 0 -> flag
@@ -7,15 +7,15 @@
 //!                                             3  End
 //! ```
 //!
-//! Operations work on a stack of values (bytes in one arena), one flag, variables and cursors (what loop variables
-//! stand for). Constants hold their bytes already escaped for `|^~\&`, which nearly every message declares.
+//! Operations work on a stack of values (bytes in one arena), one flag, variables and cursors (the values of loop
+//! variables). Constants hold their bytes already escaped for `|^~\&`, which nearly every message declares.
 //!
-//! Invariants, kept by the compiler and relied on by the machine: every index is within its pool, every jump within
-//! the operations, and each operation finds on the stack what it takes. A program of rules edits nothing.
+//! Invariants, kept by the compiler and relied on by the machine: every index is within its pool, every jump within the
+//! operations, and each operation finds its operands on the stack. A program of rules contains no edits.
 
 use hl7::{Path, Place, SegmentName};
 
-use super::syntax::Order;
+use super::syntax::NumberOrder;
 use super::table::TableId;
 use super::time::{Form, Unit};
 
@@ -47,7 +47,7 @@ pub(super) struct Program {
     pub(super) constants: Vec<Constant>,
     pub(super) checks: Vec<Check>,
     pub(super) forms: Vec<Form>,
-    /// Texts for messages: what an operation is about, as written.
+    /// Texts for error messages: the source of an operation, as written.
     pub(super) texts: Vec<String>,
     pub(super) variables: Variable,
     pub(super) cursors: Cursor,
@@ -58,11 +58,11 @@ pub(super) struct Program {
 pub(super) enum Spot {
     /// In the message.
     Path(Path),
-    /// The segment a cursor stands on.
+    /// The segment of a cursor.
     Segment(Cursor),
     /// A place in it.
     Place(Cursor, Place),
-    /// The repetition a cursor stands on, or a component of it.
+    /// The repetition of a cursor, or a component of it.
     Repetition { cursor: Cursor, component: Option<u16>, subcomponent: Option<u16> },
 }
 
@@ -97,9 +97,9 @@ pub(super) struct Check {
     pub(super) many: bool,
     /// Every place must pass, not any.
     pub(super) all: bool,
-    /// What passes is turned round for each place.
+    /// The result is negated for each place.
     pub(super) negated: bool,
-    pub(super) relation: Relation,
+    pub(super) relation: CompiledRelation,
 }
 
 /// The right side of a test.
@@ -111,11 +111,11 @@ pub(super) enum Operand {
 }
 
 #[derive(Debug)]
-pub(super) enum Relation {
+pub(super) enum CompiledRelation {
     Equals(Operand),
     /// Both sides are numbers and equal as such.
     EqualsNumber(Operand),
-    Ordered(Order, Operand),
+    Ordered(NumberOrder, Operand),
     /// Sorted texts.
     OneOf(Vec<Box<str>>),
     InTable(TableId),
@@ -128,10 +128,10 @@ pub(super) enum Relation {
     Null,
 }
 
-impl Relation {
+impl CompiledRelation {
     /// Whether the test takes its right side from the stack.
     pub(super) fn takes_operand(&self) -> bool {
-        use Relation::{Contains, EndsWith, Equals, EqualsNumber, Ordered, StartsWith};
+        use CompiledRelation::{Contains, EndsWith, Equals, EqualsNumber, Ordered, StartsWith};
         matches!(
             self,
             Equals(Operand::Stack)
@@ -144,7 +144,7 @@ impl Relation {
     }
 }
 
-/// One operation; "takes" and "gives" speak of the stack.
+/// One operation; "takes" means from the stack, "gives" means onto the stack.
 #[derive(Debug)]
 pub(super) enum Op {
     // Values: each gives one.
@@ -211,12 +211,13 @@ pub(super) enum Op {
     Set(SpotId),
     /// Takes the value.
     Append(SpotId),
-    /// Goes on where a place can be added to at the cost of what is added, else to `otherwise`.
+    /// Continues if a value can be appended to the place at a cost that depends on the appended bytes only, else goes
+    /// to `otherwise`.
     CanExtend {
         spot: SpotId,
         otherwise: Address,
     },
-    /// Takes values and writes them behind what stands at a place.
+    /// Takes values and appends them to the content of a place.
     ExtendPlace {
         spot: SpotId,
         parts: u32,
@@ -238,7 +239,7 @@ pub(super) enum Op {
     },
     // Conditions and control.
     Check(u32),
-    /// Whether the place holds anything.
+    /// Whether the place has content.
     Exists(SpotId),
     Not,
     /// A condition that always holds.
@@ -252,7 +253,7 @@ pub(super) enum Op {
         spot: SpotId,
         under: Option<Cursor>,
     },
-    /// Puts a cursor before the first of the repetitions there are now.
+    /// Puts a cursor before the first of the present repetitions.
     EachRepetition {
         cursor: Cursor,
         spot: SpotId,

@@ -8,11 +8,11 @@ use hl7::Message;
 use super::compile::{self, Known};
 use super::context::{Context, RunError};
 use super::diagnostic::{Diagnostic, Fault, Source, suggest};
-use super::index::{Index, numbers};
+use super::index::{ConditionIndex, numbers};
 use super::machine::Machine;
 use super::parse;
 use super::program::{Address, Program};
-use super::syntax::{Actions, Mode, Name, RuleFile};
+use super::syntax::{Actions, MatchMode, Name, RuleFile};
 use super::table::Tables;
 use super::transforms::{TransformId, Transforms};
 
@@ -21,21 +21,21 @@ use super::transforms::{TransformId, Transforms};
 pub struct Send {
     /// Index in the operations the rules were compiled with.
     pub operation: usize,
-    /// The transform to apply before; none: the message goes as it came.
+    /// The transform to apply before; none: the message is sent as received.
     pub transform: Option<TransformId>,
 }
 
-/// What the rules say of a message.
+/// The verdict of the rules on a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is sent: see [`Decision::sends`].
     Routed,
-    /// It is acknowledged and goes nowhere.
+    /// It is acknowledged and not delivered.
     Dropped {
         /// The reason the rule gives.
         why: String,
     },
-    /// It is refused: a negative acknowledgement, and it goes nowhere.
+    /// It is refused: a negative acknowledgement is sent, and it is not delivered.
     Rejected {
         /// The reason the rule gives, for the sender.
         why: String,
@@ -51,12 +51,12 @@ pub enum Verdict {
 pub struct Decision {
     /// The destinations in the order of the rules, each once; empty unless [`Verdict::Routed`].
     pub sends: Vec<Send>,
-    /// What is done with the message.
+    /// The verdict on the message.
     pub verdict: Verdict,
-    /// One line to store with the message: the rules' name, the rules that held, those that were looked at and did
-    /// not. It holds names of the file only.
+    /// One line to store with the message: the rules' name, the rules that held, and those that were evaluated and did
+    /// not hold. It contains only names from the file.
     pub reason: String,
-    /// How many conditions were run; the others could not hold by what the index knows.
+    /// How many conditions were run; by the index, the others could not hold.
     pub evaluated: usize,
 }
 
@@ -64,11 +64,11 @@ pub struct Decision {
 #[derive(Debug)]
 pub struct Rules {
     name: String,
-    mode: Mode,
+    mode: MatchMode,
     rules: Vec<Rule>,
     otherwise: Option<Consequence>,
     program: Program,
-    index: Index,
+    index: ConditionIndex,
     tables: Arc<Tables>,
 }
 
@@ -123,7 +123,7 @@ impl Rules {
             rules: rules.map(|((name, consequence), condition)| Rule { name, condition, consequence }).collect(),
             otherwise,
             program,
-            index: Index::new(conditions()),
+            index: ConditionIndex::new(conditions()),
             tables: Arc::clone(tables),
         })
     }
@@ -137,8 +137,8 @@ impl Rules {
     /// Decides where a message goes.
     ///
     /// In `match first` the first rule that holds decides. In `match all` every rule that holds adds its sends (the
-    /// same operation with the same transform counts once), and the first `drop` or `reject` is final: what rules
-    /// before it would have sent is not sent.
+    /// same operation with the same transform counts once), and the first `drop` or `reject` is final: the sends of
+    /// rules before it are cancelled.
     ///
     /// # Errors
     /// A condition could not be evaluated, such as a lookup without a default.
@@ -148,7 +148,9 @@ impl Rules {
         self.decide_among(numbers(&candidates), machine)
     }
 
-    /// Decides by running every condition: what the index must not change. For its test.
+    /// Decides by running every condition; the result must be the same as with the index. For the fuzzer, which
+    /// compares the two.
+    #[cfg(feature = "fuzzing")]
     pub(super) fn decide_without_index(
         &self,
         message: &Message<'_>,
@@ -173,7 +175,7 @@ impl Rules {
             }
             held.push(rule.name.as_str());
             let last = decision.apply(&rule.consequence);
-            if last || self.mode == Mode::First {
+            if last || self.mode == MatchMode::First {
                 break;
             }
         }
@@ -204,7 +206,7 @@ impl Rules {
 }
 
 impl Decision {
-    /// Does what a rule says; true if that is final.
+    /// Runs the actions of a rule; true if they are final.
     fn apply(&mut self, consequence: &Consequence) -> bool {
         match consequence {
             Consequence::Send(sends) => {
@@ -224,7 +226,7 @@ impl Decision {
     }
 }
 
-/// Finds the operations and transforms rules speak of.
+/// Finds the operations and transforms that rules name.
 struct Resolver<'a> {
     operations: &'a [&'a str],
     transforms: &'a Transforms,
@@ -239,7 +241,7 @@ impl Resolver<'_> {
         for (at, rule) in file.rules.iter().enumerate() {
             let name = &rule.name;
             let last = at + 1 == file.rules.len() && file.otherwise.is_none();
-            if rule.condition.is_none() && file.mode == Mode::First && !last {
+            if rule.condition.is_none() && file.mode == MatchMode::First && !last {
                 faults.push(
                     Fault::new(name.span, format!("`{}` always holds, so nothing below it is reached", name.text))
                         .hint("give it a `when`, or put it last as `otherwise`"),

@@ -1,15 +1,15 @@
 //! Reading the bytes of a declared file: blanks, comments, words, names, strings, numbers and paths.
 //!
 //! There is no token stream. `to-billing` is one name after `call` and `o-5` is a place of the loop variable `o` in a
-//! value, so the parser asks for what the grammar expects at this point, and the scanner says where it stands.
+//! value, so the parser requests what the grammar expects at this point, and the scanner returns its position.
 //!
 //! Statements end at a line's end. Inside parentheses and conditions ([`Scanner::enter`]) a line may be broken.
 
 use hl7::{Path, PathError, Place, Which};
 
-use super::diagnostic::{Fault, Span};
+use super::diagnostic::{Fault, SourceSpan};
 
-/// Words that begin a statement or stand between its parts: not names of variables.
+/// Words that begin a statement or separate its parts: not names of variables.
 pub(super) const KEYWORDS: [&str; 49] = [
     "absent",
     "after",
@@ -70,7 +70,7 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     pub(super) fn new(text: &'a str) -> Scanner<'a> {
-        // A byte order mark is what some editors put before the text, not part of it.
+        // Some editors write a byte order mark before the text; it is not part of it.
         Scanner { text, at: if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 }, free: 0 }
     }
 
@@ -81,8 +81,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// From `start` to the end of what was read last.
-    pub(super) fn since(&self, start: usize) -> Span {
-        Span::new(start..self.at.max(start))
+    pub(super) fn since(&self, start: usize) -> SourceSpan {
+        SourceSpan::new(start..self.at.max(start))
     }
 
     pub(super) fn rest(&self) -> &'a str {
@@ -164,7 +164,7 @@ impl<'a> Scanner<'a> {
         Err(self.unexpected(&format!("`{mark}` {after}")))
     }
 
-    /// "expected X here", pointing at the word or character that stands here instead.
+    /// "expected X here", pointing at the word or character found instead.
     pub(super) fn unexpected(&mut self, expected: &str) -> Fault {
         let span = self.word_span();
         let found = &self.text[span.start as usize..span.end as usize];
@@ -180,14 +180,14 @@ impl<'a> Scanner<'a> {
     }
 
     /// The word or single character here.
-    pub(super) fn word_span(&mut self) -> Span {
+    pub(super) fn word_span(&mut self) -> SourceSpan {
         self.skip_blanks();
         let length = match self.word() {
             Some(word) => word.len(),
             None => self.rest().chars().next().map_or(0, char::len_utf8),
         };
         let length = if self.byte() == Some(b'\n') { 0 } else { length };
-        Span::new(self.at..self.at + length)
+        SourceSpan::new(self.at..self.at + length)
     }
 
     /// The word here, not taken: a letter or `_`, then letters, digits, `_`.
@@ -226,7 +226,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The name of a variable: a word.
-    pub(super) fn identifier(&mut self, what: &str) -> Result<(String, Span), Fault> {
+    pub(super) fn identifier(&mut self, what: &str) -> Result<(String, SourceSpan), Fault> {
         let start = self.here();
         let Some(word) = self.word() else { return Err(self.unexpected(what)) };
         self.at += word.len();
@@ -234,7 +234,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The name of a file or a rule: a letter or digit, then also `-` and `.`; or any text in quotes.
-    pub(super) fn name(&mut self, what: &str) -> Result<(String, Span), Fault> {
+    pub(super) fn name(&mut self, what: &str) -> Result<(String, SourceSpan), Fault> {
         let start = self.here();
         if matches!(self.byte(), Some(b'\'' | b'"')) {
             return Ok((self.string()?, self.since(start)));
@@ -254,7 +254,7 @@ impl<'a> Scanner<'a> {
         matches!(self.byte(), Some(b'\'' | b'"'))
     }
 
-    /// A text in single or double quotes on one line; the quote doubled stands for itself; no other escapes.
+    /// A text in single or double quotes on one line; a doubled quote means one quote; no other escapes.
     pub(super) fn string(&mut self) -> Result<String, Fault> {
         let start = self.here();
         let quote = match self.byte() {
@@ -289,7 +289,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Digits with an optional sign and fraction, as written.
-    pub(super) fn number(&mut self) -> Result<(String, Span), Fault> {
+    pub(super) fn number(&mut self) -> Result<(String, SourceSpan), Fault> {
         let start = self.here();
         if !self.sees_number() {
             return Err(self.unexpected("a number"));
@@ -319,7 +319,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A path of the message; true beside it if an occurrence was written after the segment's name.
-    pub(super) fn path(&mut self) -> Result<(Path, bool, Span), Fault> {
+    pub(super) fn path(&mut self) -> Result<(Path, bool, SourceSpan), Fault> {
         let start = self.here();
         let line = self.line();
         let indexed = matches!(line.as_bytes().get(3), Some(b'[' | b'('));
@@ -328,10 +328,11 @@ impl<'a> Scanner<'a> {
                 self.at += length;
                 let span = self.since(start);
                 match self.rest().bytes().next() {
-                    Some(byte) if byte.is_ascii_alphanumeric() || b"-.[_:".contains(&byte) => {
-                        Err(Fault::new(Span::new(self.at..self.at + 1), "this does not belong to the path before it")
-                            .hint(PATH_HINT))
-                    }
+                    Some(byte) if byte.is_ascii_alphanumeric() || b"-.[_:".contains(&byte) => Err(Fault::new(
+                        SourceSpan::new(self.at..self.at + 1),
+                        "this does not belong to the path before it",
+                    )
+                    .hint(PATH_HINT)),
                     _ => check_conditions(&path, span).map(|()| (path, indexed, span)),
                 }
             }
@@ -339,7 +340,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The `-5.1` after a loop variable: the place in the segment it stands for.
+    /// The `-5.1` after a loop variable: the place in its segment.
     pub(super) fn place_after_variable(&mut self) -> Option<Result<Place, Fault>> {
         let bytes = self.rest().as_bytes();
         if bytes.first() != Some(&b'-') || !bytes.get(1).is_some_and(u8::is_ascii_digit) {
@@ -354,7 +355,9 @@ impl<'a> Scanner<'a> {
                 check_conditions(&path, self.since(start))
                     .map(|()| path.place.expect("the pattern says that there is one"))
             }
-            Ok(_) => Err(Fault::new(Span::new(start..start + 1), "this is no place in a segment").hint(PATH_HINT)),
+            Ok(_) => {
+                Err(Fault::new(SourceSpan::new(start..start + 1), "this is no place in a segment").hint(PATH_HINT))
+            }
             Err(error) => Err(self.path_fault(&error, start, 3)),
         })
     }
@@ -364,10 +367,10 @@ impl<'a> Scanner<'a> {
         let end = start + path_length(&self.text[start..]);
         let at = (start + error.column).saturating_sub(1 + before).clamp(start, end);
         self.at = end;
-        Fault::new(Span::new(at..end.max(at + 1)), error.problem.to_string()).hint(PATH_HINT)
+        Fault::new(SourceSpan::new(at..end.max(at + 1)), error.problem.to_string()).hint(PATH_HINT)
     }
 
-    /// The `.4.2` after a loop variable: component and subcomponent of the repetition it stands for.
+    /// The `.4.2` after a loop variable: component and subcomponent of its repetition.
     pub(super) fn components_after_variable(&mut self) -> Option<Result<(u16, Option<u16>), Fault>> {
         let start = self.at;
         let first = self.dotted()?;
@@ -434,9 +437,9 @@ impl<'a> Scanner<'a> {
 const PATH_HINT: &str = "a path is SEG-field.component.subcomponent, all counted from 1: PID-5.1, OBX[2]-5, \
                          PID-3[2].1, OBX[*]-5, OBX[last]-5, OBX[3.1='GLU']-5";
 
-/// A condition in a path is compared with raw bytes, whatever the message's delimiters and character set are: what
-/// stands in it must mean the same in all of them.
-fn check_conditions(path: &Path, span: Span) -> Result<(), Fault> {
+/// A condition in a path is compared with raw bytes, whatever the message's delimiters and character set are: its value
+/// must mean the same in all of them.
+fn check_conditions(path: &Path, span: SourceSpan) -> Result<(), Fault> {
     let repetition = path.place.as_ref().and_then(|place| place.repetition.as_ref());
     for which in [Some(&path.segment.which), repetition].into_iter().flatten() {
         let Which::Where(condition) = which else { continue };

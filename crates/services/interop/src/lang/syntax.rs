@@ -1,23 +1,23 @@
-//! The syntax tree of both kinds of files: what the parser makes and the compiler reads. Nothing runs from it.
+//! The syntax tree of both kinds of files: the parser makes it, the compiler reads it. It is never executed.
 //!
-//! Every node that can be wrong on its own carries its [`Span`], so that the compiler can point at it.
+//! Every node that can be wrong on its own carries its [`SourceSpan`], so that the compiler can point at it.
 
 use hl7::{Path, Place, SegmentName};
 
-use super::diagnostic::Span;
+use super::diagnostic::SourceSpan;
 
 /// A name as written, with its place.
 #[derive(Clone, Debug)]
 pub(super) struct Name {
     pub(super) text: String,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
 }
 
-/// A place of the message, or of what a loop variable stands for; or a `let` variable (bare name).
+/// A place of the message, or of a loop variable's segment or repetition; or a `let` variable (bare name).
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
     pub(super) base: Base,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
 }
 
 #[derive(Clone, Debug)]
@@ -26,17 +26,17 @@ pub(super) enum Base {
     Message { path: Path, indexed: bool },
     /// `o`
     Variable(Name),
-    /// `o-5.1`: a place of the segment `o` stands for.
+    /// `o-5.1`: a place of the segment of `o`.
     OfSegment(Name, Place),
-    /// `id.4.2`: a component of the repetition `id` stands for.
+    /// `id.4.2`: a component of the repetition of `id`.
     OfRepetition(Name, u16, Option<u16>),
 }
 
-/// What has a value.
+/// An expression with a value.
 #[derive(Clone, Debug)]
 pub(super) struct Expression {
     pub(super) kind: Kind,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(super) enum Kind {
     Call { function: Name, table: Option<Name>, arguments: Vec<Expression> },
 }
 
-/// What is true or false.
+/// A condition: true or false.
 #[derive(Clone, Debug)]
 pub(super) enum Condition {
     Or(Vec<Condition>),
@@ -65,16 +65,16 @@ pub(super) struct Test {
     /// `all` was written: every place must pass instead of any.
     pub(super) all: bool,
     pub(super) left: Expression,
-    /// `!=`, `not in`, `is not`: the test of each place is turned round.
+    /// `!=`, `not in`, `is not`: the test of each place is negated.
     pub(super) negated: bool,
     pub(super) relation: Relation,
-    pub(super) span: Span,
+    pub(super) span: SourceSpan,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Relation {
     Equals(Expression),
-    Ordered(Order, Expression),
+    Ordered(NumberOrder, Expression),
     In(Vec<Expression>),
     InTable(Name),
     Contains(Expression),
@@ -88,7 +88,7 @@ pub(super) enum Relation {
 
 /// Which numbers pass an ordering test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum NumberOrder {
     Less,
     LessOrEqual,
     Greater,
@@ -97,14 +97,14 @@ pub(super) enum Order {
 
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
-    pub(super) action: Action,
-    pub(super) span: Span,
+    pub(super) action: StatementAction,
+    pub(super) span: SourceSpan,
 }
 
 pub(super) type Block = Vec<Statement>;
 
 #[derive(Clone, Debug)]
-pub(super) enum Action {
+pub(super) enum StatementAction {
     Set(Reference, Expression),
     Append(Reference, Expression),
     Copy(Reference, Reference),
@@ -130,14 +130,14 @@ pub(super) enum Beside {
 /// A file of routing rules.
 #[derive(Clone, Debug)]
 pub(super) struct RuleFile {
-    pub(super) mode: Mode,
+    pub(super) mode: MatchMode,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: Option<Actions>,
 }
 
 /// Whether routing ends with the first rule that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum MatchMode {
     First,
     All,
 }
@@ -150,16 +150,16 @@ pub(super) struct Rule {
     pub(super) actions: Actions,
 }
 
-/// What a rule does: sends, or one verdict.
+/// The actions of a rule: sends, or one verdict.
 #[derive(Clone, Debug)]
 pub(super) enum Actions {
-    Sends(Vec<Send>),
+    Sends(Vec<SendAction>),
     Drop(String),
     Reject(String, u16),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Send {
+pub(super) struct SendAction {
     pub(super) operation: Name,
     pub(super) transform: Option<Name>,
 }

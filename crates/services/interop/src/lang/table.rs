@@ -1,4 +1,4 @@
-//! Lookup tables: what one system calls a thing, and what another calls it.
+//! Lookup tables: keys, such as the codes of one system, with their values, such as the codes of another.
 //!
 //! ```text
 //! # wards of the old system, departments of the new one
@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use super::diagnostic::{Diagnostic, Fault, Source, Span};
+use super::diagnostic::{Diagnostic, Fault, Source, SourceSpan};
 
 /// One lookup table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Tables {
         Tables::default()
     }
 
-    /// Adds a table, or puts it in the place of the one that had this name.
+    /// Adds a table, or replaces the one with this name.
     pub fn insert(&mut self, name: impl Into<String>, table: Table) {
         let name = name.into();
         match self.names.iter().position(|known| *known == name) {
@@ -151,11 +151,11 @@ impl<'a> Reader<'a> {
     }
 
     fn fault(&self, message: &str) -> Fault {
-        Fault::new(Span::new(self.start + self.at..self.start + self.line.len()), message)
+        Fault::new(SourceSpan::new(self.start + self.at..self.start + self.line.len()), message)
     }
 
     /// A field and its place, blanks around it skipped.
-    fn field(&mut self) -> Result<(String, Span), Fault> {
+    fn field(&mut self) -> Result<(String, SourceSpan), Fault> {
         self.skip_blanks();
         let from = self.at;
         let text = if self.rest().starts_with('"') {
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
             self.at += bare.len();
             bare.trim().to_owned()
         };
-        let span = Span::new(self.start + from..self.start + self.at);
+        let span = SourceSpan::new(self.start + from..self.start + self.at);
         self.skip_blanks();
         Ok((text, span))
     }

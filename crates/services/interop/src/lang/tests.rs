@@ -1,4 +1,4 @@
-//! Golden scripts: `testscripts/lang/*.txt`, each several cases of declared files and messages with what they give.
+//! Golden scripts: `testscripts/lang/*.txt`, each with several cases of declared files and messages, and their results.
 //!
 //! ```text
 //! == a title, which is the claim
@@ -104,7 +104,7 @@ impl Case {
 
     fn message(&self) -> Vec<u8> {
         let section = self.of("message").last().expect("a case that runs has a message");
-        // \xNN stands for a byte, so that messages in other character sets can be written here.
+        // \xNN means a byte, so that messages in other character sets can be written here.
         let mut raw = Vec::new();
         let mut rest = section.text.as_str();
         while let Some((before, after)) = rest.split_once("\\x{") {
@@ -118,7 +118,7 @@ impl Case {
         raw
     }
 
-    /// What the case gives, one way or another.
+    /// The result of the case, or its error.
     fn outcome(&self) -> String {
         let run = || -> Result<String, String> {
             let tables = self.tables()?;
@@ -166,7 +166,7 @@ impl Case {
         Ok(text.trim_end().to_owned())
     }
 
-    /// Lines of `values` or `conditions` with what they give.
+    /// Lines of `values` or `conditions` with their results.
     fn lines(&self, section: &Section) -> String {
         let raw = if self.of("message").next().is_some() { self.message() } else { b"MSH|^~\\&|\r".to_vec() };
         let tables = self.tables().expect("the tables of a case of values are right");
@@ -273,7 +273,7 @@ fn every_script_gives_what_it_says() {
     assert!(update || wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The fenced blocks of a page: what stands behind the opening fence, and the text.
+/// The fenced blocks of a page: the words after the opening fence, and the text.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, String)> = None;
@@ -359,7 +359,7 @@ fn a_hundred_rules_cost_no_more_evaluations_than_one() {
     }
 }
 
-/// What the fuzz targets hold, on inputs made from fixed seeds; the fuzzer goes on from here.
+/// The bodies of the fuzz targets, on inputs made from fixed seeds; the fuzzer continues from here.
 #[test]
 fn no_program_breaks_a_promise() {
     const SEEDS: u64 = 3000;

@@ -5,17 +5,17 @@
 //! patterns:  yyyy yy  MM M MMM  dd d  HH H hh h  mm m  ss s  S..SSSSSS  a  Z (and X three times)  'text'
 //! ```
 //!
-//! A time is what a clock on a wall shows, with the offset that was written beside it, if any; a change of form never
-//! moves it to another zone. `now` is shown in the zone of the context.
+//! A time is a local time, with the offset that was written beside it, if any; a change of form never converts it to
+//! another zone. `now` is in the zone of the context.
 //!
-//! Invariant: a time knows which of its parts were written, and none other is ever written out: the day of `199007` is
-//! not 01. Only a form that ends in ` first` counts what is missing as its first: 01 for month and day, 00 for the rest.
+//! Invariant: a time knows which of its parts were written, and no other part is ever written out: `199007` has no day.
+//! Only a form that ends in ` first` fills missing parts with their first value: 01 for month and day, 00 for the rest.
 //! An offset that was not written is that of the context's zone at that time; this needs the hour.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Span as Length, Timestamp, Zoned, tz::TimeZone};
 
-/// A wall time, the offset written beside it in seconds, and how much of it was written.
+/// A local time, the offset written beside it in seconds, and which parts of it were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     time: DateTime,
@@ -58,7 +58,7 @@ impl Known {
     }
 }
 
-/// The present, worked out only when a form needs it, and the zone of times without an offset.
+/// The present, computed only when a form needs it, and the zone of times without an offset.
 pub(super) struct Present<'n> {
     pub(super) now: &'n dyn Fn() -> Moment,
     pub(super) zone: &'n TimeZone,
@@ -68,23 +68,23 @@ pub(super) struct Present<'n> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     notation: Notation,
-    /// When read: what is not written counts as its first, and a year as the present one.
+    /// When read: missing parts are filled with their first value, and a missing year with the present one.
     first: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Notation {
-    /// HL7's own, in the precision of what was read.
+    /// HL7's own, in the precision of the time that was read.
     Hl7,
     Pattern(Vec<Piece>),
 }
 
-/// Why a value could not be taken for a time.
+/// Why a value could not be read as a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// It is not written in the form, or no clock shows it.
+    /// It does not match the form, or is no possible time.
     NotATime,
-    /// It is one, and does not say all that is asked for.
+    /// It is a time, but has not all requested parts.
     Imprecise,
 }
 
@@ -108,7 +108,7 @@ pub(super) enum Piece {
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// What `add_days` and its like add.
+/// The unit that `add_days` and similar functions add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Minutes,
@@ -121,7 +121,7 @@ impl Form {
     /// HL7's own, of any precision.
     pub(super) const HL7: Form = Form { notation: Notation::Hl7, first: false };
 
-    /// The form that times are read in; the error says what is wrong with it.
+    /// The form that times are read in; the error describes the fault in it.
     pub(super) fn to_read(pattern: &str) -> Result<Form, String> {
         let (pattern, first) = pattern.strip_suffix(" first").map_or((pattern, false), |pattern| (pattern, true));
         let form = Form { first, ..Form::parse(pattern)? };
@@ -134,7 +134,7 @@ impl Form {
         Ok(form)
     }
 
-    /// The form that times are written in; the error says what is wrong with it.
+    /// The form that times are written in; the error describes the fault in it.
     pub(super) fn to_write(pattern: &str) -> Result<Form, String> {
         if pattern.ends_with(" first") {
             return Err("`first` is of the form that is read".to_owned());
@@ -151,7 +151,7 @@ impl Form {
         while let Some(first) = rest.chars().next() {
             if first == '\'' {
                 let (text, after) = rest[1..].split_once('\'').ok_or("the text after ' has no closing '")?;
-                // Two quotes in a row are one quote, as in the patterns people know.
+                // Two quotes in a row are one quote, as in Java's patterns.
                 if text.is_empty() {
                     pieces.push(Piece::Literal('\''));
                 }
@@ -261,7 +261,7 @@ impl Moment {
         Ok(())
     }
 
-    /// What was written beside it, else that of the zone at that time: of two, the earlier. It needs the hour.
+    /// The offset written beside it, else that of the zone at that time: of two, the earlier. It needs the hour.
     fn offset_in(&self, zone: &TimeZone) -> Result<i32, Unfit> {
         match self.offset {
             Some(offset) => Ok(offset),
@@ -324,7 +324,7 @@ fn write_piece(piece: Piece, moment: &Moment, present: &Present<'_>, to: &mut St
 }
 
 impl Piece {
-    /// The part of a time it is; 0 for what is none of them.
+    /// Which part of a time it is; 0 if it is none of them.
     fn part(self) -> u8 {
         match self {
             Piece::Year | Piece::ShortYear => Known::YEAR,
@@ -338,7 +338,7 @@ impl Piece {
     }
 }
 
-/// What has been read of a time.
+/// The parts of a time that have been read.
 struct Parts {
     year: i16,
     month: i8,
@@ -432,7 +432,7 @@ fn read_hl7(text: &str) -> Option<Moment> {
 }
 
 fn read_pattern(pieces: &[Piece], text: &str, first: bool, present: &Present<'_>) -> Option<Moment> {
-    // Where no year is written any day of any year may be meant: it is held in one that has a 29 February.
+    // Without a written year, a day of any year may be meant: it is kept in a year that has a 29 February.
     let mut parts = Parts::of_year(if first { (present.now)().time.year() } else { 2000 });
     let mut digits = Digits(text.trim());
     let mut known = Known::NONE;

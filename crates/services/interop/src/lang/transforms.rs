@@ -6,7 +6,7 @@ use hl7::Draft;
 
 use super::compile::{self, Compiled, Known};
 use super::context::{Context, Outcome, RunError};
-use super::diagnostic::{Diagnostic, Fault, Source, Span};
+use super::diagnostic::{Diagnostic, Fault, Source, SourceSpan};
 use super::machine::Machine;
 use super::parse;
 use super::program::Program;
@@ -24,7 +24,7 @@ pub struct Transforms {
     tables: Arc<Tables>,
 }
 
-/// Deepest chain of calls: each costs stack when run, and nobody follows a longer one.
+/// Deepest chain of calls: each uses stack when run, and a longer chain would be hard to follow.
 const MAX_CALLS: usize = 32;
 
 impl Transforms {
@@ -40,7 +40,7 @@ impl Transforms {
         let mut diagnostics = Vec::new();
         for (at, (name, source)) in sources.iter().enumerate() {
             if names[..at].contains(&name.as_str()) {
-                let fault = Fault::new(Span::default(), format!("there are two transforms named `{name}`"));
+                let fault = Fault::new(SourceSpan::default(), format!("there are two transforms named `{name}`"));
                 diagnostics.push(source.diagnostic(fault));
             }
             match compile::transform(source, parse::transform(source), known) {
@@ -81,7 +81,7 @@ impl Transforms {
         self.names.iter().map(String::as_str)
     }
 
-    /// Edits a draft as the transform says. The tables are those given when compiled.
+    /// Edits a draft as the transform specifies. The tables are those given when compiled.
     ///
     /// # Errors
     /// Why it could not; the draft then holds the edits made before, and must not be sent.
@@ -141,6 +141,6 @@ fn check_calls(sources: &[(String, Source<'_>)], compiled: &[Compiled], diagnost
     }
 }
 
-fn too_deep(span: Span) -> Fault {
+fn too_deep(span: SourceSpan) -> Fault {
     Fault::new(span, format!("transforms call each other more than {MAX_CALLS} deep"))
 }

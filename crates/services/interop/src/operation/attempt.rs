@@ -1,4 +1,4 @@
-//! One attempt to deliver one message, by whichever kind the operation is.
+//! One attempt to deliver one message, for both kinds of operations.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl Sender {
     /// How many messages it takes at a time.
     pub(super) fn group(&self) -> usize {
         match &self.operation.settings {
-            settings::Operation::Mllp(_) => 1,
-            settings::Operation::File(_) => file::GROUP,
+            settings::OperationSettings::Mllp(_) => 1,
+            settings::OperationSettings::File(_) => file::GROUP,
         }
     }
 
@@ -42,10 +42,10 @@ impl Sender {
     pub(super) async fn attempt(&mut self, operation: &Operation, group: &[(Entry, Bytes)]) -> Vec<Answer> {
         let Some((entry, frame)) = group.first() else { return Vec::new() };
         match &operation.settings {
-            settings::Operation::Mllp(settings) => {
+            settings::OperationSettings::Mllp(settings) => {
                 vec![self.link.exchange(operation, settings, entry.charset, frame).await]
             }
-            settings::Operation::File(settings) => {
+            settings::OperationSettings::File(settings) => {
                 let items = group.iter().map(|(entry, frame)| (entry.id, entry.output, frame.clone()));
                 let answers = file::write(settings, items.collect(), self.wrote).await;
                 self.wrote |= answers.contains(&Answer::Written);

@@ -1,15 +1,16 @@
-//! The file operation: one file a message, whole or not there.
+//! The file operation: one file for each message, complete or absent.
 //!
 //! ```text
 //!   a group of messages --> each under a temporary name --> all flushed, side by side --> renamed in order
-//!       --> the folder flushed once --> all of them answered
+//!       --> the folder flushed once --> all of them reported as delivered
 //! ```
 //!
-//! A reader never sees half a message, and after the answer the file survives a loss of power. The name is the message id and the
-//! number of the output, so that a second delivery after a crash replaces the first instead of adding one. A file of that name with
-//! other content is another node's or another journal's: it is not replaced, and the operation says so. A group ends at the
-//! first message that cannot be written: those before it are delivered, those behind it are not there. The folder's own name is
-//! flushed before the first answer of a lane: it is worth no less than what lies in it.
+//! A reader never sees half a message, and after the answer the file survives a loss of power. The name is the message
+//! id and the number of the output, so that a second delivery after a crash replaces the first instead of adding one. A
+//! file of that name with other content is another node's or another journal's: it is not replaced, and the operation
+//! logs that. A group ends at the first message that cannot be written: those before it are delivered, those after it
+//! do not exist. The folder's own name is flushed before the first answer of a lane: without it, the files in it would
+//! be lost too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -31,13 +32,13 @@ const THREADS: usize = 8;
 /// A message to write: id, output, frame.
 pub(super) type Item = (u64, u16, Bytes);
 
-/// What the operation does in its folder. In tests the power of one fails.
+/// The operation's actions in its folder. In tests an implementation simulates a power failure.
 trait DeliveryFolder: Sync {
     /// A file that was written.
     type Written: Sync;
     /// Whether a name is a file with this content; none where there is nothing of the name.
     fn holds(&self, name: &OsStr, body: &[u8]) -> io::Result<Option<bool>>;
-    /// Makes a file with this content and mode; what has the name goes.
+    /// Makes a file with this content and mode; an existing one of this name is replaced.
     fn write(&self, name: &OsStr, body: &[u8], mode: u32) -> io::Result<Self::Written>;
     /// Makes its content persistent.
     fn flush(&self, file: &Self::Written) -> io::Result<()>;

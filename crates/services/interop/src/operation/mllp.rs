@@ -6,8 +6,8 @@
 //!       +---- closed <-------+-------------+------ timeout, end of stream, unreadable
 //! ```
 //!
-//! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; one that is kept
-//! is looked at before it is used again; an answer counts only if it names our control id, so that a late answer is
+//! Invariants: a link on which an answer was missed or doubtful is closed before anything else is sent; one that is
+//! kept is checked before it is used again; an answer counts only if it names our control id, so that a late answer is
 //! never credited to the next message. Nothing waits without a bound.
 
 use std::io;
@@ -122,10 +122,10 @@ impl Link {
                 reason: format!("the receiver went away before answering: {error}"),
             })
         };
-        // One bound on both: a receiver that stops reading would hold up a large message for ever.
+        // One bound on both: a receiver that stops reading would delay a large message without end.
         let answer = tokio::time::timeout(settings.ack_timeout.0, exchange).await.unwrap_or_else(|_| Answer::Reply {
             kind: ReplyKind::Timeout,
-            note: format!("no answer within {}", settings.ack_timeout),
+            detail: format!("no answer within {}", settings.ack_timeout),
         });
         self.previous.clear();
         self.previous.extend_from_slice(control_id);
@@ -144,7 +144,7 @@ fn names(frame: &[u8], control_id: &[u8]) -> bool {
     !control_id.is_empty() && received == Some(true)
 }
 
-/// What has arrived without waiting: `None` = nothing.
+/// The bytes that have arrived, without waiting: `None` = none.
 async fn arrived(stream: &mut Stream, decoder: &mut Decoder) -> Option<io::Result<usize>> {
     let mut chunk = [0; 512];
     let mut read = ReadBuf::new(&mut chunk);
@@ -166,17 +166,17 @@ async fn send(stream: &mut Stream, frame: &[u8]) -> io::Result<()> {
     stream.flush().await
 }
 
-/// What an answer is held against.
+/// What an answer is compared with.
 struct Expected<'a> {
     control_id: &'a [u8],
     /// The message before: its application acknowledgement may follow its commit acknowledgement late (enhanced mode);
-    /// it is passed over and credited to nobody.
+    /// it is passed over and credited to none.
     previous: &'a [u8],
     commit_bytes: bool,
 }
 
-/// Reads until an answer is complete. A release 2 commit byte that says yes is the answer where the settings say so,
-/// else it precedes the acknowledgement and is passed over; one that says no is always an answer.
+/// Reads until an answer is complete. A release 2 commit byte ACK is the answer where the settings take it as one,
+/// else it precedes the acknowledgement and is passed over; NAK is always an answer.
 async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<'_>) -> io::Result<Answer> {
     loop {
         for event in decoder.by_ref() {
@@ -187,11 +187,11 @@ async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<
                     }
                 }
                 Event::Commit(true) if expected.commit_bytes => {
-                    return Ok(Answer::Reply { kind: ReplyKind::CA, note: "ACK (MLLP release 2)".to_owned() });
+                    return Ok(Answer::Reply { kind: ReplyKind::CA, detail: "ACK (MLLP release 2)".to_owned() });
                 }
                 Event::Commit(true) | Event::Restarted { .. } => {}
                 Event::Commit(false) => {
-                    return Ok(Answer::Reply { kind: ReplyKind::CR, note: "NAK (MLLP release 2)".to_owned() });
+                    return Ok(Answer::Reply { kind: ReplyKind::CR, detail: "NAK (MLLP release 2)".to_owned() });
                 }
                 Event::Oversize { .. } => return Ok(unreadable("an answer over reply_bytes")),
                 Event::Junk { first, .. } => {
@@ -210,10 +210,10 @@ async fn answer(stream: &mut Stream, decoder: &mut Decoder, expected: &Expected<
 }
 
 fn unreadable(what: &str) -> Answer {
-    Answer::Reply { kind: ReplyKind::Unreadable, note: format!("no acknowledgement: {what}") }
+    Answer::Reply { kind: ReplyKind::Unreadable, detail: format!("no acknowledgement: {what}") }
 }
 
-/// What a frame says about our message; `None` where it is about the one before.
+/// The answer in a frame to our message; `None` if it is about the message before.
 fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
     let Ok(message) = Message::parse(frame) else {
         return Some(unreadable("a frame without MSH"));
@@ -225,8 +225,8 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
         if ack::matches(&received, expected.previous) {
             return None;
         }
-        let note = "an acknowledgement of another message (MSA-2)".to_owned();
-        return Some(Answer::Reply { kind: ReplyKind::WrongId, note });
+        let detail = "an acknowledgement of another message (MSA-2)".to_owned();
+        return Some(Answer::Reply { kind: ReplyKind::WrongId, detail });
     }
     let kind = match received.code {
         ack::Code::AA => ReplyKind::AA,
@@ -236,13 +236,13 @@ fn read(frame: &[u8], expected: &Expected<'_>) -> Option<Answer> {
         ack::Code::CE => ReplyKind::CE,
         ack::Code::CR => ReplyKind::CR,
     };
-    Some(Answer::Reply { kind, note: format!("{kind:?}") })
+    Some(Answer::Reply { kind, detail: format!("{kind:?}") })
 }
 
 async fn connect(operation: &Operation, settings: &MllpOperation) -> Result<Stream, String> {
     let connecting = async {
         let socket = TcpStream::connect(&settings.address).await?;
-        ::node::socket::prepare(&socket)?;
+        node::socket::prepare(&socket)?;
         match &operation.tls {
             None => Ok(Stream::Plain(socket)),
             Some(tls) => {

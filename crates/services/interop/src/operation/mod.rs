@@ -1,21 +1,22 @@
-//! Outbound operations: a task per lane takes the head of its line, sends it, learns its fate, and goes on.
+//! Outbound operations: a task for each lane takes the head of its lane, sends it, waits for its outcome, and
+//! continues.
 //!
 //! ```text
 //!            +------------------------------ next --------------------------------+
 //!            v                                                                     |
-//!   head of the lane --> attempt --> Answer --> reply::decide --> Complete / Fail -+--> noted in the ledger
+//!   head of the lane --> attempt --> Answer --> reply::decide --> Complete / Fail -+--> written to the message log
 //!            ^                                       |
-//!            +------- pause, same message -----------+--> Suspend: the head stays until someone resumes
+//!            +------- pause, same message -----------+--> Suspend: the head stays until it is resumed
 //! ```
 //!
 //! Invariants:
-//! 1. One message outstanding a lane, or one group that is answered in order (files); the head leaves only when its fate is
+//! 1. One message outstanding a lane, or one group that is answered in order (files); the head leaves only when its outcome is
 //!    known. Order holds through any failure.
-//! 2. A socket on which an answer was missed, was another's or could not be read is closed: what comes late on it can
-//!    match nothing.
-//! 3. A message is sent again only where its fate is unknown or the reply table says so.
-//! 4. Once the node has failed nothing more is sent: what became of it could not be noted.
-//! 5. Log lines carry operation, message id and codes; never bytes of a message.
+//! 2. A socket is closed if an answer on it was missing, belonged to another message or could not be read, so that a
+//!    late answer cannot match a later message.
+//! 3. A message is sent again only where its outcome is unknown or the reply table has `retry`.
+//! 4. Once the node has failed nothing more is sent: its outcome could not be recorded.
+//! 5. Log lines contain operation, message id and codes; never bytes of a message.
 
 mod attempt;
 mod file;
@@ -30,25 +31,25 @@ use bytes::Bytes;
 use store::{Lsn, Store};
 use tokio::sync::watch;
 
-use crate::clock::Clock;
 use crate::error::InteropError;
 use crate::intake;
-use crate::ledger::Ledger;
+use crate::message_log::MessageLog;
 use crate::queue::{Entry, Orders, Queue};
-use crate::record::{Delivery, Fate, Switch};
+use crate::record::{Delivery, DeliveryOutcome, Switch};
 use crate::rows::Reader;
-use crate::supervise::session;
 use attempt::Sender;
+use node::Clock;
+use node::task::session;
 use reply::{Answer, Next, Tries};
 
 /// Bytes of the messages that an operation takes at a time, at most; one that is larger goes alone.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// What a lane's task needs.
+/// The parameters of a lane's task.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
-    /// Where fates are noted, and bodies read that were left in the journal.
-    pub ledger: Arc<Ledger>,
+    /// Where outcomes are written, and bodies read that were left in the journal.
+    pub message_log: Arc<MessageLog>,
     /// The time of day.
     pub clock: Clock,
     /// Set when the node stops.
@@ -82,7 +83,7 @@ struct Lane {
     sender: Option<Sender>,
 }
 
-/// A lane that panics must not be gone in silence with its messages waiting: it stands still, visibly.
+/// A lane that panics must not disappear unnoticed with its messages waiting: it is suspended, and the status shows it.
 impl Drop for Lane {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -103,8 +104,9 @@ impl Lane {
             if *self.around.stop.borrow() {
                 return;
             }
-            if self.around.ledger.has_failed() {
-                // What would be sent now could not be noted, and would be sent again after the next start.
+            if self.around.message_log.has_failed() {
+                // The outcome of a message sent now could not be recorded, so the message would be sent again after the
+                // next start.
                 let _ = self.around.stop.wait_for(|stop| *stop).await;
                 return;
             }
@@ -116,19 +118,19 @@ impl Lane {
                 biased;
                 entry = line.head(), if !orders.suspended => entry,
                 _ = self.orders.changed() => continue,
-                () = self.around.ledger.until_failed() => continue,
+                () = self.around.message_log.until_failed() => continue,
                 _ = self.around.stop.wait_for(|stop| *stop) => return,
             };
             // Orders given before the entry came hold for it: after a suspension was confirmed nothing is sent.
-            if self.orders.has_changed().unwrap_or(false) || self.around.ledger.has_failed() {
+            if self.orders.has_changed().unwrap_or(false) || self.around.message_log.has_failed() {
                 continue;
             }
             self.deliver(&orders, entry).await;
         }
     }
 
-    /// One try of the head of the line, with what stands behind it where the operation takes several at a time, and what
-    /// follows from it.
+    /// One try of the head of the lane, with the deliveries behind it if the operation takes several at a time, and the
+    /// reaction to its result.
     async fn deliver(&mut self, orders: &Orders, entry: Entry) {
         device::supervise::rehearse("lane");
         let frame = match self.frame(&entry).await {
@@ -155,32 +157,32 @@ impl Lane {
         }
     }
 
-    /// What follows from an answer.
+    /// The reaction to an answer.
     async fn conclude(&mut self, orders: &Orders, entry: &Entry, answer: &Answer) {
         let next = reply::decide(&orders.operation.settings, answer, &mut self.tries);
         self.queue.flows(matches!(next, Next::Complete { .. } | Next::Fail { .. }));
         match next {
-            Next::Complete { note, warn } => {
+            Next::Complete { detail, warn } => {
                 if warn {
                     tracing::warn!(
                         operation = self.queue.name,
                         id = entry.id,
-                        reply = note,
+                        reply = detail,
                         "delivered, with a warning by the reply table"
                     );
                 }
                 self.queue.counters.delivered.fetch_add(1, Ordering::Relaxed);
-                self.finish(entry, Fate::Delivered, note);
+                self.finish(entry, DeliveryOutcome::Delivered, detail);
             }
-            Next::Fail { note } => {
+            Next::Fail { detail } => {
                 tracing::error!(
                     operation = self.queue.name,
                     id = entry.id,
-                    reason = note,
+                    reason = detail,
                     "given up; `terrace message resend` sends it again"
                 );
                 self.queue.counters.failed.fetch_add(1, Ordering::Relaxed);
-                self.finish(entry, Fate::Failed, note);
+                self.finish(entry, DeliveryOutcome::Failed, detail);
             }
             Next::Retry { pause, reason } => {
                 self.queue.counters.retried.fetch_add(1, Ordering::Relaxed);
@@ -200,11 +202,11 @@ impl Lane {
         }
     }
 
-    fn finish(&mut self, entry: &Entry, fate: Fate, note: String) {
+    fn finish(&mut self, entry: &Entry, outcome: DeliveryOutcome, detail: String) {
         self.tries = Tries::default();
         let at_us = self.around.clock.now_us();
-        // Noted before it leaves the line, so that the oldest id still waited for is never ahead of the notes.
-        self.around.ledger.note(Delivery { id: entry.id, output: entry.output, fate, at_us, note });
+        // Recorded before it leaves the line, so that the oldest id still waited for is never ahead of the outcomes.
+        self.around.message_log.record_outcome(Delivery { id: entry.id, output: entry.output, outcome, at_us, detail });
         self.queue.done(self.lane, entry);
     }
 
@@ -213,7 +215,7 @@ impl Lane {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = self.orders.changed() => self.tries.start_over(),
-            () = self.around.ledger.until_failed() => {}
+            () = self.around.message_log.until_failed() => {}
             _ = self.around.stop.wait_for(|stop| *stop) => {}
         }
     }
@@ -233,7 +235,7 @@ impl Lane {
             at_us: self.around.clock.now_us(),
             reason: reason.to_owned(),
         };
-        if let Err(refusal) = self.around.ledger.switch(&switch) {
+        if let Err(refusal) = self.around.message_log.switch(&switch) {
             tracing::warn!(operation = self.queue.name, %refusal, "the suspension is not stored; a restart ends it");
         }
     }
@@ -243,10 +245,10 @@ impl Lane {
         if let Some(frame) = &entry.frame {
             return Ok(frame.clone());
         }
-        let ledger = Arc::clone(&self.around.ledger);
+        let message_log = Arc::clone(&self.around.message_log);
         let wanted = self.queue.lanes()[self.lane].unread();
         let bytes = self.queue.refill_bytes();
-        let read = tokio::task::spawn_blocking(move || read_frames(ledger.store(), &wanted, bytes));
+        let read = tokio::task::spawn_blocking(move || read_frames(message_log.store(), &wanted, bytes));
         let frames = read.await.unwrap_or(Err(InteropError::Stopping))?;
         let first = frames.first().cloned().ok_or(InteropError::NoMessage { id: entry.id })?;
         self.queue.refill(self.lane, frames);
@@ -255,7 +257,7 @@ impl Lane {
 }
 
 /// The frames of outputs, in their order: all wanted, or as many as make up `bytes`, or those before one that cannot be read
-/// (it will be told when it is the head).
+/// (it is reported when it is the head).
 fn read_frames(store: &Store, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
     let mut frames = Vec::new();
     match gather(store, wanted, bytes, &mut frames) {

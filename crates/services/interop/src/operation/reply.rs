@@ -1,4 +1,4 @@
-//! What follows from an answer: the reply table, the limit of tries, the pause before the next. Pure.
+//! The reaction to an answer: the reply table, the limit of tries, the pause before the next. Pure.
 //!
 //! | answer | counts as a try | default |
 //! |---|---|---|
@@ -9,30 +9,31 @@
 //! | closed after it was sent, before the answer | yes | tried again |
 //! | not connected, broken while sending | no | tried again without end |
 //!
-//! A receiver that is down uses up no tries: an outage of a night must not turn the night's messages into failures.
+//! A receiver that is down uses up no tries: after an outage of a night, the night's messages must not be marked
+//! failed.
 
 use std::time::Duration;
 
-use crate::production::settings::{Action, Operation, ReplyKind, Retry};
+use crate::production::settings::{OperationSettings, ReplyAction, ReplyKind, Retry};
 
-/// What came of one attempt.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The receiver answered, or did not in time.
+    /// The receiver answered, or did not answer in time.
     Reply {
         /// Which kind of answer.
         kind: ReplyKind,
         /// For the record: the code, with what makes it plain; no bytes of the message.
-        note: String,
+        detail: String,
     },
     /// A file was written and is persistent.
     Written,
-    /// Nobody to talk to, or gone before all was sent.
+    /// No connection, or lost before all was sent.
     Unreachable {
         /// Why.
         reason: String,
     },
-    /// Sent, and the receiver gone before it answered. Whether it took the message is unknown.
+    /// Sent, but the receiver disconnected before it answered. It is unknown whether it received the message.
     Unanswered {
         /// Why.
         reason: String,
@@ -44,20 +45,20 @@ pub enum Answer {
     },
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Delivered.
     Complete {
         /// For the record.
-        note: String,
-        /// Tell the log.
+        detail: String,
+        /// Log it as a warning.
         warn: bool,
     },
     /// Given up.
     Fail {
         /// For the record.
-        note: String,
+        detail: String,
     },
     /// The same message again after a pause.
     Retry {
@@ -66,7 +67,7 @@ pub enum Next {
         /// For the log.
         reason: String,
     },
-    /// Stand still with the message at the head.
+    /// Suspend the operation, with the message at the head.
     Suspend {
         /// For the log and the record.
         reason: String,
@@ -91,7 +92,7 @@ impl Tries {
         self.all.is_power_of_two()
     }
 
-    /// The next pause is the shortest again: somebody said "try now".
+    /// The next pause is the shortest again: an operator resumed the operation.
     pub fn start_over(&mut self) {
         self.all = 0;
     }
@@ -103,31 +104,31 @@ impl Tries {
 }
 
 /// Decides.
-pub fn decide(operation: &Operation, answer: &Answer, tries: &mut Tries) -> Next {
+pub fn decide(operation: &OperationSettings, answer: &Answer, tries: &mut Tries) -> Next {
     tries.all = tries.all.saturating_add(1);
     let retry = operation.retry();
-    let (kind, note) = match answer {
-        Answer::Written => return Next::Complete { note: "written".to_owned(), warn: false },
-        Answer::Impossible { reason } => return Next::Fail { note: reason.clone() },
+    let (kind, detail) = match answer {
+        Answer::Written => return Next::Complete { detail: "written".to_owned(), warn: false },
+        Answer::Impossible { reason } => return Next::Fail { detail: reason.clone() },
         Answer::Unreachable { reason } => return Next::Retry { pause: tries.pause(&retry), reason: reason.clone() },
         Answer::Unanswered { reason } => (None, reason.clone()),
-        Answer::Reply { kind, note } => (Some(*kind), note.clone()),
+        Answer::Reply { kind, detail } => (Some(*kind), detail.clone()),
     };
     let action = match (operation, kind) {
-        (Operation::Mllp(mllp), Some(kind)) => mllp.action(kind),
-        _ => Action::Retry,
+        (OperationSettings::Mllp(mllp), Some(kind)) => mllp.action(kind),
+        _ => ReplyAction::Retry,
     };
     match action {
-        Action::Complete => Next::Complete { note, warn: false },
-        Action::Warn => Next::Complete { note, warn: true },
-        Action::Fail => Next::Fail { note },
-        Action::Suspend => Next::Suspend { reason: format!("the receiver answered {note}") },
-        Action::Retry => {
+        ReplyAction::Complete => Next::Complete { detail, warn: false },
+        ReplyAction::Warn => Next::Complete { detail, warn: true },
+        ReplyAction::Fail => Next::Fail { detail },
+        ReplyAction::Suspend => Next::Suspend { reason: format!("the receiver answered {detail}") },
+        ReplyAction::Retry => {
             tries.answered = tries.answered.saturating_add(1);
             if retry.attempts > 0 && tries.answered >= retry.attempts {
-                return Next::Fail { note: format!("{note}, after {} tries", tries.answered) };
+                return Next::Fail { detail: format!("{detail}, after {} tries", tries.answered) };
             }
-            Next::Retry { pause: tries.pause(&retry), reason: note }
+            Next::Retry { pause: tries.pause(&retry), reason: detail }
         }
     }
 }
@@ -136,13 +137,13 @@ pub fn decide(operation: &Operation, answer: &Answer, tries: &mut Tries) -> Next
 mod tests {
     use super::*;
 
-    fn operation(extra: &str) -> Operation {
+    fn operation(extra: &str) -> OperationSettings {
         let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{extra}");
-        Operation::Mllp(toml::from_str(&text).unwrap())
+        OperationSettings::Mllp(toml::from_str(&text).unwrap())
     }
 
     fn reply(kind: ReplyKind) -> Answer {
-        Answer::Reply { kind, note: format!("{kind:?}") }
+        Answer::Reply { kind, detail: format!("{kind:?}") }
     }
 
     #[test]
@@ -169,10 +170,10 @@ mod tests {
         let operation =
             operation("[reply]\nAE = \"warn\"\nAR = \"suspend\"\ntimeout = \"fail\"\nwrong-id = \"complete\"\n");
         let next = |kind| decide(&operation, &reply(kind), &mut Tries::default());
-        assert_eq!(next(ReplyKind::AE), Next::Complete { note: "AE".into(), warn: true });
+        assert_eq!(next(ReplyKind::AE), Next::Complete { detail: "AE".into(), warn: true });
         assert_eq!(next(ReplyKind::AR), Next::Suspend { reason: "the receiver answered AR".into() });
-        assert_eq!(next(ReplyKind::Timeout), Next::Fail { note: "Timeout".into() });
-        assert_eq!(next(ReplyKind::WrongId), Next::Complete { note: "WrongId".into(), warn: false });
+        assert_eq!(next(ReplyKind::Timeout), Next::Fail { detail: "Timeout".into() });
+        assert_eq!(next(ReplyKind::WrongId), Next::Complete { detail: "WrongId".into(), warn: false });
     }
 
     #[test]
@@ -187,7 +188,7 @@ mod tests {
             }
         };
         assert_eq!(pauses, [1, 2, 4, 5]);
-        assert_eq!(last, Next::Fail { note: "AR, after 5 tries".into() });
+        assert_eq!(last, Next::Fail { detail: "AR, after 5 tries".into() });
     }
 
     #[test]

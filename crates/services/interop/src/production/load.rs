@@ -19,7 +19,7 @@ use crate::lang::{Diagnostic, Rules, Source, Table, Tables, Transforms, diagnose
 const PARTS: &[(&str, &str)] =
     &[("services", "toml"), ("rules", "rules"), ("transforms", "hl7t"), ("tables", "csv"), ("operations", "toml")];
 
-/// Largest message that any service may be told to take: with its head (names and a reason, 16 bits each) it is one value of
+/// Largest message that any service may be set to take: with its head (names and a reason, 16 bits each) it is one value of
 /// the store, of 64 MiB at most ([`store::VALUE_BYTES_MAX`]).
 const MESSAGE_BYTES_MAX: u64 = 63 << 20;
 
@@ -42,10 +42,11 @@ impl File {
     }
 }
 
-/// What is gathered while loading.
+/// The parts and faults gathered while loading.
 struct Loader {
     folder: PathBuf,
-    /// Operations that have a file, right or wrong: what is wrong is told once, where it is, and not where it is named.
+    /// Operations that have a file, right or wrong: a fault is reported once, in that file, and not where the operation
+    /// is named.
     named: Vec<String>,
     faults: Vec<Diagnostic>,
     warnings: Vec<String>,
@@ -75,7 +76,7 @@ pub(super) fn load(folder: &Path) -> Result<Production, InteropError> {
 pub(super) fn store_only(address: std::net::SocketAddr) -> Production {
     let service = Service {
         name: "inbound".to_owned(),
-        settings: settings::Service::Mllp(settings::MllpService::on(address)),
+        settings: settings::ServiceSettings::Mllp(settings::MllpService::on(address)),
         rules: None,
         tls: None,
         client_names: Vec::new(),
@@ -210,12 +211,12 @@ impl Loader {
     fn operation(&mut self, file: &File) -> Option<Operation> {
         let source = file.source();
         let mut settings = match self.kind(source)?.as_str() {
-            "mllp" => settings::Operation::Mllp(self.toml(source)?),
-            _ => settings::Operation::File(self.toml(source)?),
+            "mllp" => settings::OperationSettings::Mllp(self.toml(source)?),
+            _ => settings::OperationSettings::File(self.toml(source)?),
         };
         let (mut key, mut client) = (None, None);
         match &mut settings {
-            settings::Operation::Mllp(mllp) => {
+            settings::OperationSettings::Mllp(mllp) => {
                 key = self.key(source, &mllp.order)?;
                 if !mllp.address.rsplit_once(':').is_some_and(|(h, p)| !h.is_empty() && p.parse::<u16>().is_ok()) {
                     let hint = "as in \"lab.example.org:2575\" or \"10.0.0.7:2575\"".to_owned();
@@ -227,7 +228,7 @@ impl Loader {
                     client = Some(self.tls(source, tls::client(&self.folder, settings, &mllp.address))?);
                 }
             }
-            settings::Operation::File(file) => file.folder = self.folder.join(&file.folder),
+            settings::OperationSettings::File(file) => file.folder = self.folder.join(&file.folder),
         }
         self.replacement(source, settings.charset())?;
         self.bounds_of_delivery(source, &settings);
@@ -249,7 +250,7 @@ impl Loader {
         None
     }
 
-    fn key(&mut self, source: Source<'_>, order: &settings::Order) -> Option<Option<hl7::Path>> {
+    fn key(&mut self, source: Source<'_>, order: &settings::OrderSettings) -> Option<Option<hl7::Path>> {
         if order.lanes == 0 || order.lanes > LANES_MAX {
             let message = format!("{} lanes: there can be 1 to {LANES_MAX}", order.lanes);
             self.fault(source, value_of(source.text, "lanes"), message, None);
@@ -343,8 +344,8 @@ impl Loader {
     fn service(&mut self, file: &File, rules: &BTreeMap<String, Arc<Rules>>) -> Option<Service> {
         let source = file.source();
         let mut settings = match self.kind(source)?.as_str() {
-            "mllp" => settings::Service::Mllp(self.toml(source)?),
-            _ => settings::Service::File(self.toml(source)?),
+            "mllp" => settings::ServiceSettings::Mllp(self.toml(source)?),
+            _ => settings::ServiceSettings::File(self.toml(source)?),
         };
         if settings.intake().decision_time.0 < DECISION_TIME_MIN {
             let message = "`decision_time` is at least 10ms".to_owned();
@@ -371,9 +372,9 @@ impl Loader {
         };
         let (mut server, mut client_names) = (None, Vec::new());
         match &mut settings {
-            settings::Service::Mllp(mllp) => {
+            settings::ServiceSettings::Mllp(mllp) => {
                 if !mllp.listen.ip().is_loopback() && mllp.tls.is_none() && !mllp.plaintext {
-                    let hint = "give it [tls] with a certificate and a key; or listen on 127.0.0.1; or, if whoever is on the way may read \
+                    let hint = "give it [tls] with a certificate and a key; or listen on 127.0.0.1; or, if every machine on the network path may read \
                                 every message, write `plaintext = true`";
                     let message = format!("{} is beyond this machine, and the service has no TLS", mllp.listen.ip());
                     self.fault(source, value_of(source.text, "listen"), message, Some(hint.to_owned()));
@@ -383,7 +384,7 @@ impl Loader {
                     client_names = self.tls(source, tls::client_names(settings))?;
                 }
             }
-            settings::Service::File(file) => {
+            settings::ServiceSettings::File(file) => {
                 file.folder = self.folder.join(&file.folder);
                 file.done = Some(file.done.as_ref().map_or_else(|| file.folder.join("done"), |d| self.folder.join(d)));
                 file.error =
@@ -394,10 +395,10 @@ impl Loader {
     }
 
     /// Bounds under which no message could ever come in.
-    fn bounds(&mut self, source: Source<'_>, settings: &settings::Service) {
+    fn bounds(&mut self, source: Source<'_>, settings: &settings::ServiceSettings) {
         let mut bounds = vec![("message_bytes", settings.intake().message_bytes.0 == 0, "1B")];
         match settings {
-            settings::Service::Mllp(mllp) => {
+            settings::ServiceSettings::Mllp(mllp) => {
                 let handshake = mllp.tls.as_ref().map(|tls| tls.handshake_timeout);
                 bounds.extend([
                     ("connections", mllp.connections == 0, "1"),
@@ -407,19 +408,19 @@ impl Loader {
                     ("handshake_timeout", handshake.is_some_and(|span| span.0.is_zero()), "1ms"),
                 ]);
             }
-            settings::Service::File(file) => bounds.push(("every", file.every.0.is_zero(), "1ms")),
+            settings::ServiceSettings::File(file) => bounds.push(("every", file.every.0.is_zero(), "1ms")),
         }
-        self.at_least(source, "nobody could send a message", &bounds);
+        self.at_least(source, "no message could be sent", &bounds);
     }
 
     /// Bounds under which nothing could ever be delivered, or the receiver would be tried without a pause.
-    fn bounds_of_delivery(&mut self, source: Source<'_>, settings: &settings::Operation) {
+    fn bounds_of_delivery(&mut self, source: Source<'_>, settings: &settings::OperationSettings) {
         let mut bounds = vec![
             ("first", settings.retry().first.0.is_zero(), "1ms"),
             ("max", settings.retry().max.0.is_zero(), "1ms"),
             ("messages", settings.queue().messages == 0, "1"),
         ];
-        if let settings::Operation::Mllp(mllp) = settings {
+        if let settings::OperationSettings::Mllp(mllp) = settings {
             bounds.extend([
                 ("connect_timeout", mllp.connect_timeout.0.is_zero(), "1ms"),
                 ("ack_timeout", mllp.ack_timeout.0.is_zero(), "1ms"),
@@ -454,19 +455,19 @@ impl Loader {
 
 fn folder_of(operation: &Operation) -> Option<&Path> {
     match &operation.settings {
-        settings::Operation::File(file) => Some(&file.folder),
-        settings::Operation::Mllp(_) => None,
+        settings::OperationSettings::File(file) => Some(&file.folder),
+        settings::OperationSettings::Mllp(_) => None,
     }
 }
 
 fn address(service: &Service) -> Option<std::net::SocketAddr> {
     match &service.settings {
-        settings::Service::Mllp(mllp) => Some(mllp.listen),
-        settings::Service::File(_) => None,
+        settings::ServiceSettings::Mllp(mllp) => Some(mllp.listen),
+        settings::ServiceSettings::File(_) => None,
     }
 }
 
-/// Where the line that begins with `key` stands, for the caret; the file's start where it is not written out.
+/// The position of the line that begins with `key`, for the caret; the file's start if there is no such line.
 fn value_of(text: &str, key: &str) -> Range<usize> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {

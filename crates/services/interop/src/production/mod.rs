@@ -1,17 +1,17 @@
-//! A production: the folder of text files that says what the engine does.
+//! A production: the folder of text files that defines what the engine does.
 //!
 //! ```text
 //! production.toml            optional: name and description
-//! services/NAME.toml         where messages come from            (settings::Service)
+//! services/NAME.toml         where messages come from            (settings::ServiceSettings)
 //! rules/NAME.rules           which operations they go to         (lang::Rules)
 //! transforms/NAME.hl7t       how they are changed on the way     (lang::Transforms)
 //! tables/NAME.csv            lookup tables, key,value a line     (lang::Tables)
-//! operations/NAME.toml       where they go                       (settings::Operation)
+//! operations/NAME.toml       where they go                       (settings::OperationSettings)
 //! ```
 //!
-//! A file's stem is its name, so that a diff in git shows what changed and a rename is a rename. `load` reads all of it,
-//! checks all of it, and tells every fault it found with file, line and column; a production that loads can be started,
-//! but for what only the running machine knows (a port in use, a receiver that is down).
+//! A file's stem is its name, so that a diff in git shows what changed and a rename is a rename. `load` reads all of
+//! it, checks all of it, and reports every fault it found with file, line and column; a production that loads can be
+//! started, except for faults that only the running machine shows (a port in use, a receiver that is down).
 //!
 //! Invariant: a loaded production is immutable. A reload makes a new one and the node swaps them.
 
@@ -35,10 +35,10 @@ pub struct Service {
     /// Its name.
     pub name: String,
     /// Its settings.
-    pub settings: settings::Service,
+    pub settings: settings::ServiceSettings,
     /// Its rules.
     pub rules: Option<Arc<Rules>>,
-    /// TLS, for an MLLP service that asks for it.
+    /// TLS, for an MLLP service that has it set.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Names of which a client's certificate must carry one; any where there are none.
     pub client_names: Vec<rustls::pki_types::ServerName<'static>>,
@@ -50,10 +50,10 @@ pub struct Operation {
     /// Its name.
     pub name: String,
     /// Its settings.
-    pub settings: settings::Operation,
-    /// The path whose value keeps order, where it is by key.
+    pub settings: settings::OperationSettings,
+    /// The path whose value determines order, if order is by key.
     pub key: Option<hl7::Path>,
-    /// TLS, for an MLLP operation that asks for it.
+    /// TLS, for an MLLP operation that has it set.
     pub tls: Option<Tls>,
 }
 
@@ -95,7 +95,7 @@ pub struct Files {
 impl Files {
     fn place(&self, name: &str, production: &Path, folder: &mut PathBuf) {
         let base = self.named.get(name).or(self.all.as_ref());
-        // An absolute folder does not lie below the production and stays what it is.
+        // An absolute folder is not below the production and stays unchanged.
         if let (Some(base), Ok(relative)) = (base, folder.strip_prefix(production)) {
             *folder = base.join(relative);
         }
@@ -111,13 +111,13 @@ impl Production {
         load::load(folder)
     }
 
-    /// A production with one MLLP service on `address` that stores what it gets: what `terrace serve` runs where there
+    /// A production with one MLLP service on `address` that stores every message: `terrace serve` runs it where there
     /// is no folder.
     pub fn store_only(address: std::net::SocketAddr) -> Self {
         load::store_only(address)
     }
 
-    /// Moves the relative folders of file services and file operations from the production folder to where `files` says.
+    /// Moves the relative folders of file services and file operations from the production folder to where `files` places them.
     /// To be called once, on a production that was just loaded.
     ///
     /// # Errors
@@ -127,16 +127,16 @@ impl Production {
         let mut moved = Vec::new();
         let production = self.folder.clone();
         for service in self.services.values_mut() {
-            let Service { name, settings, .. } = Arc::get_mut(service).expect("nobody shares it yet");
-            if let settings::Service::File(file) = settings {
+            let Service { name, settings, .. } = Arc::get_mut(service).expect("it is not shared yet");
+            if let settings::ServiceSettings::File(file) = settings {
                 let folders = [Some(&mut file.folder), file.done.as_mut(), file.error.as_mut()];
                 folders.into_iter().flatten().for_each(|folder| files.place(name, &production, folder));
                 moved.push(name.clone());
             }
         }
         for operation in &mut self.operations {
-            let Operation { name, settings, .. } = Arc::get_mut(operation).expect("nobody shares it yet");
-            if let settings::Operation::File(file) = settings {
+            let Operation { name, settings, .. } = Arc::get_mut(operation).expect("it is not shared yet");
+            if let settings::OperationSettings::File(file) = settings {
                 files.place(name, &production, &mut file.folder);
                 moved.push(name.clone());
             }
@@ -207,10 +207,12 @@ mod tests {
         let load = || Production::load(dir.path()).unwrap_or_else(|error| panic!("{error}"));
         let folders = |production: &Production| {
             let service = |name: &str| match &production.services[name].settings {
-                settings::Service::File(file) => (file.folder.clone(), file.done.clone().expect("filled in")),
-                settings::Service::Mllp(_) => panic!("a file service"),
+                settings::ServiceSettings::File(file) => (file.folder.clone(), file.done.clone().expect("filled in")),
+                settings::ServiceSettings::Mllp(_) => panic!("a file service"),
             };
-            let settings::Operation::File(c) = &production.operations[0].settings else { panic!("a file operation") };
+            let settings::OperationSettings::File(c) = &production.operations[0].settings else {
+                panic!("a file operation")
+            };
             (service("a"), service("b"), c.folder.clone())
         };
         let path = PathBuf::from;

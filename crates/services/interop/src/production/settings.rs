@@ -1,7 +1,7 @@
 //! The settings of services and operations: one TOML file each, every key documented here with its default.
 //!
-//! A file's stem is the name. Unknown keys are errors, sizes and durations carry units, and nothing here touches
-//! the network or the disk: what a file says is checked before anything starts.
+//! A file's stem is the name. Unknown keys are errors, sizes and durations carry units, and nothing here touches the
+//! network or the disk: the settings of a file are checked before anything starts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use hl7::charset::Charset;
 use serde::{Deserialize, Serialize};
 
-use ::node::{Bounds, Network, Policy};
+use node::{Bounds, Network, Policy};
 
-use super::units::{Bytes, CharsetName, Mode, Span};
+use super::units::{Bytes, CharsetName, FileMode, Span};
 
-/// `production.toml`: what the production is called and what holds for all of it. The file may be absent.
+/// `production.toml`: the production's name and settings for all of it. The file may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct General {
@@ -28,14 +28,14 @@ pub struct General {
 /// An inbound service: where messages come from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Service {
+pub enum ServiceSettings {
     /// Listens for MLLP connections.
     Mllp(MllpService),
     /// Picks files up from a folder.
     File(FileService),
 }
 
-/// `[intake]`: which messages a service takes, and what it does with doubtful ones.
+/// `[intake]`: which messages a service accepts, and how it treats doubtful ones.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Intake {
@@ -51,12 +51,13 @@ pub struct Intake {
     pub unmatched: Unmatched,
     /// Largest message taken. Default 16 MiB.
     pub message_bytes: Bytes,
-    /// Processor time that the rules and transforms of one message may take, at least 10 ms. A message that takes longer is
-    /// answered with an error (AE) that names the statement. Messages over 256 KiB, and any that takes longer than a
-    /// moment, are decided on beside the others, which do not wait. Default 10 s.
+    /// Processor time that the rules and transforms of one message may take, at least 10 ms. For a message that takes
+    /// longer, the answer is an error (AE) that names the statement. Messages over 256 KiB, and any that takes longer
+    /// than a moment, are decided on by other threads, so the other connections do not wait. Default 10 s.
     pub decision_time: Span,
-    /// The character set of messages that declare none in MSH-18, as `8859/1`, `SHIFT_JIS`, `GB 18030-2000`. Default: UTF-8
-    /// where the bytes are that, else one byte a character; what looks like a set whose characters hide delimiters is refused.
+    /// The character set of messages that declare none in MSH-18, as `8859/1`, `SHIFT_JIS`, `GB 18030-2000`. Default:
+    /// UTF-8 where the bytes are that, else one byte a character; a message that looks like a set whose characters hide
+    /// delimiters is refused.
     pub charset: Option<CharsetName>,
 }
 
@@ -73,7 +74,7 @@ pub struct MllpService {
     /// Which messages it takes.
     #[serde(default)]
     pub intake: Intake,
-    /// When to acknowledge. Default `auto`: original or enhanced mode as MSH-15 and MSH-16 say.
+    /// When to acknowledge. Default `auto`: original or enhanced mode by MSH-15 and MSH-16.
     #[serde(default)]
     pub acknowledge: Acknowledge,
     /// MLLP release 2: answer each frame with a commit byte (ACK or NAK) before any acknowledgement. Default off.
@@ -100,8 +101,8 @@ pub struct MllpService {
     /// Addresses and networks that may connect, as `["10.1.2.3", "10.4.0.0/16", "fd00::/8"]`. Default: all.
     #[serde(default)]
     pub peers: Vec<Network>,
-    /// Listen beyond this machine without TLS: whoever is on the way can read every message. Default off; an address of this
-    /// machine (127.0.0.1, ::1) needs neither.
+    /// Listen beyond this machine without TLS: every machine on the network path can read every message. Default off;
+    /// an address of this machine (127.0.0.1, ::1) needs neither.
     #[serde(default)]
     pub plaintext: bool,
     /// Serve TLS.
@@ -140,7 +141,7 @@ pub struct FileService {
 /// An outbound operation: where messages go.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Operation {
+pub enum OperationSettings {
     /// Sends over MLLP and waits for the acknowledgement.
     Mllp(MllpOperation),
     /// Writes a file per message.
@@ -164,20 +165,20 @@ pub struct MllpOperation {
     /// Pause between a failed try and the next.
     #[serde(default)]
     pub retry: Retry,
-    /// What to do about each kind of answer.
+    /// The reaction to each kind of answer.
     #[serde(default)]
-    pub reply: BTreeMap<ReplyKind, Action>,
-    /// The character set to send in: what it gets is converted, and MSH-18 says so. Default: none, bytes stay as they came.
+    pub reply: BTreeMap<ReplyKind, ReplyAction>,
+    /// The character set to send in: messages are converted, and MSH-18 is set to it. Default: none, bytes stay as received.
     pub charset: Option<CharsetName>,
-    /// What stands for a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
-    /// message is in error (AE) and goes nowhere.
+    /// Replaces a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
+    /// message is in error (AE) and is not delivered.
     pub replacement: Option<String>,
     /// Order of delivery.
     #[serde(default)]
-    pub order: Order,
+    pub order: OrderSettings,
     /// Bounds of the queue.
     #[serde(default)]
-    pub queue: Queue,
+    pub queue: QueueSettings,
     /// Largest answer taken. Default 1 MiB.
     #[serde(default = "default_reply_bytes")]
     pub reply_bytes: Bytes,
@@ -199,21 +200,22 @@ pub struct FileOperation {
     /// Ending of the names; a name is the message id, so a second write of one message replaces the first. Default `.hl7`.
     #[serde(default = "default_suffix")]
     pub suffix: String,
-    /// Who may use the files, as chmod(1) writes it in octal: `"0600"` the node's user alone, `"0640"` its group may read them,
-    /// `"0660"`, `"0644"` and `"0666"` likewise. A folder that the node makes is open to the same. Default `"0600"`.
+    /// The access rights of the files, as chmod(1) writes them in octal: `"0600"` the node's user alone, `"0640"` its
+    /// group may read them, `"0660"`, `"0644"` and `"0666"` likewise. A folder that the node makes is open to the same.
+    /// Default `"0600"`.
     #[serde(default)]
-    pub mode: Mode,
-    /// The character set to write in: what it gets is converted, and MSH-18 says so. Default: none, bytes stay as they came.
+    pub mode: FileMode,
+    /// The character set to write in: messages are converted, and MSH-18 is set to it. Default: none, bytes stay as received.
     pub charset: Option<CharsetName>,
-    /// What stands for a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
-    /// message is in error (AE) and goes nowhere.
+    /// Replaces a character that `charset` does not have, as `?`; none of the usual delimiters. Default: none; the
+    /// message is in error (AE) and is not delivered.
     pub replacement: Option<String>,
     /// Pause between a failed try and the next.
     #[serde(default)]
     pub retry: Retry,
     /// Bounds of the queue.
     #[serde(default)]
-    pub queue: Queue,
+    pub queue: QueueSettings,
 }
 
 /// What to do with a message seen before.
@@ -244,10 +246,10 @@ pub enum Unmatched {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledge {
-    /// As MSH-15 and MSH-16 of each message say.
+    /// By MSH-15 and MSH-16 of each message.
     #[default]
     Auto,
-    /// Always in original mode, whatever MSH-15 and MSH-16 say.
+    /// Always in original mode, whatever MSH-15 and MSH-16 are.
     Original,
     /// Never. The sender does not learn what became of its message.
     Never,
@@ -269,7 +271,7 @@ pub struct Retry {
 /// Order in which an operation delivers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Order {
+pub struct OrderSettings {
     /// A path: messages with the same value keep their order, others go in parallel. Default: none, one strict line.
     pub key: Option<String>,
     /// Connections in parallel when a key is given; 1 to 64. Default 1.
@@ -279,14 +281,14 @@ pub struct Order {
 /// Bounds of an operation's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Queue {
+pub struct QueueSettings {
     /// Messages waiting before its services stop reading (senders then wait; nothing is dropped). Default 1,000,000.
     pub messages: usize,
     /// Bodies held in memory; those beyond are read again from the journal. Default 64 MiB.
     pub memory: Bytes,
 }
 
-/// Kinds of answer that the reply table tells apart.
+/// Kinds of answer in the reply table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[allow(clippy::upper_case_acronyms, reason = "HL7 table 0008 writes them so")]
 pub enum ReplyKind {
@@ -313,10 +315,10 @@ pub enum ReplyKind {
     Unreadable,
 }
 
-/// What to do about an answer.
+/// The reaction to an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum ReplyAction {
     /// Delivered.
     Complete,
     /// Delivered, with a warning in the log.
@@ -337,7 +339,8 @@ pub struct ServerTls {
     pub certificate: PathBuf,
     /// PEM file with the private key.
     pub key: PathBuf,
-    /// PEM file with the authorities whose client certificates are demanded. Default: no client certificate is asked for.
+    /// PEM file with the authorities whose client certificates are required. Default: no client certificate is
+    /// requested.
     pub client_authority: Option<PathBuf>,
     /// Names of which a client's certificate must carry one, as host names or addresses (subjectAltName; a common name
     /// alone does not count). Needs `client_authority`. Default: any that the authority signed.
@@ -362,7 +365,7 @@ pub struct ClientTls {
     pub key: Option<PathBuf>,
 }
 
-impl Service {
+impl ServiceSettings {
     /// The rules file that routes its messages.
     pub fn rules(&self) -> Option<&str> {
         match self {
@@ -387,8 +390,8 @@ impl Intake {
     }
 }
 
-impl Operation {
-    /// The character set to send in, and what stands for a character that it does not have.
+impl OperationSettings {
+    /// The character set to send in, and the replacement for a character that it does not have.
     pub fn charset(&self) -> (Option<Charset>, Option<&str>) {
         let (charset, replacement) = match self {
             Self::Mllp(o) => (o.charset, &o.replacement),
@@ -398,7 +401,7 @@ impl Operation {
     }
 
     /// Bounds of the queue.
-    pub fn queue(&self) -> Queue {
+    pub fn queue(&self) -> QueueSettings {
         match self {
             Self::Mllp(o) => o.queue,
             Self::File(o) => o.queue,
@@ -406,10 +409,10 @@ impl Operation {
     }
 
     /// Order of delivery; a file operation has one strict line.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> OrderSettings {
         match self {
             Self::Mllp(o) => o.order.clone(),
-            Self::File(_) => Order::default(),
+            Self::File(_) => OrderSettings::default(),
         }
     }
 
@@ -439,13 +442,13 @@ impl MllpService {
             connections: default_connections(),
             connections_per_address: None,
             peers: Vec::new(),
-            // Whoever names the address answers for it.
+            // Naming the address is a decision of the operator.
             plaintext: true,
             tls: None,
         }
     }
 
-    /// Who may connect, and how many.
+    /// Which peers may connect, and how many.
     pub fn policy(&self) -> Policy {
         let bounds = Bounds::of(self.connections, self.connections_per_address);
         Policy { bounds, peers: self.peers.clone() }
@@ -453,13 +456,13 @@ impl MllpService {
 }
 
 impl MllpOperation {
-    /// What to do about `kind`: the table's entry, else the default. The defaults lose nothing and keep the order:
-    /// an error about this message (AE, CE) marks it failed, all else is tried again.
-    pub fn action(&self, kind: ReplyKind) -> Action {
+    /// The reaction to `kind`: the table's entry, else the default. The defaults lose nothing and keep the order: an
+    /// error about this message (AE, CE) marks it failed, all else is tried again.
+    pub fn action(&self, kind: ReplyKind) -> ReplyAction {
         self.reply.get(&kind).copied().unwrap_or(match kind {
-            ReplyKind::AA | ReplyKind::CA => Action::Complete,
-            ReplyKind::AE | ReplyKind::CE => Action::Fail,
-            _ => Action::Retry,
+            ReplyKind::AA | ReplyKind::CA => ReplyAction::Complete,
+            ReplyKind::AE | ReplyKind::CE => ReplyAction::Fail,
+            _ => ReplyAction::Retry,
         })
     }
 }
@@ -485,13 +488,13 @@ impl Default for Retry {
     }
 }
 
-impl Default for Order {
+impl Default for OrderSettings {
     fn default() -> Self {
         Self { key: None, lanes: 1 }
     }
 }
 
-impl Default for Queue {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self { messages: 1_000_000, memory: Bytes(64 << 20) }
     }

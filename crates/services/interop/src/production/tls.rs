@@ -1,4 +1,4 @@
-//! Certificates and keys of a production, read when it is loaded so that a wrong file is told then and not at the first
+//! Certificates and keys of a production, read when it is loaded so that a wrong file is reported then and not at the first
 //! connection. rustls does the protocol; versions 1.2 and 1.3, with ring's cryptography.
 
 use std::path::Path;
@@ -40,7 +40,9 @@ pub(super) fn server(folder: &Path, settings: &settings::ServerTls) -> Result<Ar
 pub(super) fn client_names(settings: &settings::ServerTls) -> Result<Vec<ServerName<'static>>, InteropError> {
     let wrong = |problem: String| InteropError::Tls { file: settings.certificate.clone(), problem };
     if settings.client_authority.is_none() && !settings.client_names.is_empty() {
-        return Err(wrong("`client_names` needs `client_authority`: nobody is asked for a certificate".to_owned()));
+        return Err(wrong(
+            "`client_names` needs `client_authority`: without it no client is asked for a certificate".to_owned(),
+        ));
     }
     let name = |name: &String| {
         let problem = format!("`{name}` in `client_names` is no name that a certificate could carry");

@@ -1,6 +1,6 @@
-//! Sizes, durations and character sets as people write them in a production: `"64MiB"`, `"30s"`, `"SHIFT_JIS"`.
+//! Sizes, durations and character sets as written in a production: `"64MiB"`, `"30s"`, `"SHIFT_JIS"`.
 //!
-//! A bare number is refused on purpose: `timeout = 30` leaves the reader guessing between seconds and milliseconds.
+//! A bare number is refused on purpose: `timeout = 30` could mean seconds or milliseconds.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,33 +21,33 @@ pub struct Span(pub Duration);
 
 /// The mode of a file, written `"0640"`: reading and writing, for the owner at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode(pub u32);
+pub struct FileMode(pub u32);
 
-impl Mode {
-    /// The mode of a folder whose files have this one: who may read or write them may look and go there, who may write may also
+impl FileMode {
+    /// The mode of a folder whose files have this one: a user who may read or write them may list and enter it, one who may write may also
     /// add and remove.
     pub fn of_folder(self) -> u32 {
         self.0 | ((self.0 & 0o444) >> 2)
     }
 }
 
-impl Default for Mode {
-    fn default() -> Mode {
-        Mode(0o600)
+impl Default for FileMode {
+    fn default() -> FileMode {
+        FileMode(0o600)
     }
 }
 
-impl std::str::FromStr for Mode {
+impl std::str::FromStr for FileMode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o066 == 0o600);
-        mode.map(Mode).ok_or_else(|| {
+        mode.map(FileMode).ok_or_else(|| {
             format!("`{text}` is not a mode of files: write it in octal, with 6 for the owner, as in \"0640\"")
         })
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for FileMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
@@ -164,7 +164,7 @@ macro_rules! serde_as_text {
         }
     )*};
 }
-serde_as_text!(Bytes, Span, Mode, CharsetName);
+serde_as_text!(Bytes, Span, FileMode, CharsetName);
 
 #[cfg(test)]
 mod tests {
@@ -173,11 +173,11 @@ mod tests {
     #[test]
     fn a_mode_of_files_is_octal_and_leaves_the_owner_in() {
         for (text, folder) in [("0600", 0o700), ("0640", 0o750), ("0660", 0o770), ("0644", 0o755), ("0666", 0o777)] {
-            let mode: Mode = text.parse().expect("a mode");
+            let mode: FileMode = text.parse().expect("a mode");
             assert_eq!((mode.to_string().as_str(), mode.of_folder()), (text, folder));
         }
         for text in ["", "0400", "0700", "0611", "600x", "9", "04600"] {
-            assert!(text.parse::<Mode>().is_err(), "{text}");
+            assert!(text.parse::<FileMode>().is_err(), "{text}");
         }
     }
 

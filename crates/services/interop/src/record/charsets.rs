@@ -50,12 +50,12 @@ pub(crate) fn known_charset(charset: Charset) -> Option<Charset> {
     place(charset).map(|_| charset)
 }
 
-/// What a record holds.
+/// The number in a record.
 pub(super) fn code(charset: Option<Charset>) -> u8 {
     charset.and_then(place).and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
 }
 
-/// What a record holds, read; none where it is of a later release.
+/// The charset of a number in a record; none if it is of a later release.
 pub(super) fn of_code(code: u8) -> Option<Option<Charset>> {
     let Some(at) = usize::from(code).checked_sub(1) else { return Some(None) };
     CHARSETS.get(at).map(|name| Charset::named(name.as_bytes()))

@@ -1,10 +1,10 @@
-//! What is known of messages when a part of their rows is lost.
+//! Restores messages when a part of their rows is lost, as far as other rows allow.
 //!
 //! ```text
 //!   lost                      had back from
 //!   index entries             the message: its rows together are its record, and that is interpreted again
-//!   what waits                the message, less the outputs that have a fate; one whose fate is lost as well is sent again
-//!   a fate                    nothing: its output does not wait, so it is done; noted as failed, in words that say why
+//!   what waits                the message, less the outputs that have an outcome; one whose outcome is lost as well is sent again
+//!   an outcome                    nothing: its output does not wait, so it is done; recorded as failed, with the reason
 //!   a row of a message        nothing: the whole message is given up, with all that refers to it
 //! ```
 
@@ -16,13 +16,13 @@ use store::{Changes, Cursor, Direction, Foreign, Interpreter, Loss, Lsn, Part, S
 
 use super::{GivenUp, is_lost, is_ours};
 use crate::error::InteropError;
-use crate::record::{self, Delivery, Fate};
+use crate::record::{self, Delivery, DeliveryOutcome};
 use crate::rows::{FAILED_OUTPUT, Reader, Rows, TREES, Trees, object_key, object_of, state_key, time_of};
 
 /// Changes that one transaction takes. A choice: a record of some hundred KB at most.
 const BATCH: usize = 2_000;
 
-/// The note of a fate that was lost.
+/// The detail of an outcome that was lost.
 const NOTE: &str = "lost to damage: whether it was delivered or given up is not known";
 
 /// Changes on their way, some in one transaction.
@@ -55,7 +55,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Makes index entries, what waits and fates anew where they are lost; how many.
+/// Makes index entries, what waits and outcomes anew where they are lost; how many.
 ///
 /// # Errors
 /// The store's.
@@ -67,13 +67,13 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
     }
     let trees = Trees::of(store.interpreted());
     let mut writing = Writing::new(store);
-    let mut fates = Vec::new();
+    let mut outcomes = Vec::new();
     let snapshot = store.snapshot();
     let reader = Reader::at(snapshot.clone());
     each_message(&snapshot, &trees, &mut |id, payload| {
         let failed = state_key(FAILED_OUTPUT, id);
         if is_lost(store, &lost, trees.by_state, &failed)?
-            && reader.fates(id)?.iter().any(|delivery| delivery.fate == Fate::Failed)
+            && reader.outcomes(id)?.iter().any(|delivery| delivery.outcome == DeliveryOutcome::Failed)
         {
             writing.set(trees.by_state, &failed, Some(&[]))?;
         }
@@ -85,7 +85,7 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
         }
         for (tree, key, value) in changes.puts() {
             if tree == trees.pending {
-                outputs(store, &lost, &trees, key, &mut writing, &mut fates)?;
+                outputs(store, &lost, &trees, key, &mut writing, &mut outcomes)?;
             } else if is_lost(store, &lost, tree, key)? {
                 writing.set(tree, key, Some(value))?;
             }
@@ -93,12 +93,12 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
         Ok(())
     })?;
     writing.commit()?;
-    for some in fates.chunks(BATCH) {
+    for some in outcomes.chunks(BATCH) {
         let lsn = store.append(record::KIND_DELIVERIES, &[&record::encode_deliveries(some)])?;
         store.commit(lsn)?;
         store.wait_visible(lsn)?;
     }
-    Ok(writing.rows + fates.len() as u64)
+    Ok(writing.rows + outcomes.len() as u64)
 }
 
 /// Whether an output waits, and what became of it, where one of both is lost.
@@ -108,30 +108,36 @@ fn outputs(
     trees: &Trees,
     key: &[u8],
     writing: &mut Writing<'_>,
-    fates: &mut Vec<Delivery>,
+    outcomes: &mut Vec<Delivery>,
 ) -> Result<(), InteropError> {
-    let fate_is_lost = is_lost(store, lost, trees.fates, key)?;
+    let outcome_is_lost = is_lost(store, lost, trees.outcomes, key)?;
     if is_lost(store, lost, trees.pending, key)? {
-        let is_done = !fate_is_lost && store.snapshot().get(trees.fates, key)?.is_some();
+        let is_done = !outcome_is_lost && store.snapshot().get(trees.outcomes, key)?.is_some();
         let value = (!is_done).then_some(&[][..]);
         writing.set(trees.pending, key, value)?;
-        if fate_is_lost {
+        if outcome_is_lost {
             // It waits from here on.
-            writing.set(trees.fates, key, None)?;
+            writing.set(trees.outcomes, key, None)?;
         }
-    } else if fate_is_lost {
+    } else if outcome_is_lost {
         let waits = store.snapshot().get(trees.pending, key)?.is_some();
         match object_of(key).and_then(|(id, n)| Some((id, n.checked_sub(1)?))) {
             Some((id, output)) if !waits => {
-                fates.push(Delivery { id, output, fate: Fate::Failed, at_us: 0, note: NOTE.to_owned() });
+                outcomes.push(Delivery {
+                    id,
+                    output,
+                    outcome: DeliveryOutcome::Failed,
+                    at_us: 0,
+                    detail: NOTE.to_owned(),
+                });
             }
-            _ => writing.set(trees.fates, key, None)?,
+            _ => writing.set(trees.outcomes, key, None)?,
         }
     }
     Ok(())
 }
 
-/// Calls `each` with every message whose rows can be read, as its record.
+/// Calls `each` with the record of every message whose rows can be read.
 fn each_message(
     snapshot: &Snapshot,
     trees: &Trees,
@@ -168,7 +174,7 @@ fn each_message(
     }
 }
 
-/// Removes all that is left of messages of which a row is lost, and says which they are.
+/// Removes all that is left of messages of which a row is lost, and returns which they are.
 ///
 /// # Errors
 /// The store's.
@@ -234,7 +240,7 @@ fn referring(trees: &Trees) -> Vec<(TreeId, IdOf)> {
         (trees.by_interface, last),
         (trees.by_state, last),
         (trees.pending, object),
-        (trees.fates, object),
+        (trees.outcomes, object),
     ]
 }
 

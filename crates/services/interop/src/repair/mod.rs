@@ -1,16 +1,18 @@
-//! Repairing what a stopped node keeps: what is damaged is mended from what there is, and the rest is given up by name.
+//! Repairs the stored data of a stopped node: damaged data is restored from other data, and the rest is given up and
+//! listed by name.
 //!
 //! ```text
 //!   look         every tree is walked, each value read                                what is lost
 //!   reclaim      rows of leaves that are whole, and to which the way was lost         as they were
 //!   backup       with the node's journal, where that reaches from the backup to now   as they were; else what checksums prove,
 //!                                                                                     and messages, which never change
-//!   derive       index entries, what waits, fates: from the messages themselves       see `messages`
-//!   give up      messages that are not whole; rows of others by whoever knows them    named
+//!   derive       index entries, what waits, outcomes: from the messages themselves       see `messages`
+//!   give up      messages that are not whole; rows of others by their service         named
 //!   close        what was lost space is free again; everything is checked
 //! ```
 //!
-//! A dry run does all of it over a layer of memory, and tells the same. Each step may be interrupted: the next run begins anew.
+//! A dry run performs all steps over a layer of memory, and reports the same. Each step may be interrupted: the next
+//! run starts from the beginning.
 //!
 //! Not here: journals, superblocks and the catalog of trees, without which a store does not open. Restore a backup then.
 
@@ -21,20 +23,17 @@ use std::sync::Arc;
 
 use device::{FileOptions, FileShelf, MemoryShelf, OverlayShelf, Shelf};
 use journal::View;
+use node::{DirectoryLock, Location, Locations, control, location, maintenance, stopped};
 use serde::Serialize;
 use store::{Loss, Lsn, Manifest, Part, Places, Snapshot, Store, StoreError};
 
 use crate::error::InteropError;
-use crate::history::open;
-use crate::location::{self, Hold, Location, Locations};
-use crate::node;
-use crate::rows::check;
-use crate::upkeep;
+use crate::rows::{Reader, Rows, check};
 
 /// Something that cannot be had back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GivenUp {
-    /// What it is, for people.
+    /// Its description, for display.
     pub what: String,
     /// The message, where it is one.
     pub message: Option<u64>,
@@ -47,16 +46,16 @@ pub struct GivenUp {
 pub struct Damaged {
     /// Tree and keys.
     pub what: String,
-    /// What is wrong, and where.
+    /// The fault, and its place.
     pub why: String,
 }
 
-/// What a repair did, or would do.
+/// The actions of a repair, done or planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
     /// False for a dry run.
     pub applied: bool,
-    /// What was found.
+    /// The damage found.
     pub damaged: Vec<Damaged>,
     /// Rows found in leaves to which the way was lost.
     pub reclaimed: u64,
@@ -66,19 +65,19 @@ pub struct Repaired {
     pub backup_is_current: Option<bool>,
     /// Rows made anew from the messages.
     pub derived: u64,
-    /// What is not there any more.
+    /// The data that is lost.
     pub given_up: Vec<GivenUp>,
     /// Pages that are free again.
     pub freed: u64,
-    /// What is wrong still.
+    /// The remaining faults.
     pub problems: Vec<String>,
 }
 
-/// Gives up what is lost of the trees of others, and says what.
+/// Gives up the lost data in the trees of other services, and returns a list of it.
 pub type Others<'a> = &'a dyn Fn(&Store, &[Loss]) -> Result<Vec<String>, StoreError>;
 
-/// Repairs the node whose data directory is `data`; a dry run unless `apply` is said. `backup` is a folder with a backup of it.
-/// `others` knows the trees that are not the engine's. `tell` is called with the rows read so far.
+/// Repairs the node whose data directory is `data`; a dry run unless `apply` is set. `backup` is a folder with a backup of it.
+/// `others` knows the trees that are not the engine's. `on_progress` is called with the rows read so far.
 ///
 /// # Errors
 /// `Refused` while a node runs there, or where its medium is no folder of files; `Store` with `Corrupt` where it cannot be opened
@@ -88,21 +87,21 @@ pub fn repair(
     backup: Option<&Path>,
     apply: bool,
     others: Others<'_>,
-    tell: &mut dyn FnMut(u64),
+    on_progress: &mut dyn FnMut(u64),
 ) -> Result<Repaired, InteropError> {
-    if node::answers(data) {
+    if control::is_running(data) {
         return Err(InteropError::Refused("a node runs there: `terrace stop` it first".to_owned()));
     }
     let locations = location::locations(data)?;
-    let _hold = if apply { Some(Hold::take(data)?) } else { open::hold(data)? };
+    let _lock = if apply { Some(DirectoryLock::acquire(data)?) } else { DirectoryLock::acquire_to_read(data)? };
     // Ahead of any change: with the journal as the node left it.
     let source = backup.map(|folder| source(folder, data, &locations)).transpose()?;
-    let places = if apply { real(data, &locations)? } else { open::places_over(data, &locations)? };
-    let store = open::open_to_repair(places)?;
+    let places = if apply { real(data, &locations)? } else { stopped::places_over(data, &locations)? };
+    let store = stopped::open_to_repair(places, Arc::new(Rows))?;
     // Also what a retention has kept so far: a repair must not cost the way back.
     store.keep_journal(Lsn::ZERO);
     let mut report = Repaired { applied: apply, ..Repaired::default() };
-    let losses = store.losses(tell)?;
+    let losses = store.losses(on_progress)?;
     let of = |loss: &Loss| Damaged { what: loss.to_string(), why: loss.why.clone() };
     report.damaged = losses.iter().map(of).collect();
     losses.iter().try_for_each(|loss| store.open_hole(loss))?;
@@ -122,7 +121,7 @@ pub fn repair(
     Ok(report)
 }
 
-/// Takes what a backup has; what is left of the losses.
+/// Takes data from a backup; returns the remaining losses.
 fn take(
     store: &Store,
     losses: &[Loss],
@@ -141,13 +140,13 @@ fn take(
     Ok(left)
 }
 
-/// What is not right after all of it.
+/// The faults that remain after all steps.
 fn problems(store: &Store) -> Result<Vec<String>, InteropError> {
-    let found = upkeep::verify(store, &mut |_| ())?;
+    let found = maintenance::verify(store, &mut |_| ())?;
     let mut problems = found.problems;
     problems.extend(found.leaked.filter(|pages| *pages > 0).map(|pages| format!("{pages} pages are lost")));
     if problems.is_empty() {
-        let check::Report { problems: rows, wrong, .. } = upkeep::rows(store)?;
+        let check::Report { problems: rows, wrong, .. } = check::check(&Reader::new(store))?;
         problems.extend(rows);
         if wrong > problems.len() as u64 {
             problems.push(format!("{wrong} rows or entries in all"));
@@ -170,8 +169,8 @@ fn real(data: &Path, locations: &Locations) -> Result<Places, InteropError> {
     Ok(Places { journal: shelf(&locations.journal)?, images: shelf(&locations.images)?, data: shelf(&locations.data)? })
 }
 
-/// A backup, opened over a layer of memory with the node's journal where that goes on behind it; and whether it does. It may be
-/// damaged itself: what cannot be read of it is not taken.
+/// A backup, opened over a layer of memory with the node's journal where that goes on behind it; and whether it does.
+/// It may be damaged itself: parts of it that cannot be read are not taken.
 fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, bool), InteropError> {
     let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open_read_only(backup)?);
     let manifest = Manifest::read(&*shelf)?;
@@ -193,7 +192,7 @@ fn source(backup: &Path, data: &Path, locations: &Locations) -> Result<(Store, b
     };
     let journal = over(kept.as_ref().unwrap_or(&shelf))?;
     let places = Places { journal, images: Arc::new(MemoryShelf::new()), data: over(&shelf)? };
-    Ok((open::open_to_repair(places)?, kept.is_some()))
+    Ok((stopped::open_to_repair(places, Arc::new(Rows))?, kept.is_some()))
 }
 
 /// Whether a loss concerns a tree of the engine.

@@ -1,21 +1,25 @@
-//! Whether the rows fit together: every message whole, found by each of its index entries, and no entry without its message.
+//! Checks whether the rows are consistent: every message is complete and found by each of its index entries, and no
+//! entry is without its message.
 //!
-//! Every output either waits or has a fate, and not both. Problems name ids and trees, never what a message holds.
+//! Every output either waits or has an outcome, and not both. Problems name ids and trees, never contents of a message.
+
+use std::sync::Arc;
 
 use hl7::Reading;
+use node::{NodeFolder, control};
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
 use super::read::{Brief, Reader, Summary};
-use super::search::{self, Index};
-use super::{FAILED_OUTPUT, TREES, object_key, object_of, state_key, text_prefix, time_key};
+use super::search::{self, TextIndex};
+use super::{FAILED_OUTPUT, Rows, TREES, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
-use crate::record::{self, Fate, Status, Stored};
+use crate::record::{self, DeliveryOutcome, Status, Stored};
 
-/// Problems told; more are counted.
-const TOLD_MAX: usize = 20;
+/// Problems listed; more are counted.
+const LISTED_MAX: usize = 20;
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Messages, resends included.
@@ -26,7 +30,7 @@ pub struct Report {
     pub waiting: u64,
     /// Index entries.
     pub entries: u64,
-    /// What is wrong, the first of it in words.
+    /// The problems; the first ones as text.
     pub problems: Vec<String>,
     /// How much is wrong.
     pub wrong: u64,
@@ -39,8 +43,22 @@ type There = Vec<(u64, u16)>;
 impl Report {
     fn problem(&mut self, text: impl FnOnce() -> String) {
         self.wrong += 1;
-        if self.problems.len() < TOLD_MAX {
+        if self.problems.len() < LISTED_MAX {
             self.problems.push(text());
+        }
+    }
+}
+
+/// Reads every row of every message and each entry of the indexes that a folder has, as recovery would leave them.
+///
+/// # Errors
+/// They cannot be read; `Store` with `Corrupt` where opening would be refused.
+pub fn check_folder(folder: &NodeFolder) -> Result<Report, InteropError> {
+    match folder {
+        NodeFolder::Running(data) => Ok(control::read_response(control::request(data, "check")?)?),
+        NodeFolder::Stopped(_) | NodeFolder::Backup(_) => {
+            let (store, _lock) = folder.open(Arc::new(Rows))?;
+            check(&Reader::new(&store))
         }
     }
 }
@@ -80,7 +98,7 @@ pub fn check(reader: &Reader) -> Result<Report, InteropError> {
                     }
                     None => report.problem(|| format!("output {object} of message {id} cannot be read")),
                 }
-                fate(reader, &mut report, id, object)?;
+                outcome(reader, &mut report, id, object)?;
             }
             _ => report.problem(|| format!("object {object} of message {id} stands without what comes before it")),
         }
@@ -120,7 +138,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
     let row = reader.snapshot().get(trees.by_time, &time_key(stored.received_us, id))?;
     let found = row.as_deref().and_then(Summary::decode);
     if found.map(|found| (found.decided(), found.outputs, found.identity, found.content)) != Some(wanted) {
-        report.problem(|| format!("message {id} is not what hl7.by_time says"));
+        report.problem(|| format!("message {id} does not fit its entry in hl7.by_time"));
     }
     expect(reader, report, trees.by_interface, &entry(&stored.service, id), id)?;
     if stored.status != Status::Routed {
@@ -130,9 +148,9 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
     if let Some(message) = &parsed {
         search::texts(message, |index, text| {
             let tree = match index {
-                Index::Control => trees.by_control,
-                Index::Mrn => trees.by_mrn,
-                Index::Type => trees.by_type,
+                TextIndex::Control => trees.by_control,
+                TextIndex::Mrn => trees.by_mrn,
+                TextIndex::Type => trees.by_type,
             };
             keys.push((tree, entry(text, id)));
         });
@@ -142,7 +160,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
     for (tree, key) in keys.iter().filter(|(tree, _)| *tree == trees.by_type) {
         let row = reader.snapshot().get(*tree, key)?;
         if row.is_some_and(|row| Brief::decode(&row) != Some(brief)) {
-            report.problem(|| format!("message {id} is not what hl7.by_type says"));
+            report.problem(|| format!("message {id} does not fit its entry in hl7.by_type"));
         }
     }
     Ok(())
@@ -160,24 +178,24 @@ fn name(reader: &Reader, tree: TreeId) -> &'static str {
     ids.iter().position(|id| *id == tree).map_or("a tree", |at| TREES[at])
 }
 
-fn fate(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<(), InteropError> {
+fn outcome(reader: &Reader, report: &mut Report, id: u64, object: u16) -> Result<(), InteropError> {
     let key = object_key(id, object);
     let waits = reader.snapshot().get(reader.trees().pending, &key)?.is_some();
-    let fate = reader.snapshot().get(reader.trees().fates, &key)?;
+    let outcome = reader.snapshot().get(reader.trees().outcomes, &key)?;
     report.waiting += u64::from(waits);
-    match (waits, &fate) {
+    match (waits, &outcome) {
         (true, None) => {}
-        (false, Some(row)) => match record::decode_fate(id, object - 1, row) {
-            Some(delivery) if delivery.fate == Fate::Delivered => {}
+        (false, Some(row)) => match record::decode_outcome(id, object - 1, row) {
+            Some(delivery) if delivery.outcome == DeliveryOutcome::Delivered => {}
             Some(_) => expect(reader, report, reader.trees().by_state, &state_key(FAILED_OUTPUT, id), id)?,
             None => report.problem(|| format!("what became of output {object} of message {id} cannot be read")),
         },
-        _ => report.problem(|| format!("whether output {object} of message {id} waits cannot be told")),
+        _ => report.problem(|| format!("whether output {object} of message {id} waits cannot be read")),
     }
     Ok(())
 }
 
-/// Entries whose message is not there.
+/// Entries without their message.
 fn strays(reader: &Reader, report: &mut Report, there: &There) -> Result<(), InteropError> {
     let trees = reader.trees();
     for tree in [trees.by_time, trees.by_control, trees.by_mrn, trees.by_type, trees.by_interface, trees.by_state] {
@@ -188,7 +206,7 @@ fn strays(reader: &Reader, report: &mut Report, there: &There) -> Result<(), Int
             stray(reader, report, there, tree, id.map(|id| (id, 0)));
         }
     }
-    for tree in [trees.pending, trees.fates] {
+    for tree in [trees.pending, trees.outcomes] {
         let mut cursor = reader.all(tree, Direction::Forward);
         while let Some((key, _)) = cursor.next()? {
             stray(reader, report, there, tree, object_of(&key));

@@ -1,7 +1,7 @@
 //! [`Rows`]: from a record of the journal to changes of trees.
 //!
-//! Bodies, the bulk of it, are slices of the record. Everything else it becomes is written into one buffer, and keys and values
-//! are slices of that: one allocation a record instead of two an entry.
+//! Bodies, the largest part, are slices of the record. Everything else is written into one buffer, and keys and values
+//! are slices of it: one allocation per record instead of two per entry.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use hl7::Reading;
 use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId};
 
 use super::read::{Brief, Summary};
-use super::search::{self, Index};
-use super::{FAILED_OUTPUT, OPERATIONS, PENDING, TREES, Trees, object_key, state_key, time_key};
+use super::search::{self, TextIndex};
+use super::{FAILED_OUTPUT, OPERATIONS, PENDING, TREES, Trees, object_key, object_of_output, state_key, time_key};
 use crate::record::{self, Sections, Status};
 
 /// The interpreter of the engine's records. See the module's text.
@@ -23,8 +23,8 @@ impl Interpreter for Rows {
         TREES.map(str::to_owned).to_vec()
     }
 
-    /// What waits to be delivered, and which operation stands still: with a part of either gone, messages would be left out, or
-    /// sent past one that waits.
+    /// The waiting deliveries, and the suspended operations: if a part of either were lost, messages would be left out,
+    /// or sent past one that waits.
     fn vital(&self) -> Vec<String> {
         vec![PENDING.to_owned(), OPERATIONS.to_owned()]
     }
@@ -82,7 +82,7 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
     batch.entries.reserve(16 + 3 * sections.outputs.len());
     batch.put_part(trees.messages, &object_key(id, 0), payload.slice_ref(sections.inbound));
     for (n, (_, bytes)) in sections.outputs.iter().enumerate() {
-        let key = object_key(id, object(n));
+        let key = object_key(id, object_of_output(n));
         batch.put_part(trees.messages, &key, payload.slice_ref(bytes));
         batch.put(trees.pending, &[&key], &[]);
     }
@@ -113,9 +113,9 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         let brief = Brief { received_us: sections.received_us, outputs: summary.outputs }.encode();
         search::texts(message, |index, text| {
             let (tree, value) = match index {
-                Index::Control => (trees.by_control, &[][..]),
-                Index::Mrn => (trees.by_mrn, &[][..]),
-                Index::Type => (trees.by_type, &brief[..]),
+                TextIndex::Control => (trees.by_control, &[][..]),
+                TextIndex::Mrn => (trees.by_mrn, &[][..]),
+                TextIndex::Type => (trees.by_type, &brief[..]),
             };
             batch.put(tree, &[text.as_bytes(), &[0], &tail], &[value]);
         });
@@ -124,8 +124,8 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
 
 fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {
     record::each_delivery(payload, |id, output, bytes| {
-        let key = object_key(id, object(usize::from(output)));
-        batch.put(trees.fates, &[&key], &[bytes]);
+        let key = object_key(id, object_of_output(usize::from(output)));
+        batch.put(trees.outcomes, &[&key], &[bytes]);
         batch.delete(trees.pending, &key);
         if record::is_failed(bytes) {
             batch.put(trees.by_state, &[&state_key(FAILED_OUTPUT, id)], &[]);
@@ -140,11 +140,6 @@ fn operation(batch: &mut Batch, trees: &Trees, payload: &Bytes) -> Option<()> {
         batch.put(trees.operations, &[switch.operation.as_bytes()], &[payload]);
     }
     Some(())
-}
-
-/// The object number of an output. A record counts its outputs in 16 bits, and the engine makes 1,000 at most.
-pub(super) fn object(output: usize) -> u16 {
-    u16::try_from(output + 1).unwrap_or(u16::MAX)
 }
 
 #[derive(Default)]

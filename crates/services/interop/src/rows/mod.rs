@@ -1,26 +1,28 @@
-//! HL7 messages as rows of the store: what the trees are called, how keys and values are laid out, and who writes them.
+//! HL7 messages as rows of the store: the names of the trees, the layout of keys and values, and the records that write
+//! them.
 //!
 //! ```text
 //!  record in the journal (record.rs)          rows, one transaction a record
 //!  MESSAGE  head + raw | output | output      hl7.messages      id, 0            head and message as received
 //!                                             hl7.messages      id, n            output n: its operation, transform, body
-//!                                             hl7.pending       id, n            -                  until a fate is known
+//!                                             hl7.pending       id, n            -                  until an outcome is known
 //!                                             hl7.by_time       time, id         Summary
 //!                                             hl7.by_control    MSH-10, 0, id    -
 //!                                             hl7.by_mrn        PID-3.1, 0, id   -                  one a repetition
 //!                                             hl7.by_type       ADT^A01, 0, id   Brief
 //!                                             hl7.by_interface  name, 0, id      -                  service, operations
 //!                                             hl7.by_state      status, id       -                  unless routed
-//!  DELIVERIES                                 hl7.fates         id, n            fate, time, note
+//!  DELIVERIES                                 hl7.fates         id, n            outcome, time, detail
 //!                                             hl7.pending       id, n            removed
 //!                                             hl7.by_state      255, id          -                  of a failed output
 //!  OPERATION                                  hl7.operations    name             the record
 //!  (retention, a transaction of its own)      hl7.marks         id               bytes of messages up to there
 //! ```
 //!
-//! Numbers in keys are big endian, so that keys sort as their numbers: id 8 bytes, n 2 bytes, time 8 bytes with its sign bit
-//! turned. Texts in keys are UTF-8, decoded and unescaped as people type them, cut at [`TEXT_BYTES_MAX`]; behind the text
-//! come a zero and the id. A text may itself hold a zero: an entry belongs to a text only if it is as long as that.
+//! Numbers in keys are big endian, so that keys sort as their numbers: id 8 bytes, n 2 bytes, time 8 bytes with its
+//! sign bit turned. Texts in keys are UTF-8, decoded and unescaped as users type them, cut at [`TEXT_BYTES_MAX`];
+//! behind the text come a zero and the id. A text may itself hold a zero: an entry belongs to a text only if it is as
+//! long as that.
 //!
 //! Values are the record's own bytes, little endian:
 //!
@@ -28,29 +30,34 @@
 //! hl7.messages id, 0    the record from its version (1) to the count of outputs: status, flags, charset, time, origin, service,
 //!                       reason, the message as received
 //! hl7.messages id, n    the record's bytes of output n - 1: operation, transform, length, pieces; of the version in row id, 0
-//! hl7.fates             u8 fate, u64 time, u16 length + note
+//! hl7.fates             u8 outcome, u64 time, u16 length + detail
 //! hl7.by_time           u8 status, u8 flags, u16 outputs, u64 identity, u64 content      (Summary)
 //! hl7.by_type           i64 time, u16 outputs                                            (Brief)
 //! hl7.marks             u64 bytes
 //! ```
 //!
 //! Invariants:
-//! 1. Rows are a pure function of the record, so that recovery makes what was there before.
-//! 2. A message's rows, its index entries and what waits of it appear at once, and go at once ([`prune`]).
-//! 3. Reading any bytes as a row never panics (fuzzed); a row that cannot be read is damage, and told as such.
+//! 1. Rows are a pure function of the record, so that recovery makes the same rows again.
+//! 2. A message's rows, its index entries and its waiting outputs appear in one transaction, and are removed in one
+//!    ([`prune`]).
+//! 3. Reading any bytes as a row never panics (fuzzed); a row that cannot be read is reported as damage.
 //!
-//! It deliberately does not index more than that: the paths of a message are for SQL to look at.
+//! It deliberately has no more indexes: SQL reads the other paths of a message.
 
 pub mod check;
 mod interpret;
+mod parts;
 pub mod prune;
 pub mod read;
 pub mod search;
+mod walk;
 
 use store::{Snapshot, StoreError, TreeId};
 
 pub use interpret::Rows;
+pub use parts::{PartedWalk, SharedParts};
 pub use read::{Brief, Reader, Summary};
+pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
 
 /// Longest text in a key, in bytes; more is cut on a character boundary. Names and numbers of HL7 are far shorter.
 pub const TEXT_BYTES_MAX: usize = 200;
@@ -84,10 +91,10 @@ pub(crate) const FAILED_OUTPUT: u8 = u8::MAX;
 pub struct Trees {
     /// Messages and outputs.
     pub messages: TreeId,
-    /// Outputs without a fate.
+    /// Outputs without an outcome.
     pub pending: TreeId,
-    /// What became of outputs.
-    pub fates: TreeId,
+    /// The outcomes of outputs.
+    pub outcomes: TreeId,
     /// Operations suspended and resumed.
     pub operations: TreeId,
     /// By the time it came in, with a summary.
@@ -112,15 +119,26 @@ impl Trees {
     /// # Panics
     /// They are not those of [`TREES`]: a programmer's error.
     pub fn of(ids: &[TreeId]) -> Trees {
-        let [messages, pending, fates, operations, by_time, by_control, by_mrn, by_type, by_interface, marks, by_state] =
-            *ids
+        let [
+            messages,
+            pending,
+            outcomes,
+            operations,
+            by_time,
+            by_control,
+            by_mrn,
+            by_type,
+            by_interface,
+            marks,
+            by_state,
+        ] = *ids
         else {
             panic!("the store gives each tree of the interpreter a number")
         };
         Trees {
             messages,
             pending,
-            fates,
+            outcomes,
             operations,
             by_time,
             by_control,
@@ -188,7 +206,7 @@ pub(crate) fn state_key(state: u8, id: u64) -> [u8; 9] {
     key
 }
 
-/// What an index entry of a text begins with: the text, cut, and the zero behind it.
+/// The beginning of an index entry of a text: the text, cut, and the zero after it.
 pub fn text_prefix(text: &str) -> Vec<u8> {
     let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
     let mut prefix = Vec::with_capacity(text.len() + 9);
@@ -197,9 +215,14 @@ pub fn text_prefix(text: &str) -> Vec<u8> {
     prefix
 }
 
-/// The id of an index entry, if it is one of the text that `prefix` stands for.
+/// The id of an index entry, if it belongs to the text of `prefix`.
 pub fn text_entry(key: &[u8], prefix: &[u8]) -> Option<u64> {
     key.strip_prefix(prefix)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// The object number of an output. A record counts its outputs in 16 bits, and the engine makes 1,000 at most.
+fn object_of_output(output: usize) -> u16 {
+    u16::try_from(output + 1).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Retention: messages that are older than it, or more than it holds, go with all their rows and index entries.
+//! Retention: messages that are older than the retention, or exceed its size, are removed with all their rows and index
+//! entries.
 //!
 //! ```text
 //! hl7.marks    id 4096: 10 MiB    id 9000: 20 MiB    id 15000: 30 MiB       bytes of messages taken up to that id, ever
@@ -8,17 +9,18 @@
 //! position --> | waits: kept | done: removed | done: removed | young enough: stop |
 //! ```
 //!
-//! What a message takes is counted when it is taken, and the sum is noted in a tree now and then; so nobody has to read
-//! what is stored to know how much it is. The unit of retention by bytes is the distance of two marks, a 32nd of it.
+//! The size of a message is counted when it is stored, and the sum is written to a tree at intervals, so the stored
+//! messages need not be read to determine their size. The unit of retention by bytes is the distance of two marks, a
+//! 32nd of it.
 //!
 //! Invariants:
-//! 1. A message with an output that waits is never removed; it is looked at again later.
+//! 1. A message with an output that waits is never removed; it is checked again later.
 //! 2. One transaction removes whole messages: a reader sees a message with all its entries, or none of it.
 //! 3. A transaction is bounded (`KEYS_PER_TRANSACTION`), whatever there is to remove.
 //!
-//! What is damaged is left as it is, and looked at again later: the others go all the same.
+//! Damaged messages are left unchanged and checked again later; the others are removed nevertheless.
 //!
-//! It deliberately does not give space back itself: freed pages are the store's to use again, and its checkpoints truncate the
+//! It deliberately does not free space itself: the store uses freed pages again, and its checkpoints truncate the
 //! journal.
 
 use std::ops::Bound;
@@ -28,7 +30,7 @@ use hl7::Reading;
 use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
-use super::search::{self, Index};
+use super::search::{self, TextIndex};
 use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
 use crate::record::{self, Status, Stored};
@@ -49,7 +51,7 @@ pub struct Retention {
     pub age: Option<Duration>,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Messages removed.
@@ -80,7 +82,7 @@ pub struct Pruner {
 }
 
 impl Pruner {
-    /// Reads how much there is: the newest mark, and what came behind it.
+    /// Reads the stored size: the newest mark, and the messages after it.
     ///
     /// # Errors
     /// The store's.
@@ -93,7 +95,7 @@ impl Pruner {
         let after = object_key(id.saturating_add(1), 0);
         let from = Bound::Included(&after[..]);
         let mut cursor = reader.snapshot().scan(trees.messages, from, Bound::Unbounded, Direction::Forward);
-        // Without the bodies: there may be hundreds of megabytes of them, and damage to one is nobody's business here.
+        // Without the bodies: there may be hundreds of megabytes of them, and damage to one does not matter here.
         while let Some((key, bytes)) = past_damage(&mut cursor, store::Cursor::next_key)? {
             before += bytes as u64;
             newest = object_of(&key).map_or(newest, |(id, _)| id);
@@ -107,7 +109,7 @@ impl Pruner {
     /// between transactions.
     ///
     /// # Errors
-    /// The store's; what was removed before stays removed.
+    /// The store's; messages removed before stay removed.
     pub fn pass(
         &mut self,
         newest: (u64, u64),
@@ -209,7 +211,7 @@ impl Pruner {
 }
 
 impl Pruner {
-    /// What was read; none where that is damaged: it stays, and is looked at again with what waits.
+    /// The message that was read; none if it is damaged: it stays, and is checked again with the waiting ones.
     fn readable<T>(&mut self, read: Result<T, InteropError>, pruned: &mut Pruned) -> Result<Option<T>, InteropError> {
         match read {
             Err(InteropError::Store(StoreError::Corrupt(_))) => {
@@ -221,7 +223,7 @@ impl Pruner {
         }
     }
 
-    /// The next key; what cannot be read on the way is left out, and counted.
+    /// The next key; keys that cannot be read are left out and counted.
     fn key(&mut self, cursor: &mut store::Cursor, pruned: &mut Pruned) -> Result<Option<bytes::Bytes>, InteropError> {
         loop {
             match cursor.next_key() {
@@ -236,7 +238,7 @@ impl Pruner {
     }
 }
 
-/// The next entry that can be read: the store tells and notes what cannot.
+/// The next entry that can be read: the store reports and quarantines what cannot.
 fn past_damage<T>(
     cursor: &mut store::Cursor,
     next: impl Fn(&mut store::Cursor) -> Result<Option<T>, StoreError>,
@@ -285,7 +287,7 @@ fn remove(
     let mut keys = vec![(trees.messages, object_key(id, 0).to_vec())];
     for n in 1..=outputs {
         keys.push((trees.messages, object_key(id, n).to_vec()));
-        keys.push((trees.fates, object_key(id, n).to_vec()));
+        keys.push((trees.outcomes, object_key(id, n).to_vec()));
     }
     keys.push((trees.by_time, time_key(stored.received_us, id).to_vec()));
     if stored.status != Status::Routed {
@@ -307,9 +309,9 @@ fn remove(
     if let Ok(message) = Reading::lenient(&stored.raw, stored.charset).message() {
         search::texts(&message, |index, text| {
             let tree = match index {
-                Index::Control => trees.by_control,
-                Index::Mrn => trees.by_mrn,
-                Index::Type => trees.by_type,
+                TextIndex::Control => trees.by_control,
+                TextIndex::Mrn => trees.by_mrn,
+                TextIndex::Type => trees.by_type,
             };
             keys.push((tree, entry(text)));
         });

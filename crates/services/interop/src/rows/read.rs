@@ -1,6 +1,6 @@
-//! Reading rows: one message with all it has, what waits, and walks over the indexes in either direction.
+//! Reads rows: one message with all of its rows, the waiting outputs, and walks over the indexes in either direction.
 //!
-//! A [`Reader`] is one snapshot: what it answers fits together, however many calls it takes.
+//! A [`Reader`] is one snapshot: the results of all its calls are consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -8,12 +8,14 @@ use std::ops::Bound;
 use bytes::Bytes;
 use store::{Cursor, Direction, Skipped, Snapshot, Store, TreeId};
 
-use super::interpret::object;
-use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_entry, text_prefix, time_key, time_of};
+use super::{
+    FAILED_OUTPUT, Trees, object_key, object_of, object_of_output, state_key, text_entry, text_prefix, time_key,
+    time_of,
+};
 use crate::error::InteropError;
 use crate::record::{self, Delivery, Output, Status, Stored, Switch};
 
-/// What the index by time says of a message, as stored.
+/// A message's value in the index by time, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Status byte of the record.
@@ -22,7 +24,7 @@ pub struct Summary {
     pub(crate) flags: u8,
     /// How many outputs it has.
     pub outputs: u16,
-    /// See [`super::search::identity`]; 0 for what is no message.
+    /// See [`super::search::identity`]; 0 for bytes that are no message.
     pub identity: u64,
     /// See [`super::search::content`].
     pub content: u64,
@@ -60,7 +62,7 @@ impl Summary {
     }
 }
 
-/// What the index by type says of a message, as stored: enough to count its rows without reading it.
+/// A message's value in the index by type, as stored: enough to count its rows without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brief {
     /// When it came in, microseconds since 1970.
@@ -94,17 +96,17 @@ pub struct Reader {
 }
 
 /// The store's answer where a row cannot be read.
-fn damaged(what: &str, id: u64) -> InteropError {
+pub(super) fn damaged(what: &str, id: u64) -> InteropError {
     store::StoreError::Corrupt(format!("{what} of message {id} cannot be read").into()).into()
 }
 
 impl Reader {
-    /// What is visible now in a store that has the engine's interpreter.
+    /// A snapshot of what is visible now in a store that has the engine's interpreter.
     pub fn new(store: &Store) -> Reader {
         Reader { snapshot: store.snapshot(), trees: Trees::of(store.interpreted()) }
     }
 
-    /// The same at a snapshot that somebody else took of such a store.
+    /// The same at a snapshot of such a store that the caller took.
     pub fn at(snapshot: Snapshot) -> Reader {
         let trees = Trees::of(snapshot.store().interpreted());
         Reader { snapshot, trees }
@@ -134,7 +136,7 @@ impl Reader {
     /// # Errors
     /// As [`inbound`](Reader::inbound); `NoMessage` where there is none.
     pub fn output(&self, id: u64, n: u16, raw: &Bytes) -> Result<Output, InteropError> {
-        let row = self.snapshot.get(self.trees.messages, &object_key(id, object(usize::from(n))))?;
+        let row = self.snapshot.get(self.trees.messages, &object_key(id, object_of_output(usize::from(n))))?;
         let row = row.ok_or(InteropError::NoMessage { id })?;
         record::decode_output(&row, raw).ok_or_else(|| damaged("an output", id))
     }
@@ -164,18 +166,18 @@ impl Reader {
         Ok(names)
     }
 
-    /// What became of a message's outputs, in their order.
+    /// The outcomes of a message's outputs, in their order.
     ///
     /// # Errors
     /// As [`inbound`](Reader::inbound).
-    pub fn fates(&self, id: u64) -> Result<Vec<Delivery>, InteropError> {
-        let mut cursor = self.scan_ids(self.trees.fates, id, 0);
-        let mut fates = Vec::new();
+    pub fn outcomes(&self, id: u64) -> Result<Vec<Delivery>, InteropError> {
+        let mut cursor = self.scan_ids(self.trees.outcomes, id, 0);
+        let mut outcomes = Vec::new();
         while let Some((key, row)) = cursor.next()? {
-            let fate = object_of(&key).and_then(|(id, n)| record::decode_fate(id, n.checked_sub(1)?, &row));
-            fates.push(fate.ok_or_else(|| damaged("a fate", id))?);
+            let outcome = object_of(&key).and_then(|(id, n)| record::decode_outcome(id, n.checked_sub(1)?, &row));
+            outcomes.push(outcome.ok_or_else(|| damaged("an outcome", id))?);
         }
-        Ok(fates)
+        Ok(outcomes)
     }
 
     /// The entries of a message in a tree of objects, from object `from` on.
@@ -184,7 +186,7 @@ impl Reader {
         self.snapshot.scan(tree, Bound::Included(&from[..]), Bound::Included(&to[..]), Direction::Forward)
     }
 
-    /// Outputs (from 0) without a fate, by message.
+    /// Outputs (from 0) without an outcome, by message.
     ///
     /// # Errors
     /// As [`inbound`](Reader::inbound).
@@ -336,7 +338,7 @@ impl ByText {
         Ok(self.next_entry()?.map(|(id, _)| id))
     }
 
-    /// The next id, and what the index says of it.
+    /// The next id, and its value in the index.
     ///
     /// # Errors
     /// As [`Reader::inbound`].

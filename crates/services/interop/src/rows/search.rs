@@ -1,6 +1,6 @@
-//! What a message is found by, and what makes two messages the same: read from MSH and the first PID in one look.
+//! The search keys of a message, and its identity for duplicates: read from MSH and the first PID in one pass.
 //!
-//! A value of plain ASCII without an escape is its own text, which nearly every one is; only another is decoded by the
+//! Nearly every value is plain ASCII without an escape, and is its own text; only other values are decoded by the
 //! message's charset and unescaped. Bytes that are no message have no search keys.
 
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ const NUMBERS_MAX: usize = 16;
 
 /// Which index a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Index {
+pub enum TextIndex {
     /// MSH-10.
     Control,
     /// PID-3.1, one call for each repetition.
@@ -26,20 +26,20 @@ pub enum Index {
 }
 
 /// Gives `each` every text that the message is found by; empty ones are left out.
-pub fn texts(message: &Message<'_>, mut each: impl FnMut(Index, &str)) {
+pub fn texts(message: &Message<'_>, mut each: impl FnMut(TextIndex, &str)) {
     let mut texts = Texts { message, charset: None };
     let header = message.header();
     let delimiters = message.delimiters();
     let control = texts.of(header.field(10).bytes());
-    give(&mut each, Index::Control, &control);
+    give(&mut each, TextIndex::Control, &control);
     let mut kind = parts(header.field(9).bytes(), delimiters.component);
     let (first, event) = (texts.of(kind.next().unwrap_or_default()), texts.of(kind.next().unwrap_or_default()));
-    give(&mut each, Index::Type, &kind_text(&first, &event));
+    give(&mut each, TextIndex::Type, &kind_text(&first, &event));
     if let Some(patient) = patient(message) {
         for number in parts(patient.field(3).bytes(), delimiters.repetition).take(NUMBERS_MAX) {
             let number = parts(number, delimiters.component).next().unwrap_or_default();
             let number = texts.of(number);
-            give(&mut each, Index::Mrn, &number);
+            give(&mut each, TextIndex::Mrn, &number);
         }
     }
 }
@@ -49,7 +49,7 @@ pub fn kind_text<'a>(kind: &'a str, event: &str) -> Cow<'a, str> {
     if event.is_empty() { Cow::Borrowed(kind) } else { Cow::Owned(format!("{kind}^{event}")) }
 }
 
-fn give(each: &mut impl FnMut(Index, &str), index: Index, text: &str) {
+fn give(each: &mut impl FnMut(TextIndex, &str), index: TextIndex, text: &str) {
     if !text.is_empty() {
         each(index, &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
     }
@@ -84,8 +84,8 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// What tells senders' messages apart: service, MSH-3, MSH-4 and MSH-10, as one number. The same in every release, since
-/// rows hold it: CRC-64/NVME over the four, each behind its length (u32, little endian).
+/// The identity of a sender's message: service, MSH-3, MSH-4 and MSH-10, as one number. The same in every release,
+/// since rows hold it: CRC-64/NVME over the four, each behind its length (u32, little endian).
 pub fn identity(service: &str, message: &Message<'_>) -> u64 {
     let header = message.header();
     let mut bytes = Vec::with_capacity(96);
@@ -96,7 +96,7 @@ pub fn identity(service: &str, message: &Message<'_>) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, &bytes)
 }
 
-/// What tells contents apart: CRC-64/NVME of the message as received.
+/// The identity of a content: CRC-64/NVME of the message as received.
 pub fn content(raw: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, raw)
 }
@@ -105,7 +105,7 @@ pub fn content(raw: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn found(raw: &[u8]) -> Vec<(Index, String)> {
+    fn found(raw: &[u8]) -> Vec<(TextIndex, String)> {
         let mut all = Vec::new();
         texts(&Message::parse(raw).expect("a message"), |index, text| all.push((index, text.to_owned())));
         all
@@ -114,21 +114,22 @@ mod tests {
     #[test]
     fn a_message_is_found_by_its_control_id_type_and_every_number_of_its_first_patient() {
         let raw = b"MSH|^~\\&|A|B|||1||ADT^A01^ADT_A01|C1|P|2.5\rEVN|A01\rPID|1||7^^^X~8^^^Y||N\rPID|2||9\r";
-        let expected = [(Index::Control, "C1"), (Index::Type, "ADT^A01"), (Index::Mrn, "7"), (Index::Mrn, "8")];
+        let expected =
+            [(TextIndex::Control, "C1"), (TextIndex::Type, "ADT^A01"), (TextIndex::Mrn, "7"), (TextIndex::Mrn, "8")];
         assert_eq!(found(raw), expected.map(|(index, text)| (index, text.to_owned())));
     }
 
     #[test]
     fn texts_are_what_a_person_types_whatever_the_delimiters_and_the_charset() {
         let raw = b"MSH#*%!+#A#B###1##ACK#a!F!b#P#2.5######8859/1\nPID#1##\xfc\xdf*x%%\n";
-        let expected = [(Index::Control, "a#b"), (Index::Type, "ACK"), (Index::Mrn, "\u{fc}\u{df}")];
+        let expected = [(TextIndex::Control, "a#b"), (TextIndex::Type, "ACK"), (TextIndex::Mrn, "\u{fc}\u{df}")];
         assert_eq!(found(raw), expected.map(|(index, text)| (index, text.to_owned())));
     }
 
     #[test]
     fn what_is_empty_or_absent_is_not_indexed() {
         assert_eq!(found(b"MSH|^~\\&\rPIDX|1||7\rPID\r"), []);
-        assert_eq!(found(b"MSH|^~\\&|||||||^A01\r"), [(Index::Type, "^A01".to_owned())]);
+        assert_eq!(found(b"MSH|^~\\&|||||||^A01\r"), [(TextIndex::Type, "^A01".to_owned())]);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! The file service: picks messages up from a folder.
 //!
 //! ```text
-//! folder/NAME.hl7  --settled--> read in pieces, split (input) --> engine.take each, a window at a time --> durable
+//! folder/NAME.hl7  --settled--> read in pieces, split (input) --> engine.ingest each, a window at a time --> durable
 //!      --> renamed to done/NAME.hl7, or to error/NAME.hl7 where nothing readable, or a message over the bound, was in it
 //! ```
 //!
-//! Invariants: a file is moved only after all of its messages are durable; memory is bounded by a message and a window, not by
-//! the file. A crash before the file is moved picks it up again, from where the last window ended that was noted
-//! (`done/.NAME.taken`): what is taken twice then is one window at most, all of a file of one window. A production that cannot bear that
-//! uses `duplicates = "drop"`. A file that has to be tried again (a full disk, a folder that cannot be written) is taken on
-//! with the messages that are not stored yet. Files are taken in order of name. One that is still growing is left alone
-//! (`settle`). Links are not followed: one is put aside.
+//! Invariants: a file is moved only after all of its messages are durable; memory is bounded by a message and a window,
+//! not by the file. A crash before the file is moved picks it up again, from where the last window ended that is
+//! recorded (`done/.NAME.taken`): at most one window is then ingested twice, or all of a file of one window. A
+//! production for which this is not acceptable uses `duplicates = "drop"`. A file that has to be tried again (a full
+//! disk, a folder that cannot be written) continues with the messages that are not stored yet. Files are taken in the
+//! order of their names. A file that is still growing is not read (`settle`). Links are not followed: a link is moved
+//! to the error folder.
 
 mod input;
 
@@ -26,11 +27,11 @@ use hl7::batch::BatchEvent;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, Taken, Waits, count};
+use crate::engine::{Engine, Ingested, Waits, count};
 use crate::error::InteropError;
-use crate::folder::{Folder, Stamp};
+use crate::folder::{FileStamp, Folder};
 use crate::production::{Service, settings};
-use crate::supervise::supervised;
+
 use input::Input;
 
 /// A folder being watched.
@@ -68,11 +69,11 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
     let (stop, mut stopped) = watch::channel(false);
     let service = watch::Sender::new(service);
     let mut current = service.subscribe();
-    let ledger = Arc::clone(&engine.ledger);
-    supervised(&ledger, "files", async move {
+    let message_log = Arc::clone(&engine.message_log);
+    message_log.supervise("files", async move {
         let mut seen = HashMap::new();
         loop {
-            if engine.ledger.has_failed() {
+            if engine.message_log.has_failed() {
                 // Nothing of a file could be stored: they stay where they are.
                 let _ = stopped.wait_for(|stop| *stop).await;
                 return;
@@ -117,8 +118,8 @@ pub fn watch(engine: Arc<Engine>, service: Arc<Service>) -> Watching {
 
 fn settings_of(service: &Service) -> &settings::FileService {
     match &service.settings {
-        settings::Service::File(file) => file,
-        settings::Service::Mllp(_) => unreachable!("a watched folder belongs to a file service"),
+        settings::ServiceSettings::File(file) => file,
+        settings::ServiceSettings::Mllp(_) => unreachable!("a watched folder belongs to a file service"),
     }
 }
 
@@ -145,16 +146,16 @@ impl Folders {
 /// A version of a file, since when it has been the same, and how much of it is stored.
 #[derive(Debug)]
 struct Look {
-    stamp: Stamp,
+    stamp: FileStamp,
     since: Instant,
-    /// Messages stored, from the first on without a gap; none as long as nobody has looked what was noted before.
+    /// Messages stored, from the first on without a gap; none until the progress file was read.
     stored: Option<u64>,
     /// Numbers of those stored behind the first gap, should the file have to be tried again.
     beyond: BTreeSet<u64>,
 }
 
 impl Look {
-    fn new(stamp: Stamp) -> Self {
+    fn new(stamp: FileStamp) -> Self {
         Self { stamp, since: Instant::now(), stored: None, beyond: BTreeSet::new() }
     }
 
@@ -219,21 +220,21 @@ impl Pickup<'_> {
             return self.put_aside("it is a symbolic link, and links are not followed");
         }
         let bound = self.service.settings.intake().message_bytes.as_usize();
-        let (folders, name, noted) = (Arc::clone(self.folders), self.name.to_owned(), look.stored.is_none());
+        let (folders, name, resumes) = (Arc::clone(self.folders), self.name.to_owned(), look.stored.is_none());
         let open = move || -> std::io::Result<_> {
             let input = Input::open(&folders.inbox, &name, bound)?;
-            let stored = if noted { input::noted(&folders.done, &name, &input.stamp()) } else { 0 };
+            let stored = if resumes { input::read_progress(&folders.done, &name, &input.stamp()) } else { 0 };
             Ok((input, stored))
         };
         let (mut input, stored) = self.blocking(open).await?;
-        if noted {
+        if resumes {
             look.stored = Some(stored);
         }
         let (mut messages, mut refused) = (0, 0);
         loop {
             let (read, events) = self.blocking(move || input.window()).await?;
             input = read;
-            let mut taken = Vec::new();
+            let mut ingested = Vec::new();
             for event in events {
                 match event {
                     BatchEvent::Problem(problem) => tracing::warn!(service, %file, "{problem}"),
@@ -248,13 +249,14 @@ impl Pickup<'_> {
                                 Cow::Borrowed(_) => bytes.into(),
                                 Cow::Owned(converted) => converted.into(),
                             };
-                            taken.push((messages, self.engine.take(self.service, message, &Waits::default()).await));
+                            ingested
+                                .push((messages, self.engine.ingest(self.service, message, &Waits::default()).await));
                         }
                         messages += 1;
                     }
                 }
             }
-            if !self.settle(taken, look).await? {
+            if !self.settle(ingested, look).await? {
                 // A full disk, most often: the rest of the file is tried again.
                 tracing::warn!(service, %file, "not all of it could be stored; the file stays");
                 return Ok(());
@@ -267,7 +269,7 @@ impl Pickup<'_> {
             }
             let (folders, name, stamp, stored) =
                 (Arc::clone(self.folders), self.name.to_owned(), input.stamp(), look.stored.unwrap_or(0));
-            self.blocking(move || input::note(&folders.done, &name, &stamp, stored)).await?;
+            self.blocking(move || input::write_progress(&folders.done, &name, &stamp, stored)).await?;
         }
         match (messages, refused) {
             (0, 0) => self.put_aside("no HL7 message in the file"),
@@ -277,24 +279,24 @@ impl Pickup<'_> {
     }
 
     /// Waits for messages to be durable; false where not all could be stored.
-    async fn settle(&self, taken: Vec<(u64, Taken)>, look: &mut Look) -> Result<bool, InteropError> {
+    async fn settle(&self, ingested: Vec<(u64, Ingested)>, look: &mut Look) -> Result<bool, InteropError> {
         let mut all = true;
-        for (number, taken) in taken {
-            match taken {
-                Taken::Now { accepted: false, .. } => {
+        for (number, ingested) in ingested {
+            match ingested {
+                Ingested::Now { accepted: false, .. } => {
                     all = false;
                     continue;
                 }
-                Taken::Now { .. } => {}
-                Taken::Closed => return Err(InteropError::Stopping),
-                Taken::Stored { durable, raw, .. } => {
+                Ingested::Now { .. } => {}
+                Ingested::Closed => return Err(InteropError::Stopping),
+                Ingested::Stored { durable, raw, .. } => {
                     if durable.await.is_err() {
                         match self.engine.lost(self.service, &raw) {
-                            Taken::Now { .. } => {
+                            Ingested::Now { .. } => {
                                 all = false;
                                 continue;
                             }
-                            Taken::Closed | Taken::Stored { .. } => return Err(InteropError::Stopping),
+                            Ingested::Closed | Ingested::Stored { .. } => return Err(InteropError::Stopping),
                         }
                     }
                 }

@@ -1,18 +1,19 @@
 //! The MLLP service: accepts connections, takes frames, sends acknowledgements.
 //!
 //! ```text
-//! accept -> admission: is there a place? -> connection, which has a pace to keep
+//! accept -> admission: is there a place? -> connection, which must keep a minimum pace
 //! ```
 //!
 //! Invariants:
 //! 1. Frames of one connection are taken in order and answered in order; several frames in one read are committed
 //!    together (up to `PIPELINE`), none is lost.
-//! 2. An answer is written only after the record is durable. If the node fails, messages are refused with the reason, and the
-//!    connection stays; if it stops first, the connection closes unanswered.
+//! 2. An answer is written only after the record is durable. If the node fails, messages are refused with the reason,
+//!    and the connection stays; if the node stops first, the connection closes without an answer.
 //! 3. A connection holds at most one message over the size bound plus one read in memory, and all connections together what
 //!    the service's `frame_memory` and the node's allow.
-//! 4. A reload does not touch connections: each message asks for the plan in force.
-//! 5. Log lines name the service, the peer and counts; never bytes of a message. No peer decides how many there are.
+//! 4. A reload does not touch connections: each message uses the plan in force.
+//! 5. Log lines name the service, the peer and counts; never bytes of a message. The number of log lines is bounded,
+//!    whatever peers do.
 
 mod connection;
 mod pace;
@@ -22,18 +23,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::task::session;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::engine::Engine;
 use crate::error::InteropError;
 use crate::production::{Service, settings};
-use crate::supervise::{session, supervised};
+
 use connection::Connection;
 
-pub(super) use connection::answered;
-
-/// Frames taken from one connection before their answers are written: bounds what one sender can have in flight.
+/// Frames taken from one connection before their answers are written: bounds the messages in flight of one sender.
 const PIPELINE: usize = 64;
 
 /// Read ahead while a message waits for room: enough to see that the sender has closed.
@@ -45,7 +45,7 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 /// A peer over TLS gets so long to hear that the connection ends.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// What connections of one listener share; `service` changes at a reload.
+/// The state that connections of one listener share; `service` changes at a reload.
 #[derive(Debug)]
 pub struct Listening {
     /// The socket's address, the port resolved.
@@ -60,7 +60,7 @@ impl Listening {
         self.service.send_replace(service);
     }
 
-    /// The service as it stands.
+    /// The present service.
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.service.borrow())
     }
@@ -90,8 +90,8 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
     let door = engine.admission.door("mllp", &service.name, settings_of(&service).policy().bounds);
     let service = watch::Sender::new(service);
     let listening = Listening { address, service: service.clone(), stop };
-    let ledger = Arc::clone(&engine.ledger);
-    supervised(&ledger, "mllp", async move {
+    let message_log = Arc::clone(&engine.message_log);
+    message_log.supervise("mllp", async move {
         loop {
             let policy = || settings_of(&service.borrow()).policy();
             let (socket, peer, permit) = tokio::select! {
@@ -112,8 +112,8 @@ pub fn serve(engine: Arc<Engine>, service: Arc<Service>, listener: TcpListener) 
 
 fn settings_of(service: &Service) -> &settings::MllpService {
     match &service.settings {
-        settings::Service::Mllp(mllp) => mllp,
-        settings::Service::File(_) => unreachable!("an MLLP listener belongs to an MLLP service"),
+        settings::ServiceSettings::Mllp(mllp) => mllp,
+        settings::ServiceSettings::File(_) => unreachable!("an MLLP listener belongs to an MLLP service"),
     }
 }
 

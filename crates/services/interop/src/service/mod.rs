@@ -1,5 +1,5 @@
 //! Inbound services: a thin shell of sockets and files around the engine. One file per kind.
 
-mod apart;
+mod batch_frame;
 pub mod file;
 pub mod mllp;

@@ -39,7 +39,7 @@ async fn a_batch_in_a_frame_is_taken_apart_and_answered_by_a_batch() {
     assert_eq!((segments[3], segments[5], segments[6]), ("MSA|AA|1", "MSA|AA|2", "BTS|2"));
     assert!(segments[1].ends_with("|b7"), "it names the batch it answers: {answer}");
     assert_eq!(out.received(2).await, ["1", "2"]);
-    // The count does not fit: what is there is taken, and the answer says so.
+    // The count is wrong: the existing messages are accepted, and the answer reports the fault.
     sender.send(&format!("{BATCH}{}BTS|2\r", adt("3"))).await;
     let answer = String::from_utf8(sender.answer().await.0).expect("it is ASCII");
     assert!(answer.contains("MSA|AA|3\r") && answer.contains("BTS|1|declared 2, received 1"), "{answer}");

@@ -8,7 +8,7 @@ use crate::rig::{ALL_TO_OUT, Rig};
 
 const USING: &str = "match first\nrule all { send to out using t }\n";
 
-/// Writes a birth date and a note: what a wrong split would put somewhere else.
+/// Writes a birth date and a note, which a wrong split would put in another place.
 const EDITS: &str = "set PID-7 = \"19991231\"\nset PID-9 = \"\u{30dd}\"\n";
 
 /// A name whose characters hide all of the usual delimiters in one set or the other.
@@ -168,7 +168,7 @@ async fn a_waiting_message_keeps_its_charset_over_a_restart() {
     rig.service("in", "[intake]\ncharset = \"BIG-5\"\n").write("rules/main.rules", ALL_TO_OUT);
     rig.operation("out", down.address, "");
     let running = rig.start().await;
-    // A sending application whose name hides a field separator: MSH-10 is only found by who knows the set.
+    // A sending application whose name hides a field separator: MSH-10 can only be found if the set is known.
     let app = "\u{8a31}\u{529f}\u{84cb}";
     let find = |wanted: u8| {
         let all = '\u{4E00}'..'\u{9FA0}';
@@ -185,6 +185,6 @@ async fn a_waiting_message_keeps_its_charset_over_a_restart() {
     assert_eq!(arrival.body, raw);
     arrival.write(&crate::receiver::ack("AA", "ID7"));
     running.idle("out").await;
-    assert_eq!(running.fated(1).await.len(), 1, "the answer was for this message");
+    assert_eq!(running.until_outcomes(1).await.len(), 1, "the answer was for this message");
     running.stop().await;
 }

@@ -1,12 +1,12 @@
-//! The control socket: resend, suspend, resume, and what is answered to wrong requests.
+//! The control socket: resend, suspend, resume, and the answers to wrong requests.
 
 use std::sync::Arc;
 
 use device::{DeviceError, Durability, MemoryShelf, Shelf};
 use interop::InteropError;
 use interop::history::{Filter, OutputState};
-use interop::location::{Location, Locations};
-use interop::node::{self, Media, MediumInUse, Node};
+use interop::running::{NodeStatus, RunningProduction};
+use node::{Location, Locations, Media, MediumInUse, NodeError, control, status};
 use store::Places;
 
 use crate::receiver::{Accepting, Receiver};
@@ -14,7 +14,7 @@ use crate::rig::{Rig, Running, adt, until};
 
 async fn refused(running: &Running, request: &str) -> String {
     match running.ask(request).await {
-        Err(error @ InteropError::NodeRefused(_)) => {
+        Err(error @ InteropError::Node(NodeError::NodeRefused(_))) => {
             let text = error.to_string();
             let reason = text.strip_prefix("the node answered: ").expect("it says who refused");
             assert!(!reason.contains("the node answered"), "once: {text}");
@@ -36,7 +36,7 @@ async fn a_failed_message_is_sent_again_by_hand_as_a_new_one() {
     let running = rig.start_on_files().await;
     running.sender().await.accepted(&adt("1")).await;
     one.next_is("1").await.answer("AE");
-    running.fated(2).await;
+    running.until_outcomes(2).await;
     let (id, _) = running.stored().remove(0);
     let again = running.ask(&format!("resend {id} one")).await.expect("it is stored").as_u64().expect("an id");
     let arrival = one.next_is("1").await;
@@ -49,7 +49,7 @@ async fn a_failed_message_is_sent_again_by_hand_as_a_new_one() {
     running.ask(&format!("resend {id}")).await.expect("all of it");
     one.next_is("1").await.answer("AA");
     assert_eq!(two.received(2).await, ["1", "1"]);
-    running.fated(6).await;
+    running.until_outcomes(6).await;
     let lines = rig.history().list(&Filter::default()).expect("it lists");
     let from: Vec<Option<u64>> = lines.iter().map(|line| line.resent_from).collect();
     assert_eq!(from, [None, Some(id), Some(again), Some(id)]);
@@ -100,22 +100,22 @@ async fn wrong_requests_are_answered_with_what_to_do() {
     }
     running.ask("status").await.expect("it goes on");
     running.stop().await;
-    let Err(InteropError::NoNode { .. }) = node::ask(rig.data(), "status") else { panic!("nobody is there") };
+    let Err(NodeError::NoNode { .. }) = control::request(rig.data(), "status") else { panic!("nobody is there") };
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_says_when_it_is_ready_and_stops_when_asked() {
     let out = Accepting::start().await;
     let rig = Rig::to(out.address);
-    assert!(node::read_ready(rig.data()).is_none());
+    assert!(status::read_ready::<NodeStatus>(rig.data()).is_none());
     let running = rig.start().await;
-    let ready = node::read_ready(rig.data()).expect("it is ready");
+    let ready = status::read_ready::<NodeStatus>(rig.data()).expect("it is ready");
     assert_eq!(ready.services[0].at, running.address("in").to_string());
     assert_eq!(running.ask("status").await.expect("it answers")["services"][0]["name"], "in");
     running.ask("stop").await.expect("it answers");
     until("it is asked to stop", || running.node.stopping().borrow().then_some(())).await;
     running.stop().await;
-    assert!(node::read_ready(rig.data()).is_none());
+    assert!(status::read_ready::<NodeStatus>(rig.data()).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,13 +155,14 @@ async fn a_second_node_on_a_data_directory_is_refused_wherever_its_journal_lies(
         let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
         Ok((Places { journal: shelf.clone(), images: shelf.clone(), data: shelf }, Media::all(&medium)))
     };
-    let first = Node::start_at(&memory, open, rig.options.clone()).await.expect("nobody runs there");
+    let first = RunningProduction::start_at(&memory, open, rig.options.clone()).await.expect("nobody runs there");
     for location in [&memory, &Locations::home()] {
-        let refused = Node::start_at(location, open, rig.options.clone()).await.expect_err("one runs there");
+        let refused =
+            RunningProduction::start_at(location, open, rig.options.clone()).await.expect_err("one runs there");
         assert!(matches!(refused, InteropError::Device(DeviceError::Busy { .. })), "{refused}");
     }
     let data = rig.data().to_owned();
-    let asked = tokio::task::spawn_blocking(move || node::ask(&data, "status")).await.expect("no panic");
+    let asked = tokio::task::spawn_blocking(move || control::request(&data, "status")).await.expect("no panic");
     assert!(asked.is_ok(), "the first still answers: {asked:?}");
     first.stop().await;
     drop(first);
@@ -182,7 +183,7 @@ async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens()
         let data = data.clone();
         tokio::task::spawn_blocking(move || {
             let mut told = Vec::new();
-            let answer = node::ask_telling(&data, &request, &mut |progress| told.push(progress));
+            let answer = control::request_with_progress(&data, &request, &mut |progress| told.push(progress));
             (answer, told)
         })
     };

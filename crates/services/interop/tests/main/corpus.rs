@@ -1,7 +1,7 @@
 //! Public HL7 files, as frames: not part of the source, read where they are present.
 //!
-//! `TERRACE_CORPORA` names the folder that holds `hl7/`; by default it is looked for beside the checkout. Without it the test
-//! passes and says so.
+//! `TERRACE_CORPORA` names the folder that holds `hl7/`; by default it is looked for beside the checkout. Without it
+//! the test passes and prints that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ fn gather(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// What must come of a frame: messages stored, and answers at least. No message in original mode goes unanswered.
+/// The required result of a frame: messages stored, and the minimum of answers. No message in original mode goes
+/// unanswered.
 fn expected(raw: &[u8]) -> (usize, usize) {
     let batch = batch::split(raw);
     let is_batch = batch.parts.first().is_some_and(|part| matches!(part.kind, Kind::FileHeader | Kind::BatchHeader));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::crash::Image;
 use device::faulty::{Fault, Rule};
 use device::{CrashShelf, FaultyShelf, Operation, Shelf};
-use interop::record::Fate;
+use interop::record::DeliveryOutcome;
 use interop::rows::{Reader, Rows, check};
 use journal::Preparation;
 use store::{Direction, Options, Places, Store, StoreError};
@@ -43,12 +43,12 @@ fn id(n: usize) -> String {
     format!("m{n}")
 }
 
-/// What is known of a run before its power failed.
+/// The known state of a run before its power failed.
 struct Before {
     seed: u64,
     /// Operations of the shelf by the time each message was acknowledged, in order.
     acknowledged: Vec<usize>,
-    /// What each receiver has taken.
+    /// The messages that each receiver has received.
     taken: [BTreeSet<String>; 2],
 }
 
@@ -75,7 +75,7 @@ async fn run(recording: &CrashShelf, shelf: Arc<dyn Shelf>) -> Before {
     }
     running.idle("one").await;
     running.idle("two").await;
-    running.fated(2 * LOAD).await;
+    running.until_outcomes(2 * LOAD).await;
     let taken = [&one, &two].map(|receiver| receiver.ids().into_iter().collect());
     running.stop().await;
     Before { seed: recording.seed(), acknowledged, taken }
@@ -114,7 +114,7 @@ fn ids_in(reader: &Reader) -> Vec<u64> {
     ids
 }
 
-/// What an image holds: control ids in order, and which outputs are known to be delivered.
+/// The content of an image: control ids in order, and which outputs are known to be delivered.
 fn contents(image: &Image) -> (Vec<String>, BTreeSet<(u64, u16)>, Vec<u64>) {
     let reader = open(image).unwrap_or_else(|e| panic!("{image}: {e}"));
     let report = check::check(&reader).unwrap_or_else(|e| panic!("{image}: {e}"));
@@ -127,15 +127,16 @@ fn contents(image: &Image) -> (Vec<String>, BTreeSet<(u64, u16)>, Vec<u64>) {
         assert_eq!(stored.raw, adt(&id).as_bytes(), "{image}: a message is whole");
         assert_eq!(stored.outputs.len(), 2, "{image}: with all of its outputs");
         ids.push(id);
-        for fate in reader.fates(*lsn).expect("fates of ours") {
-            assert_eq!(fate.fate, Fate::Delivered);
-            delivered.insert((fate.id, fate.output));
+        for outcome in reader.outcomes(*lsn).expect("outcomes of ours") {
+            assert_eq!(outcome.outcome, DeliveryOutcome::Delivered);
+            delivered.insert((outcome.id, outcome.output));
         }
     }
     (ids, delivered, lsns)
 }
 
-/// Starts a node on an image and checks everything; answers the shelf of that run and what the receivers took in it.
+/// Starts a node on an image and checks everything; returns the shelf of that run and the messages that the receivers
+/// received in it.
 async fn recover(before: &Before, image: &Image, acknowledged: usize) -> (Arc<CrashShelf>, [BTreeSet<String>; 2]) {
     let (ids, delivered, lsns) = contents(image);
     let seed = before.seed;
@@ -239,8 +240,8 @@ async fn what_waits_for_a_receiver_that_is_down_survives_life_after_life() {
         running.sender().await.accepted(&adt(&id)).await;
         sent.push(id);
         one.received(sent.len()).await;
-        running.fated(sent.len()).await;
-        // The power fails with whatever the node has in hand; nothing says goodbye.
+        running.until_outcomes(sent.len()).await;
+        // The power fails at whatever the node is doing; nothing is closed.
         let point = shelf.operations();
         let image = shelf.image(point, 0).expect("every point has an image");
         running.stop().await;
@@ -257,11 +258,12 @@ async fn what_waits_for_a_receiver_that_is_down_survives_life_after_life() {
     running.idle("one").await;
     let mut taken = one.ids();
     taken.dedup();
-    assert_eq!(taken, sent, "in order; a fate that was not on the medium yet makes one delivery twice at most");
+    assert_eq!(taken, sent, "in order; an outcome that was not on the medium yet makes one delivery twice at most");
     running.stop().await;
 }
 
-/// The test of these tests: on a device that says it flushed and did not, some image must lack what was acknowledged.
+/// The test of these tests: on a device that reports a flush without doing it, some image must lack an acknowledged
+/// message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_lies_about_its_flushes_is_caught_by_the_crash_images() {
     let recording = Arc::new(CrashShelf::new(seed()));

@@ -1,10 +1,11 @@
-//! Many connections that want nothing: silent, half-sent, from where nobody should come. Senders get in all the same.
+//! Many connections without use: silent, half-sent, from addresses that are not allowed. Senders can connect
+//! nevertheless.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::node::DoorStatus;
 use hl7::mllp;
+use node::DoorStatus;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 

@@ -1,16 +1,18 @@
-//! Damaged pages below a node: what starts, what is told, what goes on, and how it is repaired.
+//! Damaged pages below a node: whether it starts, its reports, the work that continues, and the repair.
 //!
 //! One node is filled and stopped; each case damages a copy of its data.
 
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use interop::InteropError;
 use interop::history::Filter;
 use interop::repair::{self, Repaired};
-use interop::rows::TREES;
-use interop::upkeep::Kept;
+use interop::rows::{Rows, TREES};
+use interop::running::RunningProduction;
+use node::NodeFolder;
 use store::StoreError;
 
 use crate::receiver::Accepting;
@@ -22,7 +24,7 @@ const PAGE: usize = 8192;
 /// Messages that are delivered.
 const DELIVERED: usize = 40;
 
-/// What one of them has, and nothing else: a body that lies in pages of its own.
+/// A part that only one of them has: a body that lies in pages of its own.
 const MARK: &str = "THE-LONG-ONE";
 
 /// Messages, of which the last three wait for an operation that is suspended; closed, and the folder of a backup of it.
@@ -35,15 +37,16 @@ async fn filled(rig: &mut Rig) -> PathBuf {
         sender.accepted(&format!("{}{long}", keyed(&format!("m{at}"), &at.to_string()))).await;
     }
     running.idle("out").await;
-    running.fated(DELIVERED).await;
+    running.until_outcomes(DELIVERED).await;
     running.ask("suspend out").await.expect("it is suspended");
     for at in 0..3 {
         sender.accepted(&keyed(&format!("w{at}"), "9")).await;
     }
     let backup = rig.data().with_file_name("backup");
     let to = backup.clone();
-    let kept = Kept::Running(rig.data().to_owned());
-    let made = tokio::task::spawn_blocking(move || kept.back_up(&to, &mut |_| ControlFlow::Continue(())));
+    let kept = NodeFolder::Running(rig.data().to_owned());
+    let made =
+        tokio::task::spawn_blocking(move || kept.back_up(&to, Arc::new(Rows), &mut |_| ControlFlow::Continue(())));
     made.await.expect("it does not panic").expect("it is backed up");
     running.stop().await;
     backup
@@ -113,15 +116,15 @@ async fn one_damaged_body_of_a_delivered_message_stops_nothing_and_each_read_of_
     assert_eq!(status.quarantined.len(), 1, "{:?}", status.quarantined);
     assert!(status.store.pages_quarantined > 0 && status.store.frozen.is_none());
 
-    // Old messages go all the same, but for that one.
+    // The other old messages are removed nevertheless.
     until("all others are done", || running.reader().pending().expect("it reads").is_empty().then_some(())).await;
     running.node.prune(true).await.expect("it goes on");
     assert_eq!(running.ids(), [id]);
     let to = rig.data().with_file_name("another");
-    let kept = Kept::Running(rig.data().to_owned());
+    let kept = NodeFolder::Running(rig.data().to_owned());
     let refused = tokio::task::spawn_blocking({
         let to = to.clone();
-        move || kept.back_up(&to, &mut |_| ControlFlow::Continue(()))
+        move || kept.back_up(&to, Arc::new(Rows), &mut |_| ControlFlow::Continue(()))
     });
     let refused = refused.await.expect("it does not panic").expect_err("it could not be restored");
     assert!(refused.to_string().contains("there is no backup"), "{refused}");
@@ -139,9 +142,9 @@ async fn one_damaged_body_of_a_delivered_message_stops_nothing_and_each_read_of_
     running.stop().await;
 }
 
-/// What became of a node with one damaged page.
+/// The result for a node with one damaged page.
 async fn start(rig: &Rig, case: &str) -> bool {
-    match interop::node::Node::start(rig.options.clone()).await {
+    match RunningProduction::start(rig.options.clone()).await {
         Ok(node) => {
             node.stop().await;
             true

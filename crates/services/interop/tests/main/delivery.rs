@@ -1,7 +1,7 @@
-//! A good message's way: acknowledged, stored, routed, transformed, delivered; and what the history says of it.
+//! A good message's way: acknowledged, stored, routed, transformed, delivered; and its entry in the history.
 
 use interop::history::{Counts, Filter, OutputState};
-use interop::record::{Fate, Status};
+use interop::record::{DeliveryOutcome, Status};
 
 use crate::receiver::Accepting;
 use crate::rig::{Rig, adt, until};
@@ -35,13 +35,13 @@ async fn a_good_message_is_acknowledged_stored_routed_transformed_and_delivered(
     assert_eq!(ward.bodies(), [adt("17").replace("|HUB|", "|WARD|").into_bytes()]);
     running.idle("ward").await;
     running.idle("billing").await;
-    running.fated(2).await;
+    running.until_outcomes(2).await;
     history_agrees(&rig);
     running.stop().await;
     history_agrees(&rig);
 }
 
-/// List, show, trace and count say the same of the one message.
+/// List, show, trace and count report the same of the one message.
 fn history_agrees(rig: &Rig) {
     let history = rig.history();
     let lines = history.list(&Filter::default()).expect("it lists");
@@ -57,9 +57,9 @@ fn history_agrees(rig: &Rig) {
     assert_eq!(stored.outputs[1].body, stored.raw);
     let trace = history.trace(line.id).expect("it traces");
     assert_eq!(trace.stored, stored);
-    let mut fates: Vec<_> = trace.deliveries.iter().map(|d| (d.output, d.fate, d.note.as_str())).collect();
-    fates.sort_by_key(|(output, _, _)| *output);
-    assert_eq!(fates, [(0, Fate::Delivered, "AA"), (1, Fate::Delivered, "AA")]);
+    let mut outcomes: Vec<_> = trace.deliveries.iter().map(|d| (d.output, d.outcome, d.detail.as_str())).collect();
+    outcomes.sort_by_key(|(output, _, _)| *output);
+    assert_eq!(outcomes, [(0, DeliveryOutcome::Delivered, "AA"), (1, DeliveryOutcome::Delivered, "AA")]);
     let counts = Counts { inbound: 1, outputs: 2, delivered: 2, objects: 3, ..Counts::default() };
     assert_eq!(history.count().expect("it counts"), counts);
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation};
-use interop::node::{Matter, OnFull};
+use interop::running::OnFull;
 use journal::Preparation;
+use node::trouble::Matter;
 
 use crate::receiver::{Accepting, Down};
 use crate::rig::{Rig, adt, until};
@@ -108,7 +109,7 @@ async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken
     shelf.heal();
     sender.accepted(&adt(&format!("{n}"))).await;
     out.received(n + 1).await;
-    running.fated(n + 1).await;
+    running.until_outcomes(n + 1).await;
     running.stop().await;
     let running = rig.start().await;
     assert_eq!(running.waiting("out"), 0, "what was delivered while the disk was full is known to be");
@@ -138,7 +139,7 @@ async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_g
         running.idle("out").await;
         let prunes = on_full == OnFull::Prune;
         if prunes {
-            // Whoever is refused has room made.
+            // A refusal causes the node to make room.
             until("delivered messages were given up, and it is counted", || {
                 (running.status().pruned_full > 0).then_some(())
             })
@@ -155,7 +156,7 @@ async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_g
         running.stop().await;
     }
     for line in ["trouble begins", "trouble is over"] {
-        let found = log.find(line).unwrap_or_else(|| panic!("no line `{line}`"));
+        let found = log.find(&[line]).unwrap_or_else(|| panic!("no line `{line}`"));
         assert!(found.contains("ERROR"), "{found}");
     }
 }
@@ -225,7 +226,7 @@ async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_
     // Four segments, then the disk is full.
     shelf.inject(Rule::from(Operation::Create, 4, Fault::NoSpace));
     let mut refused = 0;
-    // Nobody heals the disk: the node makes room, as often as senders press for it.
+    // The disk stays full: the node makes room, as often as senders need it.
     for n in 0.. {
         assert!(n < 100_000, "the disk is never full, or there is never room again");
         let last = refused > 1;
@@ -237,7 +238,7 @@ async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_
             break;
         }
     }
-    assert!(running.node.engine().ledger.store().journal().first().0 > 0, "some of the journal was given up");
+    assert!(running.node.engine().message_log.store().journal().first().0 > 0, "some of the journal was given up");
     running.stop().await;
     let running = rig.start().await;
     assert!(running.is_suspended("rare"), "the record that said so was given up");

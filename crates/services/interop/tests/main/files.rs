@@ -63,7 +63,7 @@ async fn a_batch_file_is_split_and_its_wrong_counts_are_told() {
     put(&rig, "wrong-count.hl7", &batch);
     assert_eq!(out.received(3).await, ["1", "2", "3"]);
     arrives(&rig.folder().join("inbox/done"), "wrong-count.hl7").await;
-    let line = log.find("wrong-count.hl7").expect("the count is told");
+    let line = log.find(&["wrong-count.hl7"]).expect("the count is logged");
     assert!(line.contains('3') && line.contains('2'), "{line}");
     let stored: Vec<Vec<u8>> = running.stored().into_iter().map(|(_, stored)| stored.raw.to_vec()).collect();
     assert_eq!(stored, ["1", "2", "3"].map(|id| adt(id).into_bytes()), "without the batch around them");
@@ -97,7 +97,7 @@ async fn a_message_over_the_bound_is_refused_its_file_put_aside_and_all_others_a
     put(&rig, "1-large.hl7", &format!("{}{large}{}", adt("first"), adt("last")));
     put(&rig, "2-fits.hl7", &adt("fits"));
     assert_eq!(out.received(3).await, ["first", "last", "fits"]);
-    let line = log.find("over message_bytes was refused").expect("it is told");
+    let line = log.find(&["over message_bytes was refused"]).expect("it is logged");
     assert!(line.contains("1-large.hl7") && line.contains(&format!("at={}", adt("first").len())), "{line}");
     arrives(&rig.folder().join("inbox/done"), "2-fits.hl7").await;
     assert_eq!(names(&rig.folder().join("inbox/error")), BTreeSet::from(["1-large.hl7".to_owned()]));

@@ -1,4 +1,4 @@
-//! What senders do to frames: several at once, in pieces, with other line ends, junk between, too long, none at all.
+//! Unusual frames of senders: several at once, in pieces, with other line ends, junk between, too long, none at all.
 
 use crate::receiver::Accepting;
 use crate::rig::{Rig, adt, until};
@@ -63,7 +63,7 @@ async fn junk_between_frames_and_a_sender_that_begins_again_cost_no_message() {
     sender.accepted(&adt("2")).await;
     sender.write(b"\x0bMSH|^~\\&|HIS|half").await;
     sender.accepted(&adt("3")).await;
-    // Without the final CR, which this service does not ask for.
+    // Without the final CR, which this service does not require.
     sender.write(&framed(&adt("4"))[..adt("4").len() + 2]).await;
     assert_eq!(sender.answer().await.short(), "AA 4");
     assert_eq!(out.received(4).await, ["1", "2", "3", "4"]);
@@ -134,7 +134,7 @@ async fn hl7_without_a_frame_is_explained_in_the_log() {
     let mut sender = running.sender().await;
     let peer = sender.local();
     sender.write(adt("1").as_bytes()).await;
-    let line = until("the log explains", || log.find(&peer)).await;
+    let line = until("the log explains", || log.find(&[&peer, "HL7 without"])).await;
     assert!(line.contains("HL7 without"), "{line}");
     assert!(running.stored().is_empty());
     running.stop().await;

@@ -1,4 +1,4 @@
-//! What the node says in its log, and that no patient is in it.
+//! The node's log lines, and that they contain no patient data.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -28,9 +28,10 @@ pub(crate) fn listen() -> Log {
 }
 
 impl Log {
-    /// The first line that contains `what`.
-    pub(crate) fn find(&self, what: &str) -> Option<String> {
-        self.lines.lock().expect("nobody panics with it").iter().find(|line| line.contains(what)).cloned()
+    /// The first line that contains all of `words`.
+    pub(crate) fn find(&self, words: &[&str]) -> Option<String> {
+        let lines = self.lines.lock().expect("nobody panics with it");
+        lines.iter().find(|line| words.iter().all(|word| line.contains(word))).cloned()
     }
 }
 
@@ -116,7 +117,7 @@ async fn no_log_line_of_any_level_carries_what_a_message_holds() {
     out.next_is("5").await.write(&ack(&format!("A{MARKER}"), "5"));
     out.next_is("6").await.answer("AR");
     until("it is suspended", || running.is_suspended("out").then_some(())).await;
-    until("the files are taken", || log.find("bad.hl7")).await;
+    until("the files are taken", || log.find(&["bad.hl7"])).await;
     assert!(running.ask(&format!("resend {MARKER}")).await.is_err());
     running.stop().await;
     let lines = log.lines.lock().expect("nobody panics with it").clone();

@@ -1,4 +1,4 @@
-//! Messages that take long: what they cost others, when they end, and long ones that are ordinary.
+//! Messages that take long: their effect on others, when they end, and long ones that are ordinary.
 
 use interop::record::Status;
 
@@ -28,7 +28,7 @@ async fn rig(transform: &str, time: &str) -> (Rig, Accepting) {
     (rig, out)
 }
 
-/// Nobody asked for a loop over what another loop goes over to be fast.
+/// A loop inside a loop over the same segments need not be fast.
 const ENDLESS: &str = "set MSH-6 = 'x'\nfor each OBX as a { for each OBX as b { for each OBX as c {\n\
     if a-5 = b-1 and b-1 = c-5 { set PID-2 = 'x' }\n} } }\n";
 
@@ -50,7 +50,8 @@ async fn a_message_that_takes_long_holds_up_its_own_connection_and_nothing_else(
     }
     let received = out.received(40).await;
     assert!(!received.contains(&"behind".to_owned()));
-    // Their connections are closed: what nobody waits for is given up, or the node would not stop for hours.
+    // Their connections are closed: decisions without a waiting sender are abandoned, or the node would not stop for
+    // hours.
     running.stop().await;
 }
 

@@ -30,6 +30,7 @@ mod sender;
 mod settings;
 mod shelves;
 mod tls;
+mod walks;
 
 /// Every file of the store below a data directory, with its content.
 fn files_below(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {

@@ -1,19 +1,19 @@
-//! Queue and ledger by themselves, without sockets.
+//! Queue and message log by themselves, without sockets.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use interop::ledger::{Destination, Ledger, Refusal};
+use interop::message_log::{Destination, MessageLog, Refusal};
 use interop::production::{self, settings};
 use interop::queue::{Entry, Queue};
-use interop::record::{self, Delivery, Fate};
+use interop::record::{self, Delivery, DeliveryOutcome};
 use store::{Options, Places, Store};
 
 fn queue(settings: &str) -> Arc<Queue> {
     let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{settings}");
-    let settings = settings::Operation::Mllp(toml::from_str(&text).expect("settings"));
+    let settings = settings::OperationSettings::Mllp(toml::from_str(&text).expect("settings"));
     let key = Some("PID-3.1".parse().expect("a path"));
     let operation = production::Operation { name: "out".to_owned(), settings, key, tls: None };
     Arc::new(Queue::new(Arc::new(operation), false))
@@ -36,7 +36,7 @@ async fn entries_leave_a_lane_from_its_head_and_make_room() {
     assert!(once(waits.as_mut()).await.is_none(), "two are the bound");
     let head = queue.lanes()[0].head().await;
     assert_eq!(head.id, 1);
-    assert_eq!(queue.lanes()[0].head().await.id, 1, "it stays until its fate is known");
+    assert_eq!(queue.lanes()[0].head().await.id, 1, "it stays until its outcome is known");
     queue.done(0, &head);
     waits.await;
     assert_eq!((queue.depth(), queue.memory(), queue.oldest()), (1, 10, Some(2)));
@@ -81,13 +81,13 @@ fn a_key_has_one_lane_whatever_else_there_is() {
     assert!((0..8).all(|lane| lanes.contains(&lane)));
 }
 
-fn ledger(shelf: Arc<dyn Shelf>) -> (Arc<Ledger>, Vec<std::thread::JoinHandle<()>>) {
+fn message_log(shelf: Arc<dyn Shelf>) -> (Arc<MessageLog>, Vec<std::thread::JoinHandle<()>>) {
     let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
     let journal = journal::Options { segment_bytes: 1 << 20, ..journal::Options::default() };
     let (store, _) = Store::open(places, Options { journal, ..Options::default() }).expect("opens");
-    let ledger = Ledger::new(store);
-    let threads = ledger.start();
-    (ledger, threads)
+    let message_log = MessageLog::new(store);
+    let threads = message_log.start();
+    (message_log, threads)
 }
 
 fn destination(queue: &Arc<Queue>) -> Vec<Destination> {
@@ -95,23 +95,23 @@ fn destination(queue: &Arc<Queue>) -> Vec<Destination> {
     vec![Destination { queue: Arc::clone(queue), lane: 0, entry: entry(0, 1) }]
 }
 
-fn end(ledger: &Ledger, threads: Vec<std::thread::JoinHandle<()>>) {
-    ledger.close();
+fn end(message_log: &MessageLog, threads: Vec<std::thread::JoinHandle<()>>) {
+    message_log.close();
     threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits() {
     let queue = queue("");
-    let (ledger, threads) = ledger(Arc::new(MemoryShelf::new()));
+    let (message_log, threads) = message_log(Arc::new(MemoryShelf::new()));
     let submitters: Vec<_> = (0..4)
         .map(|_| {
-            let (ledger, queue) = (Arc::clone(&ledger), Arc::clone(&queue));
+            let (message_log, queue) = (Arc::clone(&message_log), Arc::clone(&queue));
             std::thread::spawn(move || {
                 for _ in 0..250 {
-                    let durable = ledger.submit(&[b"a record"], destination(&queue)).expect("there is room");
+                    let durable = message_log.submit(&[b"a record"], destination(&queue)).expect("there is room");
                     let lsn = durable.blocking_recv().expect("it becomes durable");
-                    assert!(ledger.store().durable() > lsn);
+                    assert!(message_log.store().durable() > lsn);
                 }
             })
         })
@@ -124,19 +124,25 @@ async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits()
         last = head.id;
         queue.done(0, &head);
     }
-    assert!(ledger.barrier().expect("it works").is_none(), "nothing waits");
-    end(&ledger, threads);
+    assert!(message_log.barrier().expect("it works").is_none(), "nothing waits");
+    end(&message_log, threads);
 }
 
 #[test]
-fn fates_are_written_by_themselves_and_before_the_ledger_closes() {
+fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() {
     let shelf = Arc::new(MemoryShelf::new());
-    let (ledger, threads) = ledger(shelf.clone());
+    let (message_log, threads) = message_log(shelf.clone());
     for output in 0..10_000u16 {
-        ledger.note(Delivery { id: 8, output, fate: Fate::Delivered, at_us: 0, note: String::new() });
+        message_log.record_outcome(Delivery {
+            id: 8,
+            output,
+            outcome: DeliveryOutcome::Delivered,
+            at_us: 0,
+            detail: String::new(),
+        });
     }
-    end(&ledger, threads);
-    let journal = ledger.store().journal();
+    end(&message_log, threads);
+    let journal = message_log.store().journal();
     let outputs: Vec<u16> = journal
         .read(journal.first())
         .map(|record| record.expect("it reads"))
@@ -150,16 +156,16 @@ fn fates_are_written_by_themselves_and_before_the_ledger_closes() {
 async fn after_a_failure_and_after_closing_everything_is_refused_and_what_was_reserved_is_given_back() {
     let queue = queue("");
     let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
-    let (ledger, threads) = ledger(shelf.clone());
+    let (message_log, threads) = message_log(shelf.clone());
     shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
-    let waiting = ledger.submit(&[b"lost"], Vec::new()).expect("the failure is not known yet");
+    let waiting = message_log.submit(&[b"lost"], Vec::new()).expect("the failure is not known yet");
     assert!(waiting.await.is_err(), "it never becomes durable");
-    ledger.failed().wait_for(Option::is_some).await.expect("it is told");
-    assert!(matches!(ledger.submit(&[b"later"], destination(&queue)), Err(Refusal::Failed(_))));
-    assert!(matches!(ledger.barrier(), Err(Refusal::Failed(_))));
+    message_log.failed().wait_for(Option::is_some).await.expect("it is told");
+    assert!(matches!(message_log.submit(&[b"later"], destination(&queue)), Err(Refusal::Failed(_))));
+    assert!(matches!(message_log.barrier(), Err(Refusal::Failed(_))));
     assert_eq!(queue.depth(), 0);
-    end(&ledger, threads);
-    let (healthy, threads) = self::ledger(Arc::new(MemoryShelf::new()));
+    end(&message_log, threads);
+    let (healthy, threads) = self::message_log(Arc::new(MemoryShelf::new()));
     end(&healthy, threads);
     assert_eq!(healthy.submit(&[b"late"], destination(&queue)).unwrap_err(), Refusal::Closed);
     assert_eq!(queue.depth(), 0);

@@ -1,4 +1,4 @@
-//! A system that receives messages and answers as the test says.
+//! A system that receives messages and answers as the test specifies.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hl7::Message;
 use hl7::mllp::{Decoder, Event, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -35,6 +35,8 @@ pub(crate) struct Arrival {
     /// Which connection, counted from 0.
     pub(crate) connection: usize,
     pub(crate) body: Vec<u8>,
+    /// One before it on the same connection was not answered yet.
+    pub(crate) is_ahead: bool,
     orders: UnboundedSender<Order>,
 }
 
@@ -48,9 +50,9 @@ impl Arrival {
         self.write(&ack(code, &self.id()));
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn write(&self, bytes: &[u8]) {
-        // A connection that is gone takes no answer; what follows from that is what the test looks at.
+        // A closed connection accepts no answer; the test checks the consequences.
         let _ = self.orders.send(Order::Write(bytes.to_vec()));
     }
 
@@ -61,6 +63,8 @@ impl Arrival {
 }
 
 enum Happened {
+    /// A connection, and the port that it comes from.
+    Opened(usize, u16),
     Arrived(Arrival),
     Closed(usize),
 }
@@ -70,6 +74,8 @@ pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     happened: UnboundedReceiver<Happened>,
     early: std::collections::VecDeque<Arrival>,
+    /// Where connections come from, by number.
+    opened: Vec<u16>,
     closed: Vec<usize>,
 }
 
@@ -87,23 +93,23 @@ impl Receiver {
         let (tell, happened) = unbounded_channel();
         tokio::spawn(async move {
             for connection in 0.. {
-                let Ok((socket, _)) = listener.accept().await else { return };
+                let Ok((socket, from)) = listener.accept().await else { return };
                 let (tell, tls) = (tell.clone(), tls.clone());
+                let _ = tell.send(Happened::Opened(connection, from.port()));
                 tokio::spawn(async move {
-                    let stream: Box<dyn Stream> = match tls {
-                        None => Box::new(socket),
-                        Some(acceptor) => match acceptor.accept(socket).await {
-                            Ok(stream) => Box::new(stream),
-                            // The other side refused us, as some tests want.
-                            Err(_) => return,
-                        },
+                    let stream: Option<Box<dyn Stream>> = match tls {
+                        None => Some(Box::new(socket)),
+                        // The other side may refuse us, as some tests want.
+                        Some(acceptor) => acceptor.accept(socket).await.ok().map(|stream| Box::new(stream) as _),
                     };
-                    converse(stream, connection, &tell).await;
+                    if let Some(stream) = stream {
+                        converse(stream, connection, &tell).await;
+                    }
                     let _ = tell.send(Happened::Closed(connection));
                 });
             }
         });
-        Receiver { address, happened, early: std::collections::VecDeque::new(), closed: Vec::new() }
+        Receiver { address, happened, early: std::collections::VecDeque::new(), opened: Vec::new(), closed: Vec::new() }
     }
 
     /// The next message.
@@ -130,12 +136,26 @@ impl Receiver {
         }
     }
 
-    /// Whether no message has arrived that was not taken with `next`.
-    pub(crate) fn is_idle(&mut self) -> bool {
+    /// A message that has arrived already. Whether one has is chance: both must be right for the test.
+    pub(crate) fn at_hand(&mut self) -> Option<Arrival> {
         while let Ok(happened) = self.happened.try_recv() {
             self.keep(happened);
         }
-        self.early.is_empty()
+        self.early.pop_front()
+    }
+
+    /// Control ids of the messages that were not taken with `next`. The node has stopped: waits until all that it ever sent is read.
+    pub(crate) async fn rest(&mut self) -> Vec<String> {
+        // Connections are accepted in their order: when this one is, all of the node's are.
+        let last =
+            TcpStream::connect(self.address).await.expect("it listens").local_addr().expect("it is bound").port();
+        while self.opened.last() != Some(&last) {
+            self.happen().await;
+        }
+        for connection in 0..self.opened.len() {
+            self.closed(connection).await;
+        }
+        self.early.iter().map(Arrival::id).collect()
     }
 
     async fn happen(&mut self) {
@@ -145,6 +165,10 @@ impl Receiver {
 
     fn keep(&mut self, happened: Happened) {
         match happened {
+            Happened::Opened(connection, from) => {
+                assert_eq!(connection, self.opened.len(), "in their order");
+                self.opened.push(from);
+            }
             Happened::Arrived(arrival) => self.early.push_back(arrival),
             Happened::Closed(connection) => self.closed.push(connection),
         }
@@ -174,10 +198,12 @@ impl Receiver {
 async fn converse(mut stream: Box<dyn Stream>, connection: usize, tell: &UnboundedSender<Happened>) {
     let mut decoder = Decoder::new(Limits::default());
     let (give, mut orders) = unbounded_channel();
+    let mut unanswered = 0_usize;
     loop {
         for event in decoder.by_ref() {
             let Event::Frame(frame) = event else { panic!("the node sends frames only: {event:?}") };
-            let arrival = Arrival { connection, body: frame.to_vec(), orders: give.clone() };
+            let arrival = Arrival { connection, body: frame.to_vec(), is_ahead: unanswered > 0, orders: give.clone() };
+            unanswered += 1;
             let _ = tell.send(Happened::Arrived(arrival));
         }
         tokio::select! {
@@ -187,6 +213,7 @@ async fn converse(mut stream: Box<dyn Stream>, connection: usize, tell: &Unbound
             },
             order = orders.recv() => match order {
                 Some(Order::Write(bytes)) => {
+                    unanswered = unanswered.saturating_sub(1);
                     if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
                         return;
                     }
@@ -224,7 +251,7 @@ impl Accepting {
     }
 }
 
-/// A receiver that is down: its port is taken, and nobody answers there.
+/// A receiver that is down: its port is in use, but connections get no answer.
 pub(crate) struct Down {
     pub(crate) address: SocketAddr,
     socket: TcpSocket,

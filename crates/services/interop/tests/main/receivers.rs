@@ -1,6 +1,6 @@
 //! Receivers that do not answer, answer late, wrong, in rubbish or not at all; and the reply table.
 
-use interop::record::Fate;
+use interop::record::DeliveryOutcome;
 
 use crate::receiver::{Receiver, ack};
 use crate::rig::{Rig, Running, adt, until};
@@ -19,9 +19,9 @@ async fn queued(settings: &str, ids: &[&str]) -> (Rig, Running, Receiver) {
     (rig, running, receiver)
 }
 
-/// Fate and note of every output, in order.
-async fn fates(running: &Running, count: usize) -> Vec<(Fate, String)> {
-    running.fated(count).await.into_iter().map(|fate| (fate.fate, fate.note)).collect()
+/// Outcome and detail of every output, in order.
+async fn outcomes(running: &Running, count: usize) -> Vec<(DeliveryOutcome, String)> {
+    running.until_outcomes(count).await.into_iter().map(|outcome| (outcome.outcome, outcome.detail)).collect()
 }
 
 const SOON: &str = "ack_timeout = \"40ms\"\n";
@@ -50,14 +50,18 @@ async fn a_late_ack_never_matches_the_next_message() {
     let (_rig, running, mut receiver) = queued("ack_timeout = \"40ms\"\n[reply]\ntimeout = \"fail\"\n", &["1"]).await;
     let first = receiver.next_is("1").await;
     receiver.closed(first.connection).await;
-    assert_eq!(fates(&running, 1).await, [(Fate::Failed, "no answer within 40ms".to_owned())]);
+    assert_eq!(outcomes(&running, 1).await, [(DeliveryOutcome::Failed, "no answer within 40ms".to_owned())]);
     running.sender().await.accepted(&adt("2")).await;
     let second = receiver.next_is("2").await;
     assert_ne!(second.connection, first.connection, "the socket with the missing answer is not used again");
     first.answer("AA");
     second.write(&ack("AA", "1"));
     second.answer("AE");
-    assert_eq!(fates(&running, 2).await[1], (Fate::Failed, "AE".to_owned()), "the late one is credited to nobody");
+    assert_eq!(
+        outcomes(&running, 2).await[1],
+        (DeliveryOutcome::Failed, "AE".to_owned()),
+        "the late one is credited to nobody"
+    );
     running.stop().await;
 }
 
@@ -71,7 +75,8 @@ async fn a_receiver_that_never_answers_gets_the_message_again_on_a_new_connectio
     }
     assert_eq!(running.waiting("out"), 2);
     let mut last = receiver.next_is("1").await;
-    // Slower than a receiver that answers at once, it may be cut off again; then the message comes once more.
+    // It is slower than a receiver that answers at once, so the timeout may end it again; then the message comes once
+    // more.
     let answered = loop {
         last.answer("AA");
         let next = receiver.next().await;
@@ -104,7 +109,10 @@ async fn what_is_no_acknowledgement_of_this_message_closes_the_connection_and_it
     }
     receiver.next_is("1").await.answer("AA");
     receiver.next_is("2").await.answer("AA");
-    assert_eq!(fates(&running, 2).await, [(Fate::Delivered, "AA".to_owned()), (Fate::Delivered, "AA".to_owned())]);
+    assert_eq!(
+        outcomes(&running, 2).await,
+        [(DeliveryOutcome::Delivered, "AA".to_owned()), (DeliveryOutcome::Delivered, "AA".to_owned())]
+    );
     running.stop().await;
 }
 
@@ -115,15 +123,18 @@ async fn a_receiver_that_goes_away_with_the_message_gets_it_again_until_the_trie
         receiver.next_is("1").await.close();
     }
     receiver.next_is("1").await.answer("AA");
-    assert_eq!(fates(&running, 1).await, [(Fate::Delivered, "AA".to_owned())]);
+    assert_eq!(outcomes(&running, 1).await, [(DeliveryOutcome::Delivered, "AA".to_owned())]);
     running.sender().await.accepted(&adt("2")).await;
     // The first of these was sent on the connection kept from before, whose end is no try of this message's.
     for _ in 0..4 {
         receiver.next_is("2").await.close();
     }
-    let (fate, note) = fates(&running, 2).await.remove(1);
-    assert_eq!(fate, Fate::Failed);
-    assert!(note.starts_with("the receiver went away before answering") && note.ends_with("after 3 tries"), "{note}");
+    let (outcome, detail) = outcomes(&running, 2).await.remove(1);
+    assert_eq!(outcome, DeliveryOutcome::Failed);
+    assert!(
+        detail.starts_with("the receiver went away before answering") && detail.ends_with("after 3 tries"),
+        "{detail}"
+    );
     running.stop().await;
 }
 
@@ -142,7 +153,7 @@ async fn a_connection_that_an_idle_receiver_closed_is_made_anew_without_a_try() 
         receiver.closed(connection).await;
     }
     assert_eq!(running.status().operations[0].retried, 0);
-    assert!(fates(&running, 3).await.iter().all(|(fate, _)| *fate == Fate::Delivered));
+    assert!(outcomes(&running, 3).await.iter().all(|(outcome, _)| *outcome == DeliveryOutcome::Delivered));
     running.stop().await;
 }
 
@@ -157,8 +168,9 @@ async fn an_error_fails_the_message_and_goes_on_and_a_rejection_keeps_it_at_the_
     let third = receiver.next_is("3").await;
     assert_eq!(third.connection, second.connection, "an answer that is one keeps the connection");
     third.answer("CE");
-    let expected = [(Fate::Failed, "AE"), (Fate::Delivered, "AA"), (Fate::Failed, "CE")];
-    assert_eq!(fates(&running, 3).await, expected.map(|(fate, note)| (fate, note.to_owned())));
+    let expected =
+        [(DeliveryOutcome::Failed, "AE"), (DeliveryOutcome::Delivered, "AA"), (DeliveryOutcome::Failed, "CE")];
+    assert_eq!(outcomes(&running, 3).await, expected.map(|(outcome, detail)| (outcome, detail.to_owned())));
     running.stop().await;
 }
 
@@ -180,13 +192,15 @@ async fn one_message_is_outstanding_on_a_lane() {
     let (_rig, running, mut receiver) = queued("", &["1", "2", "3"]).await;
     for id in ["1", "2", "3"] {
         let arrival = receiver.next_is(id).await;
-        // Another message through the node and back: time enough for a second one to come, if one came.
+        assert!(!arrival.is_ahead, "{id} came before the one before it was answered");
+        // Another message through the node and back: the lane could send meanwhile.
         running.sender().await.accepted(&adt("more")).await;
-        assert!(receiver.is_idle(), "a second message before the first was answered");
         arrival.answer("AA");
     }
     for _ in 0..3 {
-        receiver.next_is("more").await.answer("AA");
+        let arrival = receiver.next_is("more").await;
+        assert!(!arrival.is_ahead);
+        arrival.answer("AA");
     }
     running.idle("out").await;
     running.stop().await;
@@ -201,8 +215,8 @@ async fn a_commit_acknowledgement_completes_and_the_application_one_that_follows
     assert_eq!(second.connection, first.connection);
     first.answer("AE");
     second.answer("AA");
-    let expected = [(Fate::Delivered, "CA".to_owned()), (Fate::Delivered, "AA".to_owned())];
-    assert_eq!(fates(&running, 2).await, expected);
+    let expected = [(DeliveryOutcome::Delivered, "CA".to_owned()), (DeliveryOutcome::Delivered, "AA".to_owned())];
+    assert_eq!(outcomes(&running, 2).await, expected);
     running.stop().await;
 }
 
@@ -213,7 +227,10 @@ async fn a_whole_response_message_is_an_acknowledgement_and_so_is_one_with_blank
     let padded = receiver.next().await;
     padded.write(&ack("AA", "2"));
     receiver.next_is("3").await.write(&ack("AA", "3  "));
-    assert_eq!(fates(&running, 3).await.iter().filter(|(fate, _)| *fate == Fate::Delivered).count(), 3);
+    assert_eq!(
+        outcomes(&running, 3).await.iter().filter(|(outcome, _)| *outcome == DeliveryOutcome::Delivered).count(),
+        3
+    );
     running.stop().await;
 }
 
@@ -223,8 +240,8 @@ async fn an_answer_over_its_bound_is_none() {
         queued("reply_bytes = \"1KiB\"\n[reply]\nunreadable = \"fail\"\n", &["1"]).await;
     let arrival = receiver.next_is("1").await;
     arrival.write(&framed(&format!("MSH|^~\\&|R\rMSA|AA|1|{}\r", "x".repeat(5_000))));
-    let note = "no acknowledgement: an answer over reply_bytes".to_owned();
-    assert_eq!(fates(&running, 1).await, [(Fate::Failed, note)]);
+    let detail = "no acknowledgement: an answer over reply_bytes".to_owned();
+    assert_eq!(outcomes(&running, 1).await, [(DeliveryOutcome::Failed, detail)]);
     receiver.closed(0).await;
     running.stop().await;
 }
@@ -243,9 +260,9 @@ async fn the_reply_table_says_what_follows_from_an_answer() {
     receiver.closed(silent.connection).await;
     receiver.next_is("6").await.write(&ack("AA", "x"));
     receiver.next_is("7").await.write(&framed("x"));
-    let (delivered, failed) = (Fate::Delivered, Fate::Failed);
-    let fates: Vec<Fate> = fates(&running, 7).await.into_iter().map(|(fate, _)| fate).collect();
-    assert_eq!(fates, [delivered, delivered, delivered, failed, delivered, failed, delivered]);
+    let (delivered, failed) = (DeliveryOutcome::Delivered, DeliveryOutcome::Failed);
+    let outcomes: Vec<DeliveryOutcome> = outcomes(&running, 7).await.into_iter().map(|(outcome, _)| outcome).collect();
+    assert_eq!(outcomes, [delivered, delivered, delivered, failed, delivered, failed, delivered]);
     running.stop().await;
 }
 
@@ -255,10 +272,13 @@ async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_re
     receiver.next_is("1").await.answer("AR");
     until("it is suspended", || running.is_suspended("out").then_some(())).await;
     running.sender().await.accepted(&adt("3")).await;
-    assert!(receiver.is_idle());
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
     let running = rig.start().await;
-    assert!(running.is_suspended("out") && running.waiting("out") == 3 && receiver.is_idle());
+    assert!(running.is_suspended("out") && running.waiting("out") == 3);
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0], "a start resumes nothing");
+    let running = rig.start().await;
     running.ask("resume out").await.expect("it is there");
     for id in ["1", "2", "3"] {
         receiver.next_is(id).await.answer("AA");
@@ -268,13 +288,17 @@ async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_re
     running.stop().await;
     let running = rig.start().await;
     running.sender().await.accepted(&adt("4")).await;
-    assert!(running.is_suspended("out") && receiver.is_idle());
+    assert!(running.is_suspended("out"));
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
+    let running = rig.start().await;
     running.ask("resume out").await.expect("it is there");
     receiver.next_is("4").await.answer("AA");
     running.stop().await;
     let running = rig.start().await;
     assert!(!running.is_suspended("out") && running.waiting("out") == 0);
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,12 +314,12 @@ async fn a_message_that_cannot_be_sent_or_acknowledged_fails_instead_of_blocking
         .write("inbox/frame-inside.hl7", &adt("3").replace("SAMPLE", "SAM\u{1c}PLE"));
     let running = rig.start().await;
     let out = receiver.accepting();
-    running.fated(1).await;
+    running.until_outcomes(1).await;
     for id in ["1", "2", "4"] {
         running.sender().await.accepted(&adt(id)).await;
     }
     assert_eq!(out.received(1).await, ["4"]);
-    let notes: Vec<String> = fates(&running, 4).await.into_iter().map(|(_, note)| note).collect();
+    let notes: Vec<String> = outcomes(&running, 4).await.into_iter().map(|(_, detail)| detail).collect();
     let nameless = "the transformed message has no control id (MSH-10)";
     assert_eq!(notes, ["MLLP cannot carry the control character at byte 95", nameless, nameless, "AA"]);
     running.stop().await;

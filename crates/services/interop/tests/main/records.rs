@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use hl7::Piece;
 use interop::fuzzing;
-use interop::record::{self, Delivery, Fate, Head, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Switch, Writer};
 
 const RAW: &[u8] = b"MSH|^~\\&|A\rPID|1\r";
 
@@ -31,14 +31,17 @@ fn message() -> Vec<u8> {
 }
 
 fn deliveries() -> Vec<u8> {
-    let delivery = |output, fate, note: &str| Delivery {
+    let delivery = |output, outcome, detail: &str| Delivery {
         id: 4096,
         output,
-        fate,
+        outcome,
         at_us: 1_700_000_000_000_002,
-        note: note.to_owned(),
+        detail: detail.to_owned(),
     };
-    record::encode_deliveries(&[delivery(0, Fate::Delivered, "AA"), delivery(1, Fate::Failed, "AE")])
+    record::encode_deliveries(&[
+        delivery(0, DeliveryOutcome::Delivered, "AA"),
+        delivery(1, DeliveryOutcome::Failed, "AE"),
+    ])
 }
 
 fn switch() -> Vec<u8> {

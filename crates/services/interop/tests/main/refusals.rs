@@ -1,4 +1,4 @@
-//! Messages that are not taken, and who is told what: codes of table 0357, enhanced mode, acknowledgements never
+//! Messages that are not accepted, and the answers to them: codes of table 0357, enhanced mode, acknowledgements never
 //! acknowledged, MLLP release 2.
 
 use hl7::mllp::{COMMIT_ACK, COMMIT_NAK};
@@ -30,7 +30,7 @@ async fn what_is_wrong_with_a_message_is_told_by_code_and_place() {
     let running = rig.start().await;
     let mut sender = running.sender().await;
     let good = adt("1");
-    // What was changed, the answer, the code, the field at fault.
+    // The change, the answer, the code, the field at fault.
     let cases = [
         (good.replace("ADT^A01^ADT_A01", ""), "AR 1", "101", "MSH^1^9"),
         (good.replace("|1|P|", "||P|"), "AR ", "101", "MSH^1^10"),
@@ -107,7 +107,7 @@ async fn an_acknowledgement_is_never_acknowledged_and_a_response_with_content_is
     running.stop().await;
 }
 
-/// What the answers to a message with these MSH-15 and MSH-16 say, up to that to a message in original mode.
+/// The answers to a message with these MSH-15 and MSH-16, up to that to a message in original mode.
 async fn answers(sender: &mut Sender, event: &str, accept: &str, application: &str) -> Vec<String> {
     let message = adt("1").replace("A01", event).replace("|2.5\r", &format!("|2.5|||{accept}|{application}\r"));
     sender.send(&message).await;
@@ -135,11 +135,11 @@ async fn enhanced_mode_gives_the_acknowledgements_it_asks_for() {
     let (rig, _out) = rig("").await;
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    // MSH-15, MSH-16, then what a message that is taken, rejected and failed on is answered.
+    // MSH-15, MSH-16, then the answers to a message that is accepted, rejected and failed on.
     let cases = [
-        // A message that failed is stored: that is committed (CA), and what became of it is for the application to say.
+        // A message that failed is stored: that is committed (CA), and the application answer reports the result.
         ("", "", ["AA", "AR", "AE"]),
-        // Blanks are no value: answered by nothing, their sender would repeat the message for ever.
+        // Blanks are no value: without an answer, their sender would repeat the message without end.
         (" ", " ", ["AA", "AR", "AE"]),
         ("  ", "", ["AA", "AR", "AE"]),
         ("", " ", ["AA", "AR", "AE"]),
@@ -221,7 +221,7 @@ async fn a_receiver_of_mllp_release_2_answers_by_commit_bytes() {
     receiver.next_is("1").await.write(&COMMIT_NAK);
     receiver.next_is("1").await.write(&COMMIT_ACK);
     receiver.next_is("2").await.write(&COMMIT_ACK);
-    let notes: Vec<String> = running.fated(2).await.into_iter().map(|fate| fate.note).collect();
+    let notes: Vec<String> = running.until_outcomes(2).await.into_iter().map(|outcome| outcome.detail).collect();
     assert_eq!(notes, ["ACK (MLLP release 2)", "ACK (MLLP release 2)"]);
     running.stop().await;
 }

@@ -1,8 +1,9 @@
-//! Another production in force without a restart: whole or not at all, and nobody is disconnected or forgotten.
+//! Another production in force without a restart: whole or not at all, and no connection or message is lost.
 
 use std::net::TcpListener;
 
 use interop::InteropError;
+use node::NodeError;
 
 use crate::receiver::{Accepting, Down, Receiver};
 use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
@@ -42,16 +43,20 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     let running = rig.start().await;
     let mut sender = running.sender().await;
     rig.operation("two", two.address, "").write("rules/main.rules", "match first\nrule all { send to thre }\n");
-    let Err(InteropError::NodeRefused(problem)) = running.ask("reload").await else { panic!("it is wrong") };
+    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.ask("reload").await else {
+        panic!("it is wrong")
+    };
     assert!(problem.contains("rules/main.rules:2:"), "{problem}");
     sender.accepted(&adt("1")).await;
-    // Right, but for a port that somebody holds.
+    // Right, except for a port that is in use.
     let holder = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = holder.local_addr().expect("it is bound");
     rig.write("rules/main.rules", "match first\nrule all { send to two }\n")
         .write("services/more.toml", &format!("kind = \"mllp\"\nlisten = \"{taken}\"\n"))
         .service("another", "");
-    let Err(InteropError::NodeRefused(problem)) = running.ask("reload").await else { panic!("the port is taken") };
+    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.ask("reload").await else {
+        panic!("the port is taken")
+    };
     assert!(problem.contains("service more: cannot listen on"), "{problem}");
     assert_eq!(running.status().services.len(), 1);
     assert_eq!(running.status().operations.len(), 1);
@@ -120,14 +125,12 @@ async fn an_operation_that_went_sends_what_it_has_and_one_that_comes_back_goes_o
     let mut receiver = down.up();
     for id in ["1", "2", "3", "3"] {
         let arrival = receiver.next_is(id).await;
-        // Another reload wakes whoever pauses between two tries; nobody else serves this queue.
+        // Another reload wakes the lane that pauses between two tries; no other task serves this queue.
         reload(&running).await;
         sender.accepted(&adt("dropped")).await;
-        assert!(receiver.is_idle(), "{id} once");
         arrival.answer("AA");
     }
-    running.fated(4).await;
-    assert!(receiver.is_idle(), "each once");
+    running.until_outcomes(4).await;
     // Gone and empty: its connection is closed, and it works when it is back.
     receiver.closed(0).await;
     rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
@@ -136,6 +139,7 @@ async fn an_operation_that_went_sends_what_it_has_and_one_that_comes_back_goes_o
     receiver.next_is("4").await.answer("AA");
     running.idle("out").await;
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0], "each once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +149,7 @@ async fn a_message_that_waits_for_room_while_its_operation_goes_is_delivered_all
     rig.operation("out", receiver.address, "[queue]\nmessages = 1\n");
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    // Acknowledged, the first says that the second has been read and waits.
+    // The acknowledgement of the first shows that the second has been read and waits.
     sender.write(&[framed(&adt("1")), framed(&adt("2"))].concat()).await;
     assert_eq!(sender.answer().await.short(), "AA 1");
     let first = receiver.next_is("1").await;
@@ -201,8 +205,12 @@ async fn a_suspension_is_kept_while_the_operation_is_not_in_the_production() {
     let running = rig.start().await;
     rig.write("operations/out.toml", &operation).write("rules/main.rules", ALL_TO_OUT);
     reload(&running).await;
-    assert!(running.is_suspended("out") && receiver.is_idle());
+    assert!(running.is_suspended("out"));
+    running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
+    let running = rig.start().await;
     running.ask("resume out").await.expect("it is there");
     receiver.next_is("1").await.answer("AA");
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0]);
 }

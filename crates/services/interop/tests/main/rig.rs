@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::node::{Admission, Descriptors};
 use device::{Durability, FileOptions, FileShelf, MemoryShelf, Shelf};
-use interop::node::{self, MediumInUse, Node, Options, Origin, Status};
 use interop::production::Production;
 use interop::record::{Delivery, Stored};
 use interop::rows::Reader;
+use interop::running::{NodeStatus, Options, Origin, RunningProduction};
 use interop::{InteropError, history};
+use node::admission::FRAME_BYTES;
+use node::{Admission, Descriptors, MediumInUse, control, location};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -139,21 +140,21 @@ impl Rig {
         let free = Arc::strong_count(&held) - 1;
         let (tier, device) = ("test".to_owned(), "a test's".to_owned());
         let medium = MediumInUse { tier, device, durability: Durability::None, real: true };
-        let node = Node::start_on(shelf, medium, production, self.fresh()).await?;
+        let node = RunningProduction::start_on(shelf, medium, production, self.fresh()).await?;
         Ok(Running { node, shelf: Some((held, free)) })
     }
 
     /// Starts the node on files below its data directory, as the program does.
     pub(crate) async fn start_on_files(&self) -> Running {
-        Running { node: Node::start(self.fresh()).await.expect("the node starts"), shelf: None }
+        Running { node: RunningProduction::start(self.fresh()).await.expect("the node starts"), shelf: None }
     }
 
-    /// The options, with nobody connected yet: each start stands for another process.
+    /// The options, without a connection yet: each start represents another process.
     fn fresh(&self) -> Options {
-        Options { admission: Admission::new(Descriptors::current(), node::FRAME_BYTES), ..self.options.clone() }
+        Options { admission: Admission::new(Descriptors::current(), FRAME_BYTES), ..self.options.clone() }
     }
 
-    /// What is stored, with or without a node running on the files.
+    /// The stored messages, with or without a node running on the files.
     pub(crate) fn history(&self) -> history::History {
         history::History::open(self.data()).expect("it can be read")
     }
@@ -161,13 +162,13 @@ impl Rig {
 
 /// A node that runs.
 pub(crate) struct Running {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<RunningProduction>,
     /// The shelf, and how many hold it at most while no journal does.
     shelf: Option<(Arc<dyn Shelf>, usize)>,
 }
 
 impl Running {
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> NodeStatus {
         self.node.status()
     }
 
@@ -197,11 +198,11 @@ impl Running {
         until("the operation has nothing more to do", || (self.waiting(operation) == 0).then_some(())).await;
     }
 
-    /// What is stored and visible now, all that was acknowledged included.
+    /// The messages stored and visible now, all acknowledged ones included.
     pub(crate) fn reader(&self) -> Reader {
-        let ledger = &self.node.engine().ledger;
-        ledger.wait_visible().expect("the store goes on");
-        Reader::new(ledger.store())
+        let message_log = &self.node.engine().message_log;
+        message_log.wait_visible().expect("the store goes on");
+        Reader::new(message_log.store())
     }
 
     /// Ids of the messages stored, oldest first.
@@ -223,25 +224,28 @@ impl Running {
         ids.into_iter().map(|id| (id, reader.message(id).expect("a message of ours"))).collect()
     }
 
-    /// The fates known, in order of time.
-    pub(crate) fn fates(&self) -> Vec<Delivery> {
+    /// The outcomes known, in order of time.
+    pub(crate) fn outcomes(&self) -> Vec<Delivery> {
         let ids = self.ids();
         let reader = self.reader();
-        let mut fates: Vec<Delivery> =
-            ids.into_iter().flat_map(|id| reader.fates(id).expect("fates of ours")).collect();
-        fates.sort_by_key(|fate| fate.at_us);
-        fates
+        let mut outcomes: Vec<Delivery> =
+            ids.into_iter().flat_map(|id| reader.outcomes(id).expect("outcomes of ours")).collect();
+        outcomes.sort_by_key(|outcome| outcome.at_us);
+        outcomes
     }
 
-    /// Waits until so many fates are known.
-    pub(crate) async fn fated(&self, count: usize) -> Vec<Delivery> {
-        until("so many fates are known", || Some(self.fates()).filter(|fates| fates.len() >= count)).await
+    /// Waits until so many outcomes are known.
+    pub(crate) async fn until_outcomes(&self, count: usize) -> Vec<Delivery> {
+        until("so many outcomes are known", || Some(self.outcomes()).filter(|outcomes| outcomes.len() >= count)).await
     }
 
-    /// Asks over the control socket.
+    /// Sends a request over the control socket.
     pub(crate) async fn ask(&self, request: &str) -> Result<serde_json::Value, InteropError> {
         let (data, request) = (self.node.data().to_owned(), request.to_owned());
-        tokio::task::spawn_blocking(move || node::ask(&data, &request)).await.expect("asking does not panic")
+        tokio::task::spawn_blocking(move || control::request(&data, &request))
+            .await
+            .expect("it does not panic")
+            .map_err(InteropError::from)
     }
 
     /// Stops the node and waits until its journal is closed, so that another can open it.
@@ -255,7 +259,7 @@ impl Running {
                 until("the journal is closed", || (Arc::strong_count(&shelf) <= free).then_some(())).await;
             }
             None => {
-                let open = || FileShelf::open(&data.join(history::JOURNAL), FileOptions::default());
+                let open = || FileShelf::open(&data.join(location::JOURNAL), FileOptions::default());
                 drop(until("the journal is closed", || open().ok()).await);
             }
         }

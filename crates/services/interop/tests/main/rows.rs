@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hl7::Piece;
-use interop::clock::Clock;
 use interop::fuzzing;
 use interop::history::{Filter, OutputState};
-use interop::node::Matter;
-use interop::record::{self, Delivery, Fate, Head, Status, Switch, Writer};
+use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
-use interop::rows::{Reader, Rows, TREES, check};
+use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
+use node::Clock;
+use node::trouble::Matter;
 use store::{Direction, KEY_BYTES_MAX, Lsn, Options, Store, StoreError, VALUE_BYTES_MAX};
 
 use crate::receiver::{Accepting, Down};
@@ -50,13 +50,13 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
     writer.finish().to_bytes().to_vec()
 }
 
-fn delivery(id: u64, output: u16, fate: Fate) -> Delivery {
-    Delivery { id, output, fate, at_us: 1_700_000_000_000_002, note: "AA".to_owned() }
+fn delivery(id: u64, output: u16, outcome: DeliveryOutcome) -> Delivery {
+    Delivery { id, output, outcome, at_us: 1_700_000_000_000_002, detail: "AA".to_owned() }
 }
 
 fn deliver(store: &Store, id: u64) {
-    let fates = [0, 1, 2].map(|output| delivery(id, output, Fate::Delivered));
-    append(store, record::KIND_DELIVERIES, &record::encode_deliveries(&fates));
+    let outcomes = [0, 1, 2].map(|output| delivery(id, output, DeliveryOutcome::Delivered));
+    append(store, record::KIND_DELIVERIES, &record::encode_deliveries(&outcomes));
 }
 
 fn dump(store: &Store) -> String {
@@ -86,7 +86,7 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
     let switch = |operation: String| Switch { operation, suspended: true, at_us: 3, reason: String::new() };
     let whole = [
         (record::KIND_MESSAGE, message("C1", "7", 1)),
-        (record::KIND_DELIVERIES, record::encode_deliveries(&[delivery(1, 0, Fate::Delivered)])),
+        (record::KIND_DELIVERIES, record::encode_deliveries(&[delivery(1, 0, DeliveryOutcome::Delivered)])),
         (record::KIND_OPERATION, record::encode_switch(&switch("one".to_owned()))),
     ];
     for (kind, payload) in &whole {
@@ -124,8 +124,8 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
 fn the_keys_and_values_of_each_tree_are_those_of_version_1() {
     let store = store();
     let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 1_700_000_000_000_001));
-    let fates = [delivery(id.0, 0, Fate::Delivered), delivery(id.0, 2, Fate::Failed)];
-    append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&fates));
+    let outcomes = [delivery(id.0, 0, DeliveryOutcome::Delivered), delivery(id.0, 2, DeliveryOutcome::Failed)];
+    append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&outcomes));
     let reason = "by hand".to_owned();
     let switch = Switch { operation: "one".to_owned(), suspended: true, at_us: 3, reason };
     append(&store, record::KIND_OPERATION, &record::encode_switch(&switch));
@@ -149,10 +149,58 @@ fn a_message_reads_back_from_its_rows_as_from_its_record() {
     deliver(&store, id);
     let reader = Reader::new(&store);
     assert!(reader.pending().expect("it reads").is_empty());
-    assert_eq!(reader.fates(id).expect("they read").len(), 3);
+    assert_eq!(reader.outcomes(id).expect("they read").len(), 3);
     let report = check::check(&reader).expect("it reads");
     assert_eq!((report.messages, report.outputs, report.waiting, report.wrong), (1, 3, 0, 0), "{report:?}");
     assert_eq!(report.entries, 1 + 1 + 2 + 1 + 3, "time, control, two numbers, type, service and two operations");
+}
+
+#[test]
+fn messages_read_in_a_walk_are_those_that_are_looked_up_and_what_is_missing_ends_it() {
+    let store = store();
+    let mut ids = Vec::new();
+    for n in 0..300_i64 {
+        let id = append(&store, record::KIND_MESSAGE, &message(&format!("C{n}"), "7", n)).0;
+        match n % 3 {
+            0 => deliver(&store, id),
+            1 => {
+                let failed = record::encode_deliveries(&[delivery(id, 1, DeliveryOutcome::Failed)]);
+                append(&store, record::KIND_DELIVERIES, &failed);
+            }
+            _ => {}
+        }
+        ids.push(id);
+    }
+    let reader = Reader::new(&store);
+    let walked = |reader: &Reader, wanted| {
+        let mut walk = reader.walk(Ids::ALL, wanted);
+        let mut all = Vec::new();
+        while let Some(message) = walk.next()? {
+            all.push(message);
+        }
+        Ok::<_, interop::InteropError>(all)
+    };
+    for (outputs, outcomes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let wanted = Wanted { outputs, outcomes };
+        let all = walked(&reader, wanted).expect("it reads");
+        assert_eq!(all.len(), ids.len());
+        for (id, found) in ids.iter().zip(all) {
+            let read = reader.read(*id, wanted).expect("it reads").expect("it is there");
+            assert_eq!((found.id, &found.stored, &found.outcomes), (*id, &read.stored, &read.outcomes));
+            assert_eq!(found.stored.outputs.len(), if outputs { 3 } else { 0 });
+        }
+    }
+    // An output, and a message whose outputs are left.
+    let tree = store.interpreted()[0];
+    for (object, seen_without_outputs) in [(2, ids.len()), (0, ids.len() - 1)] {
+        let mut transaction = store.begin();
+        transaction.delete(tree, &object_key(ids[7], object)).expect("a change");
+        transaction.commit().expect("it works");
+        let reader = Reader::new(&store);
+        let error = walked(&reader, Wanted { outputs: true, outcomes: true }).expect_err("it is not passed over");
+        assert!(error.to_string().contains(&ids[7].to_string()), "{error}");
+        assert_eq!(walked(&reader, Wanted::default()).expect("it reads").len(), seen_without_outputs);
+    }
 }
 
 #[test]
@@ -160,7 +208,11 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
     for (tree, name) in TREES.iter().enumerate().filter(|(_, name)| !["hl7.operations", "hl7.marks"].contains(name)) {
         let store = store();
         let id = append(&store, record::KIND_MESSAGE, &message("C1", "7", 5)).0;
-        append(&store, record::KIND_DELIVERIES, &record::encode_deliveries(&[delivery(id, 0, Fate::Failed)]));
+        append(
+            &store,
+            record::KIND_DELIVERIES,
+            &record::encode_deliveries(&[delivery(id, 0, DeliveryOutcome::Failed)]),
+        );
         assert_eq!(check::check(&Reader::new(&store)).expect("it reads").wrong, 0);
         let tree = store.interpreted()[tree];
         let mut transaction = store.begin();
@@ -271,7 +323,7 @@ async fn a_list_finds_messages_by_every_key_on_a_running_and_on_a_stopped_node()
     sender.accepted(&keyed("C6", "1~77^^^X").replace("A01", "A02")).await;
     sender.accepted(&keyed("C7", "9").replace("A01", "A03")).await;
     crate::sender::Sender::connect(running.address("other")).await.accepted(&keyed("C0", "5")).await;
-    running.fated(7).await;
+    running.until_outcomes(7).await;
     let filter = Filter::default;
     let text = |text: &str| Some(text.to_owned());
     let cases: Vec<(Filter, &[&str])> = vec![
@@ -355,16 +407,17 @@ async fn a_node_under_constant_load_with_a_small_retention_stops_growing() {
     rig.options.journal.buffer_bytes = 16 << 10;
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    let store = running.node.engine().ledger.store().clone();
+    let store = running.node.engine().message_log.store().clone();
     let (mut pages, mut journal) = (Vec::new(), Vec::new());
     for round in 0..12 {
         for n in 0..60 {
             let long = "x".repeat(2_000);
             sender.accepted(&format!("{}NTE|1||{long}\r", keyed(&format!("{round}-{n}"), &n.to_string()))).await;
         }
-        until("all fates are known", || running.reader().pending().expect("it reads").is_empty().then_some(())).await;
+        until("all outcomes are known", || running.reader().pending().expect("it reads").is_empty().then_some(()))
+            .await;
         running.node.prune(false).await.expect("it works");
-        // What one frees the next may use.
+        // The next may use space that one frees.
         store.checkpoint().expect("it works");
         store.checkpoint().expect("it works");
         pages.push(store.metrics().pages_used);
@@ -397,12 +450,12 @@ async fn a_clock_that_jumps_a_year_ahead_removes_nothing_by_age_until_it_is_conf
         sender.accepted(&adt(&n.to_string())).await;
     }
     running.idle("out").await;
-    running.fated(5).await;
+    running.until_outcomes(5).await;
     clock.jump(1_365 * DAY);
     assert_eq!(running.node.prune(false).await.expect("it works").messages, 0, "the clock is not believed");
     assert!(doubts(&running));
     sender.accepted(&adt("after")).await;
-    running.fated(6).await;
+    running.until_outcomes(6).await;
     running.stop().await;
     let running = rig.start().await;
     assert!(doubts(&running), "neither after a restart, though a message has that time");

@@ -29,7 +29,7 @@ pub(crate) struct Sender {
     decoder: Decoder,
 }
 
-/// What came back in one frame.
+/// The answer in one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer(pub(crate) Vec<u8>);
 
@@ -70,7 +70,7 @@ impl Sender {
         Sender { local: None, stream, decoder: Decoder::new(Limits::default()) }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.expect("the node reads");
         self.stream.flush().await.expect("the node reads");
@@ -101,7 +101,7 @@ impl Sender {
         assert_eq!(answer.at("MSA-1"), "AA", "{answer:?}");
     }
 
-    /// Sends a message that is to be accepted, and counts the answers to what was sent before.
+    /// Sends a message that is to be accepted, and counts the answers to earlier messages.
     pub(crate) async fn accepted_behind(&mut self, message: &str, answers: usize, what: &std::path::Path) {
         self.send(message).await;
         let end = format!("MSA|AA|{}", message.split('|').nth(9).expect("a control id"));
@@ -144,7 +144,7 @@ impl Sender {
 
     /// Sends a message; its answer, or `None` where the connection ends instead.
     pub(crate) async fn answer_of(&mut self, message: &str) -> Option<Answer> {
-        // Where the node has closed already, writing fails, and reading says so.
+        // If the node has closed already, writing fails, and reading reports it.
         let _ = self.stream.write_all(&framed(message)).await;
         self.answer_or_end().await
     }
@@ -153,7 +153,7 @@ impl Sender {
     pub(crate) async fn is_silent(&mut self) -> bool {
         let mut buffer = BytesMut::new();
         let now = std::future::ready(());
-        // Looked at several times, since the first look only asks to be told.
+        // Checked several times, since the first check only registers for the event.
         for _ in 0..16 {
             tokio::select! {
                 biased;
@@ -172,7 +172,7 @@ impl Sender {
         true
     }
 
-    /// Says that nothing more comes, and still listens.
+    /// Closes the sending side, and still reads.
     pub(crate) async fn finish(&mut self) {
         self.stream.shutdown().await.expect("a half close");
     }

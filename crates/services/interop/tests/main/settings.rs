@@ -1,10 +1,10 @@
-//! What is told about a production that is wrong, case by case: `tests/golden/faults.txt`.
+//! The reports about a wrong production, case by case: `tests/golden/faults.txt`.
 //!
 //! ```text
 //! == what is wrong
 //! -- services/in.toml       a file that is put over the right production below; `(none)` removes it
 //! kind = "mllp"
-//! -- result                 what loading says, written anew with UPDATE=1
+//! -- result                 the report of loading, written anew with UPDATE=1
 //! ```
 
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ fn put(folder: &Path, file: &str, text: &str) {
     fs::write(path, text).expect("a file");
 }
 
-/// What loading says of the right production with these files put over it.
+/// The report of loading the right production with these files put over it.
 fn load(files: &[(String, String)]) -> String {
     let dir = tempfile::tempdir().expect("a directory for the test");
     RIGHT.iter().for_each(|(file, text)| put(dir.path(), file, text));

@@ -123,13 +123,14 @@ async fn a_wrong_authority_is_refused_by_both_sides_and_the_message_waits_until_
     assert_eq!(stranger.ask(&running, None, &adt("x")).await, None, "the sender does not trust the service");
     assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
-    assert!(receiver.is_idle() && running.waiting("out") == 1);
+    assert_eq!(running.waiting("out"), 1);
     theirs.write(&rig, "out");
     running.ask("reload").await.expect("the production is right");
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
     assert_eq!(running.stored().len(), 1);
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0], "once, and not before it was right");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,13 +172,13 @@ async fn client_certificates_are_demanded_and_shown() {
         assert_eq!(ours.ask(&running, own, &adt("1")).await, expected);
     }
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
-    assert!(receiver.is_idle(), "without a certificate the receiver takes nothing");
     rig.operation("out", receiver.address, &shown);
     running.ask("reload").await.expect("the production is right");
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
     assert_eq!(running.stored().len(), 1);
     running.stop().await;
+    assert_eq!(receiver.rest().await, [""; 0], "without a certificate the receiver takes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! [`Chunk`]: values of one column for some vectors of a segment, as one value of the store.
+//! [`ColumnChunk`]: values of one column for some vectors of a row group, as one value of the store.
 //!
 //! ```text
 //!   0  u8   kind: 1 plain, 2 narrow, 3 dictionary, 4 text, 5 bits
@@ -14,14 +14,15 @@
 //!  64  the parts, each from a multiple of 64
 //! ```
 //!
-//! All numbers are little-endian. The parts of `plain`, `bits` and `text` are Arrow's own buffers: arrays point straight into
-//! the value, and so into the page cache, and keep it there as long as they live. `narrow` and `dictionary` are decoded,
-//! vector by vector; they take a half to a sixteenth of the room, and so of the cache and of the bandwidth of what is below it.
+//! All numbers are little-endian. The parts of `plain`, `bits` and `text` are Arrow's own buffers: arrays point
+//! directly into the value, and so into the page cache, and keep it there while they live. `narrow` and `dictionary`
+//! are decoded vector by vector. They take between a half and a sixteenth of the space, in the cache and in the
+//! bandwidth of the medium below it.
 //!
-//! Invariants: decoding is total: any bytes are a chunk or an error, and what is a chunk gives arrays without a panic. A value
-//! has one encoding only: the same values are the same bytes.
+//! Invariants: decoding is total: any bytes are a chunk or an error, and a chunk returns arrays without a panic. A
+//! value has only one encoding: the same values are the same bytes.
 //!
-//! Not here: how a segment's rows are cut into chunks (`encode`) and the checksum, which is the store's.
+//! Not here: how a row group's rows are cut into chunks (`encode`) and the checksum, which is the store's.
 
 mod decode;
 mod encode;
@@ -34,7 +35,7 @@ use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer,
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 
-pub use decode::{Rows, answers};
+pub use decode::{PickedRows, answers};
 pub use encode::{CHUNK_BYTES_MAX, encode};
 
 use super::damaged;
@@ -51,7 +52,7 @@ const BITS: u8 = 5;
 
 /// One chunk, ready to give arrays of its column's type.
 #[derive(Clone, Debug)]
-pub struct Chunk {
+pub struct ColumnChunk {
     kind: DataType,
     rows: usize,
     nulls: Option<NullBuffer>,
@@ -64,14 +65,15 @@ enum Body {
     Whole(ArrayRef),
     /// Differences to a base.
     Narrow { width: usize, base: i128, values: Buffer },
-    /// Codes, and what they stand for.
+    /// Codes, and the values that they stand for.
     Dictionary { width: usize, codes: Buffer, entries: ArrayRef },
 }
 
-/// The values that can occur in a chunk, for conditions that are answered once for each value instead of once for each row.
+/// The values that can occur in a chunk, for conditions that are evaluated once for each value instead of once for each
+/// row.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// Each value once, and a null behind them where the chunk has nulls.
+    /// Each value once, followed by a null if the chunk has nulls.
     pub values: ArrayRef,
     /// Whether the last of the values is the null.
     pub has_null: bool,
@@ -123,9 +125,9 @@ impl Header {
     }
 }
 
-impl Chunk {
+impl ColumnChunk {
     /// Reads a chunk of a column of type `kind`. Errors: damaged.
-    pub fn read(bytes: Bytes, kind: &DataType) -> Result<Chunk, SqlError> {
+    pub fn read(bytes: Bytes, kind: &DataType) -> Result<ColumnChunk, SqlError> {
         let header = Header::read(&bytes)?;
         let parts = Parts { whole: Buffer::from(bytes), parts: header.parts };
         let nulls = parts.nulls(&header)?;
@@ -160,16 +162,25 @@ impl Chunk {
                 return Err(damaged(format!("a chunk of kind {number} and width {width} in a column of type {kind}")));
             }
         };
-        Ok(Chunk { kind: kind.clone(), rows, nulls, body })
+        Ok(ColumnChunk { kind: kind.clone(), rows, nulls, body })
     }
 
-    /// Rows in it.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
+
+    /// The approximate size of a row in an array of this chunk, in bytes.
+    pub(crate) fn row_bytes(&self) -> usize {
+        match &self.body {
+            Body::Whole(all) => all.to_data().get_slice_memory_size().unwrap_or(0).div_ceil(self.rows.max(1)),
+            // Numbers, or views of texts that all rows share.
+            Body::Narrow { .. } | Body::Dictionary { .. } => size_of::<u128>(),
+        }
+    }
 }
 
-/// The parts of a chunk, cut out of its value without a copy.
+/// The parts of a chunk, sliced from its value without a copy.
 struct Parts {
     whole: Buffer,
     parts: [Option<(usize, usize)>; 4],
@@ -183,7 +194,8 @@ impl Parts {
         }
     }
 
-    /// A part of exactly that length, fit for values of `align` bytes; copied where its value lies badly in memory.
+    /// A part of exactly that length, aligned for values of `align` bytes; copied if its address in memory is not
+    /// aligned.
     fn exact(&self, number: usize, length: Option<usize>, align: usize) -> Result<Buffer, SqlError> {
         let part = self.any(number);
         if length != Some(part.len()) {
@@ -225,7 +237,7 @@ fn check_codes(codes: &Buffer, width: usize, entries: usize, nulls: Option<&Null
         1 => codes.as_slice().iter().copied().max().map(usize::from),
         _ => codes.typed_data::<u16>().iter().copied().max().map(usize::from),
     };
-    // A null's code is 0: without entries there is nothing for it to stand for.
+    // The code of a null is 0: without entries it refers to none.
     let fits = largest.is_none_or(|largest| largest < entries);
     let all_null = entries == 0 && largest == Some(0) && nulls.is_some_and(|nulls| nulls.null_count() == nulls.len());
     if fits || all_null { Ok(()) } else { Err(damaged("a chunk has a code without an entry")) }

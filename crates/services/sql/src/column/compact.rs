@@ -1,18 +1,19 @@
-//! Compaction: what is left of segments that have lost rows, written as one segment, in ordinary transactions.
+//! Compaction: writes the remaining rows of row groups that have lost rows as one row group, in ordinary transactions.
 //!
 //! ```text
-//!   segment 3   ##..#.#.#..#   \
-//!   segment 7   .#.....#....    }  segment 12   ###########
-//!   segment 8   ###            /
-//!   segment 9   ############       stays
+//!   row group 3   ##..#.#.#..#   \
+//!   row group 7   .#.....#....    }  row group 12   ###########
+//!   row group 8   ###            /
+//!   row group 9   ############       stays
 //! ```
 //!
-//! A segment that has lost a quarter of its rows is due. With it go those beside it, in the order of keys, that are due too or
-//! fill less than half of a segment, as long as all fits in one. Any view sees a row in one segment only. A transaction that
-//! deletes a row while its segment is written anew makes one of the two fail: every row that is there counts as changed under
-//! its old address.
+//! A row group that has lost a quarter of its rows is due. Its neighbours in the order of keys are compacted with it if
+//! they are due too, or fill less than half of a row group, as long as all rows fit in one. The measure is the table's largest row group: where
+//! rows are wide, all have fewer rows. Any view sees a row in one
+//! row group only. If a transaction deletes a row while its row group is rewritten, one of the two fails: every
+//! remaining row counts as changed under its old address.
 //!
-//! What a segment took is free again when no snapshot sees it any more.
+//! The space of a row group is free again when no snapshot sees it any more.
 
 use std::sync::Arc;
 
@@ -20,30 +21,30 @@ use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use store::Transaction;
 
-use super::segments::{Address, Segment, Trees, chunk_key, deleted, list, read_rows, with_deleted};
-use super::write::last_segment;
-use super::{Columns, VECTOR_ROWS};
+use super::row_groups::{Address, RowGroup, Trees, chunk_key, deleted, list, read_rows, with_deleted};
+use super::writer::last_row_group;
+use super::{RowGroupStore, VECTOR_ROWS};
 use crate::SqlError;
 use crate::table::Table;
 
-/// A segment is due that has lost more than one of so many of its rows. At a quarter, three rows are written again for each that
-/// was deleted, and queries, which read the addresses of all deleted rows first, have few to read.
+/// A row group is due when it has lost more than one row in this many. At a quarter, three rows are rewritten for each
+/// deleted one, and queries, which read the addresses of all deleted rows first, have few to read.
 const LOST_ONE_IN: usize = 4;
 
-/// What one compaction has done.
+/// The result of one compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// Segments that are gone.
-    pub segments: usize,
-    /// Rows that were in them and are in the one that took their place.
+    /// Row groups that were replaced.
+    pub row_groups: usize,
+    /// Rows that were in them and are now in the new row group.
     pub rows: usize,
 }
 
-impl Columns {
-    /// Writes some of the table's segments that have lost many rows as one; `None` where none is due. Durable when it returns.
-    /// The transaction has just begun, and the table is as it sees it.
+impl RowGroupStore {
+    /// Writes some of the table's row groups that have lost many rows as one; `None` if none is due. Durable when it
+    /// returns. The transaction must have just begun, and `table` must be as it sees it.
     ///
-    /// Errors: [`SqlError::Again`] where somebody deleted one of the rows meanwhile: nothing has changed.
+    /// Errors: [`SqlError::Again`] if another transaction deleted one of the rows meanwhile: nothing has changed.
     pub fn compact(&self, mut transaction: Transaction, table: &Arc<Table>) -> Result<Option<Compacted>, SqlError> {
         let shared = self.shared(table.storage);
         shared.forget_unseen(transaction.snapshot().store().oldest());
@@ -53,80 +54,81 @@ impl Columns {
             return Ok(None);
         }
         let listed = list(&transaction, &trees, &table.schema, &shared)?;
-        let together = choose(with_deleted(listed, gone).collect(), self.segment_rows());
+        let together = choose(with_deleted(listed, gone).collect());
         if together.is_empty() {
             return Ok(None);
         }
-        shared.prepare_leaving(&transaction, table, last_segment(&transaction, &trees)?)?;
+        shared.prepare_leaving(&transaction, table, last_row_group(&transaction, &trees)?)?;
         let mut appender = self.moved(table);
         let mut rows = 0;
-        for segment in &together {
-            rows += segment.rows();
-            for batch in left(&transaction, &trees, table, segment)? {
+        for row_group in &together {
+            rows += row_group.rows();
+            for batch in left(&transaction, &trees, table, row_group)? {
                 appender.push(&mut transaction, batch)?;
             }
         }
-        for segment in &together {
-            remove(&mut transaction, &trees, segment)?;
+        for row_group in &together {
+            remove(&mut transaction, &trees, row_group)?;
         }
         let lsn = appender.commit(transaction)?;
-        together.iter().for_each(|segment| shared.leaves(segment.id, lsn));
-        Ok(Some(Compacted { segments: together.len(), rows }))
+        together.iter().for_each(|row_group| shared.leaves(row_group.id, lsn));
+        Ok(Some(Compacted { row_groups: together.len(), rows }))
     }
 }
 
-/// The segments that become one: the first that is due, and those behind it.
-fn choose(mut segments: Vec<Segment>, whole: usize) -> Vec<Segment> {
-    let is_due = |segment: &Segment| segment.deleted.len() * LOST_ONE_IN > segment.descriptor.rows;
-    segments.retain(|segment| is_due(segment) || segment.rows() * 2 < whole);
-    // Without a primary key in the order of their numbers.
-    segments.sort_by(|a, b| (a.descriptor.keys.first(), a.id).cmp(&(b.descriptor.keys.first(), b.id)));
-    let Some(first) = segments.iter().position(is_due) else { return Vec::new() };
+/// The row groups that become one: the first that is due, and its successors.
+fn choose(mut row_groups: Vec<RowGroup>) -> Vec<RowGroup> {
+    let whole = row_groups.iter().map(|row_group| row_group.metadata.rows).max().unwrap_or(0);
+    let is_due = |row_group: &RowGroup| row_group.deleted.len() * LOST_ONE_IN > row_group.metadata.rows;
+    row_groups.retain(|row_group| is_due(row_group) || row_group.rows() * 2 < whole);
+    // Row groups without a primary key are in the order of their numbers.
+    row_groups.sort_by(|a, b| (a.metadata.keys.first(), a.id).cmp(&(b.metadata.keys.first(), b.id)));
+    let Some(first) = row_groups.iter().position(is_due) else { return Vec::new() };
     let mut rows = 0;
-    let fitting = segments.drain(first..).take_while(|segment| {
-        rows += segment.rows();
+    let fitting = row_groups.drain(first..).take_while(|row_group| {
+        rows += row_group.rows();
         rows <= whole
     });
     fitting.collect()
 }
 
-/// The rows of a segment that are there, a batch for each vector.
+/// The remaining rows of a row group, a batch for each vector.
 fn left(
     transaction: &Transaction,
     trees: &Trees,
     table: &Table,
-    segment: &Segment,
+    row_group: &RowGroup,
 ) -> Result<Vec<RecordBatch>, SqlError> {
     let get = |key: &[u8]| Ok(transaction.get(trees.chunks, key)?);
     let all: Vec<usize> = (0..table.columns.len()).collect();
     let mut batches = Vec::new();
-    for (vector, first) in (0..segment.descriptor.rows).step_by(VECTOR_ROWS).enumerate() {
-        let rows = segment.descriptor.vector_rows(vector);
-        let there: BooleanArray = (first..first + rows).map(|row| Some(segment.has(row as u32))).collect();
+    for (vector, first) in (0..row_group.metadata.rows).step_by(VECTOR_ROWS).enumerate() {
+        let rows = row_group.metadata.vector_rows(vector);
+        let there: BooleanArray = (first..first + rows).map(|row| Some(row_group.has(row as u32))).collect();
         if there.true_count() == 0 {
             continue;
         }
-        let columns = read_rows(&get, table, (segment.id, &segment.descriptor), vector, &all, (0, rows))?;
+        let columns = read_rows(&get, table, (row_group.id, &row_group.metadata), vector, &all, (0, rows))?;
         let batch = RecordBatch::try_new(table.schema.clone(), columns)?;
         batches.push(filter_record_batch(&batch, &there)?);
     }
     Ok(batches)
 }
 
-/// Takes a segment away, with its chunks and the addresses of its deleted rows.
-fn remove(transaction: &mut Transaction, trees: &Trees, segment: &Segment) -> Result<(), SqlError> {
-    let id = segment.id;
-    transaction.delete(trees.segments, &id.to_be_bytes())?;
-    for (column, facts) in segment.descriptor.columns.iter().enumerate() {
+/// Removes a row group, with its chunks and the addresses of its deleted rows.
+fn remove(transaction: &mut Transaction, trees: &Trees, row_group: &RowGroup) -> Result<(), SqlError> {
+    let id = row_group.id;
+    transaction.delete(trees.row_groups, &id.to_be_bytes())?;
+    for (column, facts) in row_group.metadata.columns.iter().enumerate() {
         for chunk in 0..facts.chunks.len() {
             transaction.delete(trees.chunks, &chunk_key(id, column, chunk))?;
         }
     }
-    for &row in segment.deleted.iter() {
-        transaction.delete(trees.deleted, &Address { segment: id, row }.key())?;
+    for &row in row_group.deleted.iter() {
+        transaction.delete(trees.deleted, &Address { row_group: id, row }.key())?;
     }
-    let there = (0..segment.descriptor.rows as u32).filter(|&row| segment.has(row));
-    let there: Vec<_> = there.map(|row| Address { segment: id, row }.key()).collect();
+    let there = (0..row_group.metadata.rows as u32).filter(|&row| row_group.has(row));
+    let there: Vec<_> = there.map(|row| Address { row_group: id, row }.key()).collect();
     transaction.count_as_changed(trees.deleted, there.iter().map(|key| &key[..]));
     Ok(())
 }

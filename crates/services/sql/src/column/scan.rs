@@ -1,20 +1,20 @@
-//! [`SegmentScan`]: the rows of a table's segments as a plan of DataFusion.
+//! [`RowGroupScan`]: the rows of a table's row groups as a plan of DataFusion.
 //!
 //! ```text
-//!   for each segment of a partition            skipped where its zones exclude the conditions   (prune)
-//!     for each vector                          skipped likewise
-//!       rows, less the deleted ones
-//!       for each condition, cheapest first     answered once per value where values are few, else on the rows left  (filter)
-//!     the rows that are left, of all columns that are wanted: chunks that no row is wanted of are not read          (reader)
+//!   for each row group of a partition            skipped if its zones exclude the conditions      (prune)
+//!     for each vector                          skipped in the same way
+//!       rows, without the deleted ones
+//!       for each condition, cheapest first     once per value if values are few, else on the remaining rows  (filter)
+//!     the remaining rows, with all requested columns; chunks without a remaining row are not read     (reader)
 //! ```
 //!
-//! Conditions arrive in two ways: from the table's provider, and from the optimizer once the plan stands
-//! (`handle_child_pushdown_result`), among them those that joins and top-k find out while they run. The scan applies all of
-//! them exactly, so that no filter stays above it; those found out on the run are dropped again where they let nearly all
-//! rows pass. Statistics are counted where there is nothing to estimate, and come from a sample of vectors where there are
-//! conditions.
+//! Conditions come from two sources: from the table's provider, and from the optimizer when the plan exists
+//! (`handle_child_pushdown_result`). The latter include conditions that joins and top-k compute while they run. The
+//! scan applies all of them exactly, so no filter stays above it. A condition computed while running is dropped again
+//! if nearly all rows pass it. Statistics are exact counts if there are no conditions; otherwise they come from a
+//! sample of vectors.
 //!
-//! While a segment is worked on, the chunks of the next one that will probably be needed are read on another thread.
+//! While a row group is processed, another thread reads the chunks of the next one that will probably be needed.
 
 mod estimate;
 mod filter;
@@ -44,47 +44,47 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 
 use self::filter::Conjunct;
 pub(crate) use self::filter::is_repeatable;
-use self::layout::Layout;
-use super::Segments;
+use self::layout::ScanLayout;
+use super::RowGroups;
 use crate::SqlError;
 
-/// What all columns of a scan are: those of the table and then the row's address.
+/// The columns of a scan: the table's, followed by the row's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanned {
-    pub(crate) segments: Segments,
-    /// The table's columns and the address.
+    pub(crate) row_groups: RowGroups,
+    /// The table's columns and the address column.
     pub(crate) addressed: SchemaRef,
 }
 
-/// A plan that reads segments. It has no inputs.
+/// A plan that reads row groups. It has no inputs.
 #[derive(Clone, Debug)]
-pub struct SegmentScan {
+pub struct RowGroupScan {
     scanned: Arc<Scanned>,
     /// Positions in the addressed schema.
     projection: Vec<usize>,
     conjuncts: Vec<Conjunct>,
     fetch: Option<usize>,
-    layout: Arc<Layout>,
+    layout: Arc<ScanLayout>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     statistics: OnceLock<Arc<Statistics>>,
 }
 
-impl SegmentScan {
-    /// A scan of the columns at those positions of `addressed`, with conditions over `addressed`, in at most so many
-    /// partitions.
+impl RowGroupScan {
+    /// A scan of the columns at those positions of `addressed`, with conditions over `addressed`, in at most
+    /// `partitions` partitions.
     pub(crate) fn new(
-        segments: Segments,
+        row_groups: RowGroups,
         addressed: SchemaRef,
         projection: Vec<usize>,
         conditions: &[Arc<dyn PhysicalExpr>],
         fetch: Option<usize>,
         partitions: usize,
-    ) -> Result<SegmentScan, SqlError> {
-        let layout = Arc::new(Layout::new(&segments, partitions));
+    ) -> Result<RowGroupScan, SqlError> {
+        let layout = Arc::new(ScanLayout::new(&row_groups, partitions));
         let properties = layout.properties(Arc::new(addressed.project(&projection)?), &projection)?;
-        let scanned = Arc::new(Scanned { segments, addressed });
-        let mut scan = SegmentScan {
+        let scanned = Arc::new(Scanned { row_groups, addressed });
+        let mut scan = RowGroupScan {
             scanned,
             projection,
             conjuncts: Vec::new(),
@@ -100,7 +100,7 @@ impl SegmentScan {
         Ok(scan)
     }
 
-    /// Adds a condition over the addressed schema, each part of a conjunction once.
+    /// Adds a condition over the addressed schema; each part of a conjunction once.
     fn add(&mut self, condition: &Arc<dyn PhysicalExpr>) -> Result<()> {
         for part in split_conjunction(condition) {
             if self.conjuncts.iter().all(|known| &known.over_table != part) {
@@ -111,22 +111,22 @@ impl SegmentScan {
         Ok(())
     }
 
-    fn with_projection(&self, projection: Vec<usize>) -> Result<SegmentScan> {
+    fn with_projection(&self, projection: Vec<usize>) -> Result<RowGroupScan> {
         let schema = Arc::new(self.scanned.addressed.project(&projection)?);
         let properties = self.layout.properties(schema, &projection)?;
-        Ok(SegmentScan { projection, properties, statistics: OnceLock::new(), ..self.clone() })
+        Ok(RowGroupScan { projection, properties, statistics: OnceLock::new(), ..self.clone() })
     }
 }
 
-impl DisplayAs for SegmentScan {
+impl DisplayAs for RowGroupScan {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let schema = self.properties.eq_properties.schema();
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let separator = if matches!(kind, DisplayFormatType::TreeRender) { "\n" } else { ", " };
         if !matches!(kind, DisplayFormatType::TreeRender) {
-            write!(f, "SegmentScan: ")?;
+            write!(f, "RowGroupScan: ")?;
         }
-        write!(f, "segments={}{separator}columns=[{}]", self.scanned.segments.list.len(), names.join(", "))?;
+        write!(f, "row_groups={}{separator}columns=[{}]", self.scanned.row_groups.list.len(), names.join(", "))?;
         if !self.conjuncts.is_empty() {
             let all: Vec<String> = self.conjuncts.iter().map(|part| part.over_table.to_string()).collect();
             write!(f, "{separator}filter={}", all.join(" AND "))?;
@@ -138,9 +138,9 @@ impl DisplayAs for SegmentScan {
     }
 }
 
-impl ExecutionPlan for SegmentScan {
+impl ExecutionPlan for RowGroupScan {
     fn name(&self) -> &str {
-        "SegmentScan"
+        "RowGroupScan"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -217,7 +217,7 @@ impl ExecutionPlan for SegmentScan {
     }
 
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(Arc::new(SegmentScan { fetch, statistics: OnceLock::new(), ..self.clone() }))
+        Some(Arc::new(RowGroupScan { fetch, statistics: OnceLock::new(), ..self.clone() }))
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -245,7 +245,7 @@ impl ExecutionPlan for SegmentScan {
         if pushed.parent_filters.is_empty() {
             return Ok(FilterPushdownPropagation::with_parent_pushdown_result(Vec::new()));
         }
-        // A limit that is already here counts rows before conditions that come later: those stay above.
+        // An existing limit counts rows before later conditions: these conditions stay above the scan.
         if self.fetch.is_some() {
             return Ok(FilterPushdownPropagation::all_unsupported(pushed));
         }
@@ -265,8 +265,8 @@ impl ExecutionPlan for SegmentScan {
     }
 }
 
-impl SegmentScan {
-    /// A condition over this plan's output as one over the addressed schema.
+impl RowGroupScan {
+    /// Rewrites a condition over this plan's output as one over the addressed schema.
     fn over_table(&self, condition: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let moved = condition.clone().transform_down(|part| {
             Ok(match part.downcast_ref::<Column>() {

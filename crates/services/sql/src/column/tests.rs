@@ -1,5 +1,5 @@
-//! Column segments: every kind of column there and back, damage, queries beside a table in memory, keys, conflicts, the move
-//! from row form. Loads are small enough for a few segments; what takes many is the bench's.
+//! Row groups: every kind of column written and read back, damage, queries compared with a table in memory, keys,
+//! conflicts, the move from the delta store. Loads are small, with a few row groups; the bench tests loads with many.
 
 use std::sync::Arc;
 
@@ -14,24 +14,14 @@ use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use store::{Options, Store};
 
-use super::chunk::{Chunk, Rows, encode};
-use super::descriptor::{Column as Facts, Descriptor, Zone};
-use super::{Columns, Compacted, SEGMENT_ROWS, SegmentTable, VECTOR_ROWS};
+use super::chunk::{ColumnChunk, PickedRows, encode};
+use super::metadata::{ColumnMetadata, RowGroupMetadata, Zone};
+use super::{Compacted, ROW_GROUP_ROWS, RowGroupStore, RowGroupTable, VECTOR_ROWS};
 use crate::SqlError;
-use crate::table::{Column, ColumnForm, SqlType, View};
-
-/// A generator of numbers, the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % below
-    }
-}
+use crate::table::{Column, ColumnStore, SqlType, View};
 
 fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
-    let mut random = Random(7);
+    let mut random = fastrand::Rng::with_seed(7);
     let keep = |row: usize| !nulls || row % 7 != 3;
     let number = |row: usize| (row as i64 * 31) % 1000 - 500;
     vec![
@@ -70,16 +60,16 @@ fn columns_of_all_kinds(rows: usize, nulls: bool) -> Vec<ArrayRef> {
         ),
         Arc::new(
             (0..rows)
-                .map(|row| keep(row).then(|| format!("{row} comment \u{e9} {}", random.next(1 << 30))))
+                .map(|row| keep(row).then(|| format!("{row} comment \u{e9} {}", random.u64(..1 << 30))))
                 .collect::<StringViewArray>(),
         ),
         Arc::new((0..rows).map(|row| keep(row).then(|| vec![row as u8; row % 40])).collect::<BinaryArray>()),
     ]
 }
 
-fn chunks_of(column: &ArrayRef) -> Vec<(usize, Chunk, Vec<u8>)> {
+fn chunks_of(column: &ArrayRef) -> Vec<(usize, ColumnChunk, Vec<u8>)> {
     let read = |(first, bytes): (u16, Vec<u8>)| {
-        let chunk = Chunk::read(Bytes::from(bytes.clone()), column.data_type()).unwrap();
+        let chunk = ColumnChunk::read(Bytes::from(bytes.clone()), column.data_type()).unwrap();
         (usize::from(first) * VECTOR_ROWS, chunk, bytes)
     };
     encode(column).unwrap().into_iter().map(read).collect()
@@ -94,10 +84,10 @@ fn every_kind_of_column_comes_back_as_it_was() {
                 for (first, chunk, bytes) in chunks_of(&column) {
                     assert_eq!(first, end);
                     assert!(bytes.len() <= super::chunk::CHUNK_BYTES_MAX || chunk.rows() <= VECTOR_ROWS);
-                    let all = chunk.decode(Rows::Range(0, chunk.rows())).unwrap();
+                    let all = chunk.decode(PickedRows::Range(0, chunk.rows())).unwrap();
                     assert_eq!(all.as_ref(), column.slice(first, chunk.rows()).as_ref(), "{}", column.data_type());
                     let some: Vec<u32> = (0..chunk.rows() as u32).filter(|row| row % 5 < 2).collect();
-                    let picked = chunk.decode(Rows::At(&some)).unwrap();
+                    let picked = chunk.decode(PickedRows::At(&some)).unwrap();
                     for (at, row) in some.iter().enumerate() {
                         assert_eq!(picked.slice(at, 1).as_ref(), column.slice(first + *row as usize, 1).as_ref());
                     }
@@ -111,30 +101,32 @@ fn every_kind_of_column_comes_back_as_it_was() {
 
 #[test]
 fn the_largest_fixed_width_chunk_stays_below_a_mebibyte() {
-    let values: Int64Array =
-        (0..SEGMENT_ROWS).map(|row| (row % 9 != 0).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX })).collect();
+    let values: Int64Array = (0..ROW_GROUP_ROWS)
+        .map(|row| (row % 9 != 0).then_some(if row % 2 == 0 { i64::MIN } else { i64::MAX }))
+        .collect();
     let chunks = encode(&(Arc::new(values) as ArrayRef)).unwrap();
     assert_eq!(chunks.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [998_464]);
 }
 
 #[test]
 fn any_bytes_are_a_chunk_or_an_error() {
-    let mut random = Random(std::process::id().into());
-    println!("seed {}", random.0);
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
     for column in columns_of_all_kinds(300, true) {
         for (_, _, bytes) in chunks_of(&column) {
             for _ in 0..400 {
                 let mut bad = bytes.clone();
-                for _ in 0..=random.next(3) {
-                    // Mostly the header, where a change means most.
-                    let at = if random.next(2) == 0 { random.next(64) } else { random.next(bad.len() as u64) };
-                    bad[at as usize] = random.next(256) as u8;
+                for _ in 0..=random.u8(..3) {
+                    // Mostly in the header, where a change has the most effect.
+                    let at = if random.bool() { random.usize(..64) } else { random.usize(..bad.len()) };
+                    bad[at] = random.u8(..);
                 }
-                bad.truncate(bad.len() - random.next(3) as usize * random.next(40) as usize);
-                let Ok(chunk) = Chunk::read(Bytes::from(bad), column.data_type()) else { continue };
+                bad.truncate(bad.len() - random.usize(..3) * random.usize(..40));
+                let Ok(chunk) = ColumnChunk::read(Bytes::from(bad), column.data_type()) else { continue };
                 if chunk.rows() > 0 {
-                    let _ = chunk.decode(Rows::Range(0, chunk.rows())).unwrap();
-                    let _ = chunk.decode(Rows::At(&[chunk.rows() as u32 - 1])).unwrap();
+                    let _ = chunk.decode(PickedRows::Range(0, chunk.rows())).unwrap();
+                    let _ = chunk.decode(PickedRows::At(&[chunk.rows() as u32 - 1])).unwrap();
                     let _ = chunk.domain(1000).unwrap();
                 }
             }
@@ -142,32 +134,33 @@ fn any_bytes_are_a_chunk_or_an_error() {
     }
 }
 
-fn described() -> (Descriptor, Arc<Schema>) {
+fn described() -> (RowGroupMetadata, Arc<Schema>) {
     let columns = columns_of_all_kinds(20_000, true);
     let field = |(at, column): (usize, &ArrayRef)| Field::new(format!("c{at}"), column.data_type().clone(), true);
     let schema = Arc::new(Schema::new(columns.iter().enumerate().map(field).collect::<Vec<_>>()));
     let facts = columns.iter().map(|column| {
         let vectors = [(0, VECTOR_ROWS), (VECTOR_ROWS, VECTOR_ROWS), (2 * VECTOR_ROWS, 20_000 - 2 * VECTOR_ROWS)];
         let vectors = vectors.map(|(from, rows)| Zone::of(&column.slice(from, rows)).unwrap()).to_vec();
-        Facts::new(vec![0, 2], 17, Zone::of(column).unwrap(), vectors).unwrap()
+        ColumnMetadata::new(vec![0, 2], 17, Zone::of(column).unwrap(), vectors).unwrap()
     });
     let keys = vec![b"a".to_vec(), b"bb".to_vec(), b"c".to_vec(), b"d".to_vec()];
-    (Descriptor { rows: 20_000, keys, columns: facts.collect() }, schema)
+    (RowGroupMetadata { rows: 20_000, keys, columns: facts.collect() }, schema)
 }
 
 #[test]
-fn a_descriptor_comes_back_as_it_was_and_any_bytes_are_one_or_an_error() {
-    let (descriptor, schema) = described();
-    let bytes = descriptor.encode().unwrap();
-    assert_eq!(Descriptor::decode(&bytes, &schema).unwrap(), descriptor);
-    let mut random = Random(std::process::id().into());
-    println!("seed {}", random.0);
+fn metadata_of_a_row_group_comes_back_as_it_was_and_any_bytes_are_one_or_an_error() {
+    let (metadata, schema) = described();
+    let bytes = metadata.encode().unwrap();
+    assert_eq!(RowGroupMetadata::decode(&bytes, &schema).unwrap(), metadata);
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..3000 {
         let mut bad = bytes.clone();
-        let at = random.next(bad.len() as u64) as usize;
-        bad[at] = random.next(256) as u8;
-        bad.truncate(bad.len() - random.next(2) as usize * random.next(40) as usize);
-        let _ = Descriptor::decode(&bad, &schema);
+        let at = random.usize(..bad.len());
+        bad[at] = random.u8(..);
+        bad.truncate(bad.len() - random.usize(..2) * random.usize(..40));
+        let _ = RowGroupMetadata::decode(&bad, &schema);
     }
 }
 
@@ -234,17 +227,17 @@ fn rows(from: i64, count: usize) -> RecordBatch {
 
 struct Both {
     store: Store,
-    forms: Arc<Columns>,
-    table: SegmentTable,
+    columns: Arc<RowGroupStore>,
+    table: RowGroupTable,
     ours: SessionContext,
     plain: SessionContext,
 }
 
 fn both(loads: &[RecordBatch], deleted: impl Fn(i64, i32) -> bool) -> Both {
     let store = Store::in_memory(Options::default()).unwrap();
-    let forms = Arc::new(Columns::new());
+    let columns = Arc::new(RowGroupStore::new());
     let (definition, key) = orders();
-    let table = SegmentTable::open(&store, &forms, "orders", 1, definition, key).unwrap();
+    let table = RowGroupTable::open(&store, &columns, "orders", 1, definition, key).unwrap();
     let mut kept = Vec::new();
     for load in loads {
         table.append([load.clone()]).unwrap();
@@ -257,9 +250,9 @@ fn both(loads: &[RecordBatch], deleted: impl Fn(i64, i32) -> bool) -> Both {
         let mut transaction = store.begin();
         let view = View::Snapshot(store.snapshot());
         for row in (0..load.num_rows()).filter(|&row| deleted(a.value(row), b.value(row))) {
-            let keys = super::write::Keys::of(&load.slice(row, 1), &[0, 1]);
-            let (address, _) = forms.find(&view, table.table(), keys.get(0)).unwrap().unwrap();
-            forms.delete(&mut transaction, table.table(), &address).unwrap();
+            let keys = super::writer::BatchKeys::of(&load.slice(row, 1), &[0, 1]);
+            let (address, _) = columns.find(&view, table.table(), keys.get(0)).unwrap().unwrap();
+            columns.delete(&mut transaction, table.table(), &address).unwrap();
         }
         transaction.commit().unwrap();
     }
@@ -268,7 +261,7 @@ fn both(loads: &[RecordBatch], deleted: impl Fn(i64, i32) -> bool) -> Both {
     ours.register_table("orders", Arc::new(table.clone())).unwrap();
     let schema = table.table().schema.clone();
     plain.register_table("orders", Arc::new(MemTable::try_new(schema, vec![kept]).unwrap())).unwrap();
-    Both { store, forms, table, ours, plain }
+    Both { store, columns, table, ours, plain }
 }
 
 impl Both {
@@ -314,7 +307,7 @@ async fn conditions_are_the_scans_own_and_exclude_vectors_by_their_zones() {
     let sql = "SELECT sum(price) FROM orders WHERE a BETWEEN 50000 AND 50010 AND mode = 'AIR'";
     let plan = both.ours.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let text = datafusion::physical_plan::displayable(plan.as_ref()).indent(true).to_string();
-    assert!(!text.contains("FilterExec") && text.contains("SegmentScan"), "{text}");
+    assert!(!text.contains("FilterExec") && text.contains("RowGroupScan"), "{text}");
     assert!(text.contains("columns=[price]"), "{text}");
     datafusion::physical_plan::collect(plan.clone(), both.ours.task_ctx()).await.unwrap();
     let text = datafusion::physical_plan::displayable(plan.as_ref());
@@ -322,14 +315,14 @@ async fn conditions_are_the_scans_own_and_exclude_vectors_by_their_zones() {
     fn walk(plan: &Arc<dyn datafusion::physical_plan::ExecutionPlan>, found: &mut (usize, usize)) {
         if let Some(metrics) = plan.metrics() {
             let count = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
-            *found = (found.0 + count("segments_pruned"), found.1 + count("vectors_pruned"));
+            *found = (found.0 + count("row_groups_pruned"), found.1 + count("vectors_pruned"));
         }
         plan.children().into_iter().for_each(|child| walk(child, found));
     }
     let _ = text;
     walk(&plan, &mut found);
-    // Three segments of which one holds the keys, in one of its 15 vectors. It lies across the border of the two partitions at
-    // key 50000, so that both look at it.
+    // Three row groups. One of them contains the keys, in one of its 15 vectors. It crosses the border of the two
+    // partitions at key 50000, so both read it.
     assert_eq!(found, (2, 28));
 }
 
@@ -380,12 +373,12 @@ fn two_that_delete_one_row_conflict_and_two_that_delete_neighbours_do_not() {
     let both = both(&[rows(0, 20_000)], |_, _| false);
     let view = View::Snapshot(both.store.snapshot());
     let address = |row: usize| {
-        let keys = super::write::Keys::of(&rows(0, 20_000).slice(row, 1), &[0, 1]);
-        both.forms.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap().0
+        let keys = super::writer::BatchKeys::of(&rows(0, 20_000).slice(row, 1), &[0, 1]);
+        both.columns.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap().0
     };
     let delete = |row: usize| {
         let mut transaction = both.store.begin();
-        both.forms.delete(&mut transaction, both.table.table(), &address(row)).unwrap();
+        both.columns.delete(&mut transaction, both.table.table(), &address(row)).unwrap();
         transaction
     };
     let (first, second, neighbour) = (delete(9000), delete(9000), delete(9001));
@@ -402,8 +395,8 @@ fn unsorted_rows_are_ordered_by_key_on_the_way_in() {
     both.table.append([datafusion::arrow::compute::take_record_batch(&batch, &backwards).unwrap()]).unwrap();
     let view = View::Snapshot(both.store.snapshot());
     for row in [0, 1, 8191, 8192, 29_999] {
-        let keys = super::write::Keys::of(&batch.slice(row, 1), &[0, 1]);
-        let (_, found) = both.forms.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap();
+        let keys = super::writer::BatchKeys::of(&batch.slice(row, 1), &[0, 1]);
+        let (_, found) = both.columns.find(&view, both.table.table(), keys.get(0)).unwrap().unwrap();
         assert_eq!(found, batch.slice(row, 1));
     }
 }
@@ -434,42 +427,44 @@ fn the_format_is_the_one_in_the_golden_dump() {
             text += &format!("chunk: {what}, from vector {first}\n{}\n", hex(&bytes));
         }
     }
-    let facts =
-        |column: &ArrayRef| Facts::new(vec![0], 3, Zone::of(column).unwrap(), vec![Zone::of(column).unwrap()]).unwrap();
+    let facts = |column: &ArrayRef| {
+        ColumnMetadata::new(vec![0], 3, Zone::of(column).unwrap(), vec![Zone::of(column).unwrap()]).unwrap()
+    };
     let keys = vec![b"first".to_vec(), b"last".to_vec()];
-    let descriptor = Descriptor { rows: 3, keys, columns: [1, 3, 4].map(|at| facts(&columns[at].1)).to_vec() };
-    text += &format!("descriptor of three rows: bigint, text, boolean\n{}", hex(&descriptor.encode().unwrap()));
+    let metadata = RowGroupMetadata { rows: 3, keys, columns: [1, 3, 4].map(|at| facts(&columns[at].1)).to_vec() };
+    text +=
+        &format!("metadata of a row group of three rows: bigint, text, boolean\n{}", hex(&metadata.encode().unwrap()));
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/column/golden.txt");
     let golden = std::fs::read_to_string(golden).unwrap_or_default();
     assert!(text == golden, "the format is now:\n{text}");
 }
 
 #[test]
-fn rows_move_from_row_form_a_segment_at_a_time_and_numbers_of_segments_go_on() {
+fn rows_move_from_row_form_a_row_group_at_a_time_and_numbers_of_row_groups_go_on() {
     let both = both(&[], |_, _| false);
-    let (table, batch) = (both.table.table(), rows(0, SEGMENT_ROWS + 2000));
+    let (table, batch) = (both.table.table(), rows(0, ROW_GROUP_ROWS + 2000));
     let mut transaction = both.store.begin();
-    let encoder = crate::table::row::RowEncoder::new(table, batch.columns());
-    let keys = super::write::Keys::of(&batch, &[0, 1]);
+    let encoder = crate::table::row_encoding::RowEncoder::new(table, batch.columns());
+    let keys = super::writer::BatchKeys::of(&batch, &[0, 1]);
     for row in 0..batch.num_rows() {
         let mut bytes = Vec::new();
         encoder.encode(row, &mut bytes).unwrap();
         transaction.put(table.rows, keys.get(row), &bytes).unwrap();
     }
     transaction.commit().unwrap();
-    assert_eq!(both.forms.convert(both.store.begin(), table, 2001).unwrap(), 0);
-    assert_eq!(both.forms.convert(both.store.begin(), table, 2000).unwrap(), SEGMENT_ROWS);
-    assert_eq!(both.forms.convert(both.store.begin(), table, 0).unwrap(), 0);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2001).unwrap(), 0);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 2000).unwrap(), ROW_GROUP_ROWS);
+    assert_eq!(both.columns.move_rows(both.store.begin(), table, 0).unwrap(), 0);
     let view = View::Snapshot(both.store.snapshot());
-    for row in [0, 8192, SEGMENT_ROWS - 1] {
-        let (_, found) = both.forms.find(&view, table, keys.get(row)).unwrap().unwrap();
+    for row in [0, 8192, ROW_GROUP_ROWS - 1] {
+        let (_, found) = both.columns.find(&view, table, keys.get(row)).unwrap().unwrap();
         assert_eq!(found, batch.slice(row, 1));
         assert_eq!(view.get(table.rows, keys.get(row)).unwrap(), None);
     }
-    assert!(both.forms.find(&view, table, keys.get(SEGMENT_ROWS)).unwrap().is_none());
-    assert!(view.get(table.rows, keys.get(SEGMENT_ROWS)).unwrap().is_some());
-    // Another process does not know which numbers this one gave out.
-    let other = Arc::new(Columns::new());
+    assert!(both.columns.find(&view, table, keys.get(ROW_GROUP_ROWS)).unwrap().is_none());
+    assert!(view.get(table.rows, keys.get(ROW_GROUP_ROWS)).unwrap().is_some());
+    // Another process does not know which numbers this one has used.
+    let other = Arc::new(RowGroupStore::new());
     let mut appender = other.append(table);
     let mut transaction = both.store.begin();
     appender.push(&mut transaction, rows(1_000_000, 10)).unwrap();
@@ -477,47 +472,47 @@ fn rows_move_from_row_form_a_segment_at_a_time_and_numbers_of_segments_go_on() {
     transaction.commit().unwrap();
     let view = View::Snapshot(both.store.snapshot());
     let (address, _) =
-        other.find(&view, table, super::write::Keys::of(&rows(1_000_000, 1), &[0, 1]).get(0)).unwrap().unwrap();
-    assert_eq!(super::Address::decode(&address).unwrap().segment, 2);
+        other.find(&view, table, super::writer::BatchKeys::of(&rows(1_000_000, 1), &[0, 1]).get(0)).unwrap().unwrap();
+    assert_eq!(super::Address::decode(&address).unwrap().row_group, 2);
 }
 
 #[test]
-fn a_compacted_segments_number_is_not_given_again_while_it_is_known() {
+fn a_compacted_row_groups_number_is_not_given_again_while_it_is_known() {
     let both = both(&[rows(0, 3000), rows(10_000, 3000)], |a, _| a >= 10_000);
-    // As in another process that opens the store: nothing is known of what was given out and read.
-    let (table, forms) = (both.table.table(), Columns::new());
+    // As in another process that opens the store: it knows neither the used numbers nor the metadata that was read.
+    let (table, columns) = (both.table.table(), RowGroupStore::new());
     let before = View::Snapshot(both.store.snapshot());
-    let gone = forms.compact(both.store.begin(), table).unwrap();
-    assert_eq!(gone, Some(Compacted { segments: 1, rows: 0 }));
-    assert_eq!(forms.compact(both.store.begin(), table).unwrap(), None);
+    let gone = columns.compact(both.store.begin(), table).unwrap();
+    assert_eq!(gone, Some(Compacted { row_groups: 1, rows: 0 }));
+    assert_eq!(columns.compact(both.store.begin(), table).unwrap(), None);
     let mut transaction = both.store.begin();
-    let mut appender = forms.append(table);
+    let mut appender = columns.append(table);
     appender.push(&mut transaction, rows(10_000, 50)).unwrap();
     appender.finish(&mut transaction).unwrap();
     transaction.commit().unwrap();
     drop(before);
-    assert_eq!(forms.compact(both.store.begin(), table).unwrap(), None, "what no view sees is forgotten");
+    assert_eq!(columns.compact(both.store.begin(), table).unwrap(), None, "what no view sees is forgotten");
     let view = View::Snapshot(both.store.snapshot());
-    let key = super::write::Keys::of(&rows(10_000, 50), &[0, 1]);
-    let (address, _) = forms.find(&view, table, key.get(49)).unwrap().unwrap();
-    assert_eq!(super::Address::decode(&address).unwrap(), super::Address { segment: 3, row: 49 });
+    let key = super::writer::BatchKeys::of(&rows(10_000, 50), &[0, 1]);
+    let (address, _) = columns.find(&view, table, key.get(49)).unwrap().unwrap();
+    assert_eq!(super::Address::decode(&address).unwrap(), super::Address { row_group: 3, row: 49 });
 }
 
 #[test]
 fn a_view_from_before_a_compaction_finds_keys_where_they_were() {
     let both = both(&[rows(0, 3000)], |a, _| a % 5 < 2);
-    // As in another process that opens the store: nothing is known of what was given out and read.
-    let (table, forms) = (both.table.table(), Columns::new());
+    // As in another process that opens the store: it knows neither the used numbers nor the metadata that was read.
+    let (table, columns) = (both.table.table(), RowGroupStore::new());
     let before = View::Snapshot(both.store.snapshot());
-    let compacted = forms.compact(both.store.begin(), table).unwrap();
-    assert_eq!(compacted, Some(Compacted { segments: 1, rows: 1800 }));
+    let compacted = columns.compact(both.store.begin(), table).unwrap();
+    assert_eq!(compacted, Some(Compacted { row_groups: 1, rows: 1800 }));
     let after = View::Snapshot(both.store.snapshot());
-    let keys = super::write::Keys::of(&rows(0, 3000), &[0, 1]);
-    for (view, segment) in [(&after, 2), (&before, 1)] {
+    let keys = super::writer::BatchKeys::of(&rows(0, 3000), &[0, 1]);
+    for (view, row_group) in [(&after, 2), (&before, 1)] {
         for row in [0, 6, 9, 1500, 1506, 2999] {
-            let found = forms.find(view, table, keys.get(row)).unwrap();
-            let segments = found.map(|(address, _)| super::Address::decode(&address).unwrap().segment);
-            assert_eq!(segments, (row / 3 % 5 >= 2).then_some(segment), "row {row}");
+            let found = columns.find(view, table, keys.get(row)).unwrap();
+            let row_groups = found.map(|(address, _)| super::Address::decode(&address).unwrap().row_group);
+            assert_eq!(row_groups, (row / 3 % 5 >= 2).then_some(row_group), "row {row}");
         }
     }
 }
@@ -526,27 +521,27 @@ fn a_view_from_before_a_compaction_finds_keys_where_they_were() {
 fn of_a_compaction_and_a_deletion_beside_it_the_first_to_commit_wins() {
     for compaction_first in [true, false] {
         let both = both(&[rows(0, 3000)], |a, _| a % 5 < 2);
-        let (table, forms) = (both.table.table(), &both.forms);
+        let (table, columns) = (both.table.table(), &both.columns);
         let (mut deletion, compaction) = (both.store.begin(), both.store.begin());
         let view = View::Snapshot(deletion.snapshot().clone());
-        let keys = super::write::Keys::of(&rows(0, 3000), &[0, 1]);
-        let (address, _) = forms.find(&view, table, keys.get(2999)).unwrap().unwrap();
-        forms.delete(&mut deletion, table, &address).unwrap();
+        let keys = super::writer::BatchKeys::of(&rows(0, 3000), &[0, 1]);
+        let (address, _) = columns.find(&view, table, keys.get(2999)).unwrap().unwrap();
+        columns.delete(&mut deletion, table, &address).unwrap();
         let (compacted, deleted) = if compaction_first {
-            let compacted = forms.compact(compaction, table);
+            let compacted = columns.compact(compaction, table);
             (compacted, deletion.commit())
         } else {
             let deleted = deletion.commit();
-            (forms.compact(compaction, table), deleted)
+            (columns.compact(compaction, table), deleted)
         };
         if compaction_first {
-            assert_eq!(compacted.unwrap(), Some(Compacted { segments: 1, rows: 1800 }));
+            assert_eq!(compacted.unwrap(), Some(Compacted { row_groups: 1, rows: 1800 }));
             assert!(matches!(deleted, Err(store::StoreError::Conflict)), "{deleted:?}");
         } else {
             assert!(matches!(compacted, Err(SqlError::Again(_))), "{compacted:?}");
             deleted.unwrap();
         }
         let after = View::Snapshot(both.store.snapshot());
-        assert_eq!(forms.find(&after, table, keys.get(2999)).unwrap().is_some(), compaction_first);
+        assert_eq!(columns.find(&after, table, keys.get(2999)).unwrap().is_some(), compaction_first);
     }
 }

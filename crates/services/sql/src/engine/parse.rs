@@ -1,43 +1,50 @@
-//! From text to statements, with an end to what one may cost.
+//! From text to statements, with a bound on the cost of a statement.
 //!
 //! ```text
-//!   text -> tokens -> how deep would it nest? -> parser, as long as it has patience -> gate -> plan
+//!   text -> tokens -> how deep would it nest? -> parser, with a bound on its attempts -> statement_check -> plan
 //! ```
 //!
-//! The parser limits brackets, but builds `a OR b OR c ..` as a tree as deep as it has terms, and everything that walks a tree
-//! behind it (planning, the optimizer, even giving the tree back) goes one frame of the stack deeper with each. A stack
-//! that is at its end takes the whole node with it, so that depth is told from the tokens ([`depth`](super::depth)), before
-//! there is a tree. And there are texts that the parser would read for hours ([`dialect`](super::dialect)).
+//! The parser limits brackets, but builds `a OR b OR c ..` as a tree that is as deep as the number of its terms.
+//! Everything that walks the tree later (planning, the optimizer, even dropping the tree) takes one stack frame for
+//! each level. A stack overflow ends the whole node. So the depth is determined from the tokens ([`nesting_depth`]),
+//! before there is a tree. There are also texts that the parser would read for hours ([`bounded_dialect`]).
+
+pub(crate) mod ast;
+pub(crate) mod bounded_dialect;
+pub(crate) mod nesting_depth;
+pub(crate) mod statement_check;
+pub(crate) mod syntax_rewrite;
 
 use datafusion::sql::sqlparser::ast::{Expr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
-use super::depth::{Depth, depth};
-use super::dialect::Patient;
 use crate::SqlError;
+use bounded_dialect::BoundedDialect;
+use nesting_depth::{NestingDepth, depth};
 
-/// The deepest expression taken. What is exact in arithmetic costs the cube of the depth: planning a sum of 990 terms took a
-/// development build 70 s, 2026-11-22.
+/// The deepest expression that is accepted. The cost of exact arithmetic grows with the cube of the depth: planning a
+/// sum of 990 terms took a development build 70 s, 2026-11-22.
 const EXPRESSION_MAX: usize = 500;
 
-/// The deepest statement taken, in operators of an expression: a quarter of what a development build was seen to plan and run on
-/// a stack of [`STACK_BYTES`](crate::STACK_BYTES) (990 on an eighth of it, 2026-11-22), because the depth is an estimate.
+/// The deepest statement that is accepted, in operators of an expression: a quarter of what a development build could
+/// plan and run on a stack of [`STACK_BYTES`](crate::STACK_BYTES) (990 on an eighth of it, 2026-11-22), because the
+/// depth is an estimate.
 const STATEMENT_MAX: usize = 2000;
 
 /// How often parts of a text may be read because of brackets around tables.
 const READINGS_MAX: usize = 1000;
 
-/// Texts below this are parsed without asking for room.
+/// Shorter texts are parsed without requesting memory.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
-/// Memory that a token takes until the statement is planned: itself, its part of the tree and of the plan. A list of 2,000,000 numbers took
-/// 380 bytes each in a development build (2026-11-22).
+/// Memory that a token takes until the statement is planned: the token, its part of the tree and of the plan. A list of
+/// 2,000,000 numbers took 380 bytes each in a development build (2026-11-22).
 const TOKEN_BYTES: u128 = 400;
 
-/// About the memory that parsing and planning a text takes, in bytes: of its letters, and of its tokens, of which there are no more than
-/// ends of words and signs outside of quotes.
+/// The approximate memory for parsing and planning a text, in bytes: for its characters and its tokens. The number of
+/// tokens is at most the number of word ends and signs outside of quotes.
 pub(crate) fn memory(sql: &str) -> u128 {
     let (mut tokens, mut is_quoted, mut in_word) = (0u128, false, false);
     for byte in sql.bytes() {
@@ -51,38 +58,39 @@ pub(crate) fn memory(sql: &str) -> u128 {
 
 /// Parses statements separated by semicolons.
 ///
-/// Errors: 42601; 54001 for one that nests too deep, or that the parser would read for hours.
+/// Errors: 42601; 54001 for a statement that nests too deeply, or that the parser would read for hours.
 pub(crate) fn statements(sql: &str) -> Result<Vec<Statement>, SqlError> {
-    Ok(deep_statements(sql, Depth::default())?.0)
+    Ok(deep_statements(sql, NestingDepth::default())?.0)
 }
 
-/// The same for text that is planned inside of what is `around` deep already, such as a view's, and how deep both are.
-pub(crate) fn deep_statements(sql: &str, around: Depth) -> Result<(Vec<Statement>, Depth), SqlError> {
+/// Parses text that is planned inside another statement of depth `around`, such as a view's. Returns also the depth of
+/// both together.
+pub(crate) fn deep_statements(sql: &str, around: NestingDepth) -> Result<(Vec<Statement>, NestingDepth), SqlError> {
     parse(sql, around, |parser| parser.parse_statements())
 }
 
 /// Parses one expression, such as a stored default. Errors: as [`statements`].
 pub(crate) fn expression(sql: &str) -> Result<Expr, SqlError> {
-    Ok(parse(sql, Depth::default(), |parser| parser.parse_expr())?.0)
+    Ok(parse(sql, NestingDepth::default(), |parser| parser.parse_expr())?.0)
 }
 
 fn parse<T>(
     sql: &str,
-    around: Depth,
+    around: NestingDepth,
     read: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
-) -> Result<(T, Depth), SqlError> {
+) -> Result<(T, NestingDepth), SqlError> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location();
     let tokens = tokens.map_err(|error| fault(error.into()))?;
     let depth = depth(tokens.iter().map(|token| &token.token)).inside(around);
     check(depth)?;
-    let dialect = Patient::new(tokens.len());
+    let dialect = BoundedDialect::new(tokens.len());
     let tree = read(&mut Parser::new(&dialect).with_tokens_with_locations(tokens)).map_err(fault)?;
     Ok((tree, depth))
 }
 
 fn fault(error: ParserError) -> SqlError {
     match error {
-        ParserError::RecursionLimitExceeded => too_deep("brackets and subqueries nest too deep".into()),
+        ParserError::RecursionLimitExceeded => too_deep("brackets and subqueries nest too deeply".into()),
         other => SqlError::statement("42601", other.to_string()),
     }
 }
@@ -92,18 +100,18 @@ fn too_deep(message: String) -> SqlError {
     SqlError::statement("54001", message).with_hint(hint)
 }
 
-fn check(Depth { expression, statement, readings }: Depth) -> Result<(), SqlError> {
+fn check(NestingDepth { expression, statement, readings }: NestingDepth) -> Result<(), SqlError> {
     let and_views = "with the views that it reads";
     if expression > EXPRESSION_MAX {
         let message = format!("an expression nests {expression} operators deep {and_views}, and at most");
-        return Err(too_deep(format!("{message} {EXPRESSION_MAX} are taken")));
+        return Err(too_deep(format!("{message} {EXPRESSION_MAX} are accepted")));
     }
     if statement > STATEMENT_MAX {
         let message = format!("the statement nests {statement} levels deep {and_views}, and at most");
-        return Err(too_deep(format!("{message} {STATEMENT_MAX} are taken")));
+        return Err(too_deep(format!("{message} {STATEMENT_MAX} are accepted")));
     }
     if readings > READINGS_MAX {
-        return Err(too_deep("brackets around tables nest too deep".into()));
+        return Err(too_deep("brackets around tables nest too deeply".into()));
     }
     Ok(())
 }
@@ -116,7 +124,7 @@ mod tests {
     fn a_long_list_is_known_to_take_memory_before_it_is_parsed() {
         let list = format!("select x in ({}0)", "1,".repeat(1_000_000));
         assert!(memory(&list) > 2_000_000 * TOKEN_BYTES);
-        // A text is one token, whatever is in it.
+        // A text is one token, whatever it contains.
         let text = format!("select '{}'", "1,".repeat(1_000_000));
         assert!(memory(&text) < 5 * text.len() as u128);
     }
@@ -137,7 +145,7 @@ mod tests {
             ("SELECT a", " = ANY ("),
             ("SELECT FROM ", "((((SELECT FROM "),
         ] {
-            // Else this takes hours.
+            // Without the bound this takes hours.
             for times in [10, 20, 40, 60] {
                 assert!(statements(&format!("{sql}{}", repeated.repeat(times))).is_err());
             }

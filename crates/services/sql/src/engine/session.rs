@@ -1,90 +1,83 @@
 //! [`Session`]: one connection, its transaction and what runs in it.
 //!
-//! ```text
-//!   Idle --BEGIN--> InTransaction --error--> Failed --ROLLBACK, or COMMIT, which then rolls back--> Idle
-//!                         ^                     |
-//!                         +---ROLLBACK TO-------+
-//! ```
+//! A session has an engine, a planner's context, the view that its statements read ([`StatementView`]), its settings
+//! ([`SessionSettings`]) and its transaction ([`TransactionState`]). The statements themselves are in `statements`:
+//! functions that take the session.
 //!
-//! Isolation is snapshot isolation: what a transaction sees is fixed when it begins, and the first to commit a change of
-//! a row wins. REPEATABLE READ means that; READ COMMITTED and READ UNCOMMITTED are accepted, because drivers ask for
-//! them, and give the same, stronger isolation; `SHOW transaction_isolation` says `repeatable read`. SERIALIZABLE is
-//! refused: write skew is possible.
+//! Isolation is snapshot isolation: the snapshot of a transaction is fixed when it begins, and the first to commit a
+//! change of a row wins. REPEATABLE READ means that. READ COMMITTED and READ UNCOMMITTED are accepted, because drivers
+//! request them, and give the same, stronger isolation; `SHOW transaction_isolation` returns `repeatable read`.
+//! SERIALIZABLE is refused: write skew is possible.
 //!
-//! A statement outside of BEGIN that changes rows is a transaction of its own. If another one was faster, it is run
-//! again, unseen, up to a limit.
+//! A statement outside of BEGIN that changes rows is a transaction of its own. After a conflict with another
+//! transaction it is repeated, up to a limit; the client does not notice.
+
+pub(crate) mod session_settings;
+pub(crate) mod settings;
+pub(crate) mod table_locks;
+pub(crate) mod transaction;
+pub(crate) mod transaction_state;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use datafusion::execution::{SendableRecordBatchStream, SessionState as Planning};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::Statement;
-use parking_lot::Mutex;
 
-use super::block::Block;
-use super::budget::Account;
-use super::control::Ends;
-use super::names::Shared;
-use super::settings::Settings;
-use super::watch::Watched;
-use super::{Answer, Canceller, Engine, Prepared, apart, context, titles};
+use super::limits::memory_budget::Account;
+use super::plan::planner_context;
+use super::plan::session_catalog::StatementView;
+use super::run::query_task;
+use super::{Canceller, Engine};
 use crate::SqlError;
 use crate::table::View;
+use session_settings::SessionSettings;
+use settings::Settings;
+use transaction::SessionTransaction;
+use transaction_state::TransactionState;
 
-/// How often a statement of its own transaction is run again after a conflict, and the longest pause before.
-const AGAIN_MOST: u32 = 50;
-const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
-
-/// Where a session stands, as ReadyForQuery reports it.
+/// The state of a session, as ReadyForQuery reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// No transaction: `I`.
     Idle,
     /// Inside a transaction: `T`.
     InTransaction,
-    /// Inside a transaction in which a statement failed; only ROLLBACK is heard: `E`.
+    /// Inside a transaction in which a statement failed; only ROLLBACK is accepted: `E`.
     Failed,
 }
 
-/// One connection: its transaction, its settings. Dropping it rolls back.
+/// One connection: its transaction and its settings. Dropping it rolls back.
 pub struct Session {
     pub(crate) engine: Arc<Engine>,
     pub(crate) user: String,
     pub(crate) number: u64,
     pub(crate) context: SessionContext,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) settings: Settings,
-    /// While a transaction is open that BEGIN began.
-    pub(crate) ends: Option<Ends>,
-    pub(crate) block: Option<Block>,
-    /// Where a COPY gives the transaction back that it was lent.
-    pub(crate) lent: Arc<Mutex<Option<Block>>>,
-    failed: Arc<AtomicBool>,
+    pub(crate) shared: Arc<StatementView>,
+    pub(crate) settings: SessionSettings,
+    pub(crate) transaction: TransactionState,
     pub(crate) canceller: Canceller,
-    /// The memory that it takes.
+    /// The memory that the session takes.
     pub(crate) account: Arc<Account>,
 }
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, user: &str) -> Session {
-        let view = View::Snapshot(engine.store.snapshot());
-        let shared = Arc::new(Shared::new(view, &engine));
+        let shared = Arc::new(StatementView::new(&engine));
         let canceller = Canceller::default();
         let account = engine.budget.account();
         Session {
-            context: context::make(&engine, &shared, &canceller, &account),
+            context: planner_context::make(&engine, &shared, &canceller, &account),
             number: engine.next_session(),
             user: user.into(),
             shared,
-            settings: Settings::new(user, engine.options.statement, engine.options.idle_in_transaction),
-            ends: None,
-            block: None,
-            lent: Arc::default(),
-            failed: Arc::default(),
+            settings: SessionSettings::new(Settings::new(
+                user,
+                engine.options.statement,
+                engine.options.idle_in_transaction,
+            )),
+            transaction: TransactionState::default(),
             canceller,
             account,
             engine,
@@ -101,14 +94,14 @@ impl Session {
         &self.engine
     }
 
-    /// The settings, as SET changes them and SHOW shows them.
+    /// The settings that SET changes and SHOW returns.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        self.settings.now()
     }
 
-    /// The same, for what a client sends when it connects.
+    /// The same, for settings that a client sends when it connects.
     pub fn settings_mut(&mut self) -> &mut Settings {
-        &mut self.settings
+        self.settings.now_mut()
     }
 
     /// DataFusion's context of this session: register functions and schemas such as `pg_catalog` here. Run statements
@@ -117,173 +110,77 @@ impl Session {
         &self.context
     }
 
-    /// Where the session stands.
+    /// The state of the session.
     pub fn state(&self) -> SessionState {
-        let lent = self.lent.lock();
-        match self.block.as_ref().or(lent.as_ref()) {
-            Some(block) if !block.implicit && self.has_failed() => SessionState::Failed,
-            Some(block) if !block.implicit => SessionState::InTransaction,
-            _ => SessionState::Idle,
-        }
+        self.transaction.state()
     }
 
-    /// The thread that calls is this session's own from now on: what it takes of memory is counted.
+    /// Makes the calling thread this session's own: its memory is counted from now on.
     pub fn count_here(&self) {
         self.account.count_here();
     }
 
-    /// What it takes of memory.
+    /// The account of the session's memory.
     pub(crate) fn account(&self) -> Arc<Account> {
         self.account.clone()
     }
 
-    /// Errors: 53200 where there is no room for so many bytes more.
+    /// Errors: 53200 if there is no room for this number of further bytes.
     pub(crate) fn afford(&self, bytes: usize) -> Result<(), SqlError> {
         self.account.afford(bytes as u128)
     }
 
-    /// Ends this session's statements from elsewhere.
+    /// A handle that ends this session's statements from another thread.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
 
-    /// Begins a transaction for several statements that a client sent as one text, if none is open: they all happen or
-    /// none. BEGIN among them makes it an ordinary one.
+    /// Begins a transaction for several statements that a client sent as one text, if none is open: either all of them
+    /// take effect or none. A BEGIN among them makes it an ordinary transaction.
     pub fn begin_implicit(&mut self) {
-        self.take_back();
-        if self.block.is_none() {
-            self.failed.store(false, Ordering::Release);
-            self.block = Some(self.new_block(true));
-            self.keep_settings();
+        self.transaction.take_back();
+        if !self.transaction.is_open() {
+            self.transaction.set_failed(false);
+            self.transaction.begin(self.new_transaction(true));
+            self.settings.begin();
         }
     }
 
     /// A new transaction of this session.
-    pub(crate) fn new_block(&self, implicit: bool) -> Block {
-        let read_only = self.settings.is_on("default_transaction_read_only");
-        Block::new(self, implicit, read_only)
+    pub(crate) fn new_transaction(&self, implicit: bool) -> SessionTransaction {
+        let read_only = self.settings.now().is_on("default_transaction_read_only");
+        let mut transaction = SessionTransaction::new(self.engine.clone(), self.number, self.canceller.clone());
+        (transaction.implicit, transaction.read_only) = (implicit, read_only);
+        transaction
     }
 
-    /// Ends what [`begin_implicit`](Session::begin_implicit) began, if it is still open: commits, or rolls back if a
-    /// statement failed.
+    /// Ends a transaction that [`begin_implicit`](Session::begin_implicit) began, if it is still open: commits, or
+    /// rolls back if a statement failed.
     pub async fn end_implicit(&mut self) -> Result<(), SqlError> {
-        self.take_back();
-        if self.block.as_ref().is_none_or(|block| !block.implicit) {
+        self.transaction.take_back();
+        if !self.transaction.is_implicit() {
             return Ok(());
         }
-        let outcome = match (self.block.take(), self.failed.load(Ordering::Acquire)) {
-            (Some(block), false) => block.commit().await.map(|()| true),
+        let outcome = match (self.transaction.take(), self.transaction.has_failed()) {
+            (Some(transaction), false) => transaction.commit().await.map(|()| true),
             _ => Ok(false),
         };
-        self.end_settings(matches!(outcome, Ok(true)));
+        self.settings.end(matches!(outcome, Ok(true)));
         outcome.map(drop)
     }
 
-    /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
-    pub async fn execute(&mut self, prepared: &Prepared, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
-        let Some(statement) = &prepared.statement else {
-            return Ok(Answer::Done { tag: String::new() });
-        };
-        self.take_back();
-        if self.block.is_none() {
-            self.failed.store(false, Ordering::Release);
-        } else if self.failed.load(Ordering::Acquire) && !ends_failure(statement) {
-            return Err(SqlError::transaction(
-                "25P02",
-                "current transaction is aborted, commands ignored until end of transaction block",
-            ));
-        }
-        let begins = self.block.is_none();
-        self.account.begin(!begins);
-        let running = self.canceller.begin(self.settings.statement_timeout());
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.dispatch(statement, prepared, parameters) => outcome,
-            why = running.asked() => Err(why),
-        };
-        let failed = self.failed.clone();
-        let watch = |stream| -> SendableRecordBatchStream { Box::pin(Watched::new(stream, &running, failed.clone())) };
-        match outcome {
-            Ok(Answer::Rows { schema, stream, tag }) => Ok(Answer::Rows { schema, stream: watch(stream), tag }),
-            Ok(Answer::CopyOut(mut copy)) => {
-                copy.stream = watch(copy.stream);
-                Ok(Answer::CopyOut(copy))
-            }
-            // It goes on: its rows are still to come.
-            Ok(Answer::CopyIn(copy)) => Ok(Answer::CopyIn(copy)),
-            Ok(answer) => {
-                running.end();
-                Ok(answer)
-            }
-            Err(error) => {
-                running.end();
-                // Cancelled in its midst, a statement leaves the transaction that is its own.
-                if begins && self.block.as_ref().is_some_and(|block| block.implicit) {
-                    self.block = None;
-                }
-                self.failed.store(true, Ordering::Release);
-                Err(error)
-            }
+    /// The session waits for its client, which has read its rows: outside a transaction the session releases its
+    /// snapshot.
+    pub fn rest(&mut self) {
+        if !self.transaction.is_open() {
+            self.shared.let_go();
         }
     }
 
-    async fn dispatch(
-        &mut self,
-        statement: &Statement,
-        prepared: &Prepared,
-        parameters: &[ScalarValue],
-    ) -> Result<Answer, SqlError> {
-        if let Some(answer) = self.control(statement).await? {
-            return Ok(answer);
-        }
-        match statement {
-            Statement::Query(_) => {
-                self.refresh()?;
-                self.query(statement, prepared, parameters).await
-            }
-            Statement::Explain { .. } => {
-                self.refresh()?;
-                self.explain(statement, parameters).await
-            }
-            Statement::Copy { .. } => self.copy(statement).await,
-            _ if self.block.is_some() => {
-                self.refresh()?;
-                self.change(statement, parameters).await
-            }
-            _ => self.alone(statement, parameters).await,
-        }
-    }
-
-    /// A statement that changes something, as a transaction of its own.
-    async fn alone(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
-        let mut tries = 0;
-        loop {
-            self.block = Some(self.new_block(true));
-            let outcome = match self.refresh() {
-                Ok(()) => self.change(statement, parameters).await,
-                Err(error) => Err(error),
-            };
-            let Some(block) = self.block.take() else { return outcome };
-            let outcome = match outcome.and_then(|answer| self.canceller.close().map(|()| answer)) {
-                Ok(answer) => block.commit().await.map(|()| answer),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(SqlError::Again(_)) if tries < AGAIN_MOST => {
-                    tries += 1;
-                    self.canceller.reopen();
-                    let pause = Duration::from_micros(100 << tries.min(10)).min(AGAIN_PAUSE_MOST);
-                    tokio::time::sleep(pause).await;
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Plans read what is there now, from here on.
+    /// Lets plans read the present state from now on.
     pub(crate) fn refresh(&mut self) -> Result<(), SqlError> {
-        let (view, defines) = match &self.block {
-            Some(block) => (block.view(), block.defines),
+        let (view, defines) = match self.transaction.open() {
+            Some(transaction) => (transaction.view(), transaction.defines),
             None => (View::Snapshot(self.engine.store.snapshot()), false),
         };
         let catalog = match defines {
@@ -297,34 +194,14 @@ impl Session {
         Ok(())
     }
 
-    /// The open transaction of a statement that changes something. Errors: 25006 in one that only reads.
-    pub(crate) fn changing(&mut self, what: &str) -> Result<&mut Block, SqlError> {
-        match &mut self.block {
-            Some(block) if block.read_only => {
-                Err(SqlError::transaction("25006", format!("cannot execute {what} in a read-only transaction")))
-            }
-            Some(block) => Ok(block),
-            None => Err(SqlError::transaction("25P01", "there is no transaction in progress")),
-        }
+    /// The open transaction, for a statement that changes something. Errors: 25006 in a transaction that only reads.
+    pub(crate) fn changing(&mut self, what: &str) -> Result<&mut SessionTransaction, SqlError> {
+        self.transaction.changing(what)
     }
 
-    async fn query(
-        &mut self,
-        statement: &Statement,
-        prepared: &Prepared,
-        parameters: &[ScalarValue],
-    ) -> Result<Answer, SqlError> {
-        if let Some(answer) = self.quick_query(statement, parameters)? {
-            return Ok(answer);
-        }
-        let plan = match prepared.plan(&self.shared.catalog()) {
-            Some(plan) => plan,
-            None => self.plan_with(statement, &prepared.parameters).await?.0,
-        };
-        let stream = self.run(plan, parameters).await?;
-        let schema = titles::titled(statement, &stream.schema());
-        let stream = titles::entitle(stream, schema.clone());
-        Ok(Answer::Rows { schema, stream, tag: "SELECT" })
+    /// Marks an open transaction as failed: a message of the client was refused before it became a statement.
+    pub(crate) fn set_failed(&mut self) {
+        self.transaction.set_failed(true);
     }
 
     /// Runs a query's plan.
@@ -337,56 +214,18 @@ impl Session {
         let state = self.planning();
         let context = state.task_ctx();
         let physical = state.create_physical_plan(&plan).await?;
-        let query = apart::Query { again: apart::with_little_memory(state, plan, &physical), plan: physical, context };
+        let query = query_task::Query { again: query_task::with_little_memory(state, plan), plan: physical, context };
         self.account.ended().await;
         let team = self.engine.teams.take(&self.account)?;
-        apart::run(query, team, &self.canceller.current(), &self.account)
+        query_task::run(query, team, &self.canceller.current(), &self.account)
     }
 
-    /// DataFusion's state for a statement that begins now. `now()` is when the transaction began.
+    /// DataFusion's state for a statement that begins now. `now()` returns the time when the transaction began.
     pub(crate) fn planning(&self) -> Planning {
         let mut state = self.context.state();
-        if let Some(block) = &self.block {
-            state.execution_props_mut().query_execution_start_time = Some(block.began);
+        if let Some(transaction) = self.transaction.open() {
+            state.execution_props_mut().query_execution_start_time = Some(transaction.began);
         }
         state
-    }
-
-    async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<Answer, SqlError> {
-        match statement {
-            Statement::Insert(insert) => self.insert(insert, parameters).await,
-            Statement::Update(update) => self.update(update, parameters).await,
-            Statement::Delete(delete) => self.delete(delete, parameters).await,
-            _ => self.define(statement).await,
-        }
-    }
-}
-
-/// What is heard inside a transaction that failed.
-fn ends_failure(statement: &Statement) -> bool {
-    matches!(statement, Statement::Rollback { .. } | Statement::Commit { .. })
-}
-
-impl Session {
-    /// The block has failed, or not any more.
-    pub(crate) fn set_failed(&mut self, failed: bool) {
-        self.failed.store(failed, Ordering::Release);
-    }
-
-    /// The transaction that a COPY was lent and has given back.
-    pub(crate) fn take_back(&mut self) {
-        if let Some(block) = self.lent.lock().take() {
-            self.block = Some(block);
-        }
-    }
-
-    /// What says that the block failed, for those who run after the statement has been answered.
-    pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
-        self.failed.clone()
-    }
-
-    /// Whether a statement of the block failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
     }
 }

@@ -1,13 +1,13 @@
-//! [`Catalog`]: all schemas, tables and views of one moment.
+//! [`Catalog`]: all schemas, tables and views at one moment.
 //!
-//! They are rows of the tree `sql.catalog`, in JSON, so that changing them is transactional like everything else:
+//! They are rows of the tree `sql.catalog`, in JSON, so changes of them are transactional like all others:
 //!
 //! ```text
 //!   s / schema                 {}
 //!   t / schema / 00 / name     a table, a view, or an external table
 //! ```
 //!
-//! The schema `public` is always there and has no row.
+//! The schema `public` always exists and has no row.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,11 +17,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use store::{Direction, StoreError, Transaction, TreeId};
 
-use super::definition::{Column, Table};
-use super::relation::Relation;
+use super::definition::{Column, External, Table};
 use super::view::View;
+use super::virtual_table::VirtualTable;
 use crate::SqlError;
-use crate::external::External;
 
 /// Name of the tree.
 pub(crate) const CATALOG_TREE: &str = "sql.catalog";
@@ -37,35 +36,35 @@ enum Stored {
     External { location: PathBuf, columns: Vec<Column> },
 }
 
-/// What a name stands for.
+/// The object that a name denotes.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A table.
     Table(Arc<Table>),
     /// A view: the SQL text of its query.
     View(Arc<str>),
-    /// A read-only table from outside.
-    Relation(Arc<dyn Relation>),
-    /// Files that others write.
+    /// A read-only table of another service.
+    Virtual(Arc<dyn VirtualTable>),
+    /// Files that other programs write.
     External(Arc<External>),
 }
 
-/// Schema, then name within it, to what it is.
+/// Schema, then name within it, then the object.
 pub type Schemas = BTreeMap<String, BTreeMap<String, Entry>>;
 
-/// The names of one moment.
+/// All names at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// All schemas with all that is in them.
+    /// All schemas with their objects.
     pub schemas: Schemas,
 }
 
 impl Catalog {
-    /// Reads the catalog through a view, and adds the relations.
+    /// Reads the catalog through a view, and adds the virtual tables.
     pub(crate) fn load(
         view: &View,
         tree: TreeId,
-        relations: &[(String, Arc<dyn Relation>)],
+        virtual_tables: &[(String, Arc<dyn VirtualTable>)],
     ) -> Result<Catalog, SqlError> {
         let mut schemas = Schemas::from([(PUBLIC.to_string(), BTreeMap::new())]);
         let mut cursor = view.scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
@@ -75,14 +74,14 @@ impl Catalog {
                 (schema, Some((name, entry))) => _ = schemas.entry(schema).or_default().insert(name, entry),
             }
         }
-        for (name, relation) in relations {
+        for (name, table) in virtual_tables {
             let (schema, name) = name.split_once('.').unwrap_or((PUBLIC, name));
-            schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Relation(relation.clone()));
+            schemas.entry(schema.into()).or_default().insert(name.into(), Entry::Virtual(table.clone()));
         }
         Ok(Catalog { schemas })
     }
 
-    /// What a name stands for.
+    /// The object that a name denotes.
     pub fn get(&self, schema: &str, name: &str) -> Option<&Entry> {
         self.schemas.get(schema)?.get(name)
     }
@@ -96,7 +95,7 @@ impl Catalog {
     }
 }
 
-/// What tables are called, by their storage; those whose definition can be read.
+/// The names of tables by their storage; only tables whose definition can be read.
 pub(crate) fn names_by_storage(snapshot: &store::Snapshot) -> std::collections::HashMap<u64, String> {
     let mut names = std::collections::HashMap::new();
     let Ok(Some(tree)) = snapshot.tree(CATALOG_TREE) else { return names };
@@ -153,7 +152,7 @@ fn write(transaction: &mut Transaction, tree: TreeId, key: &[u8], stored: &Store
     Ok(transaction.put(tree, key, &value)?)
 }
 
-/// Notes a table, in place of any with its name.
+/// Stores a table, replacing any with its name.
 pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Table) -> Result<(), SqlError> {
     let stored = Stored::Table {
         id: table.id,
@@ -166,7 +165,7 @@ pub(crate) fn put_table(transaction: &mut Transaction, tree: TreeId, table: &Tab
     write(transaction, tree, &key(&table.schema_name, &table.name), &stored)
 }
 
-/// Notes a view, in place of any with its name.
+/// Stores a view, replacing any with its name.
 pub(crate) fn put_view(
     transaction: &mut Transaction,
     tree: TreeId,
@@ -177,7 +176,7 @@ pub(crate) fn put_view(
     write(transaction, tree, &key(schema, name), &Stored::View { sql: sql.into() })
 }
 
-/// Notes an external table.
+/// Stores an external table.
 pub(crate) fn put_external(
     transaction: &mut Transaction,
     tree: TreeId,
@@ -189,17 +188,17 @@ pub(crate) fn put_external(
     write(transaction, tree, &key(schema, name), &stored)
 }
 
-/// Forgets a table or view.
+/// Removes a table or view.
 pub(crate) fn remove(transaction: &mut Transaction, tree: TreeId, schema: &str, name: &str) -> Result<(), SqlError> {
     Ok(transaction.delete(tree, &key(schema, name))?)
 }
 
-/// Notes a schema.
+/// Stores a schema.
 pub(crate) fn put_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
     Ok(transaction.put(tree, format!("s{schema}").as_bytes(), b"{}")?)
 }
 
-/// Forgets a schema.
+/// Removes a schema.
 pub(crate) fn remove_schema(transaction: &mut Transaction, tree: TreeId, schema: &str) -> Result<(), SqlError> {
     Ok(transaction.delete(tree, format!("s{schema}").as_bytes())?)
 }

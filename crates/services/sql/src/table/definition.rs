@@ -1,93 +1,81 @@
-//! [`Table`] and [`Column`]: what a table is, as the catalog keeps it.
+//! [`Table`], [`Column`] and [`External`]: the definition of a table, as the catalog stores it.
 //!
-//! Columns are only ever added at the end, so that the number of columns a row was written with says which ones it
-//! has: the version of its schema. A column that a row does not have is what it was added with: the value that its default
-//! had then, or NULL. A column that is dropped takes all rows into another storage, without it.
+//! Columns are only ever added at the end. So the number of columns that a row was written with determines which ones
+//! it has: it is the version of the row's schema. For a column that a row lacks, the value is the default that the
+//! column had when it was added, or NULL. Dropping a column moves all rows into another storage, without that column.
 //!
-//! A row's *address* is where it lies: a tag, then for the row form the key in the table's tree, for the column form
-//! whatever that uses to find it. Changes are made to addresses.
+//! A row's *address* says where the row is: a tag, then for the delta store the key in the table's tree, for the column
+//! store its own position. Changes are made to addresses.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::scalar::ScalarValue;
 use serde::{Deserialize, Serialize};
 use store::TreeId;
 
-use super::row;
 use super::types::SqlType;
-use crate::SqlError;
 
-/// The name of the column of row addresses, Binary, that scans append for the engine's own changes. Not a name that SQL
-/// can say without quotes.
+/// The name of the column of row addresses, Binary, which scans append for the engine's own changes. SQL cannot write
+/// this name without quotes.
 pub const ADDRESS: &str = "$address";
 
-/// First byte of the address of a row in row form; its key follows.
+/// First byte of the address of a row in the delta store; its key follows.
 pub const ROW_TAG: u8 = 0;
-/// First byte of the address of a row in column form.
+/// First byte of the address of a row in the column store.
 pub const COLUMN_TAG: u8 = 1;
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// Its name, as it was folded or quoted.
+    /// The column's name, folded or as quoted.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     pub kind: SqlType,
-    /// NULL is refused.
+    /// Whether NULL is refused.
     pub not_null: bool,
     /// The default, as SQL text of an expression without columns.
     pub default: Option<String>,
-    /// What rows have that were written before the column was added: a row in row form of this column alone. Default: NULL.
+    /// The column's value in rows that were written before it was added: a row in the delta store's encoding with this
+    /// column alone. Default: NULL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Vec<u8>>,
 }
 
 impl Column {
-    /// A column that may be NULL, without a default.
+    /// A column that accepts NULL and has no default.
     pub fn new(name: impl Into<String>, kind: SqlType) -> Column {
         Column { name: name.into(), kind, not_null: false, default: None, missing: None }
     }
-
-    /// So many values of rows that were written before the column was added. Errors: damaged.
-    pub(crate) fn absent(&self, rows: usize) -> Result<ArrayRef, SqlError> {
-        match &self.missing {
-            None => Ok(new_null_array(&self.kind.arrow(), rows)),
-            Some(row) => {
-                Ok(ScalarValue::try_from_array(&row::decode_value(self.kind, row)?, 0)?.to_array_of_size(rows)?)
-            }
-        }
-    }
 }
 
-/// A table, as it is stored and as plans see it. Never changes: another definition is another value.
+/// A table, as it is stored and as plans see it. A value never changes: another definition is another value.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The schema (namespace) it is in.
+    /// The table's schema (namespace).
     pub schema_name: String,
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Names the table for good, whatever it is renamed to.
+    /// The permanent number of the table; it survives renaming.
     pub id: u64,
-    /// Names what holds its rows; another one after TRUNCATE.
+    /// The number of the storage of its rows; TRUNCATE changes it.
     pub storage: u64,
-    /// Its columns.
+    /// The table's columns.
     pub columns: Vec<Column>,
     /// Positions of the columns of the primary key, in its order; empty if there is none.
     pub key: Vec<usize>,
     /// Name of the primary key constraint.
     pub key_name: String,
-    /// The tree of rows in row form: key to row. The key is the primary key, or 8 bytes of row id, big-endian.
+    /// The tree of rows in the delta store: key to row. The key is the primary key, or 8 bytes of row id, big-endian.
     pub rows: TreeId,
-    /// Its columns in Arrow.
+    /// The columns in Arrow.
     pub schema: SchemaRef,
-    /// The same and the address column at the end.
+    /// The same, with the address column at the end.
     pub addressed: SchemaRef,
 }
 
 impl Table {
-    /// Arrow's view of the columns, without and with addresses.
+    /// The Arrow schemas of the columns, without and with addresses.
     pub(crate) fn schemas(columns: &[Column], key: &[usize]) -> (SchemaRef, SchemaRef) {
         let field = |(at, column): (usize, &Column)| {
             Arc::new(column.kind.field(&column.name, !column.not_null && !key.contains(&at)))
@@ -98,13 +86,32 @@ impl Table {
         (schema, Arc::new(Schema::new(fields)))
     }
 
-    /// Position of a column.
+    /// The position of a column.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// Name as it stands in messages.
+    /// The table's name in messages.
     pub fn display(&self) -> String {
         if self.schema_name == "public" { self.name.clone() } else { format!("{}.{}", self.schema_name, self.name) }
+    }
+}
+
+/// An external table, as the catalog stores it. A value never changes.
+#[derive(Clone, Debug)]
+pub struct External {
+    /// The file, or the folder whose `.parquet` files contain its rows; without symbolic links.
+    pub location: PathBuf,
+    /// The columns. None has a default, and all accept NULL.
+    pub columns: Vec<Column>,
+    /// The columns in Arrow.
+    pub schema: SchemaRef,
+}
+
+impl External {
+    /// A table with these columns. See `external::columns`.
+    pub(crate) fn new(location: &Path, columns: Vec<Column>) -> External {
+        let (schema, _) = Table::schemas(&columns, &[]);
+        External { location: location.into(), columns, schema }
     }
 }

@@ -1,16 +1,16 @@
-//! Primary keys as bytes whose order is the order of the values.
+//! Primary keys as bytes that sort in the order of the values.
 //!
 //! ```text
 //!   boolean                     1 byte
 //!   integers, date, time, ...   big-endian, sign bit flipped
-//!   real, double precision      bits, all flipped if negative, else the sign bit; -0 is 0, all NaN are one, the largest
+//!   real, double precision      bits, all flipped if negative, else the sign bit; -0 is 0, all NaN are equal and largest
 //!   numeric                     8 or 16 bytes as integers, of the unscaled value
-//!   text                        the bytes and 00 (text holds no 00)
+//!   text                        the bytes and 00 (text contains no 00)
 //!   bytea                       the bytes, 00 as 00 FF, and 00 00
 //! ```
 //!
-//! No value is a prefix of another of its type, so columns are simply put one after the other, and the rows whose first
-//! columns have given values are those of one range of keys.
+//! No value is a prefix of another value of its type. So columns are concatenated, and the rows whose first columns
+//! have given values are one range of keys.
 //!
 //! Row ids of tables without a primary key are 8 bytes, big-endian.
 
@@ -35,7 +35,7 @@ pub(crate) fn is_key_type(kind: SqlType) -> bool {
     !matches!(kind, SqlType::Interval | SqlType::Json)
 }
 
-/// The values of one column, ready to be encoded or compared.
+/// The values of one column, to be encoded or compared.
 pub(crate) enum KeyColumn<'a> {
     Boolean(&'a BooleanArray),
     Int16(&'a PrimitiveArray<Int16Type>),
@@ -51,13 +51,13 @@ pub(crate) enum KeyColumn<'a> {
     Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>),
 }
 
-/// Whether a numeric of that precision takes 8 bytes and not 16: 18 digits always fit 63 bits.
+/// Whether a numeric of that precision takes 8 bytes and not 16: 18 digits always fit in 63 bits.
 pub(crate) fn is_short(precision: u8) -> bool {
     precision <= 18
 }
 
 impl<'a> KeyColumn<'a> {
-    /// A column of one of the types of columns. Panics on any other: columns are cast before they get here.
+    /// A column of one of the types of columns. Panics on any other type: callers cast columns first.
     pub(crate) fn new(array: &'a ArrayRef) -> KeyColumn<'a> {
         match array.data_type() {
             DataType::Boolean => KeyColumn::Boolean(array.as_boolean()),
@@ -78,7 +78,7 @@ impl<'a> KeyColumn<'a> {
         }
     }
 
-    /// Appends the value of a row, which is not NULL.
+    /// Appends the value of a row. The value must not be NULL.
     pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) {
         match self {
             KeyColumn::Boolean(a) => out.push(a.value(row) as u8),
@@ -146,7 +146,7 @@ pub(crate) fn display(columns: &[ArrayRef], row: usize) -> String {
     columns.iter().map(value).collect::<Vec<_>>().join(", ")
 }
 
-/// The error for a primary key that is there.
+/// The error for a primary key that exists already.
 pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlError {
     let names: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
     let values: Vec<ArrayRef> = table.key.iter().map(|at| columns[*at].clone()).collect();
@@ -154,13 +154,13 @@ pub(crate) fn duplicate(table: &Table, columns: &[ArrayRef], row: usize) -> SqlE
         .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), display(&values, row)))
 }
 
-/// The error for a primary key of so many bytes.
+/// The error for a primary key of `bytes` bytes.
 pub(crate) fn too_long(bytes: usize) -> SqlError {
     SqlError::value("54000", format!("a primary key of {bytes} bytes is too long"))
         .with_hint(format!("Encoded, a primary key has at most {KEY_BYTES_MAX} bytes."))
 }
 
-/// The first key after all that begin with a prefix; `Unbounded` if there is none.
+/// The first key behind all keys with a prefix; `Unbounded` if there is none.
 pub(crate) fn after(prefix: &[u8]) -> Bound<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte != 0xFF);
     match kept {

@@ -1,4 +1,4 @@
-//! [`SqlType`]: the types of columns, what PostgreSQL calls them, and what they are in Arrow.
+//! [`SqlType`]: the types of columns, their names in PostgreSQL and their types in Arrow.
 //!
 //! | SQL | Arrow | in metadata |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | timestamp, timestamptz | Timestamp(us), Timestamp(us, "+00:00") | |
 //! | interval | Interval(MonthDayNano) | |
 //!
-//! A column of char(n) keeps and shows no trailing blanks, so that comparing ignores them as PostgreSQL does. Json is
-//! checked when stored and kept as text.
+//! A column of char(n) stores and shows no trailing blanks, so comparisons ignore them as in PostgreSQL. Json is
+//! checked when it is stored, and kept as text.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::SqlError;
 
-/// The key of a field's metadata that holds the SQL name of its type where Arrow's says too little.
+/// The key of a field's metadata that contains the SQL name of its type, if the Arrow type alone does not determine it.
 pub const TYPE_KEY: &str = "sql";
 
-/// Digits of a numeric without any given, all and after the point: what fits 128 bits.
+/// Precision and scale of a numeric without any given: what fits in 128 bits.
 pub(crate) const NUMERIC_DIGITS: (u8, i8) = (38, 10);
 
 /// The type of a column.
@@ -44,13 +44,13 @@ pub enum SqlType {
     Real,
     /// 64-bit float.
     Double,
-    /// Exact: digits in all (1 to 38), digits after the point.
+    /// Exact: precision (1 to 38 digits in all) and scale (digits after the point).
     Numeric(u8, i8),
     /// Text of any length.
     Text,
-    /// Text of at most so many characters.
+    /// Text of at most this number of characters.
     Varchar(u32),
-    /// Text of at most so many characters, trailing blanks left out.
+    /// Text of at most this number of characters, without trailing blanks.
     Char(u32),
     /// JSON as text.
     Json,
@@ -68,11 +68,11 @@ pub enum SqlType {
     Interval,
 }
 
-/// The time zone of moments in Arrow.
+/// The time zone of timestamps in Arrow.
 pub(crate) const UTC: &str = "+00:00";
 
 impl SqlType {
-    /// The type that SQL names. Errors: 0A000 for those there are not, by name.
+    /// The type that a name in SQL denotes. Errors: 0A000 for types that are not supported, with the name.
     pub fn from_ast(kind: &ast::DataType) -> Result<SqlType, SqlError> {
         use ast::DataType as T;
         Ok(match kind {
@@ -109,7 +109,7 @@ impl SqlType {
         })
     }
 
-    /// What it is in Arrow.
+    /// The type in Arrow.
     pub fn arrow(&self) -> DataType {
         match *self {
             SqlType::Boolean => DataType::Boolean,
@@ -129,7 +129,7 @@ impl SqlType {
         }
     }
 
-    /// The column type for values of an Arrow type, as CREATE TABLE AS needs it. Errors: 0A000.
+    /// The column type for values of an Arrow type, used by CREATE TABLE AS. Errors: 0A000.
     pub fn from_arrow(field: &Field) -> Result<SqlType, SqlError> {
         if let Some(kind) = field.metadata().get(TYPE_KEY).and_then(|name| SqlType::from_name(name)) {
             return Ok(kind);
@@ -154,7 +154,7 @@ impl SqlType {
         })
     }
 
-    /// PostgreSQL's name, as `format_type` gives it.
+    /// PostgreSQL's name, as `format_type` returns it.
     pub fn name(&self) -> String {
         match *self {
             SqlType::Boolean => "boolean".into(),
@@ -177,7 +177,7 @@ impl SqlType {
         }
     }
 
-    /// The text type of that name, for names that stand in metadata.
+    /// The text type of a name that is stored in metadata.
     fn from_name(name: &str) -> Option<SqlType> {
         let length = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix(')')?.parse().ok();
         match name {

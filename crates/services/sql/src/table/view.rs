@@ -1,8 +1,8 @@
-//! [`View`]: what a statement reads.
+//! [`View`]: the view that a statement reads.
 //!
-//! A statement of a transaction that has changed nothing reads the transaction's snapshot. Once there are changes, reads
-//! go through the transaction itself, which the session and the plans of its open queries share; a plan that outlives
-//! the transaction is told so.
+//! A statement of a transaction that has changed nothing reads the transaction's snapshot. After a change, reads go
+//! through the transaction itself, which the session and the plans of its open queries share; a plan that outlives the
+//! transaction gets an error.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::SqlError;
 /// A consistent source of rows. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum View {
-    /// One moment.
+    /// The state at one moment.
     Snapshot(Snapshot),
     /// The session's transaction, its own changes included; empty when it has ended.
     Transaction(Arc<Mutex<Option<Transaction>>>),
@@ -29,7 +29,7 @@ impl View {
         self.get_with(tree, key, Hint::Point)
     }
 
-    /// The same, with what the reader does with it.
+    /// The same, with a hint about how the reader uses it.
     pub fn get_with(&self, tree: TreeId, key: &[u8], hint: Hint) -> Result<Option<Bytes>, SqlError> {
         match self {
             View::Snapshot(snapshot) => Ok(snapshot.get_with(tree, key, hint)?),
@@ -40,7 +40,7 @@ impl View {
         }
     }
 
-    /// The tree of a name.
+    /// The tree with this name.
     pub fn tree(&self, name: &str) -> Result<Option<TreeId>, SqlError> {
         match self {
             View::Snapshot(snapshot) => Ok(snapshot.tree(name)?),
@@ -68,7 +68,7 @@ impl View {
         }
     }
 
-    /// The moment beneath any own changes.
+    /// The snapshot without own changes.
     pub fn snapshot(&self) -> Result<Snapshot, SqlError> {
         match self {
             View::Snapshot(snapshot) => Ok(snapshot.clone()),

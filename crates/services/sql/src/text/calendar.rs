@@ -1,5 +1,5 @@
-//! Days, times and spans as text, the way PostgreSQL writes and reads them with DateStyle ISO. The calendar is chrono's,
-//! the Gregorian one, forth and back for ever.
+//! Dates, times and intervals as text, as PostgreSQL writes and reads them with DateStyle ISO. The calendar is
+//! chrono's: the Gregorian one, also for all earlier and later dates.
 
 use std::fmt::Write;
 
@@ -15,15 +15,16 @@ pub(crate) const EPOCH_DAYS: i32 = 10_957;
 /// Days of 400 years, after which the calendar repeats itself.
 const ERA_DAYS: i64 = 146_097;
 
-/// The day with this number, 0 being 1970-01-01, as year (0 is 1 BC), month and day.
+/// The day with this number, counted from 0 for 1970-01-01, as year (0 is 1 BC), month and day.
 pub(crate) fn civil(days: i64) -> (i64, u32, u32) {
-    // chrono's years end at 262,142 and PostgreSQL's at 5,874,897: chrono is asked about the same day of its own era.
+    // chrono's years end at 262,142 and PostgreSQL's at 5,874,897. So chrono computes the same day of the first 400
+    // years.
     let (era, of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
     let date = NaiveDate::default() + Days::new(of_era as u64);
     (i64::from(date.year()) + era * 400, date.month(), date.day())
 }
 
-/// The number of a day; none if there is no such day.
+/// The number of a day; `None` if there is no such day.
 pub(crate) fn days(year: i64, month: u32, day: u32) -> Option<i64> {
     if year.abs() > 6_000_000 {
         return None;
@@ -48,7 +49,7 @@ pub(crate) fn write_time(out: &mut BytesMut, us: i64) {
     write_fraction(out, fraction);
 }
 
-/// Microseconds behind a point, without zeros at the end.
+/// Writes microseconds behind a point, without trailing zeros.
 fn write_fraction(out: &mut BytesMut, us: i64) {
     if us != 0 {
         let digits = format!(".{us:06}");
@@ -56,7 +57,8 @@ fn write_fraction(out: &mut BytesMut, us: i64) {
     }
 }
 
-/// Writes a moment, in microseconds since 1970; with the zone `+00` if it has one: moments are told in UTC.
+/// Writes a timestamp, in microseconds since 1970; with the zone `+00` if it has one, because such timestamps are
+/// written in UTC.
 pub(crate) fn write_timestamp(out: &mut BytesMut, us: i64, zoned: bool) {
     let (number, time) = (us.div_euclid(DAY_US), us.rem_euclid(DAY_US));
     let (year, month, day) = civil(number);
@@ -67,10 +69,10 @@ pub(crate) fn write_timestamp(out: &mut BytesMut, us: i64, zoned: bool) {
     out.extend_from_slice(era.as_bytes());
 }
 
-/// Writes a span the way IntervalStyle `postgres` does.
+/// Writes an interval in IntervalStyle `postgres`.
 pub(crate) fn write_interval(out: &mut BytesMut, months: i32, days: i32, us: i64) {
     let start = out.len();
-    // A part after a negative one tells its sign.
+    // A part after a negative one shows its sign.
     let mut negative_before = false;
     let mut part = |out: &mut BytesMut, count: i64, name: &str| {
         if count != 0 {
@@ -104,7 +106,7 @@ pub(crate) fn write_interval(out: &mut BytesMut, months: i32, days: i32, us: i64
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
-    /// At least `least` and at most `most` digits.
+    /// Reads at least `least` and at most `most` digits.
     fn digits(&mut self, least: usize, most: usize) -> Option<i64> {
         let count = self.0.iter().take(most).take_while(|byte| byte.is_ascii_digit()).count();
         if count < least {
@@ -129,7 +131,7 @@ impl Scan<'_> {
         count
     }
 
-    /// `YYYY-MM-DD` without an era.
+    /// Reads `YYYY-MM-DD` without an era.
     fn date(&mut self) -> Option<(i64, u32, u32)> {
         let year = self.digits(4, 7)?;
         self.takes(|byte| byte == b'-')?;
@@ -138,7 +140,7 @@ impl Scan<'_> {
         Some((year, month, self.digits(1, 2)? as u32))
     }
 
-    /// `HH:MM[:SS[.ffffff]]` in microseconds; digits beyond are rounded.
+    /// Reads `HH:MM[:SS[.ffffff]]` in microseconds; further digits are rounded.
     fn time(&mut self) -> Option<i64> {
         let hour = self.digits(1, 2)?;
         self.takes(|byte| byte == b':')?;
@@ -172,7 +174,8 @@ impl Scan<'_> {
         us
     }
 
-    /// A zone as seconds east of Greenwich: `Z`, `UTC`, `+HH[[:]MM[[:]SS]]`; none at all is an error to the caller.
+    /// Reads a zone as seconds east of Greenwich: `Z`, `UTC`, `+HH[[:]MM[[:]SS]]`. Returns `None` if there is none,
+    /// which callers treat as an error.
     fn zone(&mut self) -> Option<i64> {
         for name in [&b"utc"[..], b"gmt", b"z"] {
             if self.0.len() >= name.len() && self.0[..name.len()].eq_ignore_ascii_case(name) {
@@ -193,7 +196,7 @@ impl Scan<'_> {
         (seconds <= 16 * 3600).then_some(sign * seconds)
     }
 
-    /// ` BC`, ` AD` or nothing: the year that is meant.
+    /// Reads ` BC`, ` AD` or nothing, and returns the year.
     fn era(&mut self, year: i64) -> Option<i64> {
         self.blanks();
         match self.0 {
@@ -210,7 +213,7 @@ impl Scan<'_> {
     }
 }
 
-/// Reads a day; what follows it of a time or a zone is checked and left out, as PostgreSQL does.
+/// Reads a date; a time or a zone behind it is checked and ignored, as PostgreSQL does.
 pub(crate) fn parse_date(text: &str) -> Option<i32> {
     i32::try_from(parse_moment(text)?.day).ok()
 }
@@ -222,29 +225,29 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
     scan.0.is_empty().then_some(us)
 }
 
-/// Reads a moment without a zone; a zone is checked and left out.
+/// Reads a timestamp without a zone; a zone is checked and ignored.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
     parse_moment(text)?.us()
 }
 
-/// Reads a moment; without a zone it is UTC.
+/// Reads a timestamp with time zone; without a zone it is UTC.
 pub(crate) fn parse_timestamptz(text: &str) -> Option<i64> {
     let moment = parse_moment(text)?;
     moment.us()?.checked_sub(moment.zone.unwrap_or(0) * 1_000_000)
 }
 
-/// A moment as it was written.
+/// A timestamp as it was written.
 struct Moment {
-    /// The number of its day: there are more days than microseconds fit into 64 bits.
+    /// The number of its day: there are days whose microseconds do not fit in 64 bits.
     day: i64,
     /// Microseconds of the day.
     time: i64,
-    /// Seconds east of Greenwich, if it says.
+    /// Seconds east of Greenwich, if a zone was written.
     zone: Option<i64>,
 }
 
 impl Moment {
-    /// Microseconds since 1970, of its own clock.
+    /// Microseconds since 1970, in the zone of the text.
     fn us(&self) -> Option<i64> {
         self.day.checked_mul(DAY_US)?.checked_add(self.time)
     }
@@ -270,7 +273,7 @@ fn parse_moment(text: &str) -> Option<Moment> {
     Some(Moment { day: days(year, month, day)?, time, zone })
 }
 
-/// Reads a span: numbers with units, a time, `ago`. Months, days, microseconds.
+/// Reads an interval: numbers with units, a time, `ago`. Returns months, days and microseconds.
 pub(crate) fn parse_interval(text: &str) -> Option<(i32, i32, i64)> {
     let (mut months, mut days, mut us) = (0i64, 0i64, 0i64);
     let lower = text.trim().to_ascii_lowercase();
@@ -300,7 +303,7 @@ pub(crate) fn parse_interval(text: &str) -> Option<(i32, i32, i64)> {
     Some((i32::try_from(months).ok()?, i32::try_from(days).ok()?, us))
 }
 
-/// Hours, which may be more than a day's, minutes and seconds.
+/// Reads hours (also 24 or more), minutes and seconds.
 fn parse_hours(text: &str) -> Option<i64> {
     let mut scan = Scan(text.as_bytes());
     let hours = scan.digits(1, 9)?;
@@ -320,7 +323,8 @@ fn parse_hours(text: &str) -> Option<i64> {
 fn add_unit(number: &str, unit: &str, months: &mut i64, days: &mut i64, us: &mut i64) -> Option<()> {
     let unit = if unit.len() > 2 { unit.strip_suffix('s').unwrap_or(unit) } else { unit };
     let of_months = |count: i64| number.parse::<i64>().ok()?.checked_mul(count);
-    // Parts of a second keep their digits; parts of other units are refused rather than spread over smaller ones.
+    // Fractions of a second keep their digits; fractions of other units are refused instead of being spread over
+    // smaller units.
     let of_us = |each: i64| -> Option<i64> {
         if let Ok(count) = number.parse::<i64>() {
             return count.checked_mul(each);

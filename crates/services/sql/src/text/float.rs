@@ -1,15 +1,15 @@
-//! Floating point numbers as text, the way PostgreSQL writes them: the fewest digits that lead back to the number, with an
-//! exponent where the number is small or large.
+//! Floating point numbers as text, as PostgreSQL writes them: with the fewest digits that identify the number, and with
+//! an exponent for small and large numbers.
 
 use std::fmt::{LowerExp, Write};
 
 use bytes::BytesMut;
 
-/// From this power of ten on a `double precision` has an exponent, as in PostgreSQL.
+/// A `double precision` from this power of ten on has an exponent, as in PostgreSQL.
 const DOUBLE_LARGE: i32 = 15;
 /// The same for `real`.
 const SINGLE_LARGE: i32 = 6;
-/// Below this power of ten there is an exponent.
+/// Numbers below this power of ten have an exponent.
 const SMALL: i32 = -4;
 
 /// Writes a `double precision`.
@@ -67,7 +67,7 @@ fn write_finite(out: &mut BytesMut, number: &impl LowerExp, large: i32) {
     };
 }
 
-/// Reads a floating point number: none if it is none, an infinite one if it is too large.
+/// Reads a floating point number: `None` if the text is not one, infinity if it is too large.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.trim_start_matches(['+', '-']);

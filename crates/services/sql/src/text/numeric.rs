@@ -4,8 +4,8 @@
 //!   | count u16 | weight i16 | sign u16 | digits behind the point u16 | count times a digit 0..9999 u16 |
 //! ```
 //!
-//! The digits are of base 10000; the first stands for 10000^weight. Both ways go over the number's decimal digits, so that
-//! numbers of any size pass that Arrow has (38 or 76 digits).
+//! The digits are of base 10000; the first stands for 10000^weight. Both directions go through the number's decimal
+//! digits, so numbers of any size that Arrow has (38 or 76 digits) are handled.
 
 use std::fmt::Write;
 
@@ -13,17 +13,17 @@ use bytes::{Buf, BufMut, BytesMut};
 
 const NEGATIVE: u16 = 0x4000;
 
-/// Decimal digits a group of the binary layout has.
+/// Decimal digits of a group in the binary layout.
 const GROUP: usize = 4;
 
-/// Digits that count in a quotient at least.
+/// The least number of significant digits in a quotient.
 const SIGNIFICANT_MIN: i32 = 16;
 
 /// Most decimal digits that are read; Arrow's largest number has 76.
 const DIGITS_MAX: usize = 1000;
 
-/// Writes a number given by its digits (with a `-` if it is negative) and how many of them are behind the point; a
-/// negative count is zeros in front of it.
+/// Writes a number given by its digits (with a `-` if it is negative) and the number of digits behind the point; a
+/// negative number of digits means zeros before the point.
 pub(crate) fn write_text(out: &mut BytesMut, unscaled: &str, scale: i8) {
     let (sign, digits) = split(unscaled);
     let zero = digits.bytes().all(|digit| digit == b'0');
@@ -41,8 +41,9 @@ pub(crate) fn write_text(out: &mut BytesMut, unscaled: &str, scale: i8) {
     };
 }
 
-/// How many digits behind the point are shown of a number of Arrow's wide kind, which quotients and averages have: 16 that
-/// count, in groups of four as PostgreSQL's own digits are, and whatever is not zero behind them.
+/// The number of digits shown behind the point for a number of Arrow's wide type, which quotients and averages have: 16
+/// significant digits, in groups of four as PostgreSQL's own digits are, and further digits up to the last one that is
+/// not zero.
 pub(crate) fn shown_scale(unscaled: &str, scale: i8) -> i8 {
     let (_, digits) = split(unscaled);
     let zeros = digits.bytes().rev().take_while(|digit| *digit == b'0').count();
@@ -52,12 +53,12 @@ pub(crate) fn shown_scale(unscaled: &str, scale: i8) -> i8 {
     };
     let group = GROUP as i32;
     let least = (SIGNIFICANT_MIN - group * first.div_euclid(group)).max(0);
-    // Up to the end of the group that the last digit is in.
+    // Up to the end of the group that contains the last digit.
     let used = (used.max(0) + group - 1) / group * group;
     least.max(used).min(i32::from(scale)) as i8
 }
 
-/// The same number with no more digits behind the point than are shown, and how many those are.
+/// The same number with only the digits that are shown behind the point, and their number.
 fn as_shown(unscaled: &str, scale: i8) -> (&str, i8) {
     let shown = shown_scale(unscaled, scale);
     let (_, digits) = split(unscaled);
@@ -65,13 +66,13 @@ fn as_shown(unscaled: &str, scale: i8) -> (&str, i8) {
     (&unscaled[..unscaled.len() - cut], shown)
 }
 
-/// Writes a number of Arrow's wide kind.
+/// Writes a number of Arrow's wide type.
 pub(crate) fn write_shown(out: &mut BytesMut, unscaled: &str, scale: i8) {
     let (unscaled, scale) = as_shown(unscaled, scale);
     write_text(out, unscaled, scale);
 }
 
-/// The same in the binary layout.
+/// Writes the same number in the binary layout.
 pub(crate) fn write_shown_binary(out: &mut BytesMut, unscaled: &str, scale: i8) {
     let (unscaled, scale) = as_shown(unscaled, scale);
     write_binary(out, unscaled, scale);
@@ -92,7 +93,7 @@ pub(crate) fn write_binary(out: &mut BytesMut, unscaled: &str, scale: i8) {
     whole.extend(std::iter::repeat_n('0', usize::from(scale.min(0).unsigned_abs())));
     let padded = format!("{whole:0>width$}", width = behind + 1);
     let (whole, part) = padded.split_at(padded.len() - behind);
-    // Groups meet at the point.
+    // Groups are aligned at the point.
     let front = whole.len().div_ceil(GROUP) * GROUP;
     let back = part.len().div_ceil(GROUP) * GROUP;
     let all = format!("{whole:0>front$}{part:0<back$}");
@@ -108,7 +109,7 @@ pub(crate) fn write_binary(out: &mut BytesMut, unscaled: &str, scale: i8) {
     groups[first..last].iter().for_each(|group| out.put_u16(*group));
 }
 
-/// Reads the binary layout as text; none if it is no number or none that has digits (NaN, the infinities).
+/// Reads the binary layout as text; `None` if it is not a number, or a number without digits (NaN, the infinities).
 pub(crate) fn read_binary(mut bytes: &[u8]) -> Option<String> {
     let count = usize::from(bytes.try_get_u16().ok()?);
     let weight = bytes.try_get_i16().ok()?;
@@ -141,17 +142,17 @@ pub(crate) fn read_binary(mut bytes: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Why a text is no decimal number of some size.
+/// Why a text is not a decimal number of some size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It is no number at all.
+    /// The text is not a number.
     Syntax,
-    /// It is too large.
+    /// The number is too large.
     Range,
 }
 
-/// Reads a decimal number, rounded half away from zero to `scale` digits behind the point, as that many times its value;
-/// it may have `precision` digits.
+/// Reads a decimal number of at most `precision` digits, rounded half away from zero to `scale` digits behind the
+/// point. Returns the number without its point.
 pub(crate) fn parse(text: &str, precision: u8, scale: i8) -> Result<i128, Wrong> {
     let text = text.trim();
     let (negative, text) = match text.strip_prefix('-') {
@@ -166,7 +167,7 @@ pub(crate) fn parse(text: &str, precision: u8, scale: i8) -> Result<i128, Wrong>
     if (whole.is_empty() && part.is_empty()) || !whole.bytes().chain(part.bytes()).all(|byte| byte.is_ascii_digit()) {
         return Err(Wrong::Syntax);
     }
-    // How many of all digits count; the next one rounds.
+    // The number of digits that are kept; the next digit rounds.
     let counted = whole.len() as i64 + i64::from(exponent) + i64::from(scale);
     let mut digits = whole.bytes().chain(part.bytes()).map(|byte| i128::from(byte - b'0'));
     let mut number: i128 = 0;
@@ -187,7 +188,7 @@ pub(crate) fn parse(text: &str, precision: u8, scale: i8) -> Result<i128, Wrong>
     Ok(if negative { -number } else { number })
 }
 
-/// How many digits behind the point a number needs, and how many altogether; for numbers whose type nothing says.
+/// The number of digits that a number needs behind the point, and in all; for numbers without a type.
 pub(crate) fn size(text: &str) -> (usize, usize) {
     let mantissa = text.trim().trim_start_matches(['+', '-']);
     let (mantissa, exponent) = mantissa.split_once(['e', 'E']).unwrap_or((mantissa, "0"));

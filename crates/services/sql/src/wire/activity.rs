@@ -1,4 +1,4 @@
-//! [`Activity`]: what a connection is doing, for those who look: `pg_stat_activity`.
+//! [`Activity`]: what a connection is doing, as `pg_stat_activity` shows it.
 
 use std::net::SocketAddr;
 
@@ -10,29 +10,29 @@ use crate::SessionState;
 /// Bytes of a statement that are shown, as PostgreSQL's `track_activity_query_size`.
 const QUERY_BYTES: usize = 1024;
 
-/// What is shown of a connection.
+/// The shown facts of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Doing {
     pub(super) user: String,
     pub(super) application: String,
     pub(super) peer: SocketAddr,
     pub(super) connected: DateTime<Utc>,
-    /// When the open transaction began.
+    /// The time when the open transaction began.
     pub(super) transaction: Option<DateTime<Utc>>,
-    /// When the statement that runs, or ran last, began.
+    /// The time when the running or last statement began.
     pub(super) query_began: Option<DateTime<Utc>>,
     pub(super) state_began: DateTime<Utc>,
     pub(super) state: &'static str,
-    /// The statement that runs, or ran last.
+    /// The running or last statement.
     pub(super) query: String,
 }
 
-/// One connection, as it is now.
+/// The present activity of one connection.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<Doing>);
 
 impl Activity {
-    /// Somebody has logged in.
+    /// The activity of a connection that has just logged in.
     pub(super) fn new(user: &str, application: &str, peer: SocketAddr) -> Activity {
         let now = Utc::now();
         Activity(Mutex::new(Doing {
@@ -48,7 +48,7 @@ impl Activity {
         }))
     }
 
-    /// A statement begins.
+    /// Records that a statement begins.
     pub(super) fn begins(&self, sql: &str) {
         let now = Utc::now();
         let mut doing = self.0.lock();
@@ -59,7 +59,7 @@ impl Activity {
         (doing.state, doing.state_began) = ("active", now);
     }
 
-    /// The client is waited for; `application` is the session's `application_name`.
+    /// Records that the session waits for its client; `application` is the session's `application_name`.
     pub(super) fn waits(&self, state: SessionState, application: &str) {
         let mut doing = self.0.lock();
         if doing.application != application {
@@ -76,7 +76,7 @@ impl Activity {
         }
     }
 
-    /// As it is now.
+    /// The present activity.
     pub(super) fn now(&self) -> Doing {
         self.0.lock().clone()
     }

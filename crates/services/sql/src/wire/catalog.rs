@@ -1,35 +1,40 @@
-//! pg_catalog: what is registered in a session, and how texts that ask the catalogs are rewritten before they are planned.
+//! pg_catalog: the objects that are registered in a session, and the rewriting of catalog queries before they are
+//! planned.
 //!
 //! ```text
-//!   text --mentions pg_catalog?--> spelling --> nothing --> restate --> the engine plans it
-//!                                                                           |
-//!          columns, shapes      what each catalog's columns are        <----+
-//!          tables, owners       made of the session's tables and users
-//!          types, fixed         the same in each session
-//!          backends             made of the server's connections
-//!          functions, naming    of the session's tables; answers, lists, keywords: of no table
+//!   text --mentions pg_catalog?--> syntax_rewrite --> empty_catalogs --> query_rewrite --> the engine plans it
+//!                                                                                               |
+//!          columns, arrow_schema          the columns of each catalog                      <----+
+//!          tables, roles                  made from the session's tables and users (session_objects)
+//!          types, static_catalogs         the same in each session
+//!          backends                       made from the server's connections
+//!          functions, object_identifiers  of the session's tables
+//!          constant_functions, set_functions, keywords     of no table
 //! ```
 //!
-//! The catalogs are installed when a session first asks for them: most never do, and they are not small. Numbers of tables
-//! derive from their names, so that every session and every run has the same.
+//! The catalogs are installed when a session first queries them: most sessions never do, and the catalogs are not
+//! small. OIDs of tables are derived from their names, so they are the same in every session and after a restart.
 //!
-//! What it deliberately does not do: rewrite anything but queries, or queries that do not ask the catalogs.
+//! Not here, on purpose: rewriting other statements than queries, or queries that do not read the catalogs.
 
-mod answers;
+mod arrow_schema;
 mod backends;
+mod cast_types;
+mod catalog_row;
 mod columns;
-mod facts;
-mod fixed;
+mod constant_functions;
+mod empty_catalogs;
 mod functions;
+mod identifiers;
 mod keywords;
-mod kinds;
-mod lists;
-mod naming;
-mod nothing;
-mod owners;
-mod restate;
-mod shapes;
-mod spelling;
+mod object_identifiers;
+mod query_parts;
+mod query_rewrite;
+mod roles;
+mod session_objects;
+mod set_functions;
+mod static_catalogs;
+mod syntax_rewrite;
 mod tables;
 mod types;
 
@@ -40,16 +45,17 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem, Statement};
 
-use super::server::Shared;
-use crate::engine::{parse, titles};
+use super::server_state::ServerState;
+use crate::engine::parse;
+use crate::engine::plan::column_labels;
 use crate::{Session, SqlError};
 use backends::Backends;
-use facts::{Facts, SessionFacts};
+use session_objects::{Facts, SessionFacts};
 
 /// Name of the schema.
 const SCHEMA: &str = "pg_catalog";
 
-/// What a text that asks the catalogs has in it.
+/// Words of which a text contains one if it queries the catalogs.
 const MENTIONS: [&str; 19] = [
     "pg_",
     "regclass",
@@ -81,14 +87,14 @@ pub(super) struct Catalogs {
 }
 
 impl Catalogs {
-    /// Catalogs of a server as the connection of this number sees them, not installed yet.
-    pub(super) fn new(shared: &Shared, process: i32) -> Catalogs {
+    /// Catalogs of a server as the connection with this process number sees them; they are not installed yet.
+    pub(super) fn new(shared: &ServerState, process: i32) -> Catalogs {
         let users = shared.options.users.keys().cloned().collect();
         let backends = Backends::new(Arc::clone(&shared.registry), process, shared.options.database.clone());
         Catalogs { users, backends, installed: false }
     }
 
-    /// The text to plan instead of this one; installs the catalogs if it asks them.
+    /// The text to plan instead of `sql`; installs the catalogs if the text queries them.
     pub(super) fn rewrite<'a>(&mut self, session: &Session, sql: &'a str) -> Result<Cow<'a, str>, SqlError> {
         let lower = sql.to_ascii_lowercase();
         if !MENTIONS.iter().any(|mention| lower.contains(mention)) {
@@ -98,7 +104,7 @@ impl Catalogs {
             install(session, &self.users, &self.backends)?;
             self.installed = true;
         }
-        // What cannot be read is the engine's to refuse, in its own words.
+        // The engine refuses a text that cannot be parsed, with its own error.
         let Ok(mut asked) = parse::statements(sql) else { return Ok(Cow::Borrowed(sql)) };
         if !asked.iter().all(|statement| matches!(statement, Statement::Query(_))) {
             return Ok(Cow::Borrowed(sql));
@@ -109,28 +115,29 @@ impl Catalogs {
     }
 }
 
-/// Puts a question as there is a plan for it, its columns under the titles that they had.
+/// Rewrites a query in a form that has a plan. Its columns keep their labels.
 fn restated(statement: &mut Statement) {
-    let titles = titles_of(statement);
-    spelling::spell(statement);
+    let labels = labels_of(statement);
+    syntax_rewrite::spell(statement);
     if let Statement::Query(query) = statement {
-        nothing::empty(query);
+        empty_catalogs::empty(query);
     }
-    restate::restate(statement);
+    query_rewrite::restate(statement);
     let Statement::Query(query) = statement else { return };
-    let Some(select) = titles::outer_mut(query) else { return };
-    for (item, title) in select.projection.iter_mut().zip(titles) {
-        let Some(title) = title.filter(|title| titles::title(item).as_ref() != Some(title)) else { continue };
+    let Some(select) = column_labels::outer_mut(query) else { return };
+    for (item, label) in select.projection.iter_mut().zip(labels) {
+        let Some(label) = label.filter(|label| column_labels::label(item).as_ref() != Some(label)) else { continue };
         if let SelectItem::UnnamedExpr(expr) = item {
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', title) };
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', label) };
         }
     }
 }
 
-/// What the columns of a question are called; none of a UNION and its like.
-fn titles_of(statement: &mut Statement) -> Vec<Option<String>> {
+/// The column labels of a query; none for a UNION and similar queries.
+fn labels_of(statement: &mut Statement) -> Vec<Option<String>> {
     let Statement::Query(query) = statement else { return Vec::new() };
-    titles::outer_mut(query).map_or_else(Vec::new, |select| select.projection.iter().map(titles::title).collect())
+    column_labels::outer_mut(query)
+        .map_or_else(Vec::new, |select| select.projection.iter().map(column_labels::label).collect())
 }
 
 fn install(session: &Session, users: &[String], backends: &Backends) -> Result<(), SqlError> {
@@ -143,15 +150,15 @@ fn install(session: &Session, users: &[String], backends: &Backends) -> Result<(
     {
         let state = context.state_ref();
         let mut state = state.write();
-        let kinds = Arc::new(kinds::CatalogKinds);
+        let kinds = Arc::new(cast_types::CatalogCastTypes);
         *state = SessionStateBuilder::new_from_existing(state.clone()).with_type_planner(kinds).build();
     }
     functions::register(context, &facts);
-    answers::register(context);
-    naming::register(context, &facts, session.user());
-    lists::register(context);
+    constant_functions::register(context);
+    object_identifiers::register(context, &facts, session.user());
+    set_functions::register(context);
     backends.register(context);
-    let callable = owners::callable(context);
+    let callable = roles::callable(context);
     names.register_schema(SCHEMA, Arc::new(tables::PgCatalog::new(facts, backends.clone(), callable)))?;
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! pgwire's codec behind the guard: messages from bytes, and bytes from replies.
 //!
 //! ```text
-//!   bytes --guard--> one frame, known to be sound --pgwire--> Message          Reply --pgwire--> bytes
+//!   bytes --guard--> one well-formed frame --pgwire--> Message                  Reply --pgwire--> bytes
 //!
 //!   Opening --Startup--> Login --logged_in--> Serving                          what may come, and how long
 //! ```
 //!
-//! Invariants: pgwire sees one frame at a time and nothing beyond it; what a reply leaves in the buffer is all of it or
-//! nothing.
+//! Invariants: pgwire gets one frame at a time and no bytes behind it; a reply is written to the buffer either
+//! completely or not at all.
 
 use std::sync::Arc;
 
@@ -16,13 +16,14 @@ use pgwire::error::PgWireError;
 use pgwire::messages::{DecodeContext, ProtocolVersion, SslNegotiationMetaMessage};
 use tokio_util::codec::{Decoder, Encoder};
 
-use super::connection::Broken;
-use super::fault::Fault;
-use super::guard::{self, Phase};
+use super::connection_error::ConnectionError;
+use super::error_response::ErrorResponse;
+use super::frame_guard;
+use super::frame_guard::Phase;
 use super::{Message, Reply};
-use crate::engine::budget::Account;
+use crate::engine::limits::memory_budget::Account;
 
-/// Messages below this are read without asking for room.
+/// Shorter messages are read without requesting memory.
 const LONG_BYTES: usize = 1 << 20;
 
 /// The codec of one connection.
@@ -32,39 +33,39 @@ pub(super) struct Codec {
     /// Most bytes of a message.
     limit: usize,
     context: DecodeContext,
-    /// Asked before a long message is read, once it is known who sends it.
+    /// The account from which memory is requested before a long message is read, once the client is known.
     account: Option<Arc<Account>>,
-    /// What is being read was asked for.
+    /// Whether memory was requested for the message that is being read.
     has_room: bool,
 }
 
 impl Codec {
-    /// A codec of a new connection, whose messages may have so many bytes.
+    /// A codec of a new connection, whose messages may have at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Codec {
         let context = DecodeContext::new(ProtocolVersion::default());
         Codec { phase: Phase::Opening, limit, context, account: None, has_room: false }
     }
 
-    /// From now on queries and data may come, and take memory of this account.
+    /// From now on queries and data are accepted, and their memory is charged to this account.
     pub(super) fn logged_in(&mut self, account: Option<Arc<Account>>) {
         (self.phase, self.account) = (Phase::Serving, account);
     }
 
-    /// Errors: 53200 where there is no room for the message that begins here: it is read into memory that grows by doubling, and copied
-    /// once.
-    fn ask(&mut self, bytes: &BytesMut) -> Result<(), Broken> {
+    /// Requests memory for the message that begins here. The message is read into a buffer that grows by doubling, and
+    /// copied once. Errors: 53200 if there is no room.
+    fn ask(&mut self, bytes: &BytesMut) -> Result<(), ConnectionError> {
         let (Some(account), false) = (&self.account, self.has_room) else { return Ok(()) };
         let Some([_, length @ ..]) = bytes.first_chunk::<5>().copied() else { return Ok(()) };
         let length = u32::from_be_bytes(length) as usize;
         if length > LONG_BYTES {
             let room = account.afford(3 * length as u128);
-            room.map_err(|error| Broken::fatal(Fault::from(&error)))?;
+            room.map_err(|error| ConnectionError::fatal(ErrorResponse::from(&error)))?;
             self.has_room = true;
         }
         Ok(())
     }
 
-    /// pgwire's decoder, given one frame.
+    /// Runs pgwire's decoder on one frame.
     fn read(&mut self, frame: &mut BytesMut) -> Result<Option<Message>, PgWireError> {
         self.context.awaiting_frontend_startup = self.phase == Phase::Opening;
         self.context.awaiting_frontend_ssl = self.phase == Phase::Opening;
@@ -72,7 +73,7 @@ impl Codec {
         if !matches!(message, Some(Message::SslNegotiation(SslNegotiationMetaMessage::None))) {
             return Ok(message);
         }
-        // Not a wish for encryption, and nothing was taken: it is one of the others that may come first.
+        // It is no request for encryption, and nothing was consumed: it is another kind of first message.
         self.context.awaiting_frontend_ssl = false;
         Message::decode(frame, &self.context)
     }
@@ -80,10 +81,10 @@ impl Codec {
 
 impl Decoder for Codec {
     type Item = Message;
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
-        let Some(length) = guard::frame(bytes, self.phase, self.limit).map_err(Broken::fatal)? else {
+    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, ConnectionError> {
+        let Some(length) = frame_guard::frame(bytes, self.phase, self.limit).map_err(ConnectionError::fatal)? else {
             self.ask(bytes)?;
             return Ok(None);
         };
@@ -91,8 +92,8 @@ impl Decoder for Codec {
         let mut frame = bytes.split_to(length);
         let message = match self.read(&mut frame) {
             Ok(Some(message)) if frame.is_empty() => message,
-            Ok(_) => return Err(Broken::fatal(Fault::protocol("invalid message format"))),
-            Err(error) => return Err(Broken::fatal(Fault::protocol(error.to_string()))),
+            Ok(_) => return Err(ConnectionError::fatal(ErrorResponse::protocol("invalid message format"))),
+            Err(error) => return Err(ConnectionError::fatal(ErrorResponse::protocol(error.to_string()))),
         };
         if matches!(message, Message::Startup(_)) {
             self.phase = Phase::Login;
@@ -102,20 +103,15 @@ impl Decoder for Codec {
 }
 
 impl Encoder<Reply> for Codec {
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn encode(&mut self, reply: Reply, bytes: &mut BytesMut) -> Result<(), Broken> {
+    fn encode(&mut self, reply: Reply, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
         let start = bytes.len();
         reply.encode(bytes).map_err(|error| {
             bytes.truncate(start);
-            Broken::fatal(Fault::new("54000", error.to_string()))
+            ConnectionError::fatal(ErrorResponse::new("54000", error.to_string()))
         })
     }
-}
-
-/// A text for a reply. A zero byte inside would end it early and shift what follows, so it is left out.
-pub(super) fn sent(text: &str) -> String {
-    text.replace('\0', "")
 }
 
 #[cfg(test)]
@@ -125,7 +121,7 @@ mod tests {
     use pgwire::messages::response::CommandComplete;
 
     use super::*;
-    use crate::engine::budget::Budget;
+    use crate::engine::limits::memory_budget::Budget;
 
     #[test]
     fn a_message_for_which_there_is_no_room_is_refused_by_its_length() {
@@ -139,7 +135,7 @@ mod tests {
         assert!(matches!(codec.decode(&mut head(9 << 20)), Ok(None)), "there is room for three times as much");
         codec.has_room = false;
         let refused = codec.decode(&mut head(11 << 20));
-        assert!(matches!(refused, Err(Broken::Fatal(fault)) if fault.code == "53200"));
+        assert!(matches!(refused, Err(ConnectionError::Fatal(error_response)) if error_response.code == "53200"));
     }
 
     #[test]
@@ -148,18 +144,15 @@ mod tests {
         let mut bytes = BytesMut::new();
         codec.encode(Reply::CommandComplete(CommandComplete::new("SELECT 1".into())), &mut bytes).expect("it is short");
         assert_eq!(&bytes[..], b"C\0\0\0\x0dSELECT 1\0");
-        // pgwire's bound for this kind is 30,000 bytes; it writes the kind before it looks.
+        // pgwire's bound for this kind is 30,000 bytes; it writes the kind before it checks the length.
         let long = Reply::CommandComplete(CommandComplete::new("x".repeat(40_000)));
-        assert!(matches!(codec.encode(long, &mut bytes), Err(Broken::Fatal(fault)) if fault.code == "54000"));
+        assert!(
+            matches!(codec.encode(long, &mut bytes), Err(ConnectionError::Fatal(error_response)) if error_response.code == "54000")
+        );
         assert_eq!(bytes.len(), 14);
         let data = Reply::CopyData(CopyData::new(Bytes::from_static(b"row\n")));
         codec.encode(data, &mut bytes).expect("it is short");
         assert_eq!(&bytes[14..], b"d\0\0\0\x08row\n");
-    }
-
-    #[test]
-    fn a_zero_byte_in_a_text_does_not_shift_what_follows() {
-        assert_eq!(sent("na\0me\0"), "name");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Bodies of fuzz targets: what must hold for any bytes at all.
+//! Bodies of fuzz targets: properties that hold for any bytes.
 
 use bytes::BytesMut;
 use pgwire::messages::startup::PasswordMessageFamily;
@@ -6,25 +6,27 @@ use tokio_util::codec::Decoder;
 
 use super::Format;
 use super::codec::Codec;
-use super::copy::Reader;
-use super::fault::Fault;
-use super::guard::{self, Phase};
+use super::copy::CopyReader;
+use super::error_response::ErrorResponse;
+use super::frame_guard;
+use super::frame_guard::Phase;
 use super::oid::{Kind, Scalar};
 use super::scram::{self, Mock, Verifier};
-use super::value::{self, Column};
+use super::value::{self, ValueBuilder};
 use crate::engine::CopyFormat;
 
 /// Most bytes of a message or a row here.
 const LIMIT: usize = 4096;
 
-/// Reads the bytes as what a connection begins with, and as messages of one that is logged in: what the guard lets through
-/// is decoded to its last byte, what is waited for takes nothing. Then as the answers of a login.
+/// Reads the bytes as the begin of a connection, and as messages of a client that is logged in: a frame that the guard
+/// accepts is decoded to its last byte, and an incomplete frame consumes nothing. Then reads them as the answers of a
+/// login.
 pub fn wire(input: &[u8]) {
     messages(input, Codec::new(LIMIT), Phase::Opening);
     let mut codec = Codec::new(LIMIT);
     codec.logged_in(None);
     messages(input, codec, Phase::Serving);
-    if guard::sasl_first(input).is_ok() {
+    if frame_guard::sasl_first(input).is_ok() {
         let answer = PasswordMessageFamily::Raw(BytesMut::from(input));
         answer.into_sasl_initial_response().expect("the guard let it through");
     }
@@ -41,7 +43,7 @@ fn messages(input: &[u8], mut codec: Codec, mut phase: Phase) {
     let mut bytes = BytesMut::from(input);
     loop {
         let before = bytes.len();
-        let length = guard::frame(&bytes, phase, LIMIT);
+        let length = frame_guard::frame(&bytes, phase, LIMIT);
         match (length, codec.decode(&mut bytes)) {
             (Ok(Some(length)), Ok(Some(message))) => {
                 assert_eq!(bytes.len(), before - length, "one frame was taken");
@@ -56,14 +58,14 @@ fn messages(input: &[u8], mut codec: Codec, mut phase: Phase) {
     }
 }
 
-/// Reads the bytes as a value of each type, as text and in the binary layout: what is a value is written as text that reads
-/// as the same value.
+/// Reads the bytes as a value of each type, as text and in the binary layout: an accepted value is written as text that
+/// reads as the same value.
 pub fn value(input: &[u8]) {
     for scalar in Scalar::ALL {
         let kind = Kind::One(*scalar);
         let Some(target) = kind.arrow() else { continue };
-        let read = |push: &dyn Fn(&mut Column) -> Result<(), Fault>| {
-            let mut column = Column::of(kind, &target).expect("it is the type's own");
+        let read = |push: &dyn Fn(&mut ValueBuilder) -> Result<(), ErrorResponse>| {
+            let mut column = ValueBuilder::of(kind, &target).expect("it is the type's own");
             push(&mut column).ok()?;
             let array = column.finish().expect("it is of that type");
             let (mut text, mut binary) = (BytesMut::new(), BytesMut::new());
@@ -79,7 +81,8 @@ pub fn value(input: &[u8]) {
     }
 }
 
-/// Reads the bytes as COPY data in each format, whole and cut in two where the first byte says: rows and errors are the same.
+/// Reads the bytes as COPY data in each format, whole and cut in two at the position in the first byte: rows and errors
+/// are the same.
 pub fn copy(input: &[u8]) {
     let Some((first, data)) = input.split_first() else { return };
     let cut = usize::from(*first) * data.len() / 255;
@@ -100,10 +103,10 @@ pub fn copy(input: &[u8]) {
     }
 }
 
-/// The rows before the end or an error, and whether there was one.
+/// The rows before the end or an error, and whether there was an error.
 fn rows(format: &CopyFormat, chunks: &[&[u8]]) -> (Vec<Vec<Option<Vec<u8>>>>, bool) {
     let mut all = Vec::new();
-    let Ok(mut reader) = Reader::new(format, 2, LIMIT) else { return (all, true) };
+    let Ok(mut reader) = CopyReader::new(format, 2, LIMIT) else { return (all, true) };
     for (number, chunk) in chunks.iter().enumerate() {
         let last = number + 1 == chunks.len();
         reader.push(chunk);
@@ -120,7 +123,7 @@ fn rows(format: &CopyFormat, chunks: &[&[u8]]) -> (Vec<Vec<Option<Vec<u8>>>>, bo
 
 #[cfg(test)]
 mod tests {
-    /// A seed that a failure prints, and inputs made of it: pieces of the formats and random bytes.
+    /// A seed that a failure prints, and inputs made from it: parts of the formats and random bytes.
     #[test]
     fn any_bytes_are_messages_values_and_copy_data_or_errors() {
         const PIECES: [&[u8]; 16] = [
@@ -142,15 +145,8 @@ mod tests {
             b",",
         ];
         for seed in 0..20_000u64 {
-            // A small generator (splitmix64): the same inputs on every machine.
-            let mut state = seed;
-            let mut next = |below: usize| {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mut z = state;
-                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                ((z ^ (z >> 31)) % below as u64) as usize
-            };
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut next = |below: usize| random.usize(..below);
             let mut input = Vec::new();
             for _ in 0..next(12) {
                 match next(3) {

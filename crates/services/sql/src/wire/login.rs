@@ -1,20 +1,20 @@
-//! From the first packet to the first `ReadyForQuery`: TLS, cancel requests, who is there, what they set.
+//! From the first packet to the first `ReadyForQuery`: TLS, cancel requests, authentication, the client's parameters.
 //!
-//! | parameter | taken | else |
+//! | parameter | accepted | otherwise |
 //! |---|---|---|
 //! | user | a configured one | fails like a wrong password |
 //! | database | the server's name, `postgres`, the user's own name | 3D000 |
 //! | client_encoding | UTF8, SQL_ASCII | 22023 |
 //! | DateStyle | ISO, ... | 22023 |
-//! | TimeZone | UTC by any of its names | 0A000: all that depends on it would be of another zone |
-//! | extra_float_digits, application_name | any: numbers are told in full | |
+//! | TimeZone | UTC by any of its names | 0A000: all results that depend on it would be in another zone |
+//! | extra_float_digits, application_name | any: numbers are sent in full | |
 //! | replication | off | 0A000 |
-//! | options, others | given to the session as SET | the session's error |
+//! | options, others | passed to the session as SET | the session's error |
 //!
-//! Protocols 3.0 and 3.2 are spoken; a client that wants a later one is told so and may go on.
+//! Protocols 3.0 and 3.2 are supported; a client that requests a later one is notified and may continue.
 //!
-//! The flow is ours and the messages are pgwire's. Its own handler of SCRAM wants the salted password, with which whoever
-//! reads it can log in; verifiers as PostgreSQL stores them hold less (see `scram`).
+//! The flow is ours and the messages are pgwire's. pgwire's own SCRAM handler needs the salted password, with which
+//! anyone who reads it can log in; PostgreSQL's verifiers do not allow that (see `scram`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,43 +29,44 @@ use pgwire::messages::{ProtocolVersion, SslNegotiationMetaMessage};
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::Activity;
-use super::codec::sent;
-use super::connection::{Broken, Connection};
-use super::fault::Fault;
-use super::guard;
-use super::options::WireOptions;
+use super::connection::Connection;
+use super::connection_error::ConnectionError;
+use super::error_response::ErrorResponse;
+use super::frame_guard;
 use super::registry::Registered;
+use super::reply_text::sent;
 use super::scram::{self, ScramError};
-use super::server::Shared;
+use super::server_options::WireOptions;
+use super::server_state::ServerState;
 use super::{Message, Reply};
 use crate::Session;
-use crate::engine::settings;
+use crate::engine::session::settings;
 
-/// The PostgreSQL whose dialect of protocol and catalogs this is.
+/// The PostgreSQL version whose protocol and catalogs this server provides.
 pub(super) const SERVER_VERSION: &str = concat!("15.0 (Terrace ", env!("CARGO_PKG_VERSION"), ")");
 
-/// Messages that may come before the login: a wish for TLS, one for GSSAPI, and the startup.
+/// Messages that may come before the login: a request for TLS, one for GSSAPI, and the startup.
 const OPENING_MESSAGES: u32 = 3;
 
-/// Who is logged in.
+/// The result of a login.
 pub(super) struct Entered {
     pub(super) session: Session,
     pub(super) registered: Registered,
 }
 
-/// Answers first packets until there is a session; none: there was nothing but a cancel request.
+/// Answers first packets until there is a session; `None` if there was only a cancel request.
 pub(super) async fn log_in(
     connection: &mut Connection,
     (peer, permit): (SocketAddr, &mut Permit),
     acceptor: Option<TlsAcceptor>,
-    shared: &Shared,
-) -> Result<Option<Entered>, Broken> {
+    shared: &ServerState,
+) -> Result<Option<Entered>, ConnectionError> {
     let (mut secure, mut wishes) = (false, 0);
     let startup = loop {
         let message = connection.message().await?;
         wishes += 1;
         if wishes > OPENING_MESSAGES {
-            return Err(Broken::fatal(Fault::protocol("expected a startup packet")));
+            return Err(ConnectionError::fatal(ErrorResponse::protocol("expected a startup packet")));
         }
         match message {
             Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => match &acceptor {
@@ -81,21 +82,22 @@ pub(super) async fn log_in(
                 return Ok(None);
             }
             Message::Startup(startup) => break startup,
-            _ => return Err(Broken::fatal(Fault::protocol("expected a startup packet"))),
+            _ => return Err(ConnectionError::fatal(ErrorResponse::protocol("expected a startup packet"))),
         }
     };
     let parameters = &startup.parameters;
     let named = |wanted: &str| parameters.get(wanted).map(String::as_str);
     if !secure && shared.options.tls.as_ref().is_some_and(|tls| tls.required) {
-        let fault = Fault::new("28000", "connections without TLS are not accepted");
-        return Err(Broken::fatal(fault.with_hint("Connect with sslmode=require.")));
+        let error_response = ErrorResponse::new("28000", "connections without TLS are not accepted");
+        return Err(ConnectionError::fatal(error_response.with_hint("Connect with sslmode=require.")));
     }
     let user = named("user").filter(|user| !user.is_empty());
-    let user =
-        user.ok_or_else(|| Broken::fatal(Fault::new("28000", "no PostgreSQL user name specified in startup packet")))?;
+    let user = user.ok_or_else(|| {
+        ConnectionError::fatal(ErrorResponse::new("28000", "no PostgreSQL user name specified in startup packet"))
+    })?;
     let version = negotiate(connection, &startup).await?;
     authenticate(connection, peer, user, shared).await?;
-    check(parameters, user, &shared.options).map_err(Broken::fatal)?;
+    check(parameters, user, &shared.options).map_err(ConnectionError::fatal)?;
     permit.enter(shared.options.sessions_of(user, peer)).map_err(|_| no_place())?;
     let mut session = shared.engine.session(user);
     for (name, value) in settings(parameters) {
@@ -104,30 +106,33 @@ pub(super) async fn log_in(
     let application = named("application_name").unwrap_or("");
     let activity = Activity::new(user, application, peer);
     let registered = shared.registry.register(session.canceller(), activity, version);
-    let registered = registered.map_err(|error| Broken::fatal(Fault::new("58000", error.to_string())))?;
+    let registered =
+        registered.map_err(|error| ConnectionError::fatal(ErrorResponse::new("58000", error.to_string())))?;
     greet(connection, user, application, &registered).await?;
     connection.logged_in(Some(session.account()));
     Ok(Some(Entered { session, registered }))
 }
 
-fn no_place() -> Broken {
-    let fault = Fault::new("53300", "sorry, too many clients already");
-    Broken::fatal(fault.with_hint("See `terrace status`: the service, or your address, has as many as it may have."))
+fn no_place() -> ConnectionError {
+    let error_response = ErrorResponse::new("53300", "sorry, too many clients already");
+    ConnectionError::fatal(
+        error_response.with_hint("See `terrace status`: the service, or your address, has reached its limit."),
+    )
 }
 
-/// Replies, and does not wait for more to reply.
-async fn answer(connection: &mut Connection, reply: Reply) -> Result<(), Broken> {
+/// Sends a reply, and flushes it.
+async fn answer(connection: &mut Connection, reply: Reply) -> Result<(), ConnectionError> {
     connection.reply(reply).await?;
     connection.flush().await
 }
 
-/// The version that is spoken: the client's, or the newest there is. It is told if that is another one than it asked for,
-/// and what else it asked for that is not known.
-async fn negotiate(connection: &mut Connection, startup: &Startup) -> Result<ProtocolVersion, Broken> {
+/// The protocol version to use: the client's, or the newest that is supported. The client is notified if that is not
+/// the version it requested, and of requested options that are not known.
+async fn negotiate(connection: &mut Connection, startup: &Startup) -> Result<ProtocolVersion, ConnectionError> {
     let newest = ProtocolVersion::PROTOCOL3_2;
     let unknown: Vec<String> = startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
     let version = match startup.protocol_number_minor {
-        // There is no 3.1; PostgreSQL takes it for 3.0.
+        // There is no 3.1; PostgreSQL treats it as 3.0.
         0 | 1 => ProtocolVersion::PROTOCOL3_0,
         _ => newest,
     };
@@ -138,7 +143,7 @@ async fn negotiate(connection: &mut Connection, startup: &Startup) -> Result<Pro
     Ok(version)
 }
 
-async fn begin_tls(connection: &mut Connection, acceptor: &TlsAcceptor, limit: usize) -> Result<(), Broken> {
+async fn begin_tls(connection: &mut Connection, acceptor: &TlsAcceptor, limit: usize) -> Result<(), ConnectionError> {
     answer(connection, Reply::SslResponse(SslResponse::Accept)).await?;
     let plain = std::mem::replace(connection, Connection::new(Box::new(tokio::io::empty()), limit));
     let stream = acceptor.accept(plain.into_socket()?).await?;
@@ -150,66 +155,67 @@ async fn authenticate(
     connection: &mut Connection,
     peer: SocketAddr,
     user: &str,
-    shared: &Shared,
-) -> Result<(), Broken> {
+    shared: &ServerState,
+) -> Result<(), ConnectionError> {
     let verifier = shared.options.users.get(user);
     if shared.options.trust && peer.ip().is_loopback() && verifier.is_some() {
         return connection.reply(Reply::Authentication(Authentication::Ok)).await;
     }
     let mechanisms = Authentication::SASL(vec![scram::MECHANISM.to_owned()]);
     answer(connection, Reply::Authentication(mechanisms)).await?;
-    let first = sasl_first(password(connection).await?).map_err(Broken::fatal)?;
+    let first = sasl_first(password(connection).await?).map_err(ConnectionError::fatal)?;
     let failed = |error: ScramError| {
-        Broken::fatal(match error {
+        ConnectionError::fatal(match error {
             ScramError::WrongPassword => {
-                Fault::new("28P01", format!("password authentication failed for user \"{user}\""))
+                ErrorResponse::new("28P01", format!("password authentication failed for user \"{user}\""))
             }
-            ScramError::Randomness => Fault::new("58000", error.to_string()),
-            other => Fault::protocol(other.to_string()),
+            ScramError::Randomness => ErrorResponse::new("58000", error.to_string()),
+            other => ErrorResponse::protocol(other.to_string()),
         })
     };
     let (question, exchange) = scram::begin(&first, user, verifier, &shared.mock).map_err(failed)?;
     answer(connection, Reply::Authentication(Authentication::SASLContinue(question.into()))).await?;
-    let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(Broken::fatal)?;
+    let last = password(connection).await?.into_sasl_response().map_err(unreadable).map_err(ConnectionError::fatal)?;
     let signature = exchange.finish(&last.data).map_err(failed)?;
     connection.reply(Reply::Authentication(Authentication::SASLFinal(signature.into()))).await?;
     connection.reply(Reply::Authentication(Authentication::Ok)).await
 }
 
-async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, Broken> {
+async fn password(connection: &mut Connection) -> Result<PasswordMessageFamily, ConnectionError> {
     match connection.message().await? {
         Message::PasswordMessageFamily(answer) => Ok(answer),
-        Message::Terminate(_) => Err(Broken::Closed),
-        _ => Err(Broken::fatal(Fault::protocol("expected a SASL response"))),
+        Message::Terminate(_) => Err(ConnectionError::Closed),
+        _ => Err(ConnectionError::fatal(ErrorResponse::protocol("expected a SASL response"))),
     }
 }
 
-/// The mechanism's data in the first answer.
-fn sasl_first(answer: PasswordMessageFamily) -> Result<Bytes, Fault> {
+/// The mechanism's data in the client's first answer.
+fn sasl_first(answer: PasswordMessageFamily) -> Result<Bytes, ErrorResponse> {
     if let PasswordMessageFamily::Raw(body) = &answer {
-        guard::sasl_first(body)?;
+        frame_guard::sasl_first(body)?;
     }
     let first = answer.into_sasl_initial_response().map_err(unreadable)?;
     if first.auth_method != scram::MECHANISM {
-        return Err(Fault::protocol("client selected an invalid SASL authentication mechanism"));
+        return Err(ErrorResponse::protocol("client selected an invalid SASL authentication mechanism"));
     }
     Ok(first.data.unwrap_or_default())
 }
 
-fn unreadable(error: pgwire::error::PgWireError) -> Fault {
-    Fault::protocol(error.to_string())
+fn unreadable(error: pgwire::error::PgWireError) -> ErrorResponse {
+    ErrorResponse::protocol(error.to_string())
 }
 
-/// Refuses what cannot be given.
-fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOptions) -> Result<(), Fault> {
-    let invalid =
-        |name: &str, value: &str| Fault::new("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
+/// Refuses parameters that are not supported.
+fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOptions) -> Result<(), ErrorResponse> {
+    let invalid = |name: &str, value: &str| {
+        ErrorResponse::new("22023", format!("invalid value for parameter \"{name}\": \"{value}\""))
+    };
     for (name, value) in parameters {
         let lower = value.to_ascii_lowercase();
         match name.to_ascii_lowercase().as_str() {
             "database" if ![options.database.as_str(), "postgres", user, ""].contains(&value.as_str()) => {
-                let fault = Fault::new("3D000", format!("database \"{value}\" does not exist"));
-                return Err(fault.with_hint(format!("There is one database: {}.", options.database)));
+                let error_response = ErrorResponse::new("3D000", format!("database \"{value}\" does not exist"));
+                return Err(error_response.with_hint(format!("There is one database: {}.", options.database)));
             }
             "client_encoding" if !["utf8", "utf-8", "unicode", "sql_ascii"].contains(&lower.trim_matches('\'')) => {
                 return Err(invalid(name, value).with_hint("Text is sent and read as UTF8."));
@@ -218,11 +224,11 @@ fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOption
                 return Err(invalid(name, value).with_hint("Dates are written in ISO style."));
             }
             "timezone" if !settings::is_utc(value) => {
-                let fault = Fault::new("0A000", format!("time zone \"{value}\" is not supported"));
-                return Err(fault.with_hint(settings::ZONE_HINT));
+                let error_response = ErrorResponse::new("0A000", format!("time zone \"{value}\" is not supported"));
+                return Err(error_response.with_hint(settings::ZONE_HINT));
             }
             "replication" if !["off", "false", "no", "0"].contains(&lower.as_str()) => {
-                return Err(Fault::new("0A000", "replication connections are not supported"));
+                return Err(ErrorResponse::new("0A000", "replication connections are not supported"));
             }
             _ => {}
         }
@@ -230,7 +236,7 @@ fn check(parameters: &BTreeMap<String, String>, user: &str, options: &WireOption
     Ok(())
 }
 
-/// What the session is asked to set.
+/// The parameters that the session has to set.
 fn settings(parameters: &BTreeMap<String, String>) -> Vec<(String, String)> {
     const KNOWN: [&str; 9] = [
         "user",
@@ -261,27 +267,27 @@ fn settings(parameters: &BTreeMap<String, String>) -> Vec<(String, String)> {
     all
 }
 
-async fn set(session: &mut Session, name: &str, value: &str) -> Result<(), Broken> {
+async fn set(session: &mut Session, name: &str, value: &str) -> Result<(), ConnectionError> {
     let sound = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
     if !sound || name.is_empty() {
         let message = format!("unrecognized configuration parameter \"{name}\"");
-        return Err(Broken::fatal(Fault::new("42704", message)));
+        return Err(ConnectionError::fatal(ErrorResponse::new("42704", message)));
     }
     let sql = format!("SET {name} = '{}'", value.replace('\'', "''"));
-    let failed = |error| Broken::fatal(Fault::from(&error));
+    let failed = |error| ConnectionError::fatal(ErrorResponse::from(&error));
     for prepared in session.prepare(&sql, &[]).await.map_err(failed)? {
         session.execute(&prepared, &[]).await.map_err(failed)?;
     }
     Ok(())
 }
 
-/// What a client is told when it is in.
+/// Sends the messages after a successful login.
 async fn greet(
     connection: &mut Connection,
     user: &str,
     application: &str,
     registered: &Registered,
-) -> Result<(), Broken> {
+) -> Result<(), ConnectionError> {
     let parameters = [
         ("application_name", application),
         ("client_encoding", "UTF8"),

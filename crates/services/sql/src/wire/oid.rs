@@ -1,9 +1,9 @@
-//! PostgreSQL's types: their numbers, their sizes, and which of them stands for an Arrow type.
+//! PostgreSQL's types: their OIDs, their sizes, and which of them represents an Arrow type.
 //!
-//! The numbers are pgwire's, from PostgreSQL's `pg_type.dat`; drivers have them built in. Its table knows all of
-//! PostgreSQL's types; this one names those that are supported, with their lengths and their names in SQL, which it has
-//! not. Columns of the system catalogs say by metadata of their Arrow field that an integer is an `oid` or one of its kin,
-//! and that a text is a `"char"`.
+//! The OIDs are pgwire's, from PostgreSQL's `pg_type.dat`; drivers have them built in. pgwire's table contains all of
+//! PostgreSQL's types. This one lists the supported types, with their lengths and SQL names, which pgwire's table
+//! lacks. In columns of the system catalogs, metadata of the Arrow field marks an integer as an `oid` or one of its
+//! aliases, and a text as a `"char"`.
 
 use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
@@ -11,8 +11,8 @@ use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
 
 use super::Format;
-use super::codec::sent;
-use super::fault::Fault;
+use super::error_response::ErrorResponse;
+use super::reply_text::sent;
 
 /// Key of the metadata that marks an integer as an `oid` or an alias of it; the value is the type's name.
 pub(super) const OID_ALIAS: &str = "pg.oid_alias";
@@ -23,32 +23,32 @@ const SQL_NAME: &str = "sql";
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $one:ident, array $array:ident, length $length:literal, $text:literal;)+) => {
-        /// A type of PostgreSQL that is no array.
+        /// A PostgreSQL type that is not an array.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Scalar {
             $($(#[$doc])* $name,)+
         }
 
         impl Scalar {
-            /// All of them.
+            /// All types.
             pub(crate) const ALL: &[Scalar] = &[$(Scalar::$name),+];
 
-            /// Its number.
+            /// The type's OID.
             pub(crate) fn oid(self) -> u32 {
                 match self { $(Scalar::$name => Type::$one,)+ }.oid()
             }
 
-            /// The number of the array of it.
+            /// The OID of the type's array.
             pub(crate) fn array_oid(self) -> u32 {
                 match self { $(Scalar::$name => Type::$array,)+ }.oid()
             }
 
-            /// Bytes of a value; -1 if that differs, -2 for text ended by a zero byte.
+            /// Bytes of a value; -1 if the length varies, -2 for text ended by a zero byte.
             pub(crate) fn length(self) -> i16 {
                 match self { $(Scalar::$name => $length,)+ }
             }
 
-            /// Its name in messages.
+            /// The type's name in messages.
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Scalar::$name => $text,)+ }
             }
@@ -71,11 +71,11 @@ kinds! {
     Int2 = INT2, array INT2_ARRAY, length 2, "smallint";
     /// 32 bits.
     Int4 = INT4, array INT4_ARRAY, length 4, "integer";
-    /// The number of a function.
+    /// The OID of a function.
     Regproc = REGPROC, array REGPROC_ARRAY, length 4, "regproc";
     /// Text.
     Text = TEXT, array TEXT_ARRAY, length -1, "text";
-    /// A number of something in a catalog.
+    /// The OID of an object in a catalog.
     Oid = OID, array OID_ARRAY, length 4, "oid";
     /// JSON as text.
     Json = JSON, array JSON_ARRAY, length -1, "json";
@@ -83,9 +83,9 @@ kinds! {
     Float4 = FLOAT4, array FLOAT4_ARRAY, length 4, "real";
     /// 64 bits.
     Float8 = FLOAT8, array FLOAT8_ARRAY, length 8, "double precision";
-    /// Nothing is known of it; a text.
+    /// A text whose type is not known yet.
     Unknown = UNKNOWN, array TEXT_ARRAY, length -2, "unknown";
-    /// Text filled up with blanks.
+    /// Text padded with blanks.
     Bpchar = BPCHAR, array BPCHAR_ARRAY, length -1, "character";
     /// Text.
     Varchar = VARCHAR, array VARCHAR_ARRAY, length -1, "character varying";
@@ -101,20 +101,20 @@ kinds! {
     Interval = INTERVAL, array INTERVAL_ARRAY, length 16, "interval";
     /// A decimal number.
     Numeric = NUMERIC, array NUMERIC_ARRAY, length -1, "numeric";
-    /// The number of a relation.
+    /// The OID of a relation.
     Regclass = REGCLASS, array REGCLASS_ARRAY, length 4, "regclass";
-    /// The number of a type.
+    /// The OID of a type.
     Regtype = REGTYPE, array REGTYPE_ARRAY, length 4, "regtype";
-    /// The number of a schema.
+    /// The OID of a schema.
     Regnamespace = REGNAMESPACE, array REGNAMESPACE_ARRAY, length 4, "regnamespace";
-    /// The number of a role.
+    /// The OID of a role.
     Regrole = REGROLE, array REGROLE_ARRAY, length 4, "regrole";
     /// 128 bits, as text.
     Uuid = UUID, array UUID_ARRAY, length 16, "uuid";
 }
 
 impl Scalar {
-    /// Whether it is the number of something in a catalog, which is unsigned.
+    /// Whether values are OIDs of catalog objects, which are unsigned.
     pub(crate) fn is_oid(self) -> bool {
         matches!(
             self,
@@ -123,24 +123,24 @@ impl Scalar {
     }
 }
 
-/// A type of PostgreSQL.
+/// A type of PostgreSQL, also an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// One value.
     One(Scalar),
-    /// An array of them.
+    /// An array of such values.
     Array(Scalar),
 }
 
 impl Kind {
-    /// The type with this number, if it is supported.
+    /// The type with this OID, if it is supported.
     pub(crate) fn from_oid(oid: u32) -> Option<Kind> {
         let all = || Scalar::ALL.iter().copied();
         let one = all().find(|scalar| scalar.oid() == oid).map(Kind::One);
         one.or_else(|| all().find(|scalar| scalar.array_oid() == oid).map(Kind::Array))
     }
 
-    /// Its number.
+    /// The type's OID.
     pub(crate) fn oid(self) -> u32 {
         match self {
             Kind::One(scalar) => scalar.oid(),
@@ -148,7 +148,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a value, or a negative number if that differs.
+    /// Bytes of a value, or a negative number if the length varies.
     pub(crate) fn length(self) -> i16 {
         match self {
             Kind::One(scalar) => scalar.length(),
@@ -156,7 +156,7 @@ impl Kind {
         }
     }
 
-    /// The Arrow type that a parameter of this type becomes; none for text that nothing is known of.
+    /// The Arrow type that a parameter of this type becomes; `None` for text of an unknown type.
     pub(crate) fn arrow(self) -> Option<DataType> {
         let scalar = match self {
             Kind::One(Scalar::Unknown) => return None,
@@ -185,7 +185,7 @@ impl Kind {
             Scalar::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
             Scalar::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
             Scalar::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
-            // A parameter brings its own number of digits: see `parameter`.
+            // Each parameter has its own number of digits: see `parameter`.
             Scalar::Numeric => return None,
             Scalar::Char
             | Scalar::Name
@@ -198,8 +198,8 @@ impl Kind {
         })
     }
 
-    /// The type that stands for an Arrow type.
-    pub(crate) fn of(data_type: &DataType) -> Result<Kind, Fault> {
+    /// The PostgreSQL type that represents an Arrow type.
+    pub(crate) fn of(data_type: &DataType) -> Result<Kind, ErrorResponse> {
         let one = |scalar| Ok(Kind::One(scalar));
         match data_type {
             DataType::Null => one(Scalar::Text),
@@ -231,8 +231,8 @@ impl Kind {
         }
     }
 
-    /// The type of a column: what its metadata says, else what stands for its Arrow type.
-    pub(crate) fn of_field(field: &Field) -> Result<Kind, Fault> {
+    /// The type of a column: the one in its metadata, or else the one that represents its Arrow type.
+    pub(crate) fn of_field(field: &Field) -> Result<Kind, ErrorResponse> {
         if field.metadata().contains_key(CHAR) {
             return Ok(Kind::One(Scalar::Char));
         }
@@ -263,38 +263,38 @@ fn sized_text(name: &str) -> (Scalar, Option<i32>) {
     (scalar, length)
 }
 
-fn unsupported(data_type: &DataType) -> Fault {
-    Fault::new("0A000", format!("values of type {data_type} cannot be sent"))
-        .with_hint("Cast the column to text, or take its parts apart in the query.")
+fn unsupported(data_type: &DataType) -> ErrorResponse {
+    ErrorResponse::new("0A000", format!("values of type {data_type} cannot be sent"))
+        .with_hint("Cast the column to text, or select its parts in the query.")
 }
 
 /// A column of a result, as it is described to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Described {
-    /// Its name.
+    /// The column's name.
     pub(crate) name: String,
-    /// Its type.
+    /// The column's type.
     pub(crate) kind: Kind,
-    /// The type's modifier: digits of a numeric; -1 for none.
+    /// The type's modifier: precision and scale of a numeric; -1 for none.
     pub(crate) modifier: i32,
 }
 
 impl Described {
     /// Describes a column.
-    pub(crate) fn of(field: &Field) -> Result<Described, Fault> {
+    pub(crate) fn of(field: &Field) -> Result<Described, ErrorResponse> {
         let length = field.metadata().get(SQL_NAME).and_then(|name| sized_text(name).1);
         let modifier = match (field.data_type(), length) {
             (DataType::Decimal128(precision, scale), _) => {
                 (i32::from(*precision) << 16 | (i32::from(*scale) & 0xffff)) + 4
             }
-            // PostgreSQL counts the four bytes of a length into it.
+            // PostgreSQL adds four bytes to the length, for the length word.
             (_, Some(length)) => length + 4,
             _ => -1,
         };
         Ok(Described { name: field.name().clone(), kind: Kind::of_field(field)?, modifier })
     }
 
-    /// As pgwire sends it; of which table it is, is not told.
+    /// The column as pgwire sends it. The table that it belongs to is not reported.
     pub(crate) fn field(&self, format: Format) -> FieldDescription {
         let (oid, length) = (self.kind.oid(), self.kind.length());
         FieldDescription::new(sent(&self.name), 0, 0, oid, length, self.modifier, format.value())

@@ -1,23 +1,23 @@
-//! Values of parameters: from PostgreSQL's layouts to what the planner takes.
+//! Values of parameters: from PostgreSQL's layouts to the planner's values.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::scalar::ScalarValue;
 
 use super::Format;
-use super::fault::Fault;
+use super::error_response::ErrorResponse;
 use super::oid::{Kind, Scalar};
-use super::value::Column;
+use super::value::ValueBuilder;
 use crate::engine::NUMERIC;
 use crate::text::numeric;
 
-/// Reads a value that was sent as this type; `wanted` is the type the statement has for it, if something said.
+/// Reads a value that was sent as this type; `wanted` is its type in the statement, if it is known.
 pub(super) fn read(
     value: Option<&[u8]>,
     kind: Kind,
     format: Format,
     wanted: Option<&DataType>,
-) -> Result<ScalarValue, Fault> {
-    // One of no certain size takes the value as it is.
+) -> Result<ScalarValue, ErrorResponse> {
+    // A type without a size takes the value as it is.
     let wanted = wanted.filter(|wanted| **wanted != NUMERIC);
     let Some(bytes) = value else {
         return match wanted {
@@ -25,7 +25,7 @@ pub(super) fn read(
             None => Ok(ScalarValue::Null),
         };
     };
-    // A numeric has the digits that its value needs, unless the statement says.
+    // A numeric has the digits that its value needs, unless the statement determines them.
     let own = match (kind, wanted) {
         (Kind::One(Scalar::Numeric), Some(DataType::Decimal128(..))) => None,
         (Kind::One(Scalar::Numeric), _) => Some(numeric_type(bytes, format)?),
@@ -36,12 +36,14 @@ pub(super) fn read(
         (None, Some(wanted)) => wanted.clone(),
         (None, None) => DataType::Utf8,
     };
-    let mut column = Column::of(kind, &target)?;
+    let mut column = ValueBuilder::of(kind, &target)?;
     match format {
         Format::Binary => column.push_binary(bytes)?,
         Format::Text => {
             let text = std::str::from_utf8(bytes);
-            column.push_text(text.map_err(|_| Fault::new("22021", "invalid byte sequence for encoding \"UTF8\""))?)?;
+            column.push_text(
+                text.map_err(|_| ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\""))?,
+            )?;
         }
     }
     let scalar = ScalarValue::try_from_array(&column.finish()?, 0).map_err(invalid)?;
@@ -51,24 +53,24 @@ pub(super) fn read(
     }
 }
 
-fn invalid(error: datafusion::error::DataFusionError) -> Fault {
-    Fault::from(crate::SqlError::from(error))
+fn invalid(error: datafusion::error::DataFusionError) -> ErrorResponse {
+    ErrorResponse::from(crate::SqlError::from(error))
 }
 
-fn numeric_type(bytes: &[u8], format: Format) -> Result<DataType, Fault> {
+fn numeric_type(bytes: &[u8], format: Format) -> Result<DataType, ErrorResponse> {
     let read;
     let text = match format {
         Format::Text => std::str::from_utf8(bytes).unwrap_or(""),
         Format::Binary => {
-            let wrong = || Fault::new("22P03", "incorrect binary data format for type numeric");
+            let wrong = || ErrorResponse::new("22P03", "incorrect binary data format for type numeric");
             read = numeric::read_binary(bytes).ok_or_else(wrong)?;
             &read
         }
     };
     let (behind, all) = numeric::size(text);
     if all > 38 {
-        let fault = Fault::new("22003", "numeric field overflow");
-        return Err(fault.with_hint("At most 38 digits are kept."));
+        let response = ErrorResponse::new("22003", "numeric field overflow");
+        return Err(response.with_hint("At most 38 digits are kept."));
     }
     Ok(DataType::Decimal128(38, behind.min(38) as i8))
 }
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(read(None, numeric, Format::Text, Some(&NUMERIC)), Ok(ScalarValue::Null));
         assert_eq!(read(None, int, Format::Text, None), Ok(ScalarValue::Null));
         assert_eq!(read(None, int, Format::Text, Some(&DataType::Int32)), Ok(ScalarValue::Int32(None)));
-        let fault = read(Some(b"x"), Kind::One(Scalar::Int4), Format::Text, None).expect_err("no number");
-        assert_eq!(fault.code, "22P02");
+        let response = read(Some(b"x"), Kind::One(Scalar::Int4), Format::Text, None).expect_err("no number");
+        assert_eq!(response.code, "22P02");
     }
 }

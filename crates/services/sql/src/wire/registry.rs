@@ -1,8 +1,8 @@
-//! The connections that are logged in, by process number: what a cancel request looks for, and `pg_stat_activity`.
+//! The logged-in connections by process number, for cancel requests and `pg_stat_activity`.
 //!
-//! A request names the number and the secret that only its client was told; a wrong one is left unanswered, as PostgreSQL
-//! does, so that nothing can be tried out. Secrets are compared in constant time, and all connections can be cancelled at
-//! once, neither of which pgwire's registry does.
+//! A cancel request contains the number and the secret, which only the connection's own client received. As in
+//! PostgreSQL, a wrong secret gets no answer, so secrets cannot be probed. Secrets are compared in constant time, and
+//! all connections can be cancelled at once; pgwire's registry does neither.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::activity::{Activity, Doing};
 use super::scram::{self, ScramError};
 use crate::Canceller;
 
-/// Bytes of a secret of protocol 3.0, which allows no other number.
+/// Bytes of a secret in protocol 3.0, which allows no other number.
 const SECRET_BYTES: usize = 4;
 
-/// Bytes of a secret of protocol 3.2, as PostgreSQL's (`MAX_CANCEL_KEY_LENGTH`).
+/// Bytes of a secret in protocol 3.2, as PostgreSQL's (`MAX_CANCEL_KEY_LENGTH`).
 const LONG_SECRET_BYTES: usize = 32;
 
 #[derive(Debug)]
@@ -53,29 +53,29 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     last: i32,
-    /// The server stops.
+    /// Whether the server is stopping.
     stopping: bool,
     entries: HashMap<i32, Entry>,
 }
 
-/// A connection's place among them; leaves it when dropped.
+/// A connection's entry in the registry; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct Registered {
     registry: Arc<Registry>,
-    /// Its process number.
+    /// The connection's process number.
     pub(super) process: i32,
-    /// Its secret.
+    /// The connection's secret.
     pub(super) secret: SecretKey,
-    /// Told when it shall cancel.
+    /// Notified when the statement is to be cancelled.
     pub(super) notify: Arc<Notify>,
-    /// What it is doing.
+    /// The connection's activity.
     pub(super) activity: Arc<Activity>,
-    /// It shall end.
+    /// Whether the connection is to end.
     pub(super) terminated: watch::Receiver<bool>,
 }
 
 impl Registry {
-    /// Takes a connection in that speaks this version.
+    /// Adds a connection of this protocol version.
     pub(super) fn register(
         self: &Arc<Registry>,
         canceller: Canceller,
@@ -107,7 +107,7 @@ impl Registry {
         Ok(Registered { registry: Arc::clone(self), process, secret, notify, activity, terminated })
     }
 
-    /// Cancels what a connection does, if the secret is its.
+    /// Cancels a connection's statement, if the secret is right.
     pub(super) fn cancel(&self, process: i32, secret: &SecretKey) {
         if let Some(entry) = self.inner.lock().entries.get(&process)
             && scram::same(&entry.secret.to_bytes(), &secret.to_bytes())
@@ -116,24 +116,24 @@ impl Registry {
         }
     }
 
-    /// Cancels what a connection does, for somebody who is logged in. Answers whether there is such a connection.
+    /// Cancels a connection's statement for another logged-in user. Returns whether there is such a connection.
     pub(super) fn cancel_process(&self, process: i32) -> bool {
         self.inner.lock().entries.get(&process).map(Entry::cancel).is_some()
     }
 
-    /// Ends a connection, for somebody who is logged in. Answers whether there is such a connection.
+    /// Ends a connection for another logged-in user. Returns whether there is such a connection.
     pub(super) fn terminate(&self, process: i32) -> bool {
         self.inner.lock().entries.get(&process).map(Entry::terminate).is_some()
     }
 
-    /// Ends all connections, and those that are about to log in.
+    /// Ends all connections, and those in their login.
     pub(super) fn terminate_all(&self) {
         let mut inner = self.inner.lock();
         inner.stopping = true;
         inner.entries.values().for_each(Entry::terminate);
     }
 
-    /// What all connections do, by process number.
+    /// The activities of all connections, by process number.
     pub(super) fn activities(&self) -> Vec<(i32, Doing)> {
         let inner = self.inner.lock();
         let mut all: Vec<_> = inner.entries.iter().map(|(process, entry)| (*process, entry.activity.now())).collect();

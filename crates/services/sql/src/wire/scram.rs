@@ -8,15 +8,15 @@
 //!                                        <-   v=SIGNATURE
 //! ```
 //!
-//! A verifier is what PostgreSQL stores, `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`, so that verifiers can be
-//! taken over from there, made by `psql`'s `\password`, or by [`Verifier::of`]. Who reads it can neither log in with it
-//! nor learn the password but by guessing.
+//! A verifier has PostgreSQL's stored form, `SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`. So it can be copied
+//! from PostgreSQL, or made by `psql`'s `\password` or by [`Verifier::of`]. A reader of a verifier cannot log in with
+//! it, and can learn the password only by guessing.
 //!
-//! Invariants: a user that does not exist is asked the same questions with the same salt each time and fails at the same
-//! step (RFC 5802, section 9, and PostgreSQL's mock authentication); keys are compared in constant time.
+//! Invariants: for a user that does not exist, the challenge has the same salt each time and the login fails at the
+//! same step (RFC 5802, section 9, and PostgreSQL's mock authentication); keys are compared in constant time.
 //!
-//! What it deliberately does not do: channel binding (`SCRAM-SHA-256-PLUS`). It is not offered, and a client that insists
-//! on it is refused.
+//! Not here, on purpose: channel binding (`SCRAM-SHA-256-PLUS`). It is not offered, and a client that insists on it is
+//! refused.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -31,7 +31,7 @@ use ring::{digest, hmac};
 /// The mechanism's name.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the least RFC 7677 allows.
+/// Rounds of hashing in verifiers made here: PostgreSQL's default (`scram_iterations`), and the minimum of RFC 7677.
 pub(crate) const ITERATIONS: u32 = 4096;
 
 /// Bytes of the salt of verifiers made here, as PostgreSQL's (`SCRAM_DEFAULT_SALT_LEN`).
@@ -45,21 +45,21 @@ type Key = [u8; digest::SHA256_OUTPUT_LEN];
 /// Why a login by SCRAM ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScramError {
-    /// The password is another one, or there is no such user.
+    /// The password is wrong, or the user does not exist.
     #[error("the password is wrong")]
     WrongPassword,
-    /// The client's message is not SCRAM's, or asks for what is not offered.
+    /// The client's message is not SCRAM's, or requests something that is not offered.
     #[error("malformed SCRAM message: {0}")]
     Malformed(&'static str),
     /// The text is no verifier.
     #[error("not a verifier: it must read SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY")]
     Verifier,
-    /// The system gave no randomness.
-    #[error("the system gives no random bytes")]
+    /// The system returned no random bytes.
+    #[error("the system returned no random bytes")]
     Randomness,
 }
 
-/// What is stored for a password.
+/// What is stored instead of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     iterations: NonZeroU32,
@@ -69,7 +69,7 @@ pub struct Verifier {
 }
 
 impl fmt::Debug for Verifier {
-    /// Without the keys: they do not belong in a log.
+    /// Leaves out the keys: they do not belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").field("iterations", &self.iterations).finish_non_exhaustive()
     }
@@ -84,7 +84,7 @@ impl Verifier {
     }
 
     fn with(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Verifier {
-        // What SASLprep (RFC 4013) does not allow is taken as it is, as PostgreSQL and its clients do.
+        // Characters that SASLprep (RFC 4013) does not allow are kept as they are, as PostgreSQL and its clients do.
         let salted = gen_salted_password(password, &salt, iterations.get() as usize);
         let stored = hash(&mac(&salted, b"Client Key"));
         Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") }
@@ -92,7 +92,7 @@ impl Verifier {
 }
 
 impl fmt::Display for Verifier {
-    /// As PostgreSQL stores it.
+    /// Writes PostgreSQL's stored form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (salt, stored, server) =
             (BASE64.encode(&self.salt), BASE64.encode(self.stored), BASE64.encode(self.server));
@@ -124,16 +124,16 @@ impl FromStr for Verifier {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     verifier: Verifier,
-    /// There is such a user: only then may it end well.
+    /// Whether the user exists: only then can the login succeed.
     known: bool,
     /// `n,,` or `y,,`, which the client's last message must repeat.
     header: String,
     nonce: String,
-    /// The two messages so far, which the proof covers.
+    /// The two messages so far; the proof covers them.
     transcript: String,
 }
 
-/// What keeps the answers for users that do not exist the same, for as long as its key is kept.
+/// Makes the challenges for users that do not exist. They stay the same while its key is kept.
 #[derive(Clone)]
 pub(crate) struct Mock(Key);
 
@@ -144,17 +144,17 @@ impl fmt::Debug for Mock {
 }
 
 impl Mock {
-    /// A new one.
+    /// A mock with a new key.
     pub(crate) fn new() -> Result<Mock, ScramError> {
         new_secret().map(Mock::of)
     }
 
-    /// One with this key.
+    /// A mock with this key.
     pub(crate) fn of(key: Key) -> Mock {
         Mock(key)
     }
 
-    /// What is asked of `user`, who does not exist.
+    /// The verifier of `user`, who does not exist.
     fn verifier(&self, user: &str) -> Verifier {
         let made = mac(&self.0, user.as_bytes());
         let iterations = NonZeroU32::new(ITERATIONS).unwrap_or(NonZeroU32::MIN);
@@ -171,7 +171,8 @@ pub fn new_secret() -> Result<[u8; 32], ScramError> {
     Ok(key)
 }
 
-/// Takes the client's first message; answers ours and what waits for the next. No verifier: there is no such user.
+/// Processes the client's first message. Returns our message and the login that waits for the next message. No
+/// verifier: the user does not exist.
 pub(crate) fn begin(
     first: &[u8],
     user: &str,
@@ -198,7 +199,7 @@ fn begin_with(
         }
         _ => return Err(ScramError::Malformed("its header is neither n,, nor y,,")),
     };
-    // The user's name is the one of the startup packet, as with PostgreSQL; the one in here is not looked at.
+    // The user's name is the one of the startup packet, as with PostgreSQL; the name in this message is ignored.
     let mut fields = bare.split(',');
     if !fields.next().is_some_and(|field| field.starts_with("n=")) {
         return Err(ScramError::Malformed("it names no user"));
@@ -218,14 +219,14 @@ fn begin_with(
 }
 
 impl Exchange {
-    /// Takes the client's last message; answers ours, with which the client is in.
+    /// Processes the client's last message. Returns our last message; with it the client is logged in.
     pub(crate) fn finish(self, last: &[u8]) -> Result<String, ScramError> {
         let last = std::str::from_utf8(last).map_err(|_| ScramError::Malformed("it is not UTF-8"))?;
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or(ScramError::Malformed("it has no proof"))?;
         let mut fields = without_proof.split(',');
         let header = fields.next().and_then(|field| field.strip_prefix("c=")).and_then(decode);
         if header.as_deref() != Some(self.header.as_bytes()) {
-            return Err(ScramError::Malformed("its header is another one than before"));
+            return Err(ScramError::Malformed("its header differs from that of the first message"));
         }
         if fields.next().and_then(|field| field.strip_prefix("r=")) != Some(&self.nonce) {
             return Err(ScramError::Malformed("its nonce is not the one of this login"));
@@ -244,7 +245,7 @@ impl Exchange {
     }
 }
 
-/// Fills `bytes` with randomness of the system.
+/// Fills `bytes` with random bytes of the system.
 pub(super) fn random(bytes: &mut [u8]) -> Result<(), ScramError> {
     ring::rand::SystemRandom::new().fill(bytes).map_err(|_| ScramError::Randomness)
 }
@@ -267,12 +268,12 @@ fn hash(bytes: &[u8]) -> Key {
     all
 }
 
-/// Whether two keys are the same, in the same time for all keys.
+/// Whether two keys are equal, in constant time.
 pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-/// The client's last message, for tests: `first` is its first without the header, `server` the server's answer.
+/// The client's last message, for tests: `first` is its first message without the header, `server` the server's answer.
 #[cfg(test)]
 pub(super) fn client_final(password: &str, first: &str, server: &str) -> String {
     let field = |tag: &str| server.split(',').find_map(|field| field.strip_prefix(tag)).expect("it is there");

@@ -3,22 +3,22 @@
 //! ```text
 //!   Query                      split into statements, each prepared and run, ReadyForQuery     simple
 //!   Parse Bind Describe        prepared statements and portals                                 extended
-//!   Execute Close Flush Sync   after an error: everything up to Sync is left out
+//!   Execute Close Flush Sync   after an error: everything up to Sync is skipped
 //! ```
 //!
 //! Statements that come together, in one Query or before one Sync, are one transaction if they do not begin one
-//! themselves: as in PostgreSQL, either all of them happened or none. It is begun only if there are several, so that a
-//! single statement commits by itself.
+//! themselves: as in PostgreSQL, either all of them take effect or none. The transaction is begun only if there are
+//! several statements; a single statement commits by itself.
 //!
-//! pgwire's own handlers are not used: of a Query they run all statements before they answer the first, so that COPY in the
-//! middle cannot wait for its data, and of an Execute they gather all rows before they send one.
+//! pgwire's own handlers are not used. For a Query they run all statements before they answer the first one, so a COPY
+//! in the middle cannot wait for its data. For an Execute they collect all rows before they send one.
 //!
-//! Invariants: a failed statement leaves no rows half sent; each Query and each Sync is answered by exactly one
+//! Invariants: a failed statement leaves no row sent in part; each Query and each Sync is answered by exactly one
 //! ReadyForQuery; a portal does not outlive its transaction.
 
-mod copying;
+mod copy;
 mod extended;
-mod rows;
+mod send_rows;
 mod simple;
 
 use std::collections::HashMap;
@@ -29,50 +29,51 @@ use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStat
 use tokio::sync::Notify;
 
 use super::catalog::Catalogs;
-use super::codec::sent;
-use super::connection::{Broken, Connection};
-use super::fault::Fault;
+use super::connection::Connection;
+use super::connection_error::ConnectionError;
+use super::error_response::ErrorResponse;
 use super::login::Entered;
 use super::registry::Registered;
-use super::server::Shared;
+use super::reply_text::sent;
+use super::server_state::ServerState;
 use super::{Message, Reply};
-use crate::engine::control::folded;
+use crate::engine::parse::ast::folded;
 use crate::{Prepared, Session, SessionState, SqlError};
 use extended::{Portal, Stated};
 
-/// Why a statement, or a message, was not carried out.
+/// Why a statement or a message failed.
 #[derive(Debug)]
-pub(super) enum Stop {
-    /// The client is told; the connection goes on.
-    Fault(Box<Fault>),
+pub(super) enum StatementError {
+    /// The client receives an error; the connection continues.
+    Response(Box<ErrorResponse>),
     /// The connection ends.
-    Broken(Broken),
+    Connection(ConnectionError),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Stop {
-        Stop::Fault(Box::new(fault))
+impl From<ErrorResponse> for StatementError {
+    fn from(error_response: ErrorResponse) -> StatementError {
+        StatementError::Response(Box::new(error_response))
     }
 }
 
-impl From<crate::SqlError> for Stop {
-    fn from(error: crate::SqlError) -> Stop {
-        Fault::from(&error).into()
+impl From<crate::SqlError> for StatementError {
+    fn from(error: crate::SqlError) -> StatementError {
+        ErrorResponse::from(&error).into()
     }
 }
 
-impl From<Broken> for Stop {
-    fn from(broken: Broken) -> Stop {
-        Stop::Broken(broken)
+impl From<ConnectionError> for StatementError {
+    fn from(broken: ConnectionError) -> StatementError {
+        StatementError::Connection(broken)
     }
 }
 
-/// A connection that is served.
+/// A connection that is being served.
 pub(super) struct Serving<'a> {
     connection: &'a mut Connection,
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<ServerState>,
     session: Session,
-    /// Its place in the registry, which it leaves with this.
+    /// Its entry in the registry; dropping it removes the entry.
     registered: Registered,
     cancelled: Arc<Notify>,
     catalogs: Catalogs,
@@ -80,13 +81,13 @@ pub(super) struct Serving<'a> {
     portals: HashMap<String, Portal>,
     /// A transaction was begun around statements that came together.
     implicit: bool,
-    /// An error came; everything is left out up to Sync.
+    /// An error occurred; everything is skipped up to Sync.
     skipping: bool,
 }
 
 impl<'a> Serving<'a> {
-    /// Serves who is logged in.
-    pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<Shared>) -> Serving<'a> {
+    /// Serves a client that is logged in.
+    pub(super) fn new(connection: &'a mut Connection, entered: Entered, shared: &'a Arc<ServerState>) -> Serving<'a> {
         let Entered { session, registered } = entered;
         let cancelled = Arc::clone(&registered.notify);
         let catalogs = Catalogs::new(shared, registered.process);
@@ -104,21 +105,21 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Until the client goes, breaks the protocol, or the server stops.
-    pub(super) async fn run(mut self) -> Result<(), Broken> {
+    /// Runs until the client disconnects, breaks the protocol, or the server stops.
+    pub(super) async fn run(mut self) -> Result<(), ConnectionError> {
         let mut terminated = self.registered.terminated.clone();
         loop {
             let idle = self.idle_time();
             let message = tokio::select! {
                 biased;
-                // The sender lives as long as the place in the registry.
+                // The sender lives as long as the entry in the registry.
                 _ = terminated.wait_for(|terminated| *terminated) => {
-                    return Err(Broken::fatal(Fault::from(SqlError::Terminated)));
+                    return Err(ConnectionError::fatal(ErrorResponse::from(SqlError::Terminated)));
                 }
                 message = self.connection.message() => message?,
                 () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() => {
                     let message = "terminating connection due to idle-in-transaction timeout";
-                    return Err(Broken::fatal(Fault::new("25P03", message)));
+                    return Err(ConnectionError::fatal(ErrorResponse::new("25P03", message)));
                 }
             };
             match message {
@@ -132,15 +133,16 @@ impl<'a> Serving<'a> {
                     self.skipping = false;
                     self.end_series(Ok(())).await?;
                 }
-                // Leftovers of a COPY that failed: the client may have sent them before it heard of the error.
+                // Remaining messages of a failed COPY: the client may have sent them before it received the error.
                 Message::CopyData(_) | Message::CopyDone(_) | Message::CopyFail(_) => {}
                 _ if self.skipping => {}
                 message => match self.extended(message).await {
                     Ok(()) => {}
-                    Err(Stop::Broken(broken)) => return Err(broken),
-                    Err(Stop::Fault(fault)) => {
-                        self.fail(&fault).await?;
-                        // Now, as PostgreSQL does: a client such as asyncpg waits for it before it sends its Sync.
+                    Err(StatementError::Connection(broken)) => return Err(broken),
+                    Err(StatementError::Response(error_response)) => {
+                        self.fail(&error_response).await?;
+                        // Flush now, as PostgreSQL does: a client such as asyncpg waits for the error before it sends
+                        // its Sync.
                         self.connection.flush().await?;
                         self.skipping = true;
                     }
@@ -149,25 +151,25 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// How long the client may take for its next message, if that is bounded: inside a transaction that it began.
+    /// How long the client may wait with its next message, if that is bounded: inside a transaction that it began.
     fn idle_time(&self) -> Option<std::time::Duration> {
         let most = self.session.settings().idle_in_transaction_session_timeout();
         (!most.is_zero() && self.session.state() != SessionState::Idle).then_some(most)
     }
 
-    /// Ends what came together, commits it if it is our transaction, and says that the next may come.
-    async fn end_series(&mut self, outcome: Result<(), Stop>) -> Result<(), Broken> {
+    /// Ends statements that came together: commits if the transaction is implicit, and sends ReadyForQuery.
+    async fn end_series(&mut self, outcome: Result<(), StatementError>) -> Result<(), ConnectionError> {
         let outcome = match outcome {
             Ok(()) if std::mem::take(&mut self.implicit) => {
                 self.end_portals();
-                self.session.end_implicit().await.map_err(Stop::from)
+                self.session.end_implicit().await.map_err(StatementError::from)
             }
             outcome => outcome,
         };
         match outcome {
             Ok(()) => {}
-            Err(Stop::Broken(broken)) => return Err(broken),
-            Err(Stop::Fault(fault)) => self.fail(&fault).await?,
+            Err(StatementError::Connection(broken)) => return Err(broken),
+            Err(StatementError::Response(error_response)) => self.fail(&error_response).await?,
         }
         self.end_portals();
         let application = self.session.settings().get("application_name").unwrap_or_default();
@@ -181,32 +183,33 @@ impl<'a> Serving<'a> {
         self.connection.flush().await
     }
 
-    /// Drops the portals, unless they are in a transaction that the client began and goes on with.
+    /// Drops the portals, unless they belong to an open transaction of the client.
     fn end_portals(&mut self) {
         if self.session.state() == SessionState::Idle {
             self.portals.clear();
+            self.session.rest();
         }
     }
 
-    /// Tells of an error, and takes back what came together with what failed.
-    async fn fail(&mut self, fault: &Fault) -> Result<(), Broken> {
-        let told = self.connection.reply(fault.reply(false)).await;
+    /// Sends an error, and rolls back the statements that came together with the failed one.
+    async fn fail(&mut self, error_response: &ErrorResponse) -> Result<(), ConnectionError> {
+        let told = self.connection.reply(error_response.reply(false)).await;
         if std::mem::take(&mut self.implicit) {
             self.end_portals();
-            // What failed is told already, and takes back what came before it.
+            // The error is already sent; this rolls back the statements before it.
             let _ = self.session.end_implicit().await;
         }
         told
     }
 
-    /// Says that a statement is done.
-    async fn complete(&mut self, tag: &str) -> Result<(), Broken> {
+    /// Sends that a statement is complete.
+    async fn complete(&mut self, tag: &str) -> Result<(), ConnectionError> {
         self.connection.reply(Reply::CommandComplete(CommandComplete::new(sent(tag)))).await
     }
 
-    /// Forgets prepared statements, which are the connection's and not the engine's: DEALLOCATE, whose tag this answers, and what
-    /// DISCARD does beside what the engine does for it. Errors: 26000.
-    fn forget(&mut self, prepared: &Prepared) -> Result<Option<&'static str>, Fault> {
+    /// Removes prepared statements, which belong to the connection and not to the engine: for DEALLOCATE, whose tag
+    /// this returns, and for DISCARD, whose other part the engine does. Errors: 26000.
+    fn forget(&mut self, prepared: &Prepared) -> Result<Option<&'static str>, ErrorResponse> {
         if self.session.state() == SessionState::Failed {
             return Ok(None);
         }
@@ -220,8 +223,8 @@ impl<'a> Serving<'a> {
             Some(Statement::Deallocate { name, .. }) => match self.statements.remove(&folded(name)) {
                 Some(_) => Ok(Some("DEALLOCATE")),
                 None => {
-                    self.session.set_failed(true);
-                    Err(Fault::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
+                    self.session.set_failed();
+                    Err(ErrorResponse::new("26000", format!("prepared statement \"{}\" does not exist", folded(name))))
                 }
             },
             Some(Statement::Discard { .. }) => {
@@ -232,8 +235,8 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Begins our transaction around statements that come together, unless there is one. A BEGIN among them makes it the
-    /// client's own.
+    /// Begins an implicit transaction around statements that come together, unless one is open. A BEGIN among them
+    /// makes it the client's own.
     fn begin_series(&mut self) {
         self.session.begin_implicit();
         self.implicit = true;

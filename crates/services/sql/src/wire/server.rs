@@ -1,7 +1,7 @@
-//! The listener: takes connections in that the node's admission lets in, and ends them when it is told to.
+//! The listener: accepts the connections that the node's admission allows, and ends them when the server stops.
 //!
-//! Who has not logged in can lose its place to another, and waits for nobody's: that there is no place for one more session is
-//! found out, and told, after the login.
+//! A connection without a login can lose its place to another one, and waits for no place: whether there is a place for
+//! one more session is checked, and reported, after the login.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,29 +15,23 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 
-use super::apart::{self, GRACE as GRACE_OF_SESSION};
-use super::connection::{Broken, Connection};
-use super::fault::Fault;
+use super::connection::Connection;
+use super::connection_error::ConnectionError;
+use super::error_response::ErrorResponse;
 use super::login::{self, Entered};
-use super::options::{WireError, WireOptions};
 use super::registry::Registry;
 use super::scram::Mock;
+use super::server_options::{WireError, WireOptions};
+use super::server_state::ServerState;
+use super::session_thread;
+use super::session_thread::GRACE as GRACE_OF_SESSION;
 use crate::Engine;
 
-/// What connections get to end in order before they are cut off: twice what a session gets, which is told, and then cut off.
+/// The time that connections get to end by themselves before they are cut off: twice the time of a session, which is
+/// asked to end and then cut off.
 const GRACE: Duration = GRACE_OF_SESSION.saturating_mul(2);
 
-/// What all connections share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) engine: Arc<Engine>,
-    pub(super) options: WireOptions,
-    pub(super) registry: Arc<Registry>,
-    pub(super) mock: Mock,
-    pub(super) stop: watch::Receiver<bool>,
-}
-
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -48,7 +42,7 @@ pub struct Server {
     renewal: Renewal,
 }
 
-/// Renews the certificate of a server that runs.
+/// Renews the certificate of a running server.
 #[derive(Clone)]
 pub struct Renewal {
     options: WireOptions,
@@ -62,12 +56,12 @@ impl std::fmt::Debug for Renewal {
 }
 
 impl Renewal {
-    /// Whether there is TLS.
+    /// Whether the server uses TLS.
     pub fn is_needed(&self) -> bool {
         self.options.tls.is_some()
     }
 
-    /// Reads certificate and key again; they are in force for connections to come once the answer is called.
+    /// Reads certificate and key again. New connections use them after the returned function was called.
     ///
     /// Errors: [`WireError::Tls`]; nothing changes.
     pub fn read(&self) -> Result<impl FnOnce() + Send + use<>, WireError> {
@@ -77,7 +71,7 @@ impl Renewal {
 }
 
 impl Server {
-    /// Starts to listen, on the runtime that this is called in.
+    /// Starts to listen, on the runtime of the caller.
     pub async fn start(engine: Arc<Engine>, options: WireOptions) -> Result<Server, WireError> {
         options.check()?;
         let (certificate, renewed) = watch::channel(load(&options)?);
@@ -90,7 +84,7 @@ impl Server {
         let admission = Arc::clone(&options.admission);
         let door = admission.door("sql", "sql", options.sockets());
         let (tls, sink) = (options.clone(), engine.store.clone());
-        let shared = Shared { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
+        let shared = ServerState { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
         let listener = tokio::spawn(async move {
             if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
                 sink.fail(&format_args!("the listener of SQL panicked: {why}"));
@@ -99,24 +93,24 @@ impl Server {
         Ok(Server { address, stop, registry, admission, listener, renewal: Renewal { options: tls, certificate } })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What decides on who may connect.
+    /// The admission that decides which connections are accepted.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    /// The way to put another certificate in force.
+    /// The handle that puts another certificate in force.
     pub fn renewal(&self) -> Renewal {
         self.renewal.clone()
     }
 
-    /// Takes no more connections, ends what runs with SQLSTATE 57014, tells the clients and closes.
+    /// Accepts no more connections, ends running statements with SQLSTATE 57014, notifies the clients and closes.
     pub async fn stop(self) {
-        // Only a listener that is gone already does not hear it.
+        // This fails only if the listener has already ended.
         let _ = self.stop.send(true);
         self.registry.terminate_all();
         let _ = self.listener.await;
@@ -131,7 +125,7 @@ async fn accept(
     listener: TcpListener,
     door: Door,
     certificate: watch::Receiver<Option<TlsAcceptor>>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 ) {
     let mut stop = shared.stop.clone();
     let mut connections = JoinSet::new();
@@ -141,7 +135,7 @@ async fn accept(
             accepted = door.accept(&listener, policy) => accepted,
             _ = stop.changed() => break,
             Some(ended) = connections.join_next() => {
-                // A panic is a fault of ours; it ends the connection that it came in, and its transaction, and no other.
+                // A panic is a fault of this program. It ends its own connection and transaction, and no other.
                 if let Err(error) = ended {
                     tracing::error!(%error, "a connection ended by a panic");
                 }
@@ -154,7 +148,7 @@ async fn accept(
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, ended).await.is_err() {
-        tracing::warn!("connections did not end in time and are cut off");
+        tracing::warn!("connections did not end in time; they are cut off");
         connections.shutdown().await;
     }
 }
@@ -164,59 +158,39 @@ async fn connection(
     socket: TcpStream,
     (peer, mut permit): (SocketAddr, Permit),
     acceptor: Option<TlsAcceptor>,
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
 ) {
-    // Without these options answers are slower, and a peer that is gone is noticed late.
+    // Without these options replies are slower, and a peer that has disappeared is noticed late.
     let _ = socket::prepare(&socket);
     let mut connection = Connection::new(Box::new(socket), shared.options.message_bytes_max);
     let opened = open(&mut connection, (peer, &mut permit), acceptor, shared).await;
     let ended = match opened {
-        Ok(Ok(Some(entered))) => return apart::serve(connection, entered, shared, (peer, permit)).await,
-        Ok(Ok(None)) => Err(Broken::Closed),
+        Ok(Ok(Some(entered))) => return session_thread::serve(connection, entered, shared, (peer, permit)).await,
+        Ok(Ok(None)) => Err(ConnectionError::Closed),
         Ok(Err(broken)) => Err(broken),
         Err(_) => {
             permit.note(Reason::Handshake, &format!("{peer}: no login in time"));
-            let fault = Fault::new("57014", "canceling authentication due to timeout");
-            Err(Broken::fatal(fault))
+            let response = ErrorResponse::new("57014", "canceling authentication due to timeout");
+            Err(ConnectionError::fatal(response))
         }
     };
-    end(&mut connection, ended, peer).await;
+    connection.end(ended, peer, GRACE_OF_SESSION).await;
 }
 
-/// Tells the client why its connection ends, and ends it.
-pub(super) async fn end(connection: &mut Connection, ended: Result<(), Broken>, peer: SocketAddr) {
-    let mut last = None;
-    match ended {
-        Ok(()) | Err(Broken::Closed) => {}
-        Err(Broken::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
-        Err(Broken::Fatal(fault)) => {
-            tracing::debug!(%peer, code = fault.code, "connection ended");
-            last = Some(fault.reply(true));
-        }
-    }
-    // A client that does not read cannot hold this up for ever, and one that is gone cannot be told.
-    let _ = tokio::time::timeout(GRACE_OF_SESSION, async {
-        if let Some(last) = last {
-            let _ = connection.reply(last).await;
-        }
-        connection.close().await;
-    })
-    .await;
-}
-
-/// The login, within its time. A connection that loses its place to another meanwhile is over, and so are all on stop.
+/// Runs the login, within its time. It ends if the connection loses its place to another one, and when the server
+/// stops.
 async fn open(
     connection: &mut Connection,
     (peer, permit): (SocketAddr, &mut Permit),
     acceptor: Option<TlsAcceptor>,
-    shared: &Arc<Shared>,
-) -> Result<Result<Option<Entered>, Broken>, Elapsed> {
-    // Its own, since the login has the permit.
+    shared: &Arc<ServerState>,
+) -> Result<Result<Option<Entered>, ConnectionError>, Elapsed> {
+    // A separate receiver, because the login has the permit.
     let (mut ending, mut stop) = (permit.ending(), shared.stop.clone());
     let login = login::log_in(connection, (peer, permit), acceptor, shared);
     tokio::select! {
         opened = tokio::time::timeout(shared.options.login, login) => opened,
-        _ = ending.ended() => Ok(Err(Broken::Closed)),
-        _ = stop.wait_for(|stop| *stop) => Ok(Err(Broken::Closed)),
+        _ = ending.ended() => Ok(Err(ConnectionError::Closed)),
+        _ = stop.wait_for(|stop| *stop) => Ok(Err(ConnectionError::Closed)),
     }
 }

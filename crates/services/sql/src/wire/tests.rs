@@ -1,6 +1,6 @@
-//! The server over real sockets: logins, both protocols, what is malformed, cancel, many connections.
+//! The server over real sockets: logins, both protocols, malformed messages, cancels, many connections.
 //!
-//! The client is one of these tests' own, made of the protocol's messages, so that it can also send what no driver would.
+//! The client belongs to these tests. It is made of the protocol's messages, so it can also send what no driver would.
 
 mod catalogs;
 mod client;
@@ -21,12 +21,18 @@ use super::scram::Verifier;
 use super::{Server, WireOptions};
 use crate::{Engine, EngineOptions};
 
-/// A server with user `ann`, password `secret`; none is asked for from this machine if `trust`.
+/// A server with user `ann`, password `secret`; with `trust` no password is requested on this machine.
 async fn server(change: impl FnOnce(&mut WireOptions)) -> Server {
+    server_and_store(change).await.0
+}
+
+/// The same, and its store.
+async fn server_and_store(change: impl FnOnce(&mut WireOptions)) -> (Server, Store) {
     let shelf = Arc::new(MemoryShelf::new());
     let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
     let (store, _) = Store::open(places, store::Options::default()).expect("memory is there");
-    let engine = Engine::new(store, EngineOptions { threads: 1, ..EngineOptions::default() }).expect("it starts");
+    let engine =
+        Engine::new(store.clone(), EngineOptions { threads: 1, ..EngineOptions::default() }).expect("it starts");
     let mut options = WireOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         users: [("ann".to_owned(), Verifier::of("secret").expect("it is allowed"))].into(),
@@ -34,7 +40,7 @@ async fn server(change: impl FnOnce(&mut WireOptions)) -> Server {
         ..WireOptions::default()
     };
     change(&mut options);
-    Server::start(engine, options).await.expect("it listens")
+    (Server::start(engine, options).await.expect("it listens"), store)
 }
 
 #[tokio::test]
@@ -47,7 +53,7 @@ async fn the_right_password_logs_in_and_all_else_fails_alike() {
         let failed = Client::connect(&server).await.log_in(user, password).await.expect_err("it is wrong");
         assert_eq!(failed, ("28P01".to_owned(), format!("password authentication failed for user \"{user}\"")));
     }
-    // What is sent behind a wrong password is not run, and not even read.
+    // A message behind a wrong password is not run, and not even read.
     let mut client = Client::connect(&server).await;
     client.send(&start(3 << 16, &[("user", "ann")])).await;
     assert_eq!(client.reply().await.kind, 'R');
@@ -74,7 +80,7 @@ async fn a_start_that_asks_for_what_there_is_not_is_refused_by_name() {
     for (parameters, code) in starts {
         let mut client = Client::connect(&server).await;
         client.send(&start(3 << 16, parameters)).await;
-        // Who may not log in learns nothing of databases: what is asked for is looked at after the login.
+        // A client that may not log in learns nothing about databases: its request is examined after the login.
         let mut reply = client.reply().await;
         while reply.kind == 'R' {
             reply = client.reply().await;
@@ -171,7 +177,7 @@ async fn prepared_statements_take_values_and_pause_after_the_rows_that_are_wante
 #[tokio::test]
 async fn newer_protocols_are_negotiated_and_have_longer_keys() {
     let server = server(|_| {}).await;
-    // Minor version, options of the protocol that are not known, whether that is told, bytes of the key.
+    // Minor version, unknown options of the protocol, whether the client is notified, bytes of the key.
     let starts: [(u32, bool, bool, usize); 4] =
         [(0, false, false, 4), (2, false, false, 32), (2, true, true, 32), (9999, false, true, 32)];
     for (minor, option, told, key) in starts {
@@ -257,7 +263,7 @@ async fn options_that_would_let_nobody_in_or_anybody_are_refused() {
 }
 
 impl Server {
-    /// What the node's admission says of this service.
+    /// The status of this service in the node's admission.
     fn door(&self) -> node::DoorStatus {
         self.admission().status().doors.remove(0)
     }

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   out   array, row  --write-->  text or binary             rows of results, COPY TO
-//!   in    text or binary  --build::Column-->  array          parameters, COPY FROM
+//!   in    text or binary  --build::ValueBuilder-->  array    parameters, COPY FROM
 //! ```
 //!
-//! pgwire and arrow-pg have values too. They are not used, because they do not write what PostgreSQL writes: the test below has
-//! examples, which arrow-pg 0.16 writes otherwise. Numbers of types are pgwire's (`oid`), the calendar is chrono's.
+//! pgwire and arrow-pg have values too. They are not used, because their output differs from PostgreSQL's: the test
+//! below has examples in which arrow-pg 0.16 differs. OIDs of types are pgwire's (`oid`), the calendar is chrono's.
 
+mod array;
 pub(crate) mod build;
-mod list;
 mod write;
 
-pub(crate) use build::Column;
-pub(crate) use list::parse as items_of;
+pub(crate) use array::parse as items_of;
+pub(crate) use build::ValueBuilder;
 pub(crate) use write::{write, write_sized};
 
 #[cfg(test)]

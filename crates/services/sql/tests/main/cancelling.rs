@@ -1,4 +1,5 @@
-//! Cancelling: what has not begun to commit does not happen, what has happens and is answered so.
+//! Cancelling: a statement whose commit has not begun has no effect; one whose commit has begun takes effect, and its
+//! result is returned.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use store::{Options, Places, Store};
 
 use crate::support::{check, engine, run};
 
-/// Flushes wait while it is held.
+/// While it is held, flushes wait.
 #[derive(Debug, Default)]
 struct Gate {
     held: Mutex<bool>,
@@ -85,7 +86,7 @@ fn gated() -> (Arc<Engine>, Arc<Gate>) {
     (engine, gate)
 }
 
-/// Runs a statement whose commit is held, cancels it meanwhile, and answers what it answered.
+/// Runs a statement whose commit is held, cancels it meanwhile, and returns its result.
 async fn cancelled_in_its_commit(mut session: Session, gate: &Gate, sql: &'static str) -> (Session, String) {
     let canceller = session.canceller();
     gate.hold(true);
@@ -95,7 +96,7 @@ async fn cancelled_in_its_commit(mut session: Session, gate: &Gate, sql: &'stati
     });
     gate.until_somebody_waits().await;
     canceller.cancel();
-    // Somebody who heard the request would have answered by then.
+    // A statement that noticed the request would have ended by then.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert!(!running.is_finished(), "{sql}: answered before it was durable");
     gate.hold(false);
@@ -132,7 +133,7 @@ async fn a_session_that_goes_away_in_its_commit_leaves_nothing_behind() {
     while run(&mut b, "SELECT count(*) FROM t").await.starts_with("error") {
         tokio::task::yield_now().await;
     }
-    // Nobody's commit counts as pending any more: the catalog is kept between statements.
+    // No commit is pending any more: the catalog is kept between statements.
     let known = engine.tables().expect("it reads");
     assert!(Arc::ptr_eq(&known, &engine.tables().expect("it reads")));
     check(&mut b, &[("DROP TABLE t", "DROP TABLE")]).await;

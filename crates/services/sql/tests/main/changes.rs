@@ -1,4 +1,4 @@
-//! What changes rows, and transactions around it.
+//! Statements that change rows, and transactions around them.
 
 use std::sync::Arc;
 
@@ -285,4 +285,51 @@ async fn now_is_when_the_transaction_began() {
         run(&mut s, commit).await;
         check(&mut s, &[("SELECT max(at) < now() FROM t", "true"), ("DELETE FROM t", "DELETE 3")]).await;
     }
+}
+
+#[tokio::test]
+async fn keys_of_many_rows_that_a_query_brings_are_each_checked() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE t (a int PRIMARY KEY, b text)", "CREATE TABLE"),
+            ("INSERT INTO t SELECT g, 'x' FROM generate_series(1, 2000) s(g)", "INSERT 0 2000"),
+            ("INSERT INTO t SELECT g % 1500 + 10000, 'x' FROM generate_series(1, 2000) s(g)", "error 23505"),
+            ("INSERT INTO t SELECT g, 'x' FROM generate_series(2000, 3500) s(g)", "error 23505"),
+            ("INSERT INTO t SELECT 9000 - g, 'x' FROM generate_series(1, 2000) s(g)", "INSERT 0 2000"),
+            ("INSERT INTO t SELECT a + 20000, b FROM t", "INSERT 0 4000"),
+            ("BEGIN; INSERT INTO t VALUES (31000, 'x')", "BEGIN\nINSERT 0 1"),
+            ("INSERT INTO t SELECT g, 'x' FROM generate_series(30000, 32000) s(g)", "error 23505"),
+            ("ROLLBACK", "ROLLBACK"),
+            ("SELECT count(*), count(distinct a) FROM t", "8000|8000"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn rows_that_change_as_they_come_change_once_and_all_of_them() {
+    let mut s = session();
+    check(
+        &mut s,
+        &[
+            ("CREATE TABLE t (a int PRIMARY KEY, b text, c int)", "CREATE TABLE"),
+            ("INSERT INTO t SELECT g, repeat('x', 1000), 1 FROM generate_series(1, 5000) s(g)", "INSERT 0 5000"),
+            ("UPDATE t SET c = c + (SELECT sum(c) FROM t)", "UPDATE 5000"),
+            ("SELECT min(c), max(c), sum(length(b)) FROM t", "5001|5001|5000000"),
+            ("UPDATE t SET a = a + 1", "UPDATE 5000"),
+            ("SELECT min(a), max(a), count(*) FROM t", "2|5001|5000"),
+            ("BEGIN; UPDATE t SET b = b || 'y', c = 0", "BEGIN\nUPDATE 5000"),
+            ("UPDATE t SET b = b || 'z' WHERE c = (SELECT max(c) FROM t)", "UPDATE 5000"),
+            ("DELETE FROM t WHERE a % 2 = 0", "DELETE 2500"),
+            ("UPDATE t SET c = 1 / (a - 5001)", "error 22012"),
+            ("ROLLBACK", "ROLLBACK"),
+            ("UPDATE t SET c = 1 / (a - 5001)", "error 22012"),
+            ("SELECT min(c), max(c), count(*), max(length(b)) FROM t", "5001|5001|5000|1000"),
+            ("DELETE FROM t WHERE a % 5 > 0", "DELETE 4000"),
+            ("SELECT count(*) FROM t", "1000"),
+        ],
+    )
+    .await;
 }

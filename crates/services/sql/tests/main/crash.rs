@@ -1,22 +1,22 @@
-//! Every moment at which the power may fail under a random history of SQL: the real engine on the real store, on a simulated
-//! shelf. What a session was answered is found; what it was not is there whole or not at all; what is found is what all tables
-//! held after one of the commits.
+//! Every moment at which the power may fail during a random history of SQL, with the real engine on the real store, on
+//! a simulated shelf. A confirmed commit is present; any other transaction is present as a whole or not at all; the
+//! contents are those of all tables after one of the commits.
 //!
-//! The history is of one session after the other, so that commits have an order. What tables hold is asked of the engine itself
-//! after each commit, and again of the one that is opened on what the power left.
+//! The history runs one session after the other, so commits have an order. The engine itself reads the contents of the
+//! tables after each commit, and the engine that is opened after the power failure reads them again.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use device::{CrashShelf, Shelf};
-use sql::{Answer, Engine, EngineOptions, Session, SqlError};
+use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Places, Store, StoreError, verify_places};
 
 use crate::support::try_run;
 
 const TEST: &str = "crash::a_power_failure_at_any_point_leaves_every_answered_commit_and_no_half_of_one";
 
-/// As small as each structure can be, without threads: every run of one history is alike.
+/// The smallest size of each structure, without threads: every run of a history is the same.
 fn options() -> Options {
     let journal = journal::Options {
         segment_bytes: 64 << 10,
@@ -46,7 +46,7 @@ fn places(shelf: &Arc<CrashShelf>) -> Places {
 fn open(shelf: &Arc<CrashShelf>) -> Result<(Store, Arc<Engine>), SqlError> {
     let (store, _) = Store::open(places(shelf), options())?;
     let engine =
-        Engine::new(store.clone(), EngineOptions { threads: 1, conversion: None, ..EngineOptions::default() })?;
+        Engine::new(store.clone(), EngineOptions { threads: 1, tuple_mover: None, ..EngineOptions::default() })?;
     Ok((store, engine))
 }
 
@@ -62,10 +62,10 @@ async fn dump(engine: &Arc<Engine>) -> Result<String, SqlError> {
     Ok(text)
 }
 
-/// What the tables held after each commit, and by when it was answered.
+/// The contents of the tables after each commit, and when the commit was confirmed.
 struct History {
     states: Vec<String>,
-    /// Operations of the shelf by then, and the number of the state.
+    /// The number of operations of the shelf at that time, and the number of the state.
     answered: Vec<(usize, usize)>,
 }
 
@@ -91,7 +91,7 @@ impl History {
     }
 }
 
-/// A statement's worth of changes, each with the same number, so that half of a transaction shows.
+/// The changes of one statement, all with the same number, so that a partial transaction is visible.
 fn change(random: &mut fastrand::Rng, number: usize) -> String {
     let id = random.u32(..40);
     let text = "x".repeat([3, 200, 3000, 9000][random.usize(..4)]);
@@ -110,7 +110,7 @@ fn change(random: &mut fastrand::Rng, number: usize) -> String {
 
 async fn copy(session: &mut Session, random: &mut fastrand::Rng, number: usize) {
     let prepared = session.prepare("COPY u FROM STDIN", &[]).await.expect("it parses").remove(0);
-    let Answer::CopyIn(mut copy) = session.execute(&prepared, &[]).await.expect("it begins") else {
+    let StatementResult::CopyIn(mut copy) = session.execute(&prepared, &[]).await.expect("it begins") else {
         panic!("COPY .. FROM STDIN takes rows")
     };
     let rows = random.usize(1..60);
@@ -126,7 +126,7 @@ async fn copy(session: &mut Session, random: &mut fastrand::Rng, number: usize) 
     copy.finish().await.expect("it ends");
 }
 
-/// One transaction, of whatever kind; each is answered before the next.
+/// One transaction of a random kind; each is confirmed before the next.
 async fn transaction(session: &mut Session, random: &mut fastrand::Rng, number: usize) {
     let run = async |session: &mut Session, sql: &str| {
         try_run(session, sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -188,11 +188,11 @@ async fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Re
     match verify_places(&places(after), &mut |_| ()) {
         Ok(report) if report.is_sound() => {}
         Ok(report) => return Err(format!("before opening:\n{report}")),
-        // Until it is made there is none.
+        // Before the table is created there is none.
         Err(StoreError::Refused(_)) => {}
         Err(error) => return Err(format!("before opening: {error}")),
     }
-    // Twice, since recovery itself has written.
+    // Twice, because recovery itself has written.
     for _ in 0..2 {
         let (_, engine) = open(after).map_err(|error| error.to_string())?;
         let found = dump(&engine).await.map_err(|error| error.to_string())?;
@@ -208,7 +208,7 @@ async fn a_power_failure_at_any_point_leaves_every_answered_commit_and_no_half_o
     let history = live(&shelf, seed).await;
     assert!(history.states.len() > 20, "only {} states: too few to mean anything", history.states.len());
     let mut images = 0;
-    // Of each point one of its images: which one goes round.
+    // One of the images of each point, another one each time.
     for point in shelf.points() {
         let all: Vec<_> = shelf.images(point).collect();
         let Some(image) = all.get(point % all.len().max(1)) else { continue };

@@ -1,4 +1,4 @@
-//! External tables: Parquet files as tables, which folders they may lie in, and what happens when files change.
+//! External tables: Parquet files as tables, the folders that may contain them, and the reaction to changed files.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, TimestampNanosecondArray};
 use datafusion::arrow::datatypes::Int32Type;
 use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::file::properties::WriterProperties;
 use device::{MemoryShelf, Shelf};
 use futures::TryStreamExt;
-use sql::{Answer, Engine, EngineOptions, Session, SqlError};
+use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Places, Store};
 use tempfile::TempDir;
 
@@ -25,11 +26,16 @@ fn rows(from: i64, many: i64) -> RecordBatch {
     RecordBatch::try_from_iter([("id", ids), ("name", names), ("at", at)]).expect("columns of one length")
 }
 
+/// Rows of a row group. A query has a few row groups in memory before its client takes the first rows.
+const GROUP_ROWS: usize = 1 << 12;
+
 fn write(path: &Path, batch: &RecordBatch) {
-    // As others should: whole files, renamed to where they belong.
+    // As other programs should do it: whole files, renamed to their place.
     let new = path.with_extension("new");
-    let mut writer = ArrowWriter::try_new(File::create(&new).expect("a file to write"), batch.schema(), None)
-        .expect("a file to write");
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS)).build();
+    let mut writer =
+        ArrowWriter::try_new(File::create(&new).expect("a file to write"), batch.schema(), Some(properties))
+            .expect("a file to write");
     writer.write(batch).expect("a file to write");
     writer.close().expect("a file to write");
     std::fs::rename(new, path).expect("a file to write");
@@ -194,7 +200,8 @@ async fn a_query_whose_file_changes_under_it_fails_and_says_so() {
     for vanishes in [false, true] {
         let (folder, _, mut s) = place();
         let file = folder.path().join("a.parquet");
-        write(&file, &rows(0, 100));
+        // Far more than is read ahead of the client: the query is still running when the file changes.
+        write(&file, &rows(0, 64 * GROUP_ROWS as i64));
         check_in(
             &mut s,
             folder.path(),
@@ -202,10 +209,12 @@ async fn a_query_whose_file_changes_under_it_fails_and_says_so() {
         )
         .await;
         let prepared = s.prepare("SELECT id FROM e", &[]).await.unwrap();
-        let Answer::Rows { stream, .. } = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no rows") };
+        let StatementResult::Rows { stream, .. } = s.execute(&prepared[0], &[]).await.unwrap() else {
+            panic!("no rows")
+        };
         match vanishes {
             true => std::fs::remove_file(&file).unwrap(),
-            false => write(&file, &rows(0, 101)),
+            false => write(&file, &rows(0, 64 * GROUP_ROWS as i64 + 1)),
         }
         let error = SqlError::from(stream.try_collect::<Vec<_>>().await.unwrap_err());
         assert_eq!(error.code(), if vanishes { "58P01" } else { "58030" }, "{error}");

@@ -1,5 +1,6 @@
-//! Random histories over both forms beside a simple model, with stores that are opened again; and every moment at which the power
-//! may fail while rows go to segments in bulk and in the background, and while segments are compacted.
+//! Random histories over delta store and column store, compared with a simple model, with stores that are reopened.
+//! Also every moment at which the power may fail while rows go to row groups in bulk and in the background, and while
+//! row groups are compacted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use device::{CrashShelf, MemoryShelf, Shelf};
 use sql::{Engine, Session};
 use store::{Options, Places, Store};
 
-use crate::support::{copy, run, with_segments_of};
+use crate::support::{copy, run, with_row_groups_of};
 
-const SEGMENT_ROWS: usize = 30;
+const ROW_GROUP_ROWS: usize = 30;
 
 type Model = BTreeMap<i32, i64>;
 
@@ -47,14 +48,14 @@ fn lines(model: &Model) -> String {
     model.iter().map(|(id, v)| format!("{id}|{v}")).collect::<Vec<_>>().join("\n")
 }
 
-/// One life of a store, a session, and what should be there.
+/// A store, a session, and the contents that they should have.
 struct Life {
     engine: Arc<Engine>,
     session: Session,
     random: fastrand::Rng,
     is_keyed: bool,
     model: Model,
-    /// Inside a transaction: what was there before, then at each savepoint.
+    /// In a transaction: the contents before it, then those at each savepoint.
     before: Vec<Model>,
     seed: u64,
 }
@@ -70,7 +71,7 @@ impl Life {
         (from, from + self.random.i32(0..60))
     }
 
-    /// Rows whose keys are free, often more than a segment of them.
+    /// Rows with new keys, often more than a row group of them.
     fn fresh(&mut self) -> Vec<(i32, i64)> {
         let (from, count) = (self.random.i32(0..400), self.random.i32(1..90));
         let mut rows: Vec<(i32, i64)> = (from..from + count).map(|id| (id, i64::from(id) * 7)).collect();
@@ -99,7 +100,7 @@ impl Life {
         self.model.extend(rows);
     }
 
-    /// Keys that may be there: refused, or left out.
+    /// Adds keys that may exist: they are refused, or skipped.
     async fn add_again(&mut self) {
         let (from, to) = self.range();
         let there = self.model.range(from..=to).count() as i32;
@@ -140,7 +141,7 @@ impl Life {
                 self.expect(&format!("DELETE FROM t WHERE id = {from}"), &tag).await;
             }
             _ => {
-                // All of a range one further, as long as nothing is in the way.
+                // Shifts all keys of a range by one, if no other key is in the way.
                 let moved: Model = self.model.range(from..=to).map(|(id, v)| (id + 1, *v)).collect();
                 if !self.model.contains_key(&(to + 1)) {
                     let sql = format!("UPDATE t SET id = id + 1 WHERE id BETWEEN {from} AND {to}");
@@ -195,7 +196,7 @@ impl Life {
             8..10 => self.transaction().await,
             10 if self.before.is_empty() => {
                 let keep = self.random.usize(..20);
-                self.engine.convert(keep).unwrap_or_else(|error| panic!("SEED={}: {error}", self.seed));
+                self.engine.move_rows(keep).unwrap_or_else(|error| panic!("SEED={}: {error}", self.seed));
             }
             11 if self.before.is_empty() => {
                 _ = self.engine.compact().unwrap_or_else(|error| panic!("SEED={}: {error}", self.seed))
@@ -205,15 +206,15 @@ impl Life {
     }
 }
 
-/// How many segments were compacted.
+/// Runs a history. Returns the number of compacted row groups.
 async fn history(seed: u64, is_keyed: bool) -> u64 {
     let shelf: Arc<dyn Shelf> = Arc::new(MemoryShelf::new());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = Model::new();
-    let (mut segments, mut compacted) = (0, 0);
+    let (mut row_groups, mut compacted) = (0, 0);
     for life in 0..3 {
         let (store, _) = Store::open(places(&shelf), options()).expect("opens");
-        let engine = with_segments_of(store.clone(), SEGMENT_ROWS);
+        let engine = with_row_groups_of(store.clone(), ROW_GROUP_ROWS);
         let session = engine.session("u");
         let mut life_now = Life { engine, session, random: random.fork(), is_keyed, model, before: Vec::new(), seed };
         if life == 0 {
@@ -227,13 +228,13 @@ async fn history(seed: u64, is_keyed: bool) -> u64 {
             life_now.expect("COMMIT", "COMMIT").await;
         }
         life_now.look().await;
-        segments += life_now.engine.conversion().segments;
-        compacted += life_now.engine.conversion().compacted;
+        row_groups += life_now.engine.tuple_mover_stats().row_groups;
+        compacted += life_now.engine.tuple_mover_stats().compacted;
         model = life_now.model;
-        // Queries that were given up may hold the store for a while yet: it must not write beside the next one.
+        // Dropped queries may keep the store for a short time: it must not write beside the next one.
         store.close().expect("closes");
     }
-    assert!(segments > 0, "SEED={seed}: nothing was converted");
+    assert!(row_groups > 0, "SEED={seed}: nothing was moved");
     compacted
 }
 
@@ -246,9 +247,9 @@ async fn random_histories_over_both_forms_are_what_a_model_says() {
     assert!(compacted > 0, "nothing was compacted");
 }
 
-/// What the table holds, and whether there is one; the same before and after what is due is compacted.
+/// The contents of the table, and whether it exists; they must be the same before and after compaction.
 async fn content(store: Store) -> String {
-    let engine = with_segments_of(store, SEGMENT_ROWS);
+    let engine = with_row_groups_of(store, ROW_GROUP_ROWS);
     let mut session = engine.session("u");
     let found = run(&mut session, "SELECT id, v FROM t ORDER BY id").await;
     engine.compact().expect("compacts what a crash left");
@@ -261,20 +262,20 @@ async fn a_power_failure_leaves_rows_in_one_form_and_loads_whole_or_absent() {
     let seed = seed(3);
     let shelf = Arc::new(CrashShelf::new(seed));
     let dyn_shelf: Arc<dyn Shelf> = shelf.clone();
-    // What was found after each statement, and how many operations of the shelf it took.
+    // The contents after each statement, and the number of operations of the shelf until then.
     let (mut states, mut acknowledged) = (vec![String::from("error 42P01")], vec![0]);
     let (store, _) = Store::open(places(&dyn_shelf), options()).expect("opens");
-    let engine = with_segments_of(store.clone(), SEGMENT_ROWS);
+    let engine = with_row_groups_of(store.clone(), ROW_GROUP_ROWS);
     let mut session = engine.session("u");
     let steps = [
         "CREATE TABLE t (id int PRIMARY KEY, v int)",
         "INSERT INTO t SELECT i, 0 FROM generate_series(1, 80) AS g(i)",
         "UPDATE t SET v = 1 WHERE id % 3 = 0",
-        "convert",
+        "move",
         "checkpoint",
         "DELETE FROM t WHERE id < 20",
         "INSERT INTO t SELECT i, 2 FROM generate_series(101, 150) AS g(i)",
-        "convert",
+        "move",
         "checkpoint",
         "compact",
         "DELETE FROM t WHERE id BETWEEN 40 AND 60",
@@ -284,7 +285,7 @@ async fn a_power_failure_leaves_rows_in_one_form_and_loads_whole_or_absent() {
     for step in steps {
         match step {
             "checkpoint" => _ = store.checkpoint().expect("writes home"),
-            "convert" => assert!(engine.convert(0).expect("moves") > 0),
+            "move" => assert!(engine.move_rows(0).expect("moves") > 0),
             "compact" => assert!(engine.compact().expect("compacts") > 0),
             sql => assert!(!run(&mut session, sql).await.starts_with("error"), "{sql}"),
         }
@@ -293,7 +294,7 @@ async fn a_power_failure_leaves_rows_in_one_form_and_loads_whole_or_absent() {
     }
     let mut images = 0;
     for point in shelf.points() {
-        // Every fourth image, another fourth at each point.
+        // Every fourth image, with another offset at each point.
         for image in shelf.images(point).skip(point % 4).step_by(4) {
             let after: Arc<dyn Shelf> = Arc::new(image.shelf());
             let (store, _) = Store::open(places(&after), options()).unwrap_or_else(|error| panic!("{image}: {error}"));

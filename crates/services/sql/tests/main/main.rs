@@ -1,6 +1,6 @@
-//! The engine from outside, through the same calls that the wire makes.
+//! Tests of the engine from outside, through the same calls that the wire uses.
 
-/// As in the binary, so that what statements take is counted.
+/// The allocator of the binary, so the memory of statements is counted.
 #[global_allocator]
 static ALLOCATOR: device::CountedHeap = device::CountedHeap;
 
@@ -8,15 +8,15 @@ mod cancelling;
 mod changes;
 mod crash;
 mod external;
-mod forms;
 mod histories;
+mod large_tables;
 mod memory;
 mod numbers;
-mod page;
 mod queries;
 mod sessions;
-mod stored;
+mod sql_reference;
 mod support;
 mod texts;
+mod two_stores;
 mod upserts;
 mod views;

@@ -1,25 +1,31 @@
-//! Memory that statements take, as the operating system tells it: of a process of its own, which runs them one by one.
+//! The memory that statements take, as the operating system reports it: for a process of its own, which runs them one
+//! by one.
 
 use std::fmt::Write as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use datafusion::arrow::array::Array;
 use futures::StreamExt;
 use sql::engine::SpillOptions;
-use sql::{Answer, Engine, EngineOptions, Session, SqlError};
+use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Store};
 
 /// `memory` of the engine.
 const MEMORY: usize = 64 << 20;
 
-/// What the test of a child process is told by: the child's part is a test that does nothing without it.
+/// Connections that have sent a query and do not read its rows.
+const READERS: usize = 40;
+
+/// The variable that identifies the child process: the child's part is a test that does nothing without it.
 const CHILD: &str = "TERRACE_TEST_MEMORY";
 
-/// Another seed than the usual one, or statements from a file, one a line: to look for more, or at one.
+/// Another seed than the default, or statements from a file, one in each line: for a longer search, or for examining
+/// one statement.
 const SEED: &str = "TERRACE_TEST_SEED";
 const FILE: &str = "TERRACE_TEST_STATEMENTS";
 
-/// Statements that ask for gigabytes, or would take them on the way to a small answer.
+/// Statements that request gigabytes, or that would take them for a small result.
 const GREEDY: &[&str] = &[
     "select length(repeat('x', 2000000000))",
     "select length(repeat(repeat('x', 100000), 20000))",
@@ -57,7 +63,7 @@ const GREEDY: &[&str] = &[
     "select count(*) from (select string_to_array(repeat('ab,', 1000000 + g::int), ',') from generate_series(1, 100) t(g)) s",
 ];
 
-/// Windows whose values are long, or of which one is that of all rows of a partition.
+/// Windows with long values, or with one value for all rows of a partition.
 const LONG_OVER_WINDOWS: &[&str] = &[
     "select length(array_to_string(array_agg(x) over (), ',')) from generate_series(1, 100000) t(x)",
     "select array_agg(x) over () from generate_series(1, 20000) t(x)",
@@ -98,7 +104,7 @@ const LONG_OVER_WINDOWS: &[&str] = &[
      from (select x, repeat('x', 100) || x r from generate_series(1, 100000) t(x)) s",
 ];
 
-/// Windows that fit, and finish.
+/// Windows that fit in memory, and finish.
 const OVER_WINDOWS: &[&str] = &[
     "select max(s) from (select sum(x) over (order by x) s from generate_series(1, 1000000) t(x)) s",
     "select count(n) from (select row_number() over (order by x) n from generate_series(1, 1000000) t(x)) s",
@@ -112,7 +118,7 @@ const OVER_WINDOWS: &[&str] = &[
     "select count(l) from (select first_value(x::text) over (partition by x / 10 order by x) l from generate_series(1, 300000) t(x)) s",
 ];
 
-/// Statements that keep more than there is memory for, and finish: they spill.
+/// Statements that keep more data than fits in memory, and finish: they spill.
 const LARGE: &[&str] = &[
     "select count(*) from (select distinct repeat('x', 1000) || g a from generate_series(1, 300000) t(g)) s",
     "select count(*) from (select repeat('x', 1000) || g a, count(*) from generate_series(1, 300000) t(g) group by 1) s",
@@ -121,11 +127,21 @@ const LARGE: &[&str] = &[
     "select g, row_number() over (order by repeat('x', 60) || g) from generate_series(1, 300000) t(g)",
 ];
 
-/// A join beyond memory, which finishes. It comes last: the allocator keeps some of what it took for a while.
-const JOIN: &str = "select count(*), max(length(a || b)) from (select g, repeat('x', 100) || g a from generate_series(1, 200000) t(g)) a \
-     join (select g, repeat('y', 100) || g b from generate_series(1, 200000) t(g)) b on a.g = b.g";
+/// Joins that exceed the memory, and finish. They come last: the allocator keeps some of their memory for a while.
+const JOINS: &[&str] = &[
+    "select count(*), max(length(a || b)) from (select g, repeat('x', 100) || g a from generate_series(1, 200000) t(g)) a \
+     join (select g, repeat('y', 100) || g b from generate_series(1, 200000) t(g)) b on a.g = b.g",
+    "select count(*) from (select repeat('x', 61) || lpad(g::text, 8, '0') s from generate_series(1, 1000000) t(g)) a \
+     join (select repeat('x', 61) || lpad(g::text, 8, '0') s from generate_series(1, 1000000) t(g)) b on a.s = b.s",
+    "select count(*) from (select repeat('x', 61) || g s, g from generate_series(1, 1000000) t(g)) a \
+     left join (select repeat('x', 61) || g s, g from generate_series(1, 1000000) t(g)) b on a.s = b.s and a.g < b.g",
+    "select count(*) from (select repeat('x', 61) || g s from generate_series(1, 1000000) t(g)) a \
+     where s in (select repeat('x', 61) || g from generate_series(1, 1000000) t(g))",
+    "select count(*) from (select repeat('x', 61) || g s from generate_series(1, 1000000) t(g)) a \
+     where not exists (select 1 from generate_series(1, 1000000) t(g) where repeat('x', 61) || g = s)",
+];
 
-/// Expressions nested at random, but the same each time.
+/// Expressions nested at random, but the same ones each time.
 fn nested(random: &mut fastrand::Rng, depth: usize) -> String {
     let count = ["1", "10", "1000", "100000", "10000000"];
     let some = |random: &mut fastrand::Rng| count[random.usize(..count.len())];
@@ -163,7 +179,7 @@ fn nested_constants(random: &mut fastrand::Rng, depth: usize) -> String {
     }
 }
 
-/// The statements of a seed, or of a file that [`FILE`] names, one a line.
+/// The statements of a seed, or of a file that [`FILE`] names, one in each line.
 fn statements() -> Vec<String> {
     if let Some(file) = std::env::var_os(FILE) {
         let text = std::fs::read_to_string(file).expect("the file can be read");
@@ -186,27 +202,27 @@ fn statements() -> Vec<String> {
         .map(ToString::to_string)
         .chain(seeded)
         .chain(constants)
-        .chain([JOIN.to_owned()])
+        .chain(JOINS.iter().map(ToString::to_string))
         .collect()
 }
 
-/// The most that this process had in memory since [`forget`], in bytes.
+/// The largest memory of this process since [`forget`], in bytes.
 fn most() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("it is told");
     line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("it is a number") << 10
 }
 
-/// The most is counted from here.
+/// Restarts the measurement of the largest memory.
 fn forget() {
     std::fs::write("/proc/self/clear_refs", "5").expect("Linux forgets");
 }
 
-/// Runs a statement and drops its rows as they come. The number of rows, or the SQLSTATE.
+/// Runs a statement and drops its rows as they come. Returns the number of rows, or the SQLSTATE.
 async fn run(session: &mut Session, sql: &str) -> Result<usize, SqlError> {
     let prepared = session.prepare(sql, &[]).await?;
     let mut rows = 0;
-    if let Answer::Rows { mut stream, .. } = session.execute(&prepared[0], &[]).await? {
+    if let StatementResult::Rows { mut stream, .. } = session.execute(&prepared[0], &[]).await? {
         while let Some(batch) = stream.next().await {
             rows += batch?.columns().first().map_or(0, |column| column.len());
         }
@@ -214,7 +230,7 @@ async fn run(session: &mut Session, sql: &str) -> Result<usize, SqlError> {
     Ok(rows)
 }
 
-fn engine(spilled: u64) -> (std::sync::Arc<Engine>, tempfile::TempDir) {
+fn engine(spilled: u64) -> (Arc<Engine>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("there is room");
     let store = Store::in_memory(Options::default()).expect("memory is enough");
     let spill = Some(SpillOptions { folder: folder.path().join("spill"), bytes: spilled });
@@ -241,6 +257,27 @@ async fn child_of_the_test_of_memory() {
         let outcome = outcome.map_or_else(|error| error.code().to_owned(), |rows| format!("{rows} rows"));
         println!("\n{CHILD}|{before}|{}|{outcome}|{sql}", most());
     }
+    forget();
+    let before = most();
+    let rows = slow_readers(&engine).await;
+    println!("\n{CHILD}|{before}|{}|{rows} rows|{READERS} readers that stop reading", most());
+}
+
+/// Queries of sessions of their own that each read one batch, and no more. Returns the rows of those batches.
+async fn slow_readers(engine: &Arc<Engine>) -> usize {
+    let (mut open, mut rows) = (Vec::new(), 0);
+    for _ in 0..READERS {
+        let mut session = engine.session("a");
+        let sql = "select repeat('x', 1000) || g from generate_series(1, 1000000) s(g)";
+        let prepared = session.prepare(sql, &[]).await.expect("it is right");
+        if let Ok(StatementResult::Rows { mut stream, .. }) = session.execute(&prepared[0], &[]).await {
+            rows += stream.next().await.and_then(Result::ok).map_or(0, |batch| batch.num_rows());
+            open.push((session, stream));
+        }
+    }
+    // Each goes on until it waits for its reader.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    rows
 }
 
 #[tokio::test]
@@ -264,14 +301,16 @@ fn no_statement_takes_more_memory_than_it_may() {
     assert!(child.status.success(), "{told}\n{}", String::from_utf8_lossy(&child.stderr));
     let lines: Vec<Vec<&str>> =
         told.lines().filter(|line| line.starts_with(CHILD)).map(|line| line.splitn(5, '|').collect()).collect();
-    assert_eq!(lines.len(), statements().len());
+    assert_eq!(lines.len(), statements().len() + 1);
     let mut all = String::new();
     let (mut over, mut idle) = (0, None);
     for line in lines {
         let [before, most] = [1, 2].map(|at| line[at].parse::<usize>().expect("it is a number"));
         let taken = most.saturating_sub(*idle.get_or_insert(before));
-        let finishes = LARGE.contains(&line[4]) || OVER_WINDOWS.contains(&line[4]) || line[4] == JOIN;
-        let is_over = taken > MEMORY / 10 * 11 || finishes && !line[3].ends_with("rows");
+        let finishes = LARGE.contains(&line[4]) || OVER_WINDOWS.contains(&line[4]) || JOINS.contains(&line[4]);
+        // Each of the readers' threads keeps a few pages of its own beside what is counted.
+        let most = if line[4].contains("readers") { MEMORY / 2 * 3 } else { MEMORY / 10 * 11 };
+        let is_over = taken > most || finishes && !line[3].ends_with("rows");
         over += usize::from(is_over);
         let _ = writeln!(all, "{}{} MiB, {}: {}", if is_over { "OVER " } else { "" }, taken >> 20, line[3], line[4]);
     }

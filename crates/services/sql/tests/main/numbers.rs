@@ -1,4 +1,4 @@
-//! Numbers that do not fit are refused, wherever they come from.
+//! Numbers that do not fit are refused, whatever their source.
 
 use datafusion::scalar::ScalarValue;
 

@@ -1,4 +1,4 @@
-//! What queries answer: the short way and the long way the same, key ranges, types, messages.
+//! Results of queries: the fast and the general path give the same, key ranges, types, messages.
 
 use datafusion::scalar::ScalarValue;
 
@@ -74,7 +74,7 @@ async fn long_values_over_windows_are_those_of_each_frame() {
         ("count(DISTINCT a) OVER ()", "4,4,4,4,4"),
     ];
     for (window, expected) in windows {
-        // All at once where a frame ends with its partition, and some at a time.
+        // All at once if a frame ends with its partition, and some at a time otherwise.
         for others in
             ["", ", sum(i) OVER (), min(i) OVER (ORDER BY i ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)"]
         {
@@ -176,15 +176,15 @@ async fn columns_that_are_given_one_name_all_come_and_all_under_it() {
     assert_eq!(names, ["x", "x", "x"]);
 }
 
-/// The titles of a query's columns, as they are described and as they are answered.
-async fn titles(session: &mut sql::Session, sql: &str) -> String {
+/// The labels of a query's columns, as described and in the result.
+async fn labels(session: &mut sql::Session, sql: &str) -> String {
     let prepared = session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let names = |schema: &datafusion::arrow::datatypes::SchemaRef| {
         schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>().join("|")
     };
     let described = names(prepared[0].schema().expect("it has rows"));
     let answer = session.execute(&prepared[0], &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let sql::Answer::Rows { schema, stream, .. } = answer else { panic!("no rows: {sql}") };
+    let sql::StatementResult::Rows { schema, stream, .. } = answer else { panic!("no rows: {sql}") };
     assert_eq!(names(&stream.schema()), names(&schema), "{sql}");
     assert_eq!(names(&schema), described, "{sql}");
     described
@@ -217,7 +217,7 @@ async fn columns_have_the_titles_that_postgresql_gives_them_and_may_share_them()
     ] {
         assert_eq!(run(&mut s, sql).await, rows, "{sql}");
         run(&mut s, "DELETE FROM t WHERE a = 3").await;
-        assert_eq!(titles(&mut s, sql).await, expected, "{sql}");
+        assert_eq!(labels(&mut s, sql).await, expected, "{sql}");
         run(&mut s, "DELETE FROM t WHERE a = 3").await;
     }
     check(
@@ -248,7 +248,7 @@ async fn explain_shows_the_plan_line_by_line_and_analyze_what_it_took() {
             assert!(lines.contains(part), "{sql} has no {part}:\n{lines}");
         }
         assert!(!lines.contains("EmptyExec"), "{lines}");
-        assert_eq!(titles(&mut s, sql).await, "QUERY PLAN");
+        assert_eq!(labels(&mut s, sql).await, "QUERY PLAN");
     }
     check(
         &mut s,
@@ -294,7 +294,7 @@ async fn what_would_be_ignored_is_refused_by_name() {
     .await;
 }
 
-/// What a client may write, on threads such as a server's.
+/// Statements that a client may write, on threads with a server's stack.
 async fn deep_statements() {
     let mut s = session();
     run(&mut s, "CREATE TABLE t (a int); INSERT INTO t VALUES (7)").await;

@@ -1,4 +1,4 @@
-//! Sessions beside each other, COPY, relations from outside, cancelling.
+//! Concurrent sessions, COPY, virtual tables, cancelling.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,10 @@ use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::scalar::ScalarValue;
 use futures::TryStreamExt;
-use sql::{Answer, Engine, EngineOptions, Relation, ScanRequest, Session, SessionState, SqlError};
+use sql::{
+    Engine, EngineOptions, ScanRequest, Session, SessionState, SqlError, StatementResult, VirtualRows, VirtualScan,
+    VirtualTable,
+};
 use store::{Options, Snapshot, Store};
 
 use crate::support::{check, copy, engine, run, session};
@@ -61,7 +64,7 @@ async fn rows_are_copied_into_the_table_that_was_looked_up() {
     let mut s = engine.session("a");
     run(&mut s, "CREATE TABLE t (id int)").await;
     let prepared = s.prepare("COPY t FROM STDIN", &[]).await.unwrap();
-    let Answer::CopyIn(mut open) = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no COPY") };
+    let StatementResult::CopyIn(mut open) = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no COPY") };
     check(&mut engine.session("b"), &[("TRUNCATE t", "error 40001"), ("DROP TABLE t", "error 40001")]).await;
     let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
     open.push(RecordBatch::try_new(schema, vec![Arc::new(Int32Array::from(vec![3]))]).unwrap()).await.unwrap();
@@ -107,35 +110,40 @@ async fn a_session_that_is_to_read_only_changes_nothing() {
     .await;
 }
 
-/// Numbers 0 to 99 with their squares; notes what it was asked.
+/// Numbers 0 to 99 with their squares; it records its requests.
 #[derive(Debug)]
 struct Squares {
     asked: Mutex<Vec<ScanRequest>>,
 }
 
-impl Relation for Squares {
+impl VirtualTable for Squares {
     fn schema(&self) -> SchemaRef {
         let field = |name: &str| Field::new(name, DataType::Int32, false);
         Arc::new(Schema::new(vec![field("n"), field("square")]))
     }
 
-    fn scan(
-        &self,
-        _snapshot: &Snapshot,
-        request: &ScanRequest,
-    ) -> Result<Box<dyn Iterator<Item = Result<RecordBatch, SqlError>> + Send>, SqlError> {
+    fn scan(&self, _snapshot: &Snapshot, request: &ScanRequest) -> Result<Arc<dyn VirtualScan>, SqlError> {
         self.asked.lock().expect("nobody panicked").push(request.clone());
         let column = |power: u32| Arc::new((0..100).map(|n: i32| n.pow(power)).collect::<Int32Array>()) as ArrayRef;
         let whole = RecordBatch::try_new(self.schema(), vec![column(1), column(2)])?;
-        Ok(Box::new(std::iter::once(Ok(whole.project(&request.projection)?))))
+        Ok(Arc::new(SquaresScan(whole.project(&request.projection)?)))
+    }
+}
+
+struct SquaresScan(RecordBatch);
+
+impl VirtualScan for SquaresScan {
+    fn rows(&self, partition: usize) -> VirtualRows {
+        assert_eq!(partition, 0, "it has one");
+        Box::new(std::iter::once(Ok(self.0.clone())))
     }
 }
 
 #[tokio::test]
 async fn a_relation_is_asked_for_what_the_query_needs_and_checked_again() {
     let squares = Arc::new(Squares { asked: Mutex::default() });
-    let relations: Vec<(String, Arc<dyn Relation>)> = vec![("lab.squares".into(), squares.clone())];
-    let options = EngineOptions { relations, ..EngineOptions::default() };
+    let virtual_tables: Vec<(String, Arc<dyn VirtualTable>)> = vec![("lab.squares".into(), squares.clone())];
+    let options = EngineOptions { virtual_tables, ..EngineOptions::default() };
     let engine = Engine::new(Store::in_memory(Options::default()).unwrap(), options).unwrap();
     let mut s = engine.session("u");
     check(&mut s, &[("SELECT square FROM lab.squares WHERE n = 7", "49")]).await;
@@ -161,7 +169,7 @@ async fn a_cancelled_query_ends_and_fails_its_transaction() {
     check(&mut s, &[("BEGIN", "BEGIN")]).await;
     let sql = "SELECT a.i FROM generate_series(1, 1000000000) AS a(i) WHERE a.i % 7 = 8";
     let prepared = s.prepare(sql, &[]).await.unwrap();
-    let Answer::Rows { stream, .. } = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no rows") };
+    let StatementResult::Rows { stream, .. } = s.execute(&prepared[0], &[]).await.unwrap() else { panic!("no rows") };
     let canceller = s.canceller();
     let reading = tokio::spawn(async move { stream.try_collect::<Vec<_>>().await });
     tokio::task::spawn_blocking(move || canceller.cancel()).await.unwrap();

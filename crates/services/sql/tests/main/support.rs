@@ -1,4 +1,4 @@
-//! A session on a store in memory, and answers as text.
+//! A session on a store in memory, and results as text.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::scalar::ScalarValue;
 use futures::TryStreamExt;
-use sql::{Answer, Engine, EngineOptions, Session, SqlError};
+use sql::{Engine, EngineOptions, Session, SqlError, StatementResult};
 use store::{Options, Store};
 
 pub(crate) fn engine() -> Arc<Engine> {
@@ -15,9 +15,9 @@ pub(crate) fn engine() -> Arc<Engine> {
     Engine::new(store, EngineOptions { threads: 2, ..EngineOptions::default() }).expect("an engine starts")
 }
 
-/// An engine with small column segments, which are made when the test says so.
-pub(crate) fn with_segments_of(store: Store, segment_rows: usize) -> Arc<Engine> {
-    let options = EngineOptions { threads: 2, segment_rows, conversion: None, ..EngineOptions::default() };
+/// An engine with small row groups, which are made when the test requests it.
+pub(crate) fn with_row_groups_of(store: Store, row_group_rows: usize) -> Arc<Engine> {
+    let options = EngineOptions { threads: 2, row_group_rows, tuple_mover: None, ..EngineOptions::default() };
     Engine::new(store, options).expect("an engine starts")
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn session() -> Session {
     engine().session("tester")
 }
 
-/// Runs one text; each statement's answer as lines `a|b`, or its tag. An error is `error CODE`.
+/// Runs one text; returns each statement's result as lines `a|b`, or its tag. An error is `error CODE`.
 pub(crate) async fn run(session: &mut Session, sql: &str) -> String {
     run_with(session, sql, &[]).await
 }
@@ -41,8 +41,8 @@ pub(crate) async fn try_run(session: &mut Session, sql: &str, parameters: &[Scal
     let mut lines = Vec::new();
     for prepared in session.prepare(sql, &[]).await? {
         match session.execute(&prepared, parameters).await? {
-            Answer::Done { tag } => lines.push(tag),
-            Answer::Rows { stream, .. } => {
+            StatementResult::Done { tag } => lines.push(tag),
+            StatementResult::Rows { stream, .. } => {
                 let batches: Vec<_> = stream.try_collect().await?;
                 let options = FormatOptions::default().with_null("NULL");
                 for batch in batches {
@@ -66,7 +66,7 @@ pub(crate) async fn try_run(session: &mut Session, sql: &str, parameters: &[Scal
 /// COPY .. FROM STDIN of those columns.
 pub(crate) async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef>) -> Result<u64, SqlError> {
     let prepared = session.prepare(sql, &[]).await?;
-    let Answer::CopyIn(mut copy) = session.execute(&prepared[0], &[]).await? else { panic!("no COPY") };
+    let StatementResult::CopyIn(mut copy) = session.execute(&prepared[0], &[]).await? else { panic!("no COPY") };
     let fields = copy.schema.fields().iter().zip(&columns);
     let fields: Vec<_> =
         fields.map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true)).collect();
@@ -75,7 +75,7 @@ pub(crate) async fn copy(session: &mut Session, sql: &str, columns: Vec<ArrayRef
     copy.finish().await
 }
 
-/// Runs each text and compares its answer; an expected `error 23505` needs only to be the beginning.
+/// Runs each text and compares its result; an expected `error 23505` needs only to be the beginning.
 pub(crate) async fn check(session: &mut Session, script: &[(&str, &str)]) {
     for (sql, expected) in script {
         let got = run(session, sql).await;

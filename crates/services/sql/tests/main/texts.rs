@@ -1,4 +1,4 @@
-//! Text and other types: what is written, read, cast and compared, as PostgreSQL spells it.
+//! Text and other types: writing, reading, casts and comparisons in PostgreSQL's notation.
 
 use datafusion::scalar::ScalarValue;
 

@@ -1,10 +1,10 @@
-//! Views that read views, and what they read.
+//! Views that read views, and the objects that they read.
 
 use crate::support::{check, engine, run, session};
 
 #[tokio::test]
 async fn a_view_cannot_read_itself() {
-    // On a thread with the stack that a server's threads have.
+    // On a thread with the stack of a server's threads.
     let script = async {
         let mut s = session();
         check(
@@ -62,7 +62,7 @@ async fn a_ring_of_views_that_two_sessions_closed_is_refused_when_it_is_read() {
             ],
         )
         .await;
-        // What views that read each other nest is added up.
+        // The depths of views that read each other are added.
         let deep = |from: &str| format!("SELECT {}a OR a AS a FROM {from}", "a OR ".repeat(200));
         let deep = [deep("(SELECT true AS a) AS t"), deep("d1"), deep("d2")];
         for (n, sql) in deep.iter().enumerate() {

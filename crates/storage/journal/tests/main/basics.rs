@@ -1,4 +1,4 @@
-//! What a journal does when nothing goes wrong.
+//! The behaviour of a journal without faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,7 +214,7 @@ fn a_reader_that_is_overtaken_by_truncation_is_told_so() {
     }
     assert_eq!(reader.next().expect("one").expect("readable").payload, payload(0, 2000));
     journal.truncate(last).expect("truncates");
-    // What was truncated is written over before the reader goes on.
+    // The truncated segment is overwritten before the reader continues.
     for number in 100..200 {
         last = journal.append(1, &[&payload(number, 2000)]).expect("appends");
         journal.commit(last).expect("commits");
@@ -259,7 +259,7 @@ fn closing_beside_threads_that_append_keeps_every_record_acknowledged_and_refuse
                 .map(|thread| {
                     let journal = &journal;
                     scope.spawn(move || {
-                        // Some of many frames, so that closing meets records that are half appended.
+                        // Some records have many frames: closing then finds records that are appended only in part.
                         let sizes = (0u64..).map(|n| if n % 5 == thread { 30_000 } else { 300 });
                         let results = sizes.map(|bytes| journal.append_commit(1, &[&vec![7; bytes]]));
                         results.take_while(|result| !matches!(result, Err(JournalError::Closed))).fold(

@@ -1,5 +1,5 @@
-//! Threads that each keep a committer, on real mappings, beside everything else that a journal does: appends, a reader that
-//! truncates, somebody who waits; with a device that works, that fails one write, or that panics in one.
+//! Threads that each keep a committer, on real mappings, while other threads append, truncate behind a reader, and
+//! wait. The device works, fails one write, or panics in one write.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ enum Fate {
     Panics,
 }
 
-/// What happens at which write; others may overtake it meanwhile.
+/// The action at one write. Other writes may overtake it meanwhile.
 #[derive(Debug)]
 struct Script {
     fate: Fate,
@@ -63,7 +63,7 @@ impl Device for ScriptedDevice {
     }
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         if offset == 0 {
-            // The header of a segment that is being made ready is no batch, and may fail without harm.
+            // The header of a new segment is no batch, and its write may fail without harm.
             return self.inner.write_flush(offset, data);
         }
         let nth = self.script.writes.fetch_add(1, Ordering::SeqCst);
@@ -84,10 +84,10 @@ impl Device for ScriptedDevice {
     }
 }
 
-/// Places of what was acknowledged, with the record's number and size.
+/// The places of acknowledged records, with their numbers and sizes.
 type Acknowledged = Mutex<Vec<(Lsn, u64, usize)>>;
 
-/// Commits until it has done its part or is refused.
+/// Commits until all its records are committed, or one is refused.
 fn commit(journal: &Journal, thread: u64, seed: u64, acknowledged: &Acknowledged) {
     let mut random = fastrand::Rng::with_seed(seed * THREADS + thread);
     let mut committer = journal.committer();
@@ -97,7 +97,7 @@ fn commit(journal: &Journal, thread: u64, seed: u64, acknowledged: &Acknowledged
         let parts: &[&[u8]] = &[&payload(number, bytes)];
         let result = match random.u8(..8) {
             0 => journal.append(1, parts).and_then(|lsn| journal.commit(lsn).map(|()| lsn)),
-            // Somebody else's commit takes it along.
+            // The commit of another thread includes it.
             1 => match journal.append(1, parts) {
                 Ok(_) => continue,
                 refused => refused,
@@ -115,7 +115,7 @@ fn commit(journal: &Journal, thread: u64, seed: u64, acknowledged: &Acknowledged
     }
 }
 
-/// Counts a thread that has ended, however.
+/// Counts a thread that has ended, also after a panic.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -145,7 +145,8 @@ fn life(seed: u64, fate: Fate) {
             scope.spawn(move || {
                 let _done = Done(running);
                 let ended = catch_unwind(AssertUnwindSafe(|| commit(journal, thread, seed, acknowledged)));
-                // Whoever locks after a panic under the lock panics too; what matters is that nobody waits for ever.
+                // A thread that takes the lock after a panic under the lock panics too. The test checks that no thread
+                // waits for ever.
                 assert!(ended.is_ok() || fate == Fate::Panics);
             });
         }

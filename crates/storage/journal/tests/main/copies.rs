@@ -1,5 +1,5 @@
-//! Copies of parts of a log: the same records at the same places, up to the last whole batch, on every medium, while the log is
-//! being written.
+//! Copies of parts of a log, on every medium, while the log is being written: they have the same records at the same
+//! places, up to the last whole batch.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use journal::{Journal, JournalError, Lsn, Record, View, copy};
 
 use crate::support::{MEDIA, all, payload, recover, seed, small};
 
-/// A journal of several segments, and where each commit ended.
+/// A journal of several segments, and the end of each commit.
 fn write(shelf: Arc<dyn Shelf>) -> (Journal, Vec<Lsn>) {
     let (journal, _) = Journal::open(shelf, small()).expect("opens");
     let mut ends = vec![journal.durable()];
@@ -29,7 +29,7 @@ fn a_copy_up_to_any_commit_opens_with_exactly_the_records_before_it_at_their_pla
         let (journal, ends) = write(source.clone());
         let records = all(&journal).expect("reads");
         for (number, until) in ends.iter().enumerate().step_by(3) {
-            // Not at a batch's end but one byte short of the next: the batch ahead counts.
+            // One byte before the end of the next batch: the copy ends with the batch before.
             let short = ends.get(number + 1).map_or(*until, |next| Lsn(next.0 - 1));
             for until in [*until, short] {
                 let to = medium.shelf(seed(32));

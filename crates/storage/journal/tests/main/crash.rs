@@ -1,5 +1,5 @@
-//! Every moment at which the power may fail, and what each may leave: acknowledged records are found, in order and
-//! equal; others are there or not, whole, and none behind one that is not.
+//! Crash images at every moment of a power failure. Acknowledged records are found, in order and unchanged. Other
+//! records are found whole or not at all, and no record is found after a missing one.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,9 +8,9 @@ use journal::{Check, Journal, Record};
 
 use crate::support::{History, MEDIA, Medium, payload, recover, recover_checking, replay, seed, small};
 
-/// A life of appends, commits, truncations and reopenings that crosses every boundary: blocks, buffers, segments,
-/// recycled segments, a record larger than two segments, commits of one record and of many, and records that are appended
-/// and committed in one go.
+/// A workload of appends, commits, truncations and reopenings. It crosses every boundary: blocks, buffers, segments,
+/// recycled segments, a record larger than two segments, commits of one record and of many, and records that are
+/// appended and committed in one call.
 fn workload(shelf: &Arc<CrashShelf>) -> History {
     let mut history = History::default();
     let mut sizes = [10, 900, 4000, 0, 5000, 100, 100, 3900, 12_000, 64, 2000].into_iter().cycle();
@@ -31,7 +31,7 @@ fn workload(shelf: &Arc<CrashShelf>) -> History {
         if life == 1 {
             history.append(&journal, 40_000);
             history.commit(&journal, shelf);
-            // Killed, not closed: what was committed is on the medium, nothing else is written.
+            // The process is killed, not closed: committed records are on the medium, and nothing else is written.
             std::mem::forget(journal);
         } else {
             journal.close().expect("closes");
@@ -40,7 +40,7 @@ fn workload(shelf: &Arc<CrashShelf>) -> History {
     history
 }
 
-/// Opens every image of every point and checks it. Answers how many there were, or what went wrong first.
+/// Opens and checks every image of every point. Returns the number of images, or the first failure.
 fn enumerate(
     shelf: &CrashShelf,
     history: &History,
@@ -50,7 +50,8 @@ fn enumerate(
     for point in shelf.points() {
         for image in shelf.images(point) {
             let after = Arc::new(image.shelf());
-            // Both ways of opening must find the same; taking turns tries each on half of the images of every point.
+            // Both ways of opening must find the same records. They alternate, so each runs on half of the images of
+            // every point.
             let check = if count % 2 == 0 { Check::Everything } else { Check::Tail };
             let (journal, found) =
                 recover_checking(after.clone(), check).map_err(|error| format!("{image}: {error}"))?;
@@ -80,10 +81,10 @@ fn a_power_failure_at_any_point_loses_nothing_acknowledged_and_invents_nothing()
     }
 }
 
-/// What was acknowledged to one of several threads, and how many operations had been called by then.
+/// The records acknowledged to one of several threads, and the number of operations at that time.
 pub(crate) type Acknowledged = Vec<(usize, Record)>;
 
-/// Threads that commit side by side, then the process is killed.
+/// Threads commit at the same time, then the process is killed.
 pub(crate) fn several_threads(shelf: &Arc<CrashShelf>) -> Acknowledged {
     let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
     let acknowledged = Mutex::new(Vec::new());
@@ -110,7 +111,7 @@ pub(crate) fn several_threads(shelf: &Arc<CrashShelf>) -> Acknowledged {
     acknowledged.into_inner().expect("no panic")
 }
 
-/// The first image from a point on in which something acknowledged is missing.
+/// The first image from a point on in which an acknowledged record is missing.
 pub(crate) fn first_loss(shelf: &CrashShelf, acknowledged: &Acknowledged, from: usize) -> Option<String> {
     for image in (from..=shelf.operations()).flat_map(|point| shelf.images(point)) {
         let found = match recover(Arc::new(image.shelf())) {
@@ -146,7 +147,8 @@ fn a_power_failure_during_recovery_changes_nothing_that_recovery_finds() {
         let history = workload(&shelf);
         let mut nested = 0;
         let mut visit = |count: usize, recovered: Arc<CrashShelf>| {
-            // Every 197th: recovery does the same few operations each time, and 197 is prime to the images per point.
+            // Every 197th image: recovery runs the same few operations each time, and 197 has no common divisor with
+            // the images per point.
             if !count.is_multiple_of(197) {
                 return;
             }
@@ -185,8 +187,8 @@ fn what_a_crash_cut_off_never_comes_back_over_many_lives() {
     }
 }
 
-/// Life after life on one medium, each ended by a power failure at a random point. The records of a life differ from the
-/// last one's only in their bytes: a stale batch fits exactly where a new one is expected.
+/// Several lives on one medium, each ended by a power failure at a random point. The records of two lives differ only
+/// in their bytes: a stale batch fits exactly where a new one is expected.
 fn lives(medium: Medium, seed: u64) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut shelf = medium.shelf(seed);
@@ -223,7 +225,7 @@ fn lives(medium: Medium, seed: u64) -> Result<(), String> {
 }
 
 /// Batches whose frames begin exactly on blocks, so that a block of a stale batch fits into a new one frame by frame:
-/// place, length and checksums are right, only the epoch is not.
+/// place, length and checksums are correct, and only the epoch is wrong.
 #[test]
 fn a_new_batch_torn_over_a_stale_one_never_mixes_with_it() {
     let memory = Arc::new(MemoryShelf::new());
@@ -240,13 +242,14 @@ fn a_new_batch_torn_over_a_stale_one_never_mixes_with_it() {
         let device = memory.open("journal-0000000000000000").expect("is there");
         if write { device.write(offset, block) } else { device.read(offset, block) }.expect("works");
     };
-    // One batch: 48 + 32 + 4016 is the block at 8192, 32 + 4064 that at 12288, the third record begins at 16384.
+    // One batch: 48 + 32 + 4016 is the block at 8192, 32 + 4064 the block at 12288, and the third record begins at
+    // 16384.
     live(1, &[4016, 4064, 3000]);
     let mut stale = AlignedBuffer::zeroed(4096);
     device(16384, &mut stale, false);
-    // The crash took its first two blocks.
+    // The crash lost the first two blocks of the batch.
     device(8192, &mut AlignedBuffer::zeroed(8192), true);
-    // Behind the opening batch at 8192, a batch whose second record begins at 16384, too, and is as long.
+    // After the opening batch at 8192 comes a batch of the same length, whose second record begins at 16384 too.
     live(2, &[4016, 3000]);
     let mut new = AlignedBuffer::zeroed(4096);
     device(16384, &mut new, false);

@@ -1,4 +1,5 @@
-//! Devices that fail: a failed write or flush poisons the journal until it is reopened; a full shelf does not.
+//! Devices that fail: a failed write or flush poisons the journal until it is reopened. A full shelf does not poison
+//! it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -193,7 +194,7 @@ fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_a
         faulty.inject(Rule::nth(Operation::Write, 1, fault));
         let lost = commit(1);
         assert_eq!(faulty.hits(), 1);
-        // Two batches later the log itself says that the lost one had been durable.
+        // Two batches later, the log proves that the lost batch was durable.
         commit(2);
         commit(3);
         assert!(matches!(journal.read_at(lost), Err(JournalError::Corrupt(_))));
@@ -206,7 +207,7 @@ fn a_write_that_the_device_lost_or_misplaced_is_refused_at_opening_once_it_was_a
     }
 }
 
-/// A device whose flush panics, once told to.
+/// A device whose flush panics when the test enables it.
 #[derive(Debug)]
 struct PanickingDevice {
     inner: Arc<dyn Device>,
@@ -266,7 +267,7 @@ fn a_lost_page_takes_with_it_no_record_that_does_not_lie_on_it() {
     let (journal, _) = Journal::open(Arc::new(shelf), small()).expect("opens");
     let lsns: Vec<Lsn> =
         (0..10).map(|number| journal.append_commit(1, &[&payload(number, 2000)]).expect("commits")).collect();
-    // The file is cut at a page: a mapping beyond the end of its file is as lost as a poisoned one.
+    // The file is truncated at a page: an access beyond the end of a mapped file fails as a poisoned page does.
     let cut = lsns[5].0.next_multiple_of(4096);
     let segment = directory.path().join("journal-0000000000000000");
     File::options().write(true).open(segment).expect("opens").set_len(cut).expect("shortens");

@@ -1,5 +1,5 @@
-//! Damage by the medium: each byte of a small closed journal changed in turn. Opening or reading must notice, or the
-//! change must be where nothing lies; and never may other bytes be returned than were appended.
+//! Damage by the medium: the test changes each byte of a small closed journal in turn. Opening or reading must report
+//! the damage, or the byte must be unused. Wrong bytes must never be returned.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use journal::{Journal, JournalError, Options, Record, View, verify};
 
 use crate::support::{all, payload, small};
 
-/// All of it in one segment.
+/// The whole journal in one segment.
 fn one_segment() -> Options {
     Options { segment_bytes: 64 << 10, ..small() }
 }
@@ -38,7 +38,8 @@ fn no_changed_byte_of_a_closed_journal_goes_unnoticed_or_changes_a_record() {
     device.read(0, &mut original).expect("reads");
     let (mut refused, mut padding, mut unwritten) = (0, 0, 0);
     for at in 0..original.len() {
-        // Every byte of the first bytes of a block, where headers are, and of every payload's start; each 13th elsewhere.
+        // Every byte at the beginning of a block, where the headers are, and of the beginning of every payload;
+        // elsewhere each 13th byte.
         if at % 4096 > 160 && at % 13 != 0 {
             continue;
         }
@@ -47,7 +48,7 @@ fn no_changed_byte_of_a_closed_journal_goes_unnoticed_or_changes_a_record() {
         let mut bytes = original.clone();
         bytes[at] ^= 1 << (at % 8);
         device.write(0, &bytes).expect("writes");
-        // The close marker is the last batch: behind it nothing can prove anything, and it holds no record.
+        // The close marker is the last batch: no later batch proves that it was durable, and it has no record.
         let in_last_marker = at as u64 >= end - 4096 && (at as u64) < end;
         let sound = View::open(shelf.clone()).map(|view| verify(&view).expect("reads").is_sound());
         match Journal::open(shelf, one_segment()) {
@@ -106,7 +107,8 @@ fn a_missing_segment_in_the_middle_is_refused() {
     assert!(error.contains("a segment is missing: expected one at lsn 65536, found lsn 98304"), "{error}");
 }
 
-/// The known limit, so that it does not widen unnoticed: what nobody wrote behind cannot be told from a torn tail.
+/// A known limit, tested so that it does not grow: damage in the last batch looks like a torn tail, because no later
+/// batch proves that it was durable.
 #[test]
 fn damage_to_the_last_batch_of_a_killed_journal_reads_as_a_torn_tail_and_is_counted() {
     let shelf = Arc::new(MemoryShelf::new());

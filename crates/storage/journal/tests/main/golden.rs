@@ -1,5 +1,5 @@
-//! The format, locked: a journal with every kind of frame, printed by the inspector, and the bytes of its first batches.
-//! A change of either file is a change of the format, and needs another version number.
+//! A test of the file format: a journal with every kind of frame, as the inspector prints it, and the bytes of its
+//! first batches. A change of either file is a change of the format and needs a new version number.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn journal() -> Arc<MemoryShelf> {
     shelf
 }
 
-/// Compares with the file beside this one, or writes it if UPDATE is set.
+/// Compares with the file in this folder, or writes it if UPDATE is set.
 fn check(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -61,7 +61,7 @@ fn the_bytes_on_the_medium_are_those_of_the_format() {
             line.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' }).collect();
         writeln!(dump, "{:06x}  {}  {text}", number * 16, hex.join(" ")).expect("a string takes everything");
     }
-    // Zero lines are left out; 60 lines show the headers and enough of the large record.
+    // Lines of zeros are left out. 60 lines contain the headers and a sufficient part of the large record.
     let shown: Vec<&str> = dump.lines().take(60).collect();
     check("bytes.txt", &(shown.join("\n") + "\n"));
 }

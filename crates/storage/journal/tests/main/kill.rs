@@ -1,5 +1,6 @@
-//! `kill -9` of a real process: this test runs itself as a child that appends and commits to files, or to files mapped as
-//! persistent memory, kills it at a random moment, and looks for what it had acknowledged.
+//! `kill -9` of a real process. This test starts itself as a child that appends and commits to files, or to files
+//! mapped as persistent memory. It kills the child at a random moment and checks that every acknowledged record is
+//! there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -14,11 +15,11 @@ use crate::support::{payload, replay, seed, small};
 
 const ROUNDS: usize = 20;
 
-/// What the child writes to; the test's name, by which it is started, says it.
+/// The medium of the child. The name of the test, by which the child is started, selects it.
 #[derive(Clone, Copy, Debug)]
 enum Medium {
     Files,
-    /// Emulated: a killed process loses nothing that it stored, on any mapping.
+    /// Emulated persistent memory: a killed process loses none of its stores, on any mapping.
     Mapped,
 }
 
@@ -47,7 +48,7 @@ fn record(number: u64) -> Vec<u8> {
     [&number.to_le_bytes()[..], &payload(number, (number * 37 % 9000) as usize)].concat()
 }
 
-/// The child: appends for ever from several threads, prints `lsn number` of each record once it is durable.
+/// The child: several threads append without end. It prints `lsn number` of each record after it is durable.
 fn child(medium: Medium, directory: &str) {
     let (journal, recovered) = Journal::open(medium.shelf(directory), options()).expect("opens");
     let start = recovered.records * 1000;
@@ -64,7 +65,7 @@ fn child(medium: Medium, directory: &str) {
                         Medium::Files => journal.append(1, &[&record]).expect("appends"),
                     };
                     journal.commit(lsn).expect("commits");
-                    // One write call: a kill leaves whole lines or none.
+                    // One write call for each line: after a kill, a line is whole or missing.
                     let line = format!("{lsn} {number}\n");
                     if std::io::stdout().write_all(line.as_bytes()).is_err() {
                         return;
@@ -122,7 +123,7 @@ fn kill_again_and_again(medium: Medium) {
     println!("{} acknowledged, {previous} found", acknowledged.len());
 }
 
-/// Runs a child, kills it once it has printed so many lines, and returns all that it printed.
+/// Runs a child, kills it after it has printed a given number of lines, and returns its whole output.
 fn kill_after(medium: Medium, directory: &std::path::Path, lines: usize) -> Vec<(Lsn, u64)> {
     let mut child = Command::new(std::env::current_exe().expect("a test is a file"))
         .args([medium.test(), "--exact", "--nocapture", "--quiet"])
@@ -133,14 +134,14 @@ fn kill_after(medium: Medium, directory: &std::path::Path, lines: usize) -> Vec<
     let mut acknowledged = Vec::new();
     for line in BufReader::new(child.stdout.take().expect("is piped")).lines() {
         let line = line.expect("readable");
-        // The test harness prints lines of its own.
+        // The test harness prints other lines too.
         let Some((Ok(lsn), Ok(number))) = line.split_once(' ').map(|(lsn, number)| (lsn.parse(), number.parse()))
         else {
             continue;
         };
         acknowledged.push((lsn, number));
         if acknowledged.len() == lines {
-            // SIGKILL. What it still had in the pipe is read, too: it was acknowledged.
+            // SIGKILL. The lines still in the pipe are read too: their records were acknowledged.
             child.kill().expect("is running");
         }
     }

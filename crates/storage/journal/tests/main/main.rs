@@ -1,4 +1,4 @@
-//! The journal's tests against simulated and real shelves, in one binary.
+//! Tests of the journal on simulated and real shelves, in one binary.
 
 mod basics;
 mod committers;

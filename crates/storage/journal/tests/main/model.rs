@@ -1,4 +1,4 @@
-//! Random sequences of everything a user can do, against a vector.
+//! Random sequences of all public operations, compared with a vector.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record, V
 
 use crate::support::{all, payload, replay, seed, shelves, small};
 
-/// What the journal should hold.
+/// The expected content of the journal.
 #[derive(Default)]
 struct Model {
     records: Vec<Record>,
-    /// Those before this index may be gone.
+    /// Records before this index may be gone.
     truncated: usize,
-    /// Those before this index must survive a kill.
+    /// Records before this index must survive a kill.
     committed: usize,
 }
 
 impl Model {
-    /// Whether `found` are the records before index `upto`, less some of those that were truncated.
+    /// Whether `found` are the records before index `upto`, without some of the truncated ones.
     fn compare(&self, found: &[Record], upto: usize) -> Result<(), String> {
         let gone = upto.checked_sub(found.len()).ok_or("more records than were appended")?;
         if gone > self.truncated {
@@ -27,19 +27,19 @@ impl Model {
         if self.records[gone..upto] != *found { Err("other records than were appended".into()) } else { Ok(()) }
     }
 
-    /// How many records start before a position.
+    /// The number of records that begin before a position.
     fn before(&self, lsn: Lsn) -> usize {
         self.records.partition_point(|record| record.lsn < lsn)
     }
 }
 
-/// One random life of a journal beside its model.
+/// A random life of a journal and of its model.
 struct Run {
     random: fastrand::Rng,
     shelf: Arc<dyn Shelf>,
     options: Options,
     model: Model,
-    /// None only while it is being reopened.
+    /// `None` only while it is being reopened.
     journal: Option<Journal>,
 }
 
@@ -52,7 +52,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Opens with sizes drawn anew: each may change from one opening to the next.
+    /// Opens with random sizes: each size may differ from opening to opening.
     fn open(&mut self) -> Result<(), String> {
         let random = &mut self.random;
         self.options = Options {
@@ -127,12 +127,12 @@ impl Run {
 
     fn reopen(&mut self) -> Result<(), String> {
         let journal = self.journal.take().expect("it is open between the steps");
-        // A preparing thread would outlive a journal that is only forgotten; a kill ends it.
+        // A preparing thread would outlive a journal that is forgotten and not dropped. A kill would end it.
         if self.options.preparation == Preparation::Background || self.random.bool() {
             journal.close().map_err(|error| error.to_string())?;
             self.model.committed = self.model.records.len();
         } else {
-            // As a killed process leaves it: the buffers are gone.
+            // The state after a kill: the buffers are gone.
             std::mem::forget(journal);
         }
         self.open()?;

@@ -1,5 +1,5 @@
-//! The test of the crash tests: a machine that leaves out one single flush, write-back, fence or sync, for each of them in
-//! turn. Some image of some point must show it, or a rule must say why nobody can miss that one.
+//! A test of the crash tests. The simulated machine leaves out one flush, write-back, fence or sync, each of them in
+//! turn. Some image of some point must show the fault, or a rule must explain why no image can show it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use journal::{Check, Journal, JournalError};
 use crate::crash::{first_loss, several_threads};
 use crate::support::{History, MEDIA, Medium, recover_checking, seed, small};
 
-/// A life in which everything happens that makes something persistent: opening, batches, a change of segment, a record
-/// of several segments, truncation, a segment used again, closing; and a process killed between write and flush, once in
-/// a batch of records and once while opening, so that the next opening is the one that makes their bytes persistent.
+/// A workload with every operation that makes bytes persistent: opening, batches, a change of segment, a record of
+/// several segments, truncation, a recycled segment, closing. A process is killed between write and flush twice, once
+/// in a batch of records and once while opening. After that kill, the next opening makes the bytes persistent.
 #[derive(Default)]
 struct Life {
     history: History,
-    /// Operations of closing a journal.
+    /// The operations of each close.
     closings: Vec<Range<usize>>,
 }
 
@@ -35,12 +35,12 @@ fn live(shelf: &Arc<CrashShelf>) -> Life {
 impl Life {
     fn open(&mut self, shelf: &Arc<CrashShelf>) -> Journal {
         let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
-        // What an opening has shown is as good as acknowledged.
+        // Records that an opening returned count as acknowledged.
         self.history.acknowledge(shelf);
         journal
     }
 
-    /// Opened, used, truncated, closed.
+    /// Opens, uses, truncates and closes a journal.
     fn turn(&mut self, shelf: &Arc<CrashShelf>, sizes: &[usize]) {
         let journal = self.open(shelf);
         for (step, bytes) in sizes.iter().enumerate() {
@@ -72,10 +72,9 @@ impl Life {
     }
 }
 
-/// A process killed when its opening batch is written and not flushed.
+/// Kills a process after it has written its opening batch and before the flush.
 fn killed_while_opening(shelf: &Arc<CrashShelf>) {
-    // How many operations that takes is tried out on what reads see: the image in which everything was kept, the first
-    // or second.
+    // The number of operations is measured on an image that has everything that reads return: the first or the second.
     let end = shelf.operations();
     let undisturbed = Arc::new(shelf.images(end).take(2).last().expect("an image").shelf());
     std::mem::forget(Journal::open(undisturbed.clone(), small()).expect("opens"));
@@ -86,30 +85,30 @@ fn killed_while_opening(shelf: &Arc<CrashShelf>) {
     assert_eq!(last, Some(Operation::Write), "between write and flush");
 }
 
-/// Why it does no harm to leave an instruction out. Each is a claim about the algorithm, not about the test: what makes
-/// it true is said beside it.
+/// A reason why leaving out an instruction does no harm. Each reason is a property of the algorithm, not of the test;
+/// the comment beside it proves it.
 struct Redundant {
     because: &'static str,
     applies: fn(&Life, &Persist) -> bool,
 }
 
 const REDUNDANT: &[Redundant] = &[
-    // Opening a device makes persistent what a killed process may have left; mostly there is nothing. With nothing made
-    // persistent the images with and without it are the same ones.
+    // Opening a device makes persistent what a killed process left, and usually there is nothing to make persistent.
+    // Then the images with and without the instruction are the same.
     Redundant { because: "there was nothing left to make persistent", applies: |_, persist| persist.atoms == 0 },
-    // A closing batch holds no record. It is proof against damage of what lies before it, which no crash causes.
+    // A closing batch has no record. It protects the batches before it against damage, and a crash causes no damage.
     Redundant {
         because: "a closing batch holds no record",
         applies: |life, persist| life.closings.iter().any(|closing| closing.contains(&persist.step)),
     },
 ];
 
-/// The first image that breaks a promise, of those that come after operation `from`.
+/// The first image that violates a guarantee, of those after operation `from`.
 fn violation(shelf: &CrashShelf, history: &History, from: usize) -> Option<String> {
     let mut count = 0;
     for point in from..=shelf.operations() {
         for image in shelf.images(point) {
-            // Both ways of opening, by turns.
+            // The two ways of opening alternate.
             let check = if count % 2 == 0 { Check::Everything } else { Check::Tail };
             count += 1;
             let found = match recover_checking(Arc::new(image.shelf()), check) {
@@ -127,7 +126,7 @@ fn violation(shelf: &CrashShelf, history: &History, from: usize) -> Option<Strin
     None
 }
 
-/// Leaves out each instruction in turn. Answers what came of them: how many were noticed, and the reasons of the others.
+/// Leaves out each instruction in turn. Returns how many omissions were detected, and the reasons for the others.
 fn mutate(medium: Medium, seed: u64) -> String {
     let shelf = medium.shelf(seed);
     let life = live(&shelf);
@@ -140,7 +139,7 @@ fn mutate(medium: Medium, seed: u64) -> String {
         let shelf = medium.shelf(seed);
         shelf.omit(nth);
         let Life { history, .. } = live(&shelf);
-        // Before the one left out the recordings are the same.
+        // Up to the omitted instruction, the recordings are the same.
         let found = violation(&shelf, &history, persist.step);
         match (found, rule) {
             (Some(why), None) => {
@@ -176,7 +175,8 @@ fn each_flush_and_fence_left_out_is_noticed_or_is_known_to_be_redundant() {
     }
 }
 
-/// With several threads a recording differs from run to run; on persistent memory each thread's fence is needed in each.
+/// With several threads a recording differs from run to run. On persistent memory each recording needs the fence of
+/// each thread.
 #[test]
 fn each_fence_left_out_under_several_threads_is_noticed() {
     for mode in [PmemMode::Adr, PmemMode::Eadr] {

@@ -1,4 +1,4 @@
-//! Two writes in flight, in an order made by the test: the later batch reaches the medium first.
+//! Two writes in flight, in an order that the test controls: the later batch reaches the medium first.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,10 +8,10 @@ use journal::{Journal, JournalError, Options, Record};
 
 use crate::support::{History, MEDIA, payload, recover, small};
 
-/// When armed, holds back the next batch until the one after it is persistent.
+/// When it is armed, it delays the next batch until the batch after it is persistent.
 #[derive(Debug, Default)]
 struct Gate {
-    /// Whether the devices say that they write inline, where they do.
+    /// Whether the devices report inline writes, where they support them.
     inline: bool,
     phase: Mutex<Phase>,
     changed: Condvar,
@@ -21,9 +21,9 @@ struct Gate {
 enum Phase {
     #[default]
     Open,
-    /// The next write is held.
+    /// The next write will be delayed.
     Armed,
-    /// One is held.
+    /// A write is being delayed.
     Holding,
 }
 
@@ -39,7 +39,7 @@ impl Gate {
     }
 }
 
-/// The crash shelf, through the gate.
+/// The crash shelf behind the gate.
 fn gated(inner: Arc<CrashShelf>, gate: &Arc<Gate>) -> Arc<dyn Shelf> {
     let gate = gate.clone();
     Arc::new(WrappedShelf::new(inner, move |inner| Arc::new(GatedDevice { inner, gate: gate.clone() })))
@@ -78,7 +78,7 @@ impl Device for GatedDevice {
     fn write_flush(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let mut phase = self.gate.phase.lock().expect("no panic");
         let hold = *phase == Phase::Armed;
-        // The header of a segment that is being made ready is no batch.
+        // The header of a new segment is no batch.
         let release = *phase == Phase::Holding && offset > 0;
         if hold {
             *phase = Phase::Holding;
@@ -100,8 +100,8 @@ impl Device for GatedDevice {
     }
 }
 
-/// Commits records in pairs of batches of which the second is persistent before the first is written. The gate answers
-/// nothing of writing inline, so that two threads write on persistent memory, too.
+/// Commits records in pairs of batches. The second batch of a pair is persistent before the first is written. The gate
+/// does not report inline writes, so that two threads write on persistent memory too.
 fn workload(shelf: &Arc<CrashShelf>) -> History {
     let gate = Arc::new(Gate::default());
     let gated = gated(shelf.clone(), &gate);
@@ -115,7 +115,7 @@ fn workload(shelf: &Arc<CrashShelf>) -> History {
             let leader = scope.spawn(move || journal.commit(first).expect("commits"));
             gate.wait_until(Phase::Holding);
             let before = journal.durable();
-            // At least as large as the batch in flight, else it would wait for it.
+            // The record is at least as large as the batch in flight; a smaller one would wait for that batch.
             history.append(journal, 1000 + 500 * (pair % 3));
             let second = history.append(journal, 2000);
             journal.commit(second).expect("commits");
@@ -125,7 +125,7 @@ fn workload(shelf: &Arc<CrashShelf>) -> History {
         history.acknowledge(shelf);
     }
     assert_eq!(journal.stats().batches_overlapped, 8, "every second batch was written while its predecessor was held");
-    // Killed, not closed.
+    // The process is killed, not closed.
     std::mem::forget(journal);
     history
 }
@@ -141,12 +141,12 @@ fn a_later_batch_without_the_earlier_one_is_a_torn_tail_and_not_corruption() {
     }
 }
 
-/// Two threads with a place each, of which the second is persistent before the first is written; a third place, reserved
-/// behind them, is only written once both are.
+/// Two threads reserve one place each, and the second place is persistent before the first is written. A third place,
+/// reserved after them, is written only after both.
 fn side_by_side(shelf: &Arc<CrashShelf>) -> History {
     let gate = Arc::new(Gate { inline: true, ..Gate::default() });
     let gated = gated(shelf.clone(), &gate);
-    // Room for all of them: at the end of a segment the later one would have to wait for the one that is held.
+    // The segment has room for all three: at the end of a segment the later one would wait for the delayed one.
     let options = Options { segment_bytes: 64 << 10, ..small() };
     let (journal, _) = Journal::open(gated, options).expect("opens");
     assert!(journal.is_inline());
@@ -199,8 +199,8 @@ fn torn_tails(shelf: &Arc<CrashShelf>, history: &History) -> usize {
     torn
 }
 
-/// Lives over what is left of the later batch: one that writes nothing, so that the log ends exactly where the stale batch
-/// begins, then some that write a block each.
+/// Lives that write over the stale bytes of the later batch: one writes nothing, so that the log ends exactly where the
+/// stale batch begins; the others write a block each.
 fn go_on(shelf: &Arc<CrashShelf>, found: &[Record]) -> Result<(), JournalError> {
     for life in 0..4_usize {
         let (journal, records) = recover(shelf.clone())?;

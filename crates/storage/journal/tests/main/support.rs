@@ -1,4 +1,4 @@
-//! What the tests share: a small journal, recognisable payloads, and the oracle of what a crash may leave.
+//! Shared by the tests: a small journal, recognisable payloads, and the check of the possible results of a crash.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use device::crash::PmemMode;
 use device::{CrashShelf, MemoryShelf, Shelf};
 use journal::{Check, Journal, JournalError, Lsn, Options, Preparation, Record};
 
-/// Segments of 8 blocks and buffers of 4, so that a few records cross every boundary there is.
+/// Segments of 8 blocks and buffers of 4, so that a few records cross every boundary.
 pub(crate) fn small() -> Options {
     Options {
         segment_bytes: 32 << 10,
@@ -19,7 +19,7 @@ pub(crate) fn small() -> Options {
     }
 }
 
-/// The machines on which every crash test runs, unchanged: a drive, and persistent memory of each kind.
+/// The machines of every crash test: a drive, and persistent memory of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Sectors,
@@ -38,14 +38,14 @@ impl Medium {
     }
 }
 
-/// A fresh shelf of every kind on which faults can be scripted: memory, and the machines without a crash.
+/// A new shelf of every kind that can simulate faults: memory, and the machines without a crash.
 pub(crate) fn shelves() -> Vec<Arc<dyn Shelf>> {
     let mut shelves: Vec<Arc<dyn Shelf>> = vec![Arc::new(MemoryShelf::new())];
     shelves.extend(MEDIA.map(|medium| medium.shelf(0) as Arc<dyn Shelf>));
     shelves
 }
 
-/// Bytes that tell record `number` from every other, wherever they are cut.
+/// Bytes that differ from those of every other record, wherever they are cut.
 pub(crate) fn payload(number: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| (i.wrapping_mul(31) + number.wrapping_mul(7919) + (i >> 8)) as u8).collect()
 }
@@ -59,18 +59,18 @@ pub(crate) fn seed(default: u64) -> u64 {
     std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"))
 }
 
-/// Printed when a randomised test fails.
+/// The message of a failed randomised test.
 pub(crate) fn replay(seed: u64, test: &str) -> String {
     format!("replay: SEED={seed} cargo test -p journal --test main {test} -- --exact --nocapture")
 }
 
-/// What was appended, acknowledged and truncated, each with the moment of the recording.
+/// The appended, acknowledged and truncated records, each with its moment in the recording.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) records: Vec<Record>,
-    /// (operations called by then, records acknowledged by then)
+    /// (number of operations at that time, records acknowledged until then)
     pub(crate) acknowledged: Vec<(usize, usize)>,
-    /// (operations called when it began, records that may be gone)
+    /// (number of operations when the truncation began, records that may be gone)
     pub(crate) truncated: Vec<(usize, usize)>,
 }
 
@@ -84,7 +84,7 @@ impl History {
         lsn
     }
 
-    /// Both in one go, which on persistent memory is another way to write.
+    /// Appends and commits in one call, which uses another write path on persistent memory.
     pub(crate) fn append_commit(&mut self, journal: &Journal, shelf: &CrashShelf, bytes: usize) {
         let number = self.records.len() as u64;
         let record = payload(number, bytes);
@@ -133,7 +133,7 @@ impl History {
     }
 }
 
-/// Opens what is on the shelf and reads everything.
+/// Opens the journal on the shelf and reads all records.
 pub(crate) fn recover(shelf: Arc<dyn Shelf>) -> Result<(Journal, Vec<Record>), JournalError> {
     recover_checking(shelf, Check::Everything)
 }

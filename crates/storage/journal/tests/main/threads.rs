@@ -1,4 +1,4 @@
-//! Many threads on one journal: committers, a reader, one that truncates; and a view from outside.
+//! Many threads use one journal: committers, a reader, and a thread that truncates. A view reads it from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,12 @@ use crate::support::{MEDIA, all, payload, small};
 
 const THREADS: usize = 12;
 
-/// One committer: so many records of many sizes, each with its number in front.
+/// One committer: it commits records of different sizes, each with its number at the beginning.
 fn commit_each(journal: &Journal, thread: usize, each: usize) {
     let mut last = Lsn::ZERO;
     for step in 0..each {
-        // The largest does not fit all buffers together: its append writes in between, and others must not come in between.
+        // The largest record is larger than all buffers together. Its append writes blocks in between, and no other
+        // record may come in between.
         let bytes = [10, 700, 3000, 90_000][(thread + step) % 4];
         let number = (thread * each + step) as u64;
         let (number, payload) = (number.to_le_bytes(), payload(number, bytes));
@@ -33,7 +34,7 @@ fn commit_each(journal: &Journal, thread: usize, each: usize) {
     }
 }
 
-/// Counts a thread that has ended, by a panic too: those who wait for it must not wait for ever.
+/// Counts a thread that has ended, also by a panic: threads that wait for it must not wait for ever.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -48,7 +49,7 @@ fn number_of(record: &journal::Record) -> u64 {
     number
 }
 
-/// Threads that append and commit, one that reads along and truncates behind itself.
+/// Threads that append and commit, and one that reads along and truncates behind itself.
 fn crowd(shelf: Arc<dyn Shelf>, options: Options, each: usize) {
     let (journal, _) = Journal::open(shelf.clone(), options.clone()).expect("opens");
     let done = AtomicUsize::new(0);
@@ -108,7 +109,8 @@ fn files_serve_as_well_as_memory() {
     crowd(shelf, options, 60);
 }
 
-/// Opens views while the journal is written and truncated: each sees a run of whole records, and never damage.
+/// Opens views while the journal is written and truncated. Each view returns a run of whole records, and never reports
+/// damage.
 #[test]
 fn a_view_of_a_journal_that_is_being_written_never_sees_damage() {
     let shelf = Arc::new(MemoryShelf::new());
@@ -143,7 +145,7 @@ fn a_view_of_a_journal_that_is_being_written_never_sees_damage() {
     assert!(views > 3 && tailed > 0);
 }
 
-/// Reads to the end, or until what is read is truncated.
+/// Reads to the end, or until the next record was truncated.
 fn count(reader: journal::Reader) -> usize {
     let mut count = 0;
     for record in reader {
@@ -169,7 +171,7 @@ fn a_log_of_many_segments_takes_few_file_descriptors() {
         let lsn = journal.append(1, &[&payload(number, 1 << 20)]).expect("appends");
         journal.commit(lsn).expect("commits");
     }
-    // Of the whole process: other tests have some, too. A file that is written takes up to five.
+    // The count is of the whole process, with the files of other tests. A file that is being written needs up to five.
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("Linux has /proc").count();
     assert!(descriptors() < 200, "{} descriptors after writing", descriptors());
     let (journal, recovered) = {

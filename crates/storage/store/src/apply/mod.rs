@@ -1,4 +1,4 @@
-//! Applying: durable records become changes of trees, in the order of the log, and visible.
+//! Applying: durable records become changes of trees, in the order of the log, and then visible.
 //!
 //! ```text
 //!   queue --> batch of durable records --> interpreter --> changes, sorted by tree and key, the last of each key
@@ -7,24 +7,28 @@
 //!         all of them: visible = LSN of the batch's last record, old versions collected
 //! ```
 //!
-//! One thread at a time applies, whoever has the role (see [`crate::commit::waiters`]): a committer that must see its own change,
-//! or the background thread. Nobody can have a snapshot between two records of a batch, so the batch is one step:
-//! of several changes of a key the last one counts, and the trees are changed in the order of their keys.
+//! One thread at a time applies: the thread that has the applier's role (see [`crate::commit::waiters`]). It is a
+//! committer that must see its own change, or the background thread. No snapshot can be taken between two records of a
+//! batch, so the batch is one step: of several changes of a key only the last one counts, and the trees are changed in
+//! key order.
 //!
 //! A spilled transaction is a batch of its own, applied piece by piece from its runs.
 //!
-//! Whatever dirties more than a part of the cache is applied in pieces: between two of them the lock is given back, and a
-//! checkpoint may begin. So no record is too large for the cache. What a checkpoint has then is applied again after a crash, from
-//! the batch's first record: putting and deleting twice does no harm.
+//! A batch that dirties more than a part of the cache is applied in pieces. Between two pieces the lock is released and
+//! a checkpoint may begin; so no record is too large for the cache. After a crash, changes that such a checkpoint
+//! already contains are applied again, from the first record of the batch. Puts and deletions are idempotent, so this
+//! does no harm.
 //!
-//! A batch that finds no room on the medium stays as far as it came, unseen; it is read from the journal and applied again,
-//! from its first record, until there is room. Updates are refused meanwhile, the store is not poisoned.
+//! A batch that finds the medium full keeps the changes that it has made, which are not visible. It is read from the
+//! journal and applied again, from its first record, until there is space. Updates are refused meanwhile, but the store
+//! is not poisoned.
 //!
 //! Invariants:
-//! 1. What is changed in a tree is durable.
-//! 2. Snapshots up to `visible` read what they should at any moment, also beside a batch half applied, also if it fails there.
-//! 3. While a batch is begun and not ended, the [redo position](RedoPosition) knows its first record, so that no checkpoint takes it
-//!    for applied.
+//! 1. Only durable changes are made in a tree.
+//! 2. Snapshots up to `visible` always read consistent data, also while a batch is half applied, and also if it fails
+//!    there.
+//! 3. From the beginning to the end of a batch, the [redo position](RedoPosition) contains its first record, so that no
+//!    checkpoint counts the batch as applied.
 
 #[cfg(test)]
 mod tests;
@@ -61,41 +65,42 @@ use crate::{StoreError, TreeId};
 
 pub(crate) use recovery::Recovery;
 
-/// Payload of one batch, bytes: what a busy node makes in a few of the background's pauses, little enough that a committer behind
-/// it waits for some milliseconds; behind a batch of nothing but small rows, for some tens.
+/// Payload of one batch, bytes: about the load that a busy node produces in a few pauses of the background thread. It
+/// is small enough that a committer waits some milliseconds for such a batch; if the batch consists of small rows only,
+/// some tens.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
 
-/// Changes of a spilled transaction gathered at a time.
+/// Changes of a spilled transaction that are gathered at a time.
 const PIECE_CHANGES: usize = 4096;
 
-/// Of the cache, as much may become dirty before a checkpoint may begin.
+/// The part of the cache that may become dirty before a checkpoint may begin: one in this many.
 const PIECE_OF_CACHE: u64 = 32;
 
-/// What only the applier uses, under its lock. A checkpoint that begins takes the lock: it stands between two batches, or two
-/// pieces of one.
+/// The applier's state, under its lock. A checkpoint takes this lock to begin: so it begins between two batches, or
+/// between two pieces of one.
 #[derive(Debug, Default)]
 pub(crate) struct ApplyState {
-    /// The next tree that is made gets at least this id.
+    /// The next tree that is created gets at least this id.
     pub(crate) next_tree: u32,
     /// Records applied since opening.
     pub(crate) records: u64,
     /// Changes applied since opening.
     pub(crate) changes: u64,
-    /// What became dirty at most since a checkpoint could begin, in bytes.
+    /// Upper bound of the bytes that became dirty since a checkpoint could last begin.
     dirtied: u64,
-    /// The last record of the batch that was begun last.
+    /// The last record of the batch that began last.
     last: u64,
-    /// The first and the last record of a batch that found no room.
+    /// The first and the last record of a batch that found no space.
     waiting: Option<(Lsn, Lsn)>,
-    /// What the batch that is begun and not ended changes, sorted; but for that of a spilled transaction. Between two pieces of
-    /// it some of this is nowhere else to be looked up.
+    /// The changes of the batch that has begun and not ended, sorted; except those of a spilled transaction. Between
+    /// two pieces of the batch, some of them can be looked up nowhere else.
     pub(crate) batch: Arc<Vec<Change>>,
 }
 
 /// The applier's lock.
 pub(crate) type ApplyGuard<'a> = MutexGuard<'a, ApplyState>;
 
-/// Changes the trees as the journal says, and hands what became dirty to checkpoints.
+/// Changes the trees according to the journal, and passes the dirty pages to checkpoints.
 pub(crate) struct Applier {
     pub(crate) journal: Arc<Journal>,
     pub(crate) options: Arc<Options>,
@@ -106,12 +111,12 @@ pub(crate) struct Applier {
     pub(crate) retention: Arc<Retention>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) poison: Poison,
-    /// No updates any more.
+    /// Updates are refused, because the store is closed.
     closed: AtomicBool,
     state: Mutex<ApplyState>,
 }
 
-/// What an applier is made of.
+/// The parts of an applier.
 pub(crate) struct ApplierParts {
     pub(crate) journal: Arc<Journal>,
     pub(crate) options: Arc<Options>,
@@ -123,7 +128,7 @@ pub(crate) struct ApplierParts {
     pub(crate) poison: Poison,
 }
 
-/// Poisons the store where applying panics: the record is taken from the queue, and the trees may be changed by half.
+/// Poisons the store if applying panics: the record is no longer in the queue, and the trees may be partly changed.
 struct PoisonOnPanic<'a>(&'a Poison);
 
 impl Drop for PoisonOnPanic<'_> {
@@ -134,7 +139,7 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-/// What the thread of the checkpoints sees of the applier; the store may be gone meanwhile.
+/// The applier as the checkpointer sees it; the store may have been dropped meanwhile.
 struct WeakSource(Weak<Applier>);
 
 impl CheckpointSource for WeakSource {
@@ -155,7 +160,8 @@ impl CheckpointSource for WeakSource {
 }
 
 impl CheckpointSource for Applier {
-    /// With the applier's lock. Not where applying failed half way: a tree may be split in part, and must not be written.
+    /// Takes the applier's lock. Refuses if applying failed half way: a tree may be partly split, and must not be
+    /// written.
     fn begin_checkpoint(&self) -> Result<CheckpointBegin, StoreError> {
         let state = self.state.lock();
         self.poison.check()?;
@@ -168,7 +174,8 @@ impl CheckpointSource for Applier {
         Ok(CheckpointBegin { redo_lsn, catalog, next_tree: 0, micros: (self.options.clock)(), dirty, map })
     }
 
-    /// Bytes of changes that are not written back; fresh pages count half, for they can be written in place at any time.
+    /// Bytes of changes that are not written back. Fresh pages count half, because they can be written in place at any
+    /// time.
     fn load(&self) -> (u64, Lsn) {
         let dirty = self.trees.forest.cache.dirty_bytes();
         (dirty.changed + dirty.checkpoint + dirty.fresh / 2, self.applied())
@@ -183,7 +190,7 @@ impl CheckpointSource for Applier {
 }
 
 impl Applier {
-    /// With nothing applied yet: [`recover`](Applier::recover) comes before anything else.
+    /// Creates an applier that has applied nothing yet: call [`recover`](Applier::recover) first.
     pub(crate) fn new(parts: ApplierParts) -> Applier {
         let ApplierParts { journal, options, trees, space, redo, retention, checkpoints, poison } = parts;
         let (queue, closed, state) = (Queue::default(), AtomicBool::new(false), Mutex::default());
@@ -195,22 +202,22 @@ impl Applier {
         self.state.lock()
     }
 
-    /// Hands checkpoints over to a thread.
+    /// Starts the checkpointer.
     pub(crate) fn start_checkpointer(self: &Arc<Applier>) -> Result<(), StoreError> {
         self.checkpoints.start(Arc::new(WeakSource(Arc::downgrade(self))))
     }
 
-    /// Waits, or writes, while too much is dirty; without the applier's lock.
+    /// Waits, or writes, while too much is dirty; called without the applier's lock.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         self.checkpoints.admit(self)
     }
 
-    /// A whole checkpoint, which begins after this call.
+    /// Runs a whole checkpoint, which begins after this call.
     pub(crate) fn checkpoint(&self) -> Result<CheckpointSummary, StoreError> {
         self.checkpoints.run(self)
     }
 
-    /// From now on nothing is applied, and no update is taken. What is being applied is done when it returns.
+    /// Refuses updates and applies nothing from now on. A batch that is being applied has ended when it returns.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         drop(self.state.lock());
@@ -228,24 +235,24 @@ impl Applier {
         self.poison.check()
     }
 
-    /// Poisons the store: the first cause counts. Answers what to tell the caller.
+    /// Poisons the store: the first cause counts. Returns the error for the caller.
     pub(crate) fn poison_with(&self, error: StoreError) -> StoreError {
         match error {
             poisoned @ StoreError::Poisoned { .. } if self.is_poisoned() => poisoned,
-            // It came late, and closing goes on.
+            // The store was closed before this error: it is not a failure.
             refused @ StoreError::Refused(_) if self.closed.load(Ordering::Acquire) => refused,
             error => self.poison.set(&error),
         }
     }
 
-    /// Everything before this is applied, and stays so.
+    /// Everything before this is applied, and remains so.
     fn applied(&self) -> Lsn {
         self.redo.applied(self.journal.durable(), || self.queue.first())
     }
 
-    /// Applies one batch of what is durable. Answers whether there was one. Where that fails or panics the store is poisoned
-    /// before the applier's lock is released: no checkpoint may begin with trees that are changed by half. Errors:
-    /// [`StoreError::Poisoned`].
+    /// Applies one batch of durable records. Returns whether there was one. If that fails or panics, the store is
+    /// poisoned before the applier's lock is released: no checkpoint may begin with trees that are partly changed.
+    /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn apply_batch(&self) -> Result<bool, StoreError> {
         let mut state = self.state.lock();
         if self.check_updates().is_err() {
@@ -255,7 +262,7 @@ impl Applier {
         supervise::rehearse("batch");
         let entries = match state.waiting {
             Some((first, last)) => match self.read_again(first, last) {
-                // There is no descriptor to read it with: it waits on.
+                // No descriptor is free to read the journal: the batch continues to wait.
                 Err(error @ StoreError::Full(_)) => return Err(error),
                 read => read.map_err(|error| self.poison_with(error))?,
             },
@@ -270,7 +277,7 @@ impl Applier {
         }
     }
 
-    /// The records of a batch, from the journal.
+    /// Reads the records of a batch from the journal.
     fn read_again(&self, first: Lsn, last: Lsn) -> Result<Vec<QueuedRecord>, StoreError> {
         let mut entries = Vec::new();
         for record in self.journal.read(first) {
@@ -283,7 +290,8 @@ impl Applier {
         Ok(entries)
     }
 
-    /// Applies records as one step. Errors leave snapshots as they are; but for [`StoreError::Full`] the store must be poisoned then.
+    /// Applies records as one step. An error does not change any snapshot; after any error except [`StoreError::Full`]
+    /// the caller must poison the store.
     fn apply_entries(&self, state: &mut ApplyGuard<'_>, entries: Vec<QueuedRecord>) -> Result<(), StoreError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
         let (first, last, records) = (first.lsn, last.lsn, entries.len());
@@ -292,7 +300,7 @@ impl Applier {
         self.space.applying(Lsn(last));
         let mut replaced = if self.redo.is_recovering() { Replaced::unseen(last) } else { Replaced::at(last) };
         let applied = self.apply_step(state, entries, last, &mut replaced);
-        // Also where only a part is applied: nobody may see it before the whole is.
+        // Also if only a part was applied: no snapshot may see that part before the whole is applied.
         self.trees.versions.publish(replaced);
         if let Err(error) = applied {
             let is_full = matches!(error, StoreError::Full(_));
@@ -333,7 +341,7 @@ impl Applier {
         self.apply_sorted(state, lsn, &changes, &mut HashSet::new(), replaced)
     }
 
-    /// Notes what a change may make dirty, and lets a checkpoint begin where that is much.
+    /// Counts bytes that a change may dirty, and lets a checkpoint begin if there are many.
     fn dirtied(&self, state: &mut ApplyGuard<'_>, bytes: u64) -> Result<(), StoreError> {
         state.dirtied += bytes;
         if state.dirtied <= self.options.cache_bytes / PIECE_OF_CACHE {
@@ -379,7 +387,7 @@ impl Applier {
         self.apply_sorted(state, lsn, &piece, &mut dropped, replaced)
     }
 
-    /// Changes the trees; of several changes of a key the last counts.
+    /// Changes the trees; of several changes of a key the last one counts.
     fn apply_sorted(
         &self,
         state: &mut ApplyGuard<'_>,
@@ -400,7 +408,7 @@ impl Applier {
             }
             let mut writer = self.trees.forest.change(tree, lsn)?;
             let mut replacing = self.trees.versions.writer(tree, replaced);
-            // An old value that nobody will look at.
+            // An old value that no snapshot will read.
             let (mut made, mut unseen) = (None, None);
             for (at, change) in of_one.iter().enumerate() {
                 let value = match &change.op {
@@ -408,16 +416,17 @@ impl Applier {
                     Op::Delete | Op::DropTree => None,
                 };
                 if tree == CATALOG {
-                    // Also of one that a later record of the batch drops again.
+                    // Counted also for a tree that a later record of the batch drops again.
                     made = made.max(value.and_then(id_of));
                 }
                 if of_one.get(at + 1).is_some_and(|next| next.key == change.key) {
                     continue;
                 }
                 writer.set(&change.key, value, |old| {
-                    // A crash goes back to a state without it, whoever reads it until then.
+                    // Only pending: after a crash the store returns to a state that uses this cell, even if no snapshot
+                    // reads it now.
                     old.iter().for_each(|cell| self.trees.forest.mark_pending_free(cell, &self.space));
-                    // Nothing was there and nothing is: no change.
+                    // The key did not exist before and does not exist now: there is no change.
                     if old.is_some() || value.is_some() {
                         unseen = replacing.push(&change.key, old);
                     }
@@ -438,7 +447,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Drops the old versions that no snapshot sees, and those beyond the limit. In the applier's role.
+    /// Drops old versions that no snapshot sees, and those beyond the limit. Called in the applier's role.
     fn collect(&self) -> Result<(), StoreError> {
         let oldest = self.trees.collect(self.options.versions_bytes)?;
         self.space.set_horizon(oldest);
@@ -446,7 +455,7 @@ impl Applier {
     }
 }
 
-/// By tree and key, changes of one key in their order. Most comparisons are of numbers.
+/// Sorts by tree and key; changes of one key keep their order. Most comparisons are of integers.
 fn sorted(changes: Vec<Change>) -> Vec<Change> {
     if changes.is_sorted_by(|a, b| (a.tree, &a.key) <= (b.tree, &b.key)) {
         return changes;

@@ -1,7 +1,7 @@
-//! Recovery: at opening the journal is applied from the redo LSN to its end, batch by batch.
+//! Recovery: opening applies the journal from the redo LSN to its end, batch by batch.
 //!
-//! What is needed of the journal stays claimed for spilled transactions whose commit record is met. Checkpoints may run
-//! meanwhile, on this thread; the journal is not truncated before all of it is applied.
+//! The part of the journal that spilled transactions need stays claimed until their commit records are found.
+//! Checkpoints may run meanwhile, on this thread; the journal is not truncated before all of it is applied.
 
 use std::collections::HashSet;
 
@@ -11,24 +11,24 @@ use super::{Applier, ApplyGuard};
 use crate::queue::{QueuedRecord, RecordBody};
 use crate::{StoreError, TreeId};
 
-/// Records applied in one step while opening.
+/// Records applied in one step while opening: at most so many.
 const REDO_RECORDS: usize = 1024;
-/// Or so many bytes of them.
+/// Bytes of the records applied in one step: at most about so many.
 const REDO_BYTES: usize = 4 << 20;
 
-/// What recovery did.
+/// The result of recovery.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// Records applied.
     pub(crate) records: u64,
-    /// The id that the next tree gets.
+    /// The id of the next tree.
     pub(crate) next_tree: u32,
     /// The trees of the catalog.
     pub(crate) trees: HashSet<TreeId>,
 }
 
 impl Applier {
-    /// Brings the trees up to the end of the journal. `catalog_error` says what an unreadable catalog means.
+    /// Brings the trees up to the end of the journal. `catalog_error` converts the error of an unreadable catalog.
     ///
     /// Errors: those of reading the journal, of applying and of checkpoints.
     pub(crate) fn recover(&self, catalog_error: fn(StoreError) -> StoreError) -> Result<Recovery, StoreError> {

@@ -1,4 +1,4 @@
-//! Memory that applying takes: old versions of a transaction that replaces more than may be kept.
+//! Memory that applying takes: old versions of a transaction that replaces more than the limit.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn a_transaction_whose_old_versions_exceed_the_limit_keeps_none_and_neither_does
     let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
     let mut transaction = store.begin();
     let tree = transaction.create_tree("t").expect("is new");
-    // A value in pages of its own among them: it must not be lost space.
+    // One value has pages of its own: they must not be lost.
     transaction.put(tree, &7_u32.to_be_bytes(), &vec![1; 50_000]).expect("fits");
     transaction.commit().expect("commits");
     store.checkpoint().expect("writes in place");
@@ -54,4 +54,30 @@ fn a_transaction_whose_old_versions_exceed_the_limit_keeps_none_and_neither_does
     store.checkpoint().expect("writes in place");
     let verified = store.verify(&mut |_| ()).expect("reads");
     assert!(verified.is_sound(), "{verified}");
+}
+
+#[test]
+fn who_begins_beside_a_batch_that_keeps_no_old_versions_waits_until_it_is_visible() {
+    const UPDATES: u8 = 4;
+    let options = Options { versions_bytes: 1 << 20, cache_bytes: 32 << 20, ..Options::default() };
+    let store = Store::in_memory(options).expect("memory is enough");
+    let mut transaction = store.begin();
+    let tree = transaction.create_tree("t").expect("is new");
+    transaction.commit().expect("commits");
+    update(&store, tree, &[0; 60]);
+    let reader = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            let mut too_old = 0;
+            while {
+                let found = first(&store.snapshot(), tree);
+                too_old += u8::from(matches!(found, Err(StoreError::TooOld)));
+                !matches!(found, Ok(Some(UPDATES)))
+            } {}
+            too_old
+        }
+    });
+    (1..=UPDATES).for_each(|value| update(&store, tree, &[value; 60]));
+    // A snapshot that was already open when the batch dropped its old versions is too old.
+    assert!(reader.join().expect("reads") <= UPDATES);
 }

@@ -1,4 +1,4 @@
-//! [`Manifest`]: says that a backup is complete, and what it holds. One block on a device of its own, written last.
+//! [`Manifest`]: marks a backup as complete, and describes its content. One block on a device of its own, written last.
 //!
 //! ```text
 //!   offset  bytes  field
@@ -6,12 +6,12 @@
 //!        8      4  version, 1
 //!       12      4  checksum of bytes 0..12 and 16..4096
 //!       16      8  identity of the store
-//!       24      8  redo LSN: the pages are the state behind every record before it
-//!       32      8  end of the journal that is copied with them
-//!       40      8  microseconds since 1970 when the checkpoint began of the pages
+//!       24      8  redo LSN: the pages are the state after every record before it
+//!       32      8  end of the copied journal
+//!       40      8  microseconds since 1970 when the checkpoint of the pages began
 //!       48      4  identity of the journal
-//!       56      8  where the journal begins that is copied with them; 0 (of earlier releases): at the redo LSN
-//!       64      8  consistent LSN: the pages hold nothing of records from this LSN on; 0 (of earlier releases): the redo LSN
+//!       56      8  start of the copied journal; 0 (of earlier releases): the redo LSN
+//!       64      8  consistent LSN: the pages contain nothing of records from this LSN on; 0 (of earlier releases): the redo LSN
 //! ```
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -25,26 +25,27 @@ const MAGIC: &[u8; 8] = b"TERRBAK\0";
 const VERSION: u32 = 1;
 const BYTES: usize = 4096;
 
-/// The device it lies on.
+/// The name of its device.
 pub(crate) const NAME: &str = "backup";
 
-/// What a backup holds.
+/// The description of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Of the store.
+    /// Identity of the store.
     pub identity: u64,
-    /// Of its journal.
+    /// Identity of its journal.
     pub journal: u32,
-    /// The pages are the state behind every record before this; opening redoes the journal from here.
+    /// The pages are the state after every record before this; opening redoes the journal from here.
     pub redo_lsn: Lsn,
     /// The journal in the backup ends here: the latest moment that it can be restored to by itself.
     pub end: Lsn,
-    /// When the pages' state was, microseconds since 1970.
+    /// The time of the pages' state, microseconds since 1970.
     pub micros: u64,
-    /// From here on the journal is needed: at or before `redo_lsn`, for a spilled transaction's changes lie ahead of its end.
+    /// The journal is needed from here on: at or before `redo_lsn`, because the changes of a spilled transaction
+    /// precede its commit record.
     pub from: Lsn,
-    /// The earliest moment that it can be restored to is the first end of a group commit from here on: at or behind
-    /// `redo_lsn`, for the pages may hold a part of what was being applied.
+    /// The earliest moment that it can be restored to is the first end of a group commit from here on: at or after
+    /// `redo_lsn`, because the pages may contain a part of a batch that was being applied.
     pub consistent_lsn: Lsn,
 }
 
@@ -52,7 +53,7 @@ fn sum(block: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..12]);
     digest.update(&block[16..]);
-    // 32 bits, given as 64.
+    // The digest returns the 32 bits as a u64.
     digest.finalize() as u32
 }
 
@@ -76,11 +77,12 @@ impl Manifest {
         Ok(device.flush()?)
     }
 
-    /// Reads that of a backup. Errors: [`StoreError::Corrupt`] where there is none, or a damaged one; [`StoreError::Device`].
+    /// Reads the manifest of a backup. Errors: [`StoreError::Corrupt`] if it is missing or damaged;
+    /// [`StoreError::Device`].
     pub fn read(shelf: &dyn Shelf) -> Result<Manifest, StoreError> {
         let device = match shelf.open_read_only(NAME) {
             Err(DeviceError::NotFound { .. }) => {
-                return Err(StoreError::Corrupt("this is no backup, or one that was not finished".into()));
+                return Err(StoreError::Corrupt("this is not a backup, or one that was not finished".into()));
             }
             other => other?,
         };

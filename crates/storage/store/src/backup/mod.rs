@@ -1,29 +1,29 @@
-//! Backups of a store that is being used, and restoring them, up to a moment if that is wanted.
+//! Backups of a store that is being used, and restoring them, up to a moment if requested.
 //!
 //! ```text
-//!   checkpoints          ---- X1 ------------ X2 ------------- X3 ----->        go on, but for the end
-//!   first pass      all pages in use, as they come                         meanwhile the pages written in place are noted
-//!   more passes     those that were                                        fewer each time
-//!   the end         between two checkpoints: those that are left, map,          the copy is the state at X3
+//!   checkpoints          ---- X1 ------------ X2 ------------- X3 ----->        continue, except at the end
+//!   first pass      all pages in use, in order                             meanwhile the pages written in place are recorded
+//!   more passes     the recorded pages                                     fewer each time
+//!   the end         between two checkpoints: the remaining pages, map,          the copy is the state at X3
 //!                   superblock
-//!   journal         from X3 to what is durable by then, and what spill chunks commit records in it name
+//!   journal         from X3 to what is durable by then, and the spill chunks of commit records in it
 //!   check           the copy is read again: every page and extent, each tree
 //!   manifest        last: without it there is no backup
 //! ```
 //!
-//! A page that is copied while it is written in place may be torn in the copy; it has been noted ahead of its first byte, and is
-//! copied again. Between two checkpoints nothing that the state names is written, so that the last pass sees it whole. That pass
-//! is short: what one checkpoint writes, at most.
+//! A page that is copied while it is written in place may be torn in the copy. It was recorded before its first byte
+//! was written, and is copied again. Between two checkpoints no page of the state is written, so the last pass copies
+//! whole pages. That pass is short: it copies at most the writes of one checkpoint.
 //!
-//! A backup is a shelf with data devices and journal segments as a store has them, but for the write image journal, which a
-//! store at rest does not need: its superblock says that it is whole. So [`crate::verify`] can check it as it lies there.
+//! A backup is a shelf with data devices and journal segments like those of a store. It has no write image journal,
+//! because its superblock is marked as closed, so its pages are whole. So [`crate::verify`] can check it in place.
 //!
-//! *Restoring* copies both onto empty shelves. *Going back to a moment* takes the journal, from the backup or kept
-//! ([`Retention`]), up to a position: opening redoes it. It is as exact as group commits are: of those that were made
-//! persistent together all are kept or none.
+//! *Restoring* copies both to empty shelves. *Going back to a moment* takes the journal, from the backup or kept
+//! ([`Retention`]), up to a position: opening redoes it. It is as exact as group commits are: of the records that were
+//! made persistent together all are kept or none.
 //!
-//! What it does not do: increments. Each backup is whole; devices are copied with their length, pages that are not in use
-//! as zeros.
+//! There are no incremental backups. Each backup is complete; devices are copied at full length, with unused pages as
+//! zeros.
 
 pub(crate) mod manifest;
 pub(crate) mod restore;
@@ -48,25 +48,26 @@ use crate::space::map;
 use crate::space::superblock::{self, Superblock};
 pub use manifest::Manifest;
 
-/// Copied at a time, in bytes.
+/// Bytes copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Passes over what was written meanwhile, ahead of the last one.
+/// The largest number of passes over pages written meanwhile, before the last one.
 const PASSES: usize = 4;
 
-/// So few pages that another pass gains nothing.
+/// With at most so many pages, another pass is not worthwhile.
 const FEW: usize = 256;
 
-/// How far a backup has come.
+/// The progress of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copying {
-    /// Pages copied, those copied again included.
+    /// Pages copied, including repeated copies.
     pub done: u64,
     /// Pages in use when it began, and those written since.
     pub total: u64,
 }
 
-/// Makes a device, of which all is written that counts before it is flushed. Errors: [`StoreError::Full`], [`StoreError::Device`].
+/// Creates a device; the caller writes all its content before it is flushed. Errors: [`StoreError::Full`],
+/// [`StoreError::Device`].
 pub(crate) fn create(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dyn Device>, StoreError> {
     shelf.create_unwritten(name, bytes).map_err(|error| match error {
         DeviceError::Full { .. } => StoreError::Full(error.to_string().into()),
@@ -74,45 +75,45 @@ pub(crate) fn create(shelf: &dyn Shelf, name: &str, bytes: u64) -> Result<Arc<dy
     })
 }
 
-/// Whom a backup tells how far it has come, and who may end it.
+/// Called with the progress of a backup; can end it.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Copying) -> ControlFlow<()>;
 
-/// The devices of a store on a shelf.
+/// The names of the devices of a store on a shelf.
 fn ours(shelf: &dyn Shelf) -> Result<Vec<String>, StoreError> {
     let mut names = shelf.list()?;
     names.retain(|name| ["pages-", "journal-", "images-", "backup"].iter().any(|start| name.starts_with(start)));
     Ok(names)
 }
 
-/// Errors: [`StoreError::Refused`] where something of a store lies on a shelf that should be empty.
+/// Errors: [`StoreError::Refused`] if a shelf that must be empty contains a part of a store.
 pub(crate) fn check_empty(shelf: &dyn Shelf) -> Result<(), StoreError> {
     match ours(shelf)?.first() {
         None => Ok(()),
-        Some(name) => Err(StoreError::Refused(format!("{name} is there already: choose an empty place").into())),
+        Some(name) => Err(StoreError::Refused(format!("{name} exists already: choose an empty place").into())),
     }
 }
 
-/// Checks a copy against what its manifest is to say.
+/// Checks a copy against its future manifest.
 pub(crate) type CheckCopy<'a> = &'a dyn Fn(&Arc<dyn Shelf>, &Manifest) -> Result<(), StoreError>;
 
-/// What a backup is made of.
+/// The parts of a store that a backup needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     /// The data devices.
     pub(crate) data_devices: &'a DataDevices,
     /// The journal.
     pub(crate) journal: &'a Journal,
-    /// Where the journal lies.
+    /// The shelf of the journal.
     pub(crate) segments: &'a Arc<dyn Shelf>,
-    /// What the journal is kept by.
+    /// Keeps the journal while the backup runs.
     pub(crate) retention: &'a Retention,
-    /// The data devices hold nothing of records from there on; asked between two checkpoints.
+    /// The data devices contain nothing of records from there on; called between two checkpoints.
     pub(crate) consistent_lsn: &'a dyn Fn() -> Lsn,
-    /// Whether what was copied is whole, and what the manifest says; asked before that is written.
+    /// Checks that the copy is whole, and matches the manifest; called before the manifest is written.
     pub(crate) check: CheckCopy<'a>,
 }
 
-/// Ends noting what is written.
+/// Ends the recording of written pages when dropped.
 struct Watch<'a>(&'a DataDevices);
 
 impl Drop for Watch<'_> {
@@ -121,12 +122,12 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Backs up onto an empty shelf. `between_checkpoints` runs what it is given while no checkpoint runs and none begins.
+/// Writes a backup to an empty shelf. `between_checkpoints` runs its argument while no checkpoint runs and none begins.
 ///
-/// Errors: [`StoreError::Refused`] where the shelf is not empty, another backup runs, or `progress` ended it;
-/// [`StoreError::Corrupt`] where what was copied is damaged: nobody could restore it; [`StoreError::Full`] on the shelf,
-/// [`StoreError::Poisoned`], [`StoreError::Device`]. After an error the shelf is as empty as it
-/// was, unless it refuses to be emptied; there is no manifest in any case.
+/// Errors: [`StoreError::Refused`] if the shelf is not empty, another backup runs, or `progress` ended it;
+/// [`StoreError::Corrupt`] if the copied data is damaged: such a backup could not be restored; [`StoreError::Full`] on
+/// the shelf, [`StoreError::Poisoned`], [`StoreError::Device`]. After an error the shelf is empty again, unless it
+/// refuses the removal; there is no manifest in any case.
 pub(crate) fn backup(
     source: Source<'_>,
     between_checkpoints: &dyn Fn(BetweenCheckpoints<'_>) -> Result<(), StoreError>,
@@ -140,7 +141,8 @@ pub(crate) fn backup(
     let _watch = Watch(source.data_devices);
     let made = make(source, between_checkpoints, to, progress);
     if made.is_err() {
-        // So that it can be tried again there. What went wrong is the error to tell, not what this may add.
+        // Emptied, so that the backup can be retried there. Errors of the removal are ignored: the first error is
+        // returned.
         let _ = ours(&**to).map(|names| names.iter().for_each(|name| drop(to.remove(name))));
     }
     made
@@ -155,7 +157,7 @@ fn make(
     let mut copy = Copy::new(source.data_devices, to.clone());
     let mut hold = None;
     between_checkpoints(&mut |writer| {
-        // What this checkpoint has left is held; later ones leave later positions.
+        // Holds the position that this checkpoint left; later checkpoints leave later positions.
         hold = Some(source.retention.hold(source.retention.before(writer.superblock().redo_lsn)));
         copy.read_maps(writer.superblock())
     })?;
@@ -171,12 +173,12 @@ fn make(
     let mut superblock = None;
     between_checkpoints(&mut |writer| {
         let redo_lsn = writer.superblock().redo_lsn;
-        // The hold keeps the spill chunks too, also of what is committed from here on.
+        // The hold also keeps the spill chunks, even of transactions that commit later.
         superblock = Some((*writer.superblock(), source.retention.needed(redo_lsn), (source.consistent_lsn)()));
         copy.last_pass(writer.superblock(), &source.data_devices.take_watched(), progress)
     })?;
     let (superblock, from, consistent_lsn) =
-        superblock.ok_or_else(|| StoreError::Refused("no moment between checkpoints came".into()))?;
+        superblock.ok_or_else(|| StoreError::Refused("there was no moment between two checkpoints".into()))?;
     copy.flush()?;
     let view = View::open(source.segments.clone())?;
     let copied = journal::copy(&view, &**to, from, source.journal.durable())?;
@@ -188,7 +190,7 @@ fn make(
     Ok(manifest)
 }
 
-/// Pages on their way to another shelf.
+/// The state of a copy to another shelf.
 struct Copy<'a> {
     data_devices: &'a DataDevices,
     geometry: Geometry,
@@ -213,7 +215,7 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Which pages the state on the data devices uses; to be called between checkpoints.
+    /// Reads which pages the state on the data devices uses; called between checkpoints.
     fn read_maps(&mut self, superblock: &Superblock) -> Result<(), StoreError> {
         self.used.clear();
         let mut page = AlignedBuffer::zeroed(self.geometry.page_bytes as usize);
@@ -224,7 +226,7 @@ impl<'a> Copy<'a> {
                 self.data_devices.read(id, &mut page)?;
                 if !map::decode(self.geometry, device, nth, &page, &mut bitmap) {
                     let place = crate::cache::BackingStore::place(self.data_devices, id);
-                    return Err(StoreError::Corrupt(format!("{place} is no page of the allocation map").into()));
+                    return Err(StoreError::Corrupt(format!("{place} is not a page of the allocation map").into()));
                 }
             }
             self.used.push(bitmap);
@@ -238,7 +240,7 @@ impl<'a> Copy<'a> {
         self.copy(&all, progress)
     }
 
-    /// Pages in use that have not been copied.
+    /// The pages in use that have not been copied.
     fn missing(&self) -> Vec<PageId> {
         let mut pages = Vec::new();
         for (device, used) in (0..).zip(&self.used) {
@@ -254,7 +256,7 @@ impl<'a> Copy<'a> {
         self.copy(&written.iter().copied().collect::<Vec<_>>(), progress)
     }
 
-    /// Makes the copy the state of a superblock; to be called between checkpoints.
+    /// Makes the copy equal to the state of a superblock; called between checkpoints.
     fn last_pass(
         &mut self,
         superblock: &Superblock,
@@ -270,7 +272,7 @@ impl<'a> Copy<'a> {
         pages.extend(written.iter().filter(is_used));
         self.told.total = self.told.done + pages.len() as u64;
         self.copy(&pages.into_iter().collect::<Vec<_>>(), progress)?;
-        // Whole, and without a batch that could be half written.
+        // Marked as closed: the pages are whole, and there is no batch that could be half written.
         let image = Superblock { is_clean: true, ..*superblock }.encode();
         let mut page = AlignedBuffer::new();
         page.extend_from_slice(&image);
@@ -286,7 +288,7 @@ impl<'a> Copy<'a> {
         Ok(self.targets[device as usize].clone())
     }
 
-    /// Copies pages in the order of their numbers, neighbours at once.
+    /// Copies pages in the order of their numbers, adjacent pages together.
     fn copy(&mut self, pages: &[PageId], progress: Tell<'_>) -> Result<(), StoreError> {
         let page_bytes = self.geometry.page_bytes as usize;
         let most = CHUNK_BYTES / page_bytes;
@@ -319,9 +321,9 @@ impl<'a> Copy<'a> {
 /// A moment to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// As far as the journal goes.
+    /// The end of the journal.
     End,
-    /// Before the record at this position; others that were made persistent together with it are left out as well.
+    /// Before the record at this position; records that were made persistent together with it are omitted as well.
     Lsn(Lsn),
     /// Before the first transaction committed later than this, microseconds since 1970.
     Micros(u64),

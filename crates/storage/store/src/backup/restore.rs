@@ -1,11 +1,10 @@
-//! Restoring a backup onto empty shelves. What is opened there afterwards redoes the journal that was restored with it.
+//! Restores a backup to empty shelves. Opening the store there redoes the restored journal.
 //!
-//! Everything in the backup is checked first ([`check`]): a damaged page that is found when the old store is gone is found too
-//! late.
+//! The whole backup is checked first ([`check`]): damage must be found before the old store is gone.
 //!
 //! ```text
-//!   journal first, then pages-0001 ..., pages-0000 last, under another name until it is persistent: as long as that is missing,
-//!   nothing opens
+//!   journal first, then pages-0001 ..., pages-0000 last, under a temporary name until it is persistent: while it is
+//!   missing, nothing opens
 //! ```
 
 use std::sync::Arc;
@@ -19,44 +18,45 @@ use crate::options::Places;
 use crate::space::devices::{device_name, device_number};
 use crate::verify::{Progress, Verified};
 
-/// Copied at a time, in bytes.
+/// Bytes copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A device that is being restored.
+/// Name of a device that is being restored.
 const UNFINISHED: &str = "making-pages";
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restoration {
-    /// What the backup holds.
+    /// The manifest of the backup.
     pub manifest: Manifest,
-    /// Where the journal ends now: opening redoes it from [`Manifest::redo_lsn`] up to here.
+    /// The end of the restored journal: opening redoes it from [`Manifest::redo_lsn`] up to here.
     pub end: Lsn,
 }
 
-/// How far restoring has come.
+/// The progress of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restoring {
-    /// The backup's pages are looked at.
+    /// The pages of the backup are being checked.
     Checking(Progress),
-    /// Bytes of pages are copied.
+    /// Pages are being copied.
     Copying {
-        /// Of them, so many are.
+        /// Bytes copied.
         done: u64,
-        /// All.
+        /// Bytes in all.
         total: u64,
     },
 }
 
-/// When a record was committed, microseconds since 1970; none for one that does not say.
+/// When a record was committed, microseconds since 1970; `None` if the record does not contain that.
 pub(crate) type TimeOf<'a> = &'a dyn Fn(&Record) -> Option<u64>;
 
-/// Restores `backup` to empty places, up to a moment. `kept` is a shelf with a journal that goes on behind the backup's; without
-/// it the backup's own is taken.
+/// Restores `backup` to empty places, up to a moment. `kept` is a shelf with a journal that continues after the
+/// backup's; without it the backup's own journal is used.
 ///
-/// Errors: [`StoreError::Refused`] where the places are not empty or the moment lies before the backup, [`StoreError::Corrupt`]
-/// where the backup is incomplete or the journal is another's, or was truncated behind the backup;
-/// [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places are to be emptied.
+/// Errors: [`StoreError::Refused`] if the places are not empty or the moment lies before the backup,
+/// [`StoreError::Corrupt`] if the backup is incomplete, or if the journal belongs to another store or was truncated
+/// after the backup; [`StoreError::Full`], [`StoreError::Journal`], [`StoreError::Device`]. After an error the places
+/// must be emptied.
 pub(crate) fn restore(
     backup: &Arc<dyn Shelf>,
     kept: Option<&Arc<dyn Shelf>>,
@@ -80,9 +80,10 @@ pub(crate) fn restore(
         return Err(StoreError::Corrupt(why.into()));
     }
     if kept.is_none() && view.end() < manifest.end {
-        // What is cut off at the end looks as if a crash had torn it; in a backup nothing is torn.
+        // A missing end looks like a tail that a crash tore; in a backup nothing is torn.
         let (there, said) = (view.end(), manifest.end);
-        let why = format!("the backup's journal is whole up to {there} only, and was made up to {said}");
+        let why =
+            format!("the backup's journal is whole only up to {there}, but its manifest requires it up to {said}");
         return Err(StoreError::Corrupt(why.into()));
     }
     let until = position(&view, &manifest, until, time_of)?;
@@ -120,21 +121,21 @@ pub(crate) fn restore(
     Ok(Restoration { manifest, end: copied.end })
 }
 
-/// Whether what a check found in a backup is sound and what its manifest says.
+/// Checks that a verified backup is sound and matches its manifest.
 ///
-/// Errors: [`StoreError::Corrupt`] with the first place that is damaged.
+/// Errors: [`StoreError::Corrupt`], with the first damaged place.
 pub(crate) fn check(manifest: &Manifest, found: &Verified) -> Result<(), StoreError> {
     if let Some(first) = found.messages.first() {
-        let why = format!("what was backed up is damaged, {} faults: {first}", found.faults);
+        let why = format!("the backed up data is damaged, {} faults: {first}", found.faults);
         return Err(StoreError::Corrupt(why.into()));
     }
     if (found.identity, found.redo_lsn) != (manifest.identity, manifest.redo_lsn) {
-        return Err(StoreError::Corrupt("the backup's pages are not those that its manifest is of".into()));
+        return Err(StoreError::Corrupt("the backup's pages do not match its manifest".into()));
     }
     Ok(())
 }
 
-/// Where a moment is in the journal.
+/// Returns the position of a moment in the journal.
 fn position(view: &View, manifest: &Manifest, until: Until, time_of: TimeOf<'_>) -> Result<Lsn, StoreError> {
     let micros = match until {
         Until::End => return Ok(Lsn(u64::MAX)),
@@ -165,7 +166,7 @@ fn copy_device(from: &dyn Shelf, to: &dyn Shelf, number: u32, tell: &mut dyn FnM
     while at < source.len() {
         let mut chunk = AlignedBuffer::zeroed((source.len() - at).min(CHUNK_BYTES as u64) as usize);
         source.read(at, &mut chunk)?;
-        // A new device is zeros already.
+        // A new device contains zeros already.
         if chunk.iter().any(|byte| *byte != 0) {
             target.write(at, &chunk)?;
         }

@@ -1,4 +1,4 @@
-//! Backups taken while everything changes: what they hold is one state, whole, and it can be restored to every moment behind it.
+//! Backups taken while everything changes: their content is one whole state, and can be restored to every later moment.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn op(random: &mut fastrand::Rng) -> ToyOp {
     ToyOp { slot: random.u8(..6), what: [0, 1, 1, 2][random.usize(..4)], pages: random.u8(1..4) }
 }
 
-/// Makes a backup of a toy while the toy goes on in between every two chunks.
+/// Makes a backup of a toy while the toy continues between every two chunks.
 fn back_up(
     toy: &std::cell::RefCell<Toy>,
     node: &Node,
@@ -42,7 +42,7 @@ fn back_up(
     meanwhile: &mut dyn FnMut(&mut Toy),
 ) -> Manifest {
     let (data_devices, retention) = (toy.borrow().data_devices.clone(), Retention::new(0));
-    // The toy truncates by itself; the journal is looked at through a view.
+    // The toy truncates by itself; the journal is read through a view.
     let view = View::open(node.logs.clone()).expect("opens");
     let between = |work: &mut dyn FnMut(&CheckpointWriter) -> Result<(), StoreError>| work(toy.borrow_mut().writer());
     check_empty(&**to).expect("is empty");

@@ -1,14 +1,14 @@
-//! [`CheckpointPages`]: what a checkpoint writes.
+//! [`CheckpointPages`]: the pages that a checkpoint writes.
 //!
 //! ```text
 //!   begin_checkpoint()  dirty pages -> in the checkpoint, clean        under the applier's mutex, nothing is copied
-//!   image()             as the page was then: from its frame, or its pre-image if it was changed or freed since
-//!   written_back()      out of the checkpoint; its pre-image goes
+//!   image()             the page at that time: from its frame, or its pre-image if it was changed or freed since
+//!   written_back()      removes the page from the checkpoint; drops its pre-image
 //! ```
 //!
-//! One checkpoint at a time. A page in the checkpoint stays in memory until it is written back. One that is
-//! dropped unfinished leaves its pages where they are: the checkpoint failed, the store takes no more updates, and opening anew
-//! recovers.
+//! One checkpoint at a time. A page in the checkpoint stays in memory until it is written back. If a checkpoint is
+//! dropped unfinished, its pages stay where they are: the checkpoint failed, the store refuses updates, and the next
+//! opening recovers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::slots::Wait;
 use super::state::{Flag, Place};
 use crate::page::{self, PageId};
 
-/// Neighbouring pages that are written as one: a page, or an extent.
+/// Adjacent pages that are written as one unit: a page, or an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageRun {
     /// The first page.
     pub first: PageId,
-    /// How many.
+    /// The number of pages.
     pub pages: u32,
     /// Whether it is an extent, which has no header and is not sealed.
     pub is_extent: bool,
 }
 
-/// The pages that were dirty at one moment, as they were then.
+/// The pages that were dirty at one moment, with their content at that moment.
 pub struct CheckpointPages {
     cache: Arc<Cache>,
     fresh: Vec<PageRun>,
@@ -39,10 +39,11 @@ pub struct CheckpointPages {
 }
 
 impl Cache {
-    /// Takes what is dirty now; the cache is clean after that. To be called while the applier stands still; short, however
-    /// much is dirty. Threads that create extents may go on: those they are just making belong to this checkpoint or to the next.
+    /// Collects the dirty pages; the cache is clean after that. Called while the applier is stopped; it takes a short
+    /// time, however much is dirty. Other threads may create extents meanwhile: those belong to this checkpoint or to
+    /// the next.
     ///
-    /// Panics while there is another checkpoint, also one that was dropped unfinished.
+    /// Panics while there is another checkpoint, even one that was dropped unfinished.
     pub fn begin_checkpoint(self: &Arc<Cache>) -> CheckpointPages {
         let before = self.checkpointing.swap(true, Ordering::AcqRel);
         assert!(!before, "one checkpoint at a time");
@@ -51,7 +52,7 @@ impl Cache {
         for page in touched {
             let checkpoint = self.change(page, |state| match (state.has(Flag::Dirty), state.has(Flag::Fresh)) {
                 (true, _) => Some(state.without(Flag::Dirty).without(Flag::Fresh).with(Flag::Checkpoint)),
-                // Written in place already (early write-back); from now on something durable refers to it.
+                // Already written in place (early write-back); from now on something durable refers to it.
                 (false, true) => Some(state.without(Flag::Fresh)),
                 (false, false) => None,
             });
@@ -70,26 +71,27 @@ impl Cache {
 }
 
 impl CheckpointPages {
-    /// Runs that nothing durable refers to yet, in the order of their places: written in place at once.
+    /// Runs to which nothing durable refers yet, in the order of their places: they are written in place at once.
     pub fn fresh(&self) -> &[PageRun] {
         &self.fresh
     }
 
-    /// Pages that something durable refers to, in the order of their places: by way of the write image journal.
+    /// Pages to which something durable refers, in the order of their places: they are written through the write image
+    /// journal.
     pub fn changed(&self) -> &[PageRun] {
         &self.changed
     }
 
-    /// The bytes of all of it.
+    /// The total of their bytes.
     pub fn bytes(&self) -> u64 {
         let runs = self.fresh.iter().chain(&self.changed);
         runs.map(|run| u64::from(run.pages)).sum::<u64>() * self.cache.page_bytes as u64
     }
 
-    /// Copies a run of the checkpoint into `buffer`, as it was when the checkpoint began, sealed. May be asked several times, until
-    /// [`written_back`](CheckpointPages::written_back).
+    /// Copies the sealed content that a run had when the checkpoint began into `buffer`. May be called several times,
+    /// until [`written_back`](CheckpointPages::written_back).
     ///
-    /// Panics where the run is not in the checkpoint, or `buffer` is not as long as it.
+    /// Panics if the run is not in the checkpoint, or if the length of `buffer` differs from that of the run.
     pub fn image(&self, run: PageRun, buffer: &mut [u8]) {
         let (cache, page) = (&*self.cache, run.first);
         assert_eq!(buffer.len(), run.pages as usize * cache.page_bytes, "the buffer of page {page}");
@@ -120,7 +122,7 @@ impl CheckpointPages {
         }
     }
 
-    /// Says that a run's image is written back, durably: its frame can be given up, if it was not changed since.
+    /// Records that a run's image is durably written back: its frame can be evicted, if it was not changed since.
     pub fn written_back(&self, run: PageRun) {
         let mut pre_images = self.cache.pre_images.lock();
         let written_back = self.cache.change(run.first, |state| {
@@ -131,12 +133,13 @@ impl CheckpointPages {
         }
     }
 
-    /// Says whether the checkpoint waits for room on its medium: whoever wants room in the cache is told that there is none.
+    /// Records whether the checkpoint waits for space on its medium. While it does, threads that need space in the
+    /// cache get an error at once.
     pub fn waits(&self, waits: bool) {
         self.cache.checkpoint_waits.store(waits, Ordering::Release);
     }
 
-    /// Ends the checkpoint; all that is left of it is written back.
+    /// Ends the checkpoint; all the remaining pages count as written back.
     pub fn finish(mut self) {
         for run in self.fresh.iter().chain(&self.changed) {
             self.written_back(*run);

@@ -1,31 +1,33 @@
-//! Memory Mode as the hardware does it: near memory is a cache in front of far memory, and each place in far memory has one place
-//! in near memory.
+//! Memory Mode as the hardware implements it: near memory is a direct-mapped cache of far memory, so each place in far
+//! memory has exactly one place in near memory.
 //!
 //! ```text
 //!   frames     all in far memory, counted in units of a page
-//!   tag        of near place (unit modulo places): which unit lies there, and whether it is newer than far memory
-//!   access     the unit's tag is there -> near memory's time
-//!              else: the displaced unit, if newer, is written to far memory; the unit is read from it
+//!   tag        of a near place (unit modulo places): which unit it contains, and whether it is newer than far memory
+//!   access     the tag is that of the unit -> near memory's time
+//!              else: the displaced unit, if newer, is written to far memory; the unit is read from far memory
 //! ```
 //!
-//! The hardware is direct-mapped and write-back, takes no hints, and all of DRAM is cache (intel/ipmctl issues 132 and 161). Its unit
-//! is a line of 64 bytes; here it is a page, since software sees no single loads; which pages contend for one place is the same.
+//! The hardware is direct-mapped and write-back, accepts no hints, and uses all of DRAM as cache (intel/ipmctl issues
+//! 132 and 161). Its unit is a line of 64 bytes. Here it is a page, because software does not see single loads; the
+//! same pages contend for one place.
 //!
-//! Only tags move: the bytes stay in one arena of the host's memory, and what moving them would cost on the real thing is charged
-//! to the model. So this needs a model: on real Memory Mode the hardware does all of it, and the cache is told of near memory only.
+//! Only tags move: the bytes stay in one arena of the host's memory, and the model is charged with the cost of moving
+//! them on the real hardware. So this requires a model. On real Memory Mode the hardware does all of this, and the
+//! cache is configured with near memory only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which unit lies in which place of near memory.
+/// Which unit is in which place of near memory.
 pub(super) struct DirectMap {
     /// Unit + 1, shifted left; bit 0: newer than far memory.
     tags: Box<[AtomicU64]>,
 }
 
-/// What an access moves, in units.
+/// The units that an access moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// From far memory; or, where units are written as a whole, into near memory only.
+    /// From far memory; or into near memory only, if whole units are written.
     pub(super) missed: u32,
     /// To far memory.
     pub(super) written_back: u32,
@@ -36,7 +38,7 @@ impl DirectMap {
         DirectMap { tags: (0..places.max(1)).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Units from `first` on are read, or written.
+    /// Records an access to units from `first` on; returns what it moves.
     pub(super) fn access(&self, first: u32, units: u32, is_write: bool) -> Moved {
         let mut moved = Moved::default();
         for unit in u64::from(first)..u64::from(first) + u64::from(units) {

@@ -1,18 +1,19 @@
-//! Making room: which page leaves memory when another comes.
+//! Eviction: selects the page that leaves memory when another needs its frame.
 //!
 //! ```text
-//!   free frame of the class?  ->  it
-//!   hand over the frames:     seen      -> counted down, passed by
-//!                             clean     -> leaves
-//!                             fresh     -> written in place, leaves (early write-back)
-//!                             dirty, in the checkpoint, latched, pinned -> passed by
-//!   slabs of other classes:   emptied where hardly a frame in them is in use; those that are in use, or must stay, are
+//!   free frame of the class?  ->  use it
+//!   CLOCK over the frames:    used      -> its usage count goes down, skipped
+//!                             clean     -> evicted
+//!                             fresh     -> written in place, evicted (early write-back)
+//!                             dirty, in the checkpoint, latched, pinned -> skipped
+//!   slabs of other classes:   emptied if few of their frames are in use; these, and those that cannot be evicted, are
 //!                             moved to other slabs of their class
 //!   nothing after some rounds -> slabs beyond the budget, or Full
 //! ```
 //!
-//! A page that leaves near memory goes to far memory if there is any (far.rs). In all, a page has up to three rounds of the hand after it was seen. After three rounds in vain uses no longer count. Trying never waits:
-//! the caller may hold latches.
+//! A page that leaves near memory goes to far memory if there is any (far.rs). A page survives up to three rounds of
+//! the hand after its last use. After three unsuccessful rounds usage counts are ignored. Eviction never waits for a
+//! latch, because the caller may hold latches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,37 +30,38 @@ use super::state::{Flag, Place, State};
 use crate::StoreError;
 use crate::page::{self, PageId};
 
-/// Rounds of the hand before uses no longer count, and after which it gives up.
+/// Rounds of the hand after which usage counts are ignored; and after which eviction fails.
 const ROUNDS_COUNTED: u32 = 4;
 const ROUNDS: u32 = 6;
 
-/// Of a slab's frames at most one in this many may be in use where it is given up for another class.
+/// A slab is used for another class only if at most one in this many of its frames is in use.
 const SLAB_IN_USE: u32 = 8;
 
-/// After rounds in vain, of a slab's frames at most one in this many may hold changes that cannot leave memory.
+/// After unsuccessful rounds: a slab is used for another class only if at most one in this many of its frames contains
+/// changes that cannot leave memory.
 const SLAB_STAYING: u32 = 2;
 
-/// Between two attempts at room that a checkpoint makes: a device writes dozens of pages in it.
+/// Pause between two attempts while a checkpoint frees space: a device writes dozens of pages in that time.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// There is no slot to be had.
+/// The error if no slot is available.
 pub(super) fn full() -> StoreError {
     StoreError::Full("all memory for inner pages is changed; give the page cache more memory".into())
 }
 
-/// What came of trying to give a frame up.
+/// The result of an attempt to evict a frame's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EvictOutcome {
     /// The frame is free.
     Evicted,
     /// Its usage count went down.
     Used,
-    /// It has to stay for now.
+    /// It cannot be evicted now.
     Held,
 }
 
 impl Cache {
-    /// A free frame for `pages` pages, latched exclusively and nobody's.
+    /// Returns a free frame for `pages` pages, latched exclusively and without an owner.
     pub(super) fn frame<'a>(&'a self, tier: &'a Tier, pages: u32) -> Result<Exclusive<'a>, StoreError> {
         let class = tier.arena.class_of(pages as usize * self.page_bytes);
         if let Some(frame) = tier.arena.allocate(class, tier.slabs) {
@@ -67,7 +69,7 @@ impl Cache {
         }
         tier.reap();
         let mut failed = None;
-        // Frames are counted by the smallest; a round of larger ones is shorter.
+        // Units are those of the smallest class; a round over larger frames takes fewer steps.
         let mut steps = 0;
         let round = tier.units();
         while steps < ROUNDS * round {
@@ -94,9 +96,9 @@ impl Cache {
         })
     }
 
-    /// Tries `take` again as long as there is no room and a checkpoint is under way, which makes some; not while that waits for
-    /// room on its own medium, which may be for ever. Latches that the caller
-    /// holds are not in its way: what it holds for writing was kept aside if it is in the checkpoint.
+    /// Retries `take` while there is no space and a running checkpoint will free some. It does not retry while the
+    /// checkpoint waits for space on its own medium, which may last for ever. Latches of the caller do not block the
+    /// checkpoint: a page that the caller holds for writing has a pre-image if it is in the checkpoint.
     pub(super) fn in_time<T>(&self, take: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
             let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
@@ -109,7 +111,8 @@ impl Cache {
         }
     }
 
-    /// A free frame for a page that comes from its device. For a scan that is one of its own, where nothing is free.
+    /// Returns a free frame for a page that is read from its device. If none is free, a scan reuses a frame of its
+    /// ring.
     pub(super) fn frame_for(&self, pages: u32, hint: Hint) -> Result<Exclusive<'_>, StoreError> {
         if hint == Hint::Point {
             return self.frame(&self.main, pages);
@@ -120,7 +123,7 @@ impl Cache {
             return Ok(frame);
         }
         tier.reap();
-        // Entries of pages that others use, or that left already, are no longer of the ring.
+        // Entries of pages that other readers use, or that have left, no longer belong to the ring.
         while let Some(entry) = self.ring.pop() {
             let ours = |(page, state): (PageId, State)| page == entry.page && state.usage() == 0;
             if !self.of_frame(tier, entry.frame).is_some_and(ours) {
@@ -135,12 +138,12 @@ impl Cache {
         self.frame(tier, pages)
     }
 
-    /// Notes a page that a scan brought.
+    /// Adds a page that a scan read to the ring.
     pub(super) fn scanned(&self, page: PageId, frame: &Exclusive<'_>) {
         self.ring.push(ScannedPage { page, frame: frame.number(), bytes: frame.len() as u64 });
     }
 
-    /// A frame of far memory for what leaves near memory; that of another only if `displaces`.
+    /// Returns a frame of far memory for a page that leaves near memory; evicts another page only if `displaces`.
     pub(super) fn far_frame<'a>(&'a self, far: &'a Tier, pages: u32, displaces: bool) -> Option<Exclusive<'a>> {
         let class = far.arena.class_of(pages as usize * self.page_bytes);
         if let Some(frame) = far.arena.allocate(class, far.slabs) {
@@ -160,7 +163,7 @@ impl Cache {
         None
     }
 
-    /// Moves the hand to the next frame that can be given up, or over one slab; how many units it passed.
+    /// Moves the hand until a frame is evicted, or past one slab; returns how many units it passed.
     fn sweep(&self, tier: &Tier, class: u8, count_usage: bool) -> Result<u32, StoreError> {
         let slab_units = tier.arena.slab_units();
         let mut passed = 0;
@@ -173,7 +176,7 @@ impl Cache {
                 return Ok(passed + slab_units);
             }
             passed += 1 << own;
-            // Of another class only the count goes down.
+            // For frames of another class only the usage count goes down.
             if own != class {
                 self.decrement_usage(tier, frame);
             } else if self.try_evict(tier, frame, count_usage)? == EvictOutcome::Evicted {
@@ -183,7 +186,7 @@ impl Cache {
         Ok(passed)
     }
 
-    /// Whether a slab can be emptied: hardly a frame is in use, and none cannot move.
+    /// Whether a slab can be emptied: few frames are in use, and all of these can move.
     fn is_idle(&self, tier: &Tier, slab: u32, count_usage: bool) -> bool {
         let first = slab * tier.arena.slab_units();
         let frames = (first..first + tier.arena.slab_units()).step_by(1 << tier.arena.class(slab));
@@ -202,7 +205,7 @@ impl Cache {
         if count_usage { in_use * SLAB_IN_USE <= many } else { must_stay * SLAB_STAYING <= many }
     }
 
-    /// Gives up what lies in a slab, or moves it to others of the class.
+    /// Evicts the pages of a slab, or moves them to other slabs of the class.
     fn empty(&self, tier: &Tier, slab: u32, class: u8) -> Result<(), StoreError> {
         let first = slab * tier.arena.slab_units();
         for frame in (first..first + tier.arena.slab_units()).step_by(1 << class) {
@@ -217,13 +220,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Moves a page to another slab of its class; false where it is latched, or there is no room.
+    /// Moves a page to another slab of its class; returns `false` if it is latched or there is no space.
     fn relocate(&self, tier: &Tier, frame: u32, slab: u32, class: u8) -> Result<bool, StoreError> {
         let Some((page, _)) = self.of_frame(tier, frame) else { return Ok(false) };
         let Some(mut to) = self.frame_outside(tier, class, slab)? else { return Ok(false) };
         let from = tier.arena.try_exclusive(frame);
         match (&from, self.of_frame(tier, frame)) {
-            // The slab may have been emptied by somebody else, and have another class.
+            // Another thread may have emptied the slab and given it another class.
             (Some(from), Some((now, state))) if now == page && from.len() == to.len() => {
                 to.copy_from_slice(from);
                 self.moved(page, state, &to, tier);
@@ -238,7 +241,7 @@ impl Cache {
         Ok(true)
     }
 
-    /// A free frame of a class in another slab than one, if need be of a page that leaves.
+    /// Returns a free frame of a class in another slab than `slab`; evicts a page if necessary.
     fn frame_outside<'a>(&'a self, tier: &'a Tier, class: u8, slab: u32) -> Result<Option<Exclusive<'a>>, StoreError> {
         let slab_units = tier.arena.slab_units();
         let mut steps = 0;
@@ -258,12 +261,12 @@ impl Cache {
         }
     }
 
-    /// Whether pages that leave a tier's frames may go to another.
+    /// Whether pages that leave this tier may go to another.
     fn has_below(&self, tier: &Tier) -> bool {
         tier.place == Place::Near && self.far.is_some()
     }
 
-    /// Whose frame it is, if a page's word says so too.
+    /// Returns the page that owns a frame, if the page's word agrees.
     fn of_frame(&self, tier: &Tier, frame: u32) -> Option<(PageId, State)> {
         let page = tier.owner(frame)?;
         let state = self.state(page);
@@ -276,7 +279,7 @@ impl Cache {
         self.change(page, |state| here(state).then(|| state.with_usage(state.usage() - 1))).is_ok()
     }
 
-    /// Tries to give the frame's page up.
+    /// Tries to evict the frame's page.
     fn try_evict(&self, tier: &Tier, frame: u32, count_usage: bool) -> Result<EvictOutcome, StoreError> {
         if count_usage && self.decrement_usage(tier, frame) {
             return Ok(EvictOutcome::Used);
@@ -286,7 +289,7 @@ impl Cache {
             return Ok(EvictOutcome::Held);
         }
         let Some(mut guard) = tier.arena.try_exclusive(frame) else { return Ok(EvictOutcome::Held) };
-        // Under the latch where it lies cannot change; but a checkpoint can come.
+        // Under the latch the page's place cannot change, but a checkpoint can begin.
         let state = match self.of_frame(tier, frame) {
             Some((now, state)) if now == page => state,
             _ => return Ok(EvictOutcome::Held),
@@ -305,7 +308,7 @@ impl Cache {
         Ok(EvictOutcome::Evicted)
     }
 
-    /// A clean page leaves memory, from where it is in `from`.
+    /// Removes a clean page from memory, if it is still at the place in `from`.
     fn leave(&self, page: PageId, from: State) -> bool {
         let left = self.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let leave = |state: State| (state.is_where(from) && state.is_clean()).then(|| state.nowhere(left));
@@ -316,8 +319,9 @@ impl Cache {
         gone
     }
 
-    /// Writes a fresh page in place, so that it is clean, unless a checkpoint came in between: then the checkpoint writes it again, after this,
-    /// since it waits for the latch that the caller holds. So it is written back here before anything durable refers to it.
+    /// Writes a fresh page in place, so that it is clean. If a checkpoint begins meanwhile, the checkpoint writes the
+    /// page again after this write, because it waits for the latch that the caller holds. So this write ends before
+    /// anything durable refers to the page.
     fn write_early(&self, page: PageId, state: State, bytes: &mut [u8]) -> Result<(), StoreError> {
         let bytes = &mut bytes[..state.pages() as usize * self.page_bytes];
         if !state.has(Flag::Extent) {
@@ -326,12 +330,13 @@ impl Cache {
         self.backing.write(page, bytes)?;
         self.counters.add(Count::EarlyWrite, 1);
         self.counters.add(Count::EarlyWriteBytes, bytes.len() as u64);
-        // A checkpoint wants it written again, or refers to it from now on: then it stays as the checkpoint has it.
+        // If a checkpoint has begun, it writes the page again or refers to it from now on: the word then stays as the
+        // checkpoint set it.
         let _ = self.change(page, |state| state.may_write_early().then(|| state.without(Flag::Dirty)));
         Ok(())
     }
 
-    /// A slot of nobody for an inner page, in writing.
+    /// Returns a slot without an owner for an inner page, locked for writing.
     pub(super) fn slot(&self) -> Result<Writing<'_>, StoreError> {
         if let Some(slot) = self.slots.take(false) {
             return Ok(slot);
@@ -348,7 +353,7 @@ impl Cache {
         self.slots.take(true).ok_or_else(|| failed.unwrap_or_else(full))
     }
 
-    /// Tries to give a slot's page up.
+    /// Tries to evict a slot's page.
     fn try_evict_slot(&self, slot: u32, count_usage: bool) -> Result<Option<Writing<'_>>, StoreError> {
         let Some(page) = self.slots.owner(slot) else { return Ok(None) };
         let here = |state: State| state.place() == Place::Slot && state.frame() == slot;

@@ -9,8 +9,8 @@ use super::{Cache, other_kind};
 use crate::StoreError;
 use crate::page::{EXTENT_BYTES_MAX, Extent, PageId};
 
-/// What an extent is called in messages.
-const EXTENT: &str = "extent of that length now";
+/// The name of an extent in messages.
+const EXTENT: &str = "an extent of that length now";
 
 impl Cache {
     pub(super) fn create_run(&self, bytes: &[u8]) -> Result<Extent, StoreError> {
@@ -31,7 +31,7 @@ impl Cache {
         Ok(Extent::of(first, bytes))
     }
 
-    /// As [`read_extent`](crate::pages::Pages::read_extent), with what the reader does with it.
+    /// As [`read_extent`](crate::pages::Pages::read_extent), with a hint about the reader's use.
     pub fn read_extent_with(&self, extent: Extent, hint: Hint) -> Result<Bytes, StoreError> {
         let (first, bytes) = (extent.first, extent.bytes as usize);
         if extent.bytes == 0 || bytes > EXTENT_BYTES_MAX {
@@ -44,7 +44,7 @@ impl Cache {
         })
     }
 
-    /// The bytes of a run without headers, which `fill` reads and checks where it is not in memory.
+    /// Returns the bytes of a run without headers; if it is not in memory, `fill` reads and verifies it.
     pub(super) fn read_run(
         &self,
         first: PageId,
@@ -57,7 +57,8 @@ impl Cache {
         loop {
             let state = self.state(first);
             let Some(tier) = self.tier(first, state, EXTENT)? else {
-                // It says that it is an extent from its first reading on; a page that was never in memory says nothing.
+                // The word gets its extent flag when the extent is first read; for a page that was never in memory the
+                // flag is unknown.
                 let frame = match self.load(first, state, pages, hint, &fill) {
                     Ok(Some(frame)) => frame,
                     Err(StoreError::Full(_)) => match self.read_past(first, state, pages, &fill)? {
@@ -71,7 +72,7 @@ impl Cache {
                 return Ok(Bytes::from_owner(self.main.arena.pin(&frame.downgrade(), bytes)));
             };
             if !(state.has(Flag::Extent) && state.pages() == pages) {
-                // Who reads it for the first time may be about to find out what it is.
+                // A first reader may be about to find out what it is: wait for its latch.
                 drop(tier.arena.shared(state.frame()));
                 if self.state(first) == state {
                     return Err(other_kind(first, EXTENT));
@@ -94,7 +95,7 @@ impl Cache {
     }
 }
 
-/// Bytes beside the cache.
+/// Bytes outside the cache.
 struct Copied(AlignedBuffer);
 
 impl AsRef<[u8]> for Copied {

@@ -1,16 +1,17 @@
-//! Guests: files that are not the store's, whose blocks lie in its page cache.
+//! External files: files that are not the store's, whose blocks lie in its page cache.
 //!
 //! ```text
 //!   page numbers   0 ................ FIRST_EXTERNAL ................ 2^32
 //!                  the store's pages   external file | external file |  ...   each as many as its blocks have pages
-//!   block          1 MiB of the file in one frame, as an extent is; the last one is shorter
+//!   block          1 MiB of the file in one frame, like an extent; the last one is shorter
 //! ```
 //!
-//! So they share near and far memory with the store's pages, by the same rules. What a block is read with is the reader's: the
-//! cache knows neither path nor file. An external file is a file as it was at one time; one that changed is another external file.
+//! So they share near and far memory with the store's pages, by the same rules. The caller passes in how a block is
+//! read: the cache has neither path nor file. An external file is a file at one point in time; after a change it is a
+//! different external file.
 //!
-//! Invariants: an external file's page is never dirty, and never written; numbers are given out again only when nothing of their last external file
-//! is in memory. Pins on its frames outlive an external file.
+//! Invariants: a page of an external file is never dirty and never written. Page numbers are reused only when nothing
+//! of their previous external file is in memory. Pins on its frames outlive an external file.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,12 +31,12 @@ use crate::page::{EXTENT_BYTES_MAX, FIRST_EXTERNAL, PageId};
 /// Bytes of a block of an external file.
 pub const EXTERNAL_BLOCK_BYTES: u64 = EXTENT_BYTES_MAX as u64;
 
-/// Which numbers external files have: first number and how many.
+/// The page numbers of external files: first number and count.
 #[derive(Default)]
 pub(super) struct Numbers(Mutex<BTreeMap<u32, u32>>);
 
 impl Numbers {
-    /// The first gap of so many numbers.
+    /// Takes the first gap of so many numbers.
     fn take(&self, pages: u32) -> Option<u32> {
         let mut taken = self.0.lock();
         let mut first = FIRST_EXTERNAL;
@@ -45,7 +46,7 @@ impl Numbers {
             }
             first = next + length;
         }
-        // The last number of all stays free, to mean none.
+        // The very last number is never used: it means none.
         (u32::MAX - first >= pages).then(|| {
             taken.insert(first, pages);
             first
@@ -53,7 +54,7 @@ impl Numbers {
     }
 }
 
-/// A file that is not the store's, in its page cache. Dropping it takes its blocks out of memory.
+/// A file that is not the store's, in its page cache. Dropping it removes its blocks from memory.
 pub struct ExternalFile {
     cache: Arc<Cache>,
     first: u32,
@@ -61,19 +62,21 @@ pub struct ExternalFile {
 }
 
 impl ExternalFile {
-    /// An external file of so many bytes. Errors: [`StoreError::Full`] where all numbers are taken: give up other external files.
+    /// An external file of so many bytes. Errors: [`StoreError::Full`] if all numbers are taken: drop other external
+    /// files.
     pub(crate) fn new(cache: &Arc<Cache>, bytes: u64) -> Result<ExternalFile, StoreError> {
         let blocks = bytes.div_ceil(EXTERNAL_BLOCK_BYTES).max(1);
         let pages = u32::try_from(blocks * u64::from(cache.block_pages())).ok();
         let first = pages.and_then(|pages| cache.external.take(pages));
-        let full = || StoreError::Full(format!("a file of {bytes} bytes finds no page numbers in the cache").into());
+        let full =
+            || StoreError::Full(format!("no page numbers in the cache are free for a file of {bytes} bytes").into());
         Ok(ExternalFile { cache: Arc::clone(cache), first: first.ok_or_else(full)?, bytes })
     }
 
-    /// Block `number`, from 0: in memory, or as `read` reads it into a buffer that is as long as the block. It may be asked more
-    /// than once, and must read the same each time.
+    /// Returns block `number`, from 0: from memory, or read by `read` into a buffer of the block's length. `read` may
+    /// be called more than once, and must return the same bytes each time.
     ///
-    /// Errors: those of `read`, and the cache's. Panics where the file has no such block.
+    /// Errors: those of `read`, and the cache's. Panics if the file has no such block.
     pub fn block<E: From<StoreError>>(
         &self,
         number: u64,
@@ -95,7 +98,7 @@ impl ExternalFile {
         found.map_err(|error| failed.take().unwrap_or_else(|| error.into()))
     }
 
-    /// Its first page number.
+    /// The first page number.
     #[cfg(test)]
     pub(super) fn first(&self) -> u32 {
         self.first
@@ -126,18 +129,18 @@ impl Cache {
         (EXTENT_BYTES_MAX / self.page_bytes) as u32
     }
 
-    /// Takes an external block out of memory, as if it had never been there.
+    /// Removes an external block from memory, as if it had never been read.
     fn dismiss(&self, page: PageId) {
         while self.table.made(page).is_some() {
             let state = self.state(page);
             let Some(tier) = self.at(state.place()) else {
-                // Nowhere; what it was must not be mistaken for what comes.
+                // It is not in memory. Its word is reset, so that it is not mistaken for the next file's.
                 if self.change(page, |now| (now == state).then(State::default)).is_ok() {
                     return;
                 }
                 continue;
             };
-            // Shared: somebody may hold a pin; whoever moves it is waited for.
+            // A shared latch is enough: a reader may hold a pin, but this waits for a thread that moves the page.
             let Some(frame) = tier.arena.shared(state.frame()) else { continue };
             let gone = self.change(page, |now| now.is_where(state).then(State::default));
             drop(frame);

@@ -1,16 +1,16 @@
-//! Moving between near and far memory, and what far memory costs.
+//! Moving pages between near and far memory, and the cost of far memory.
 //!
 //! ```text
-//!   far -> near   a page that is used in far memory: with the probability `promote`, else it is used where it is
-//!   near -> far   a page that leaves near memory: into a free frame; into that of another if it was used since it came, or is dirty
+//!   far -> near   a page that is used in far memory: promoted with the probability `promote`, else used in place
+//!   near -> far   a page that leaves near memory: into a free frame; it evicts another page if it is dirty or was used since it came
 //! ```
 //!
-//! Probabilistic promotion keeps pages that are used once or twice from displacing others (Zhou et al., "Spitfire", SIGMOD 2021).
-//! Dirty pages move like others: their state is in the word, and both tiers are volatile.
+//! Probabilistic promotion prevents pages that are used once or twice from displacing others (Zhou et al., "Spitfire",
+//! SIGMOD 2021). Dirty pages move like others: their state is in the word, and both tiers are volatile.
 //!
-//! Moving is copying between two frames under both exclusive latches, and one compare-and-swap of the word. Where far memory is
-//! modelled, each access to a frame there, and each copy, takes the model's time for all of its bytes: which of them a reader
-//! really touches is not known here, so that far memory looks rather slower than faster.
+//! A move copies between two frames under both exclusive latches, and does one compare-and-swap of the word. If far
+//! memory is modelled, each access to a frame there, and each copy, takes the model's time for all of its bytes. The
+//! cache does not know which bytes a reader really touches, so modelled far memory is rather too slow than too fast.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,20 +24,20 @@ use super::metrics::Count;
 use super::state::{Flag, Place, State};
 use crate::page::PageId;
 
-/// How a reader uses what he reads.
+/// How a reader uses a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// As one of many readers of the page.
+    /// Like one of many readers of the page.
     Point,
-    /// Once, and then others like it: it must not displace what is used often. It may take what is free, and a sixteenth of
-    /// near memory beyond that.
+    /// Once, as part of a scan: it must not displace pages that are used often. It may use free frames, and beyond that
+    /// a sixteenth of near memory.
     Scan,
 }
 
-/// Draws with a probability; which draws win follows from the seed.
+/// Draws with a probability; the seed determines which draws win.
 pub(super) struct Draw {
     state: AtomicU64,
-    /// Of 2^32.
+    /// Wins out of 2^32.
     wins: u64,
 }
 
@@ -56,7 +56,8 @@ impl Draw {
 }
 
 impl Cache {
-    /// What an access to a frame costs and counts, with its latch held. `is_new`: all of it is written, whatever it was.
+    /// Charges and counts an access to a frame whose latch is held. `is_new`: all of it is written, whatever it
+    /// contained.
     pub(super) fn touch(&self, tier: &Tier, frame: u32, pages: u32, direction: Direction, is_new: bool) {
         let bytes = u64::from(pages) * self.page_bytes as u64;
         if tier.place == Place::Far {
@@ -87,7 +88,7 @@ impl Cache {
         }
     }
 
-    /// Does `work` on a frame of far memory, in the time that takes.
+    /// Runs `work` on a frame of far memory, for the time that the model requires.
     fn far_access<T>(&self, direction: Direction, frame: u32, bytes: u64, work: impl FnOnce() -> T) -> T {
         match &self.far_model {
             Some(model) => model.access(direction, u64::from(frame) * self.page_bytes as u64, bytes, work),
@@ -95,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// Brings a page from far to near memory; false where somebody uses it or there is no room.
+    /// Moves a page from far to near memory; returns `false` if it is latched or there is no space.
     pub(super) fn promote(&self, page: PageId, state: State) -> bool {
         let Some(far) = &self.far else { return false };
         let Some(from) = far.arena.try_exclusive(state.frame()) else { return false };
@@ -114,7 +115,7 @@ impl Cache {
         true
     }
 
-    /// Brings a page from near memory, its frame `from`, to far memory; false where there is no room for one like it.
+    /// Moves a page from its frame `from` in near memory to far memory; returns `false` if there is no space for it.
     pub(super) fn demote(&self, page: PageId, state: State, from: &Exclusive<'_>) -> bool {
         let Some(far) = &self.far else { return false };
         let displaces = state.has(Flag::Used) || !state.is_clean();
@@ -128,7 +129,7 @@ impl Cache {
         true
     }
 
-    /// Puts the new frame into the word; both frames are latched exclusively, so that only flags can change meanwhile.
+    /// Puts the new frame into the word; both frames are latched exclusively, so only flags can change meanwhile.
     pub(super) fn moved(&self, page: PageId, from: State, to: &Exclusive<'_>, tier: &Tier) {
         tier.set_owner(to.number(), page);
         let new = |now: State| now.at(tier.place, to.number()).without(Flag::Used).with_usage(1);

@@ -1,7 +1,7 @@
-//! A tier's frames: an arena, which page each frame is of, and the clock's hand over them.
+//! A tier's frames: an arena, the page that owns each frame, and the CLOCK hand over them.
 //!
-//! A frame that its page left while somebody still reads it (a pin, a reader about to find out) is *retired*: nobody's, and
-//! given back to the arena once its latch can be had.
+//! A frame that its page has left while it is still being read (through a pin, or by a reader that is about to notice)
+//! is *retired*: it has no owner, and returns to the arena once its latch is free.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::page::PageId;
 /// Owner of a frame that has none.
 const NOBODY: u32 = u32::MAX;
 
-/// See the file's essay.
+/// See the head comment of this file.
 pub(super) struct Tier {
     pub(super) place: Place,
     pub(super) arena: Arc<Arena>,
-    /// Slabs in the budget; the arena's others are for when all of these are dirty or in use.
+    /// Slabs in the budget; the arena's other slabs are used only if all of these are dirty or in use.
     pub(super) slabs: u32,
-    /// By unit.
+    /// Indexed by unit.
     owners: Box<[AtomicU32]>,
     hand: AtomicU32,
     retired: Mutex<Vec<u32>>,
@@ -60,13 +60,13 @@ impl Tier {
         self.owners[frame as usize].store(page.0, Ordering::Relaxed);
     }
 
-    /// Gives a frame back that no word names any more.
+    /// Releases a frame that no word refers to.
     pub(super) fn release(&self, frame: Exclusive<'_>) {
         self.owners[frame.number() as usize].store(NOBODY, Ordering::Relaxed);
         self.arena.release(frame);
     }
 
-    /// The same for a frame that others may still look at.
+    /// Releases a frame that other threads may still read.
     pub(super) fn retire(&self, frame: u32) {
         self.owners[frame as usize].store(NOBODY, Ordering::Relaxed);
         match self.arena.try_exclusive(frame) {
@@ -75,7 +75,7 @@ impl Tier {
         }
     }
 
-    /// Gives back what retired and is not looked at any more; whether there was any.
+    /// Releases retired frames that are no longer read; returns whether there were any.
     pub(super) fn reap(&self) -> bool {
         let mut retired = self.retired.lock();
         let before = retired.len();
@@ -89,7 +89,8 @@ impl Tier {
         retired.len() < before
     }
 
-    /// The next frame under the hand. It goes over the slabs beyond the budget as well, so that they come free.
+    /// Returns the next frame under the hand. The hand also passes the slabs beyond the budget, so that they become
+    /// free.
     pub(super) fn next(&self) -> u32 {
         let slab_units = self.arena.slab_units();
         let step = |unit: u32| {
@@ -97,7 +98,7 @@ impl Tier {
             let next = ((unit >> class) + 1) << class;
             Some(if next >= self.units() { 0 } else { next })
         };
-        // Always an update, so that both arms hold the old position.
+        // The closure always returns a value, so both arms contain the old position.
         let (Ok(unit) | Err(unit)) = self.hand.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
         unit
     }

@@ -12,8 +12,8 @@ use super::{Cache, STRIPES, other_kind};
 use crate::StoreError;
 use crate::page::{self, Kind, PageId};
 
-/// What a page in a slot is called in messages.
-const INNER: &str = "inner page now";
+/// The name of a page in a slot in messages.
+const INNER: &str = "an inner page now";
 
 impl Cache {
     pub(super) fn read_slot<R>(&self, page: PageId, mut probe: impl FnMut(&[AtomicU64]) -> R) -> Result<R, StoreError> {
@@ -23,7 +23,7 @@ impl Cache {
             if !self.is_in_slot(page, state)? {
                 match self.load_slot(page)? {
                     None => continue,
-                    // No slot can be had: from the copy.
+                    // No slot is available: read from the copy.
                     Some(image) => {
                         let (chunks, _) = image.as_chunks::<8>();
                         let words: Vec<AtomicU64> =
@@ -42,7 +42,7 @@ impl Cache {
         }
     }
 
-    /// Whether it is in memory. Errors: it is no inner page.
+    /// Whether it is in memory. Errors: it is not an inner page.
     fn is_in_slot(&self, page: PageId, state: State) -> Result<bool, StoreError> {
         match state.place() {
             Place::Slot => Ok(true),
@@ -51,7 +51,8 @@ impl Cache {
         }
     }
 
-    /// Reads an inner page from its device into a slot, unless somebody else does. Its image where no slot can be had.
+    /// Reads an inner page from its device into a slot, unless another thread does. Returns its image if no slot is
+    /// available.
     fn load_slot(&self, page: PageId) -> Result<Option<AlignedBuffer>, StoreError> {
         let _alone = self.stripes[page.0 as usize % STRIPES].lock();
         let state = self.state(page);
@@ -122,7 +123,7 @@ impl Cache {
         }
     }
 
-    /// Gives an inner page up; false where it moved meanwhile.
+    /// Frees an inner page; returns `false` if it moved meanwhile.
     pub(super) fn give_back_slot(&self, page: PageId, state: State) -> bool {
         let writing = self.slots.write(state.frame());
         let now = self.state(page);
@@ -143,7 +144,8 @@ impl Cache {
         freed
     }
 
-    /// A copy of a page's slot where it is still the checkpoint's image; none where it moved or was changed meanwhile.
+    /// Copies a page's slot if it still contains the checkpoint's image; returns `false` if the page moved or was
+    /// changed meanwhile.
     pub(super) fn checkpoint_slot(&self, page: PageId, state: State, image: &mut [u8]) -> bool {
         let still = || {
             let now = self.state(page);

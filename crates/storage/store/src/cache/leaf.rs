@@ -1,4 +1,4 @@
-//! Pages in frames: leaves and whatever else is read by bytes; and [`Pages`] as the cache has it.
+//! Pages in frames: leaves and other pages that are read as bytes; and the cache's implementation of [`Pages`].
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::StoreError;
 use crate::page::{self, Extent, Kind, PageId};
 use crate::pages::Pages;
 
-/// What a page in a frame is called in messages.
-const LEAF: &str = "page with bytes now";
+/// The name of a page in a frame in messages.
+const LEAF: &str = "a leaf now";
 
-/// A page under a shared latch; or a copy of its own, where no frame could be had.
+/// A page under a shared latch; or a private copy, if no frame was available.
 #[derive(Debug)]
 pub struct LeafRead<'a>(Held<'a>);
 
@@ -87,7 +87,7 @@ impl Pages for Cache {
                 }
                 None => (&self.main, self.in_time(|| self.load_leaf(page, state, Hint::Point))?),
             };
-            // A frame that is not this page's any more may even be pinned by a reader of another's.
+            // A frame that no longer belongs to this page may even be pinned by a reader of another page.
             let Some(frame) = frame else { continue };
             let now = self.state(page);
             if now.place() != tier.place || now.frame() != frame.number() || now.has(Flag::Extent) {
@@ -153,7 +153,7 @@ impl Pages for Cache {
 }
 
 impl Cache {
-    /// As [`read`](Pages::read), with what the reader does with it.
+    /// As [`read`](Pages::read), with a hint about the reader's use.
     pub fn read_with(&self, page: PageId, hint: Hint) -> Result<LeafRead<'_>, StoreError> {
         let mut may_promote = hint == Hint::Point;
         loop {
@@ -179,7 +179,7 @@ impl Cache {
             }
             let Some(frame) = tier.arena.shared(state.frame()) else { continue };
             let now = self.state(page);
-            // An extent that is read for the first time is known as one when it was read.
+            // An extent that is read for the first time gets its flag while it is read: so the flag is checked again.
             if now.is_where(state) && !now.has(Flag::Extent) {
                 self.used(tier, page, now, hint);
                 return Ok(LeafRead(Held::Frame(frame)));
@@ -187,7 +187,7 @@ impl Cache {
         }
     }
 
-    /// What a reading of a page in a frame costs and counts.
+    /// Charges and counts a read of a page in a frame.
     pub(super) fn used(&self, tier: &Tier, page: PageId, state: State, hint: Hint) {
         self.touch(tier, state.frame(), state.pages(), Direction::Read, false);
         if hint == Hint::Point {
@@ -204,7 +204,7 @@ impl Cache {
         }
     }
 
-    /// The tier whose frame a page lies in; none where it must be read from its device.
+    /// The tier of a page's frame; `None` if the page must be read from its device.
     fn leaf_tier(&self, page: PageId, state: State) -> Result<Option<&Tier>, StoreError> {
         if state.has(Flag::Extent) {
             return Err(other_kind(page, LEAF));
@@ -220,19 +220,20 @@ impl Cache {
         }
     }
 
-    /// Reads a page from its device into a frame; none where somebody else was quicker.
+    /// Reads a page from its device into a frame; returns `None` if another thread was faster.
     fn load_leaf(&self, page: PageId, state: State, hint: Hint) -> Result<Option<Exclusive<'_>>, StoreError> {
         self.load(page, state, 1, hint, |bytes| self.fill_leaf(page, bytes))
     }
 
-    /// Reads a page from its device, and checks it.
+    /// Reads a page from its device and verifies it.
     fn fill_leaf(&self, page: PageId, bytes: &mut [u8]) -> Result<(), StoreError> {
         self.backing.read(page, bytes).map_err(|error| error.of_reading(page, 1))?;
         check_leaf(page, bytes)
     }
 
-    /// Lets `fill` read a run that is `state`, nowhere, past the cache, where no frame can be had: a reader need not wait for
-    /// whoever fills the cache with changes. None where the run came to memory meanwhile: only then can its place on the device change.
+    /// Reads a run that is not in memory (word `state`) past the cache, by `fill`, when no frame is available: a reader
+    /// need not wait for the thread that fills the cache with changes. Returns `None` if the run came into memory
+    /// meanwhile: only then can its place on the device change.
     pub(super) fn read_past(
         &self,
         page: PageId,
@@ -250,8 +251,8 @@ impl Cache {
         Ok(Some(copy))
     }
 
-    /// Lets `fill` read a run that is `state`, nowhere, into a frame, and check it; it stays nowhere where that fails. None
-    /// where somebody else was quicker.
+    /// Reads a run that is not in memory (word `state`) into a frame; `fill` reads and verifies it. If that fails, the
+    /// run stays out of memory. Returns `None` if another thread was faster.
     pub(super) fn load(
         &self,
         page: PageId,
@@ -264,7 +265,7 @@ impl Cache {
         let mut frame = self.frame_for(pages, hint)?;
         tier.set_owner(frame.number(), page);
         let number = frame.number();
-        // Who left not long ago would have been found with a little more memory: it may stay for a while.
+        // A page that left recently would still be here with slightly more memory: it may stay longer now.
         let is_ghost = state.left_lately(self.left.load(Ordering::Relaxed), tier.units());
         let seen = if is_ghost && hint == Hint::Point { 2 } else { 0 };
         let there = |now: State| now.of_pages(pages).at(tier.place, number).with_usage(seen);
@@ -273,11 +274,14 @@ impl Cache {
             tier.release(frame);
             return Ok(None);
         }
-        // Others find the frame from here on, and wait for its latch.
+        // Other threads find the frame from here on, and wait for its latch.
         let bytes = &mut frame[..pages as usize * self.page_bytes];
         if let Err(error) = fill(bytes) {
-            // A reader whose list of extents is stale asks for a run that is none any more: its length must not stay.
-            let _ = self.change(page, |now| Some(now.of_pages(state.pages()).at(Place::Nowhere, 0).with_usage(0)));
+            // A reader with a stale list of extents may have requested a run that no longer exists: its length must not
+            // stay in the word. The word gets a new value, like that of any page that leaves, because other readers
+            // compare it with the value from before their read.
+            let left = self.left.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let _ = self.change(page, |now| Some(now.of_pages(state.pages()).nowhere(left)));
             tier.release(frame);
             return Err(self.at_place(page, error));
         }
@@ -289,7 +293,7 @@ impl Cache {
         Ok(Some(frame))
     }
 
-    /// Counts what was read from a device.
+    /// Counts a read from a device.
     pub(super) fn missed(&self, is_ghost: bool, bytes: usize) {
         self.counters.add(Count::Miss, 1);
         self.counters.add(Count::ReadBytes, bytes as u64);
@@ -298,7 +302,7 @@ impl Cache {
         }
     }
 
-    /// Puts a new run into the table, dirty and fresh; the caller has filled its frame.
+    /// Enters a new run into the table, dirty and fresh; the caller has filled its frame.
     pub(super) fn publish(&self, page: PageId, pages: u32, frame: &Exclusive<'_>, is_extent: bool) {
         self.main.set_owner(frame.number(), page);
         self.put_new(page, |now| {
@@ -308,29 +312,30 @@ impl Cache {
         self.touch(&self.main, frame.number(), pages, Direction::Write, true);
     }
 
-    /// Changes the word of a page that was just allocated, and notes that it is dirty.
+    /// Sets the word of a page that was just allocated, and records that it is dirty.
     pub(super) fn put_new(&self, page: PageId, new: impl Fn(State) -> State) {
         while self.change(page, |now| (now.place() == Place::Nowhere).then(|| new(now))).is_err() {
-            // Somebody read it while it was nobody's.
+            // A thread has read it while it was unallocated.
             self.forget(page);
         }
         self.touched.lock().push(page);
     }
 
-    /// Gives a run up: out of memory, and back to the space.
+    /// Frees a run: removes it from memory, and returns it to the space.
     fn give_back(&self, page: PageId, pages: u32) {
         self.forget(page);
         self.space.free(page, pages);
     }
 
-    /// Takes a run out of memory, whatever it holds; what a checkpoint needs of it is kept aside.
+    /// Removes a run from memory, whatever its state; keeps the pre-image if a checkpoint needs it.
     fn forget(&self, page: PageId) {
         loop {
             let state = self.state(page);
             match state.place() {
                 place @ (Place::Near | Place::Far) => {
                     let Some(tier) = self.at(place) else { return };
-                    // Shared: somebody may hold a pin, but whoever writes it in place or loads it is waited for.
+                    // A shared latch is enough: a reader may hold a pin, but this waits for a thread that writes it in
+                    // place or loads it.
                     let Some(frame) = tier.arena.shared(state.frame()) else { continue };
                     let now = self.state(page);
                     if !now.is_where(state) {
@@ -362,7 +367,7 @@ impl Cache {
     }
 }
 
-fn check_leaf(page: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+pub(super) fn check_leaf(page: PageId, bytes: &[u8]) -> Result<(), StoreError> {
     page::check(page, bytes)?;
     if page::kind(bytes) == Some(Kind::Inner) { Err(other_kind(page, LEAF)) } else { Ok(()) }
 }

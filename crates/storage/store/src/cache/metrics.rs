@@ -1,24 +1,24 @@
-//! What happened in the cache, counted without a place that all threads write to.
+//! Counters of the cache, striped so that threads do not all write to the same place.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Places that threads are spread over.
+/// Number of stripes over which threads are spread.
 const STRIPES: usize = 16;
 
-/// What passed through a cache since it was made.
+/// Counters of a cache since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheMetrics {
-    /// Readings and changes of pages and extents that were found in near memory. With a direct map: those none of whose pages had
-    /// to be fetched from far memory.
+    /// Reads and changes of pages and extents that were found in near memory. With a direct map: those for which no
+    /// page had to be fetched from far memory.
     pub near_hits: u64,
     /// The same, in far memory.
     pub far_hits: u64,
-    /// Readings of inner pages that were in memory.
+    /// Reads of inner pages that were in memory.
     pub inner_hits: u64,
-    /// Readings and changes of what had to be read from a device.
+    /// Reads and changes that had to read from a device.
     pub misses: u64,
-    /// Of them, those of pages that had left memory not long ago.
+    /// Misses of pages that had left memory recently.
     pub ghost_hits: u64,
     /// Bytes read from devices.
     pub read_bytes: u64,
@@ -28,33 +28,33 @@ pub struct CacheMetrics {
     pub demotions: u64,
     /// Pages and extents that left memory.
     pub evictions: u64,
-    /// Of them, fresh ones that were written in place before.
+    /// Evicted fresh pages that were written in place first.
     pub early_writes: u64,
     /// Bytes written in place by early write-backs.
     pub early_write_bytes: u64,
-    /// Pages that went to another frame of the same memory, so that a slab could be used for frames of another size.
+    /// Pages that moved to another frame of the same memory, so that a slab could be used for frames of another size.
     pub relocations: u64,
-    /// Images of the checkpoint kept aside since their pages were changed or freed.
+    /// Pre-images that were saved because pages of the checkpoint were changed or freed.
     pub pre_images: u64,
     /// Pages that a direct map fetched from far memory.
     pub direct_fetches: u64,
     /// Pages that a direct map wrote back to far memory.
     pub direct_write_backs: u64,
-    /// Of the hits, those of blocks of external files.
+    /// Hits of blocks of external files.
     pub external_hits: u64,
-    /// Of the misses, those of blocks of external files.
+    /// Misses of blocks of external files.
     pub external_misses: u64,
 }
 
 impl CacheMetrics {
-    /// Found in memory, of all readings and changes; 1 where there was none.
+    /// The share of reads and changes that were found in memory; 1 if there were none.
     pub fn hit_ratio(&self) -> f64 {
         let hits = self.near_hits + self.far_hits + self.inner_hits;
         if hits + self.misses == 0 { 1.0 } else { hits as f64 / (hits + self.misses) as f64 }
     }
 }
 
-/// One of the counts.
+/// The counters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Count {
     NearHit,
@@ -78,7 +78,7 @@ pub(super) enum Count {
 
 const COUNTS: usize = Count::ExternalMiss as usize + 1;
 
-/// One thread's share; two lines of their own (adjacent lines are fetched in pairs on Intel 64).
+/// One thread's share, aligned to two cache lines (adjacent lines are fetched in pairs on Intel 64).
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe([AtomicU64; COUNTS]);

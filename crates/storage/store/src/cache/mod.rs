@@ -1,4 +1,5 @@
-//! The page cache: every page that is in memory, over near and far memory, in front of the data devices.
+//! The page cache (elsewhere the buffer pool): all pages in memory, in near and far memory, in front of the data
+//! devices.
 //!
 //! ```text
 //!   Pages (trees)              CheckpointPages (checkpoints)
@@ -9,30 +10,33 @@
 //!        |            /
 //!   BackingStore (data devices), PageAllocator (pages in use)      backing.rs
 //!
-//!   eviction.rs: which page leaves     ring.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
+//!   eviction.rs: which page leaves     ring.rs, read_ahead.rs: scans     far.rs: near and far memory     direct.rs: Memory Mode as hardware does it
 //!   external.rs: blocks of files that are not the store's
 //! ```
 //!
 //! # How a page is found
 //!
-//! The word says in which frame a page lies. A reader latches that frame and looks at the word again: if it still says so, the
-//! frame is the page's as long as the latch is held, because a page leaves a frame only under its exclusive latch. Else he
-//! starts again. Who finds a page nowhere takes a free frame, exclusively, puts it into the word, and reads the page into it;
-//! others wait for the latch. Inner pages are the same with versions instead of latches.
+//! A page's word contains the frame of the page. A reader latches that frame and reads the word again. If the word is
+//! unchanged, the frame is the page's as long as the latch is held, because a page leaves a frame only under its
+//! exclusive latch. Otherwise the reader starts again. On a miss, the reader latches a free frame exclusively,
+//! publishes it in the word, and reads the page into it; other readers wait for the latch. Inner pages work in the same
+//! way, with versions instead of latches.
 //!
 //! # Invariants
 //!
-//! 1. A word is changed by compare-and-swap only; where it says changes only with the frame's exclusive latch held (odd version
-//!    of the slot) by whoever changes it, but for pages given up, for which a shared one is enough.
-//! 2. A dirty page leaves memory only when it was written in place, and is written in place outside a checkpoint only if it is fresh:
-//!    nothing durable refers to it (*early write-back*).
-//! 3. What a checkpoint holds is not changed: its pre-image is saved before the first change.
-//! 4. Checksums are compared whenever something was read from a device, and never in memory.
-//! 5. Whoever holds latches may call everything here: room is made by trying latches, never by waiting for them.
-//! 6. Readers never fail for want of room: they read past the cache. Whoever changes something waits for a checkpoint that is
-//!    under way; where none is, it is told that the cache is full, which [`Cache::pressure`] is there to prevent.
+//! 1. A word is changed by compare-and-swap only. The thread that changes the place in it holds the exclusive latch of
+//!    the frame (or the odd version of the slot). A thread that frees a page needs only a shared latch.
+//! 2. A dirty page is evicted only after it was written in place. Outside a checkpoint only fresh pages are written in
+//!    place: nothing durable refers to them (*early write-back*).
+//! 3. A page of a checkpoint is not changed before its pre-image is saved.
+//! 4. Checksums are verified whenever a page was read from a device, and never in memory.
+//! 5. A thread that holds latches may call everything here: eviction only tries latches and never waits for them.
+//! 6. Readers never fail because the cache is full: they read past the cache. A thread that changes pages waits for a
+//!    running checkpoint; if none runs, it gets the error that the cache is full, which [`Cache::pressure`] is designed
+//!    to prevent.
 //!
-//! What it does not do: it does not flush, and writes nothing but pages written back early; checkpoints do. It does not know trees.
+//! The cache does not flush, and writes only fresh pages for early write-back; checkpoints write all others. It does
+//! not interpret trees.
 
 pub mod backing;
 mod checkpoint;
@@ -46,6 +50,7 @@ mod inner;
 mod leaf;
 mod metrics;
 mod options;
+mod read_ahead;
 mod ring;
 mod scan_reader;
 mod slots;
@@ -70,6 +75,8 @@ pub use far::Hint;
 pub use leaf::{LeafRead, LeafWrite};
 pub use metrics::CacheMetrics;
 pub use options::{CacheOptions, MEMORY_BYTES_MAX, NEAR_BYTES_MIN, Policy};
+pub use read_ahead::ReadAhead;
+pub(crate) use read_ahead::ahead_bytes_max;
 pub(crate) use scan_reader::ScanReader;
 
 use crate::StoreError;
@@ -88,13 +95,13 @@ use table::Table;
 /// Bytes of a slab, as a 64-bit number.
 const SLAB: u64 = device::arena::SLAB_BYTES as u64;
 
-/// Locks that loads of inner pages are spread over.
+/// Number of locks over which loads of inner pages are spread.
 const STRIPES: usize = 64;
 
-/// What the applier should do about changes that are not written back.
+/// What the applier must do about changes that are not written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Go on.
+    /// Continue.
     None,
     /// A checkpoint should begin.
     Checkpoint,
@@ -102,7 +109,7 @@ pub enum Pressure {
     Wait,
 }
 
-/// How many bytes of changes the cache holds.
+/// Bytes of changes in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtyBytes {
     /// Of pages allocated since the last checkpoint began, which can be written in place at any time.
@@ -113,13 +120,14 @@ pub struct DirtyBytes {
     pub checkpoint: u64,
 }
 
-/// See the module's text.
+/// See the head comment of this module.
 pub struct Cache {
     page_bytes: usize,
     backing: Arc<dyn BackingStore>,
     space: Arc<dyn PageAllocator>,
     table: Table,
-    /// Where pages come to. Near memory; with a direct map far memory, in which near memory is what the map says.
+    /// The tier into which pages are read. Near memory; with a direct map far memory, of which near memory caches what
+    /// the map contains.
     main: Tier,
     far: Option<Tier>,
     direct: Option<DirectMap>,
@@ -127,20 +135,20 @@ pub struct Cache {
     promote: Draw,
     ring: Ring,
     slots: Slots,
-    /// Held while an inner page is read from its device, so that only one thread does.
+    /// Held while an inner page is read from its device, so that only one thread reads it.
     stripes: Box<[Mutex<()>]>,
     /// Pages that became dirty since the last checkpoint began, some more than once.
     touched: Mutex<Vec<PageId>>,
-    /// Of pages of the checkpoint that were changed since.
+    /// Pre-images of pages of the checkpoint that were changed since it began.
     pre_images: Mutex<HashMap<PageId, Box<[u8]>>>,
     /// Whether there is a checkpoint.
     checkpointing: AtomicBool,
-    /// Whether one was dropped unfinished: its pages stay, and no checkpoint makes room any more.
+    /// Whether one was dropped unfinished: its pages stay, and no checkpoint frees space any more.
     checkpoint_failed: AtomicBool,
-    /// Whether it waits for room on its medium, so that none is made here for now.
+    /// Whether the checkpoint waits for space on its medium, and so frees none here for now.
     checkpoint_waits: AtomicBool,
     dirty: Dirty,
-    /// Pages that left memory, a moment in the life of the ghost list.
+    /// Number of pages that have left memory: the clock of the ghost list.
     left: AtomicU32,
     counters: Counters,
     external: Numbers,
@@ -154,8 +162,8 @@ struct Dirty {
 }
 
 impl Cache {
-    /// An empty cache. Errors: [`StoreError::Refused`] where the options are impossible, [`StoreError::Device`] where memory
-    /// cannot be had.
+    /// An empty cache. Errors: [`StoreError::Refused`] if the options are impossible, [`StoreError::Device`] if memory
+    /// cannot be allocated.
     pub fn new(
         options: &CacheOptions,
         backing: Arc<dyn BackingStore>,
@@ -171,7 +179,7 @@ impl Cache {
             Policy::Managed { promote } => {
                 (Memory { name: &options.near_name, node: options.near_node, bytes: near }, far, None, promote)
             }
-            // Near memory is tags.
+            // Near memory consists of tags only.
             Policy::DirectMapped => {
                 let map = DirectMap::new((near / page_bytes as u64) as usize);
                 (far_memory, None, Some(map), 0.0)
@@ -207,14 +215,16 @@ impl Cache {
 
     /// Changes that are not written back.
     pub fn dirty_bytes(&self) -> DirtyBytes {
-        // A thread may have taken a page off before another, that put it on, has counted it: for a moment less than nothing.
+        // A thread may have subtracted a page before the thread that made it dirty has added it: the sum can be
+        // negative for a moment.
         let read = |counter: &AtomicU64| (counter.load(Ordering::Relaxed) as i64).max(0) as u64;
         let Dirty { fresh, changed, checkpoint } = &self.dirty;
         DirtyBytes { fresh: read(fresh), changed: read(changed), checkpoint: read(checkpoint) }
     }
 
-    /// What the applier should do, to be asked between records: a checkpoint at a quarter of the cache full of changes, fresh ones
-    /// counted half since they can be written back early; wait where what cannot be written back early fills half of it.
+    /// What the applier must do; called between records. A checkpoint begins when a quarter of the cache is changed;
+    /// fresh pages count half, because they can be written back early. The applier waits when pages that cannot be
+    /// written back early fill half of the cache.
     pub fn pressure(&self) -> Pressure {
         let bytes = self.main.bytes() + self.far.as_ref().map_or(0, Tier::bytes);
         let dirty = self.dirty_bytes();
@@ -227,7 +237,7 @@ impl Cache {
         }
     }
 
-    /// What passed so far.
+    /// Counters so far.
     pub fn metrics(&self) -> CacheMetrics {
         self.counters.metrics()
     }
@@ -236,7 +246,8 @@ impl Cache {
         State(self.table.word(page).load(Ordering::Acquire))
     }
 
-    /// Changes a page's word to what `change` makes of it; nothing where it answers none. Both words, or the present one.
+    /// Changes a page's word to the result of `change`; leaves it if that is `None`. Returns both words, or as error
+    /// the current one.
     fn change(&self, page: PageId, mut change: impl FnMut(State) -> Option<State>) -> Result<(State, State), State> {
         let word = self.table.word(page);
         let mut old = State(word.load(Ordering::Acquire));
@@ -252,7 +263,7 @@ impl Cache {
         }
     }
 
-    /// Keeps the sums of dirty bytes.
+    /// Updates the sums of dirty bytes.
     fn account(&self, old: State, new: State) {
         let page_bytes = self.page_bytes as u64;
         let move_by = |counter: &AtomicU64, is: fn(State) -> bool| {
@@ -272,17 +283,17 @@ impl Cache {
         }
     }
 
-    /// Counts a use of a page for the clock; a page used often costs no write.
+    /// Counts a use of a page for CLOCK; a page that is used often causes no write.
     fn count_use(&self, page: PageId, state: State) {
         if state.usage() < state::USAGE_MAX || !state.has(Flag::Used) {
             let word = self.table.word(page);
             let new = state.with_usage(state.usage() + 1).with(Flag::Used);
-            // Lost where the word changed meanwhile: it is a count of uses, one more or less.
+            // The count is lost if the word changed meanwhile, which does not matter.
             let _ = word.compare_exchange(state.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Makes a page dirty, whose frame or slot the caller holds for writing.
+    /// Marks a page dirty; the caller holds its frame or slot for writing.
     fn mark_dirty(&self, page: PageId) {
         let marked = self.change(page, |state| (!state.has(Flag::Dirty)).then(|| state.with(Flag::Dirty)));
         if marked.is_ok() {
@@ -293,14 +304,14 @@ impl Cache {
     /// Saves the pre-image of a page in the checkpoint, before it is changed or freed; the caller holds the frame or slot.
     fn save_pre_image(&self, page: PageId, image: impl FnOnce() -> Box<[u8]>) {
         let mut pre_images = self.pre_images.lock();
-        // Under the lock it is not written back in between.
+        // Under this lock the page cannot be written back in between.
         if self.change(page, |state| state.is_held().then(|| state.with(Flag::PreImage))).is_ok() {
             pre_images.insert(page, image());
             self.counters.add(Count::PreImage, 1);
         }
     }
 
-    /// Damage, with the page's place in the data devices.
+    /// Adds the page's place in the data devices to an error of damage.
     fn at_place(&self, page: PageId, error: StoreError) -> StoreError {
         match error {
             StoreError::Corrupt(what) => {
@@ -324,14 +335,14 @@ impl fmt::Debug for Cache {
 /// Memory of a tier of the cache.
 #[derive(Clone, Copy)]
 struct Memory<'a> {
-    /// What errors call it.
+    /// Its name in errors.
     name: &'a str,
-    /// The NUMA node; none: anywhere.
+    /// The NUMA node; `None`: any.
     node: Option<u32>,
     bytes: u64,
 }
 
-/// Frames on a node, or anywhere; with some beyond the budget where that is said.
+/// Creates a tier with frames on a node, or anywhere; `beyond` adds slabs beyond the budget.
 fn tier(place: Place, memory: Memory<'_>, beyond: bool, page_bytes: usize) -> Result<Tier, StoreError> {
     let Memory { name, node, bytes } = memory;
     let slabs = (bytes / SLAB).max(1) as u32;
@@ -347,7 +358,7 @@ fn tier(place: Place, memory: Memory<'_>, beyond: bool, page_bytes: usize) -> Re
     Ok(Tier::new(place, arena.map_err(no_memory)?, slabs))
 }
 
-/// What cannot be answered since the page is something else.
+/// The error for a page that is of another kind than requested.
 fn other_kind(page: PageId, what: &str) -> StoreError {
-    StoreError::Corrupt(Damage::of(page, 1, format_args!("page {page} is no {what}")))
+    StoreError::Corrupt(Damage::of(page, 1, format_args!("page {page} is not {what}")))
 }

@@ -1,4 +1,4 @@
-//! How large a cache is, of which memory, and what moves between its tiers.
+//! The size of a cache, its memory, and the policy that moves pages between its tiers.
 
 use std::sync::Arc;
 
@@ -7,50 +7,51 @@ use catalogue::ModelMemory;
 use crate::StoreError;
 use crate::page::is_page_bytes;
 
-/// Near or far memory of a cache at most, bytes: frames are counted in 32 bits, and the smallest has 4 KiB.
+/// Largest near or far memory of a cache, bytes: frames are counted in 32 bits, and the smallest has 4 KiB.
 pub const MEMORY_BYTES_MAX: u64 = 8 << 40;
 
-/// Near memory of a cache at least, bytes.
+/// Smallest near memory of a cache, bytes.
 pub const NEAR_BYTES_MIN: u64 = 4 << 20;
 
-/// What decides where a page lies.
+/// The policy that decides where a page lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
-    /// Software: new pages come to near memory, those that leave it go to far memory if there is any, and come back with a
-    /// probability when they are used.
+    /// Software: new pages go to near memory; pages that leave it go to far memory if there is any, and come back with
+    /// a probability when they are used.
     Managed {
-        /// How probable, 0 to 1.
+        /// The probability, 0 to 1.
         promote: f64,
     },
-    /// Memory Mode as the hardware does it: all frames are in far memory, near memory is a direct-mapped cache of them. Needs a
-    /// model of far memory; on the real hardware give all memory as near memory.
+    /// Memory Mode as the hardware implements it: all frames are in far memory, and near memory is a direct-mapped
+    /// cache of them. Requires a model of far memory; on the real hardware configure all memory as near memory.
     DirectMapped,
 }
 
-/// How large a cache is, and of what.
+/// The size of a cache, and its memory.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Size of a page, bytes. Default 8 KiB.
     pub page_bytes: usize,
-    /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. Where everything in it
-    /// is dirty or in use, the cache takes up to a quarter more for as long as that lasts.
+    /// Near memory, bytes; at least [`NEAR_BYTES_MIN`]. Default 256 MiB. A sixteenth of it is for inner pages. While
+    /// everything in it is dirty or in use, the cache uses up to a quarter more.
     pub near_bytes: u64,
-    /// The NUMA node of near memory, all of it taken at once with the quarter beyond; none: wherever the kernel finds it, and only
-    /// as it is used. Default none.
+    /// The NUMA node of near memory; then all of it, and the quarter beyond it, is allocated at once. `None`: the
+    /// kernel selects the place, and allocates as memory is used. Default none.
     pub near_node: Option<u32>,
     /// Far memory, bytes; 0 for none. Default 0.
     pub far_bytes: u64,
     /// The NUMA node of far memory. Default none.
     pub far_node: Option<u32>,
-    /// What decides where a page lies. Default managed, a tenth of the uses in far memory promote.
+    /// The policy that decides where a page lies. Default managed; a tenth of the uses in far memory promote.
     pub policy: Policy,
-    /// How slow far memory is, where it is not the real thing. Default none.
+    /// The timing model of far memory, if it is not real. Default none.
     pub far_model: Option<Arc<ModelMemory>>,
-    /// What errors call near memory, with the tier and the setting of its size. Default "near memory of the page cache".
+    /// The name of near memory in errors, with the tier and the setting of its size. Default "near memory of the page
+    /// cache".
     pub near_name: String,
-    /// What errors call far memory. Default "far memory of the page cache".
+    /// The name of far memory in errors. Default "far memory of the page cache".
     pub far_name: String,
-    /// From which promotions are drawn. Default 1.
+    /// The seed of promotions. Default 1.
     pub seed: u64,
 }
 
@@ -72,7 +73,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Errors: [`StoreError::Refused`] says what is impossible and what to do.
+    /// Errors: [`StoreError::Refused`], with the impossible value and what to do.
     pub fn check(&self) -> Result<(), StoreError> {
         let refuse = |text: String| Err(StoreError::Refused(text.into()));
         if !is_page_bytes(self.page_bytes) {

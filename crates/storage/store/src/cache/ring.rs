@@ -1,13 +1,13 @@
-//! The ring of scans: frames that pages read once come to, again and again.
+//! The ring of scans: frames that are reused for pages that are read once.
 //!
 //! ```text
-//!   a scan's page:  free frame? -> it
-//!                   ring full?  -> the oldest page of the ring leaves, if nobody else has used it
-//!                   else        -> room is made as for others; the page is the newest of the ring
+//!   a scan's page:  free frame? -> use it
+//!                   ring full?  -> evicts the oldest page of the ring, if no other reader has used it
+//!                   else        -> evicts like any reader; the page becomes the newest of the ring
 //! ```
 //!
-//! So a scan fills what is free, and displaces at most the ring's share of what others use. A page of the ring that others use is
-//! one of theirs from then on.
+//! So a scan fills free frames, and displaces at most the ring's share of the pages that others use. A page of the ring
+//! that another reader uses leaves the ring.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::page::PageId;
 
-/// Pages that scans brought, oldest first.
+/// Pages that scans read, oldest first.
 pub(super) struct Ring {
     bytes: u64,
     inner: Mutex<Inner>,
@@ -27,7 +27,7 @@ struct Inner {
     bytes: u64,
 }
 
-/// A page and the frame that it was in.
+/// A page and its frame at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScannedPage {
     pub(super) page: PageId,
@@ -38,6 +38,11 @@ pub(super) struct ScannedPage {
 impl Ring {
     pub(super) fn new(bytes: u64) -> Ring {
         Ring { bytes, inner: Mutex::default() }
+    }
+
+    /// The ring's share of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn push(&self, entry: ScannedPage) {

@@ -1,4 +1,4 @@
-//! [`ScanReader`]: the cache for whoever reads pages once, and then others like them.
+//! [`ScanReader`]: the cache as seen by a scan, which reads each page once.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,7 +11,7 @@ use crate::StoreError;
 use crate::page::{Extent, PageId};
 use crate::pages::Pages;
 
-/// Reads as a scan does; everything else is the cache's.
+/// Reads with the scan hint; everything else is the cache's.
 pub(crate) struct ScanReader<'a>(pub(crate) &'a Cache);
 
 impl Pages for ScanReader<'_> {

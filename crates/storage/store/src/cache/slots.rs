@@ -1,17 +1,17 @@
 //! Memory of inner pages: slots of atomic words, each with a version.
 //!
 //! ```text
-//!   slot   version u64 (odd: somebody writes) | owner: page | words[page bytes / 8]
+//!   slot   version u64 (odd: being written) | owner: page | words[page bytes / 8]
 //!
-//!   read   version even? -> read words -> version the same? else again
+//!   read   version even? -> read words -> version unchanged? else again
 //!   write  version odd   -> write words -> version even
 //! ```
 //!
-//! All words are atomics: readers that meet a writer see torn content, never undefined behaviour, and find out by the version.
-//! Which page a slot belongs to also changes only while the version is odd.
+//! All words are atomics: a reader that meets a writer sees torn content, never undefined behaviour, and detects it by
+//! the version. The owner of a slot also changes only while the version is odd.
 //!
-//! Slots are made in pieces as they are needed, up to a budget; beyond it only where the caller insists (all slots hold
-//! changes). It does not choose which slot is given up.
+//! Slots are allocated in pieces as they are needed, up to a budget; beyond it only if the caller requests that (all
+//! slots contain changes). This module does not choose which slot is evicted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -24,7 +24,7 @@ use crate::page::PageId;
 /// Slots of one piece.
 const PIECE: u32 = 32;
 
-/// Looks at an odd version before others are let run: copying a page takes less than this.
+/// How often an odd version is read before the thread yields: copying a page takes less time than this.
 const SPINS: u32 = 200;
 
 /// Owner of a slot that has none.
@@ -36,10 +36,10 @@ struct Piece {
     owners: [AtomicU32; PIECE as usize],
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 pub(super) struct Slots {
     page_words: usize,
-    /// Slots that may be made without need.
+    /// Slots that may be allocated before eviction is tried.
     budget: u32,
     pieces: Box<[OnceLock<Piece>]>,
     free: Mutex<Free>,
@@ -59,7 +59,7 @@ pub(super) struct Writing<'a> {
 }
 
 impl Slots {
-    /// For pages of `page_bytes`: `budget` slots, and at most `most`.
+    /// Slots for pages of `page_bytes`: `budget` of them, and at most `most`.
     pub(super) fn new(page_bytes: usize, budget: u32, most: u32) -> Slots {
         let pieces = (0..most.max(budget).div_ceil(PIECE)).map(|_| OnceLock::new()).collect();
         Slots { page_words: page_bytes / 8, budget, pieces, free: Mutex::default(), hand: AtomicU32::new(0) }
@@ -74,7 +74,7 @@ impl Slots {
         self.pieces[(slot / PIECE) as usize].get_or_init(make)
     }
 
-    /// A slot of nobody, in writing; `beyond` the budget only where that is said.
+    /// Takes a slot without an owner, locked for writing; beyond the budget only if `beyond`.
     pub(super) fn take(&self, beyond: bool) -> Option<Writing<'_>> {
         let slot = {
             let mut free = self.free.lock();
@@ -93,7 +93,7 @@ impl Slots {
         Some(self.write(slot))
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(super) fn give(&self, writing: Writing<'_>) {
         let slot = writing.slot;
         writing.set_owner(None);
@@ -101,7 +101,7 @@ impl Slots {
         self.free.lock().slots.push(slot);
     }
 
-    /// Begins to write, when others are done.
+    /// Locks a slot for writing; waits for other writers.
     pub(super) fn write(&self, slot: u32) -> Writing<'_> {
         let mut wait = Wait::default();
         loop {
@@ -112,14 +112,14 @@ impl Slots {
         }
     }
 
-    /// Begins to write unless somebody does.
+    /// Locks a slot for writing, unless another thread has.
     pub(super) fn try_write(&self, slot: u32) -> Option<Writing<'_>> {
         let version = self.version(slot);
         let even = version.load(Ordering::Relaxed);
         if even & 1 == 1 || version.compare_exchange(even, even + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return None;
         }
-        // What is written from here on is not seen without the odd version.
+        // The writes after this are not visible without the odd version.
         fence(Ordering::Release);
         Some(Writing { slots: self, slot })
     }
@@ -133,8 +133,8 @@ impl Slots {
         &self.piece(slot).words[start..start + self.page_words]
     }
 
-    /// One attempt at an optimistic reading: `still` is asked under the version whether the slot is the wanted page's. None
-    /// where somebody writes or has written meanwhile, or where it is not.
+    /// One attempt at an optimistic read: `still` checks under the version whether the slot belongs to the requested
+    /// page. Returns `None` if the slot is being written, was written meanwhile, or does not belong to it.
     pub(super) fn read<R>(
         &self,
         slot: u32,
@@ -151,20 +151,20 @@ impl Slots {
         (version.load(Ordering::Relaxed) == before).then_some(result)
     }
 
-    /// Whose slot it is.
+    /// The page that owns a slot.
     pub(super) fn owner(&self, slot: u32) -> Option<PageId> {
         let owner = self.piece(slot).owners[(slot % PIECE) as usize].load(Ordering::Relaxed);
         (owner != NOBODY).then_some(PageId(owner))
     }
 
-    /// The next slot under the clock's hand, and how many there are.
+    /// Returns the next slot under the CLOCK hand, and how many there are.
     pub(super) fn next(&self) -> (u32, u32) {
         let made = self.free.lock().made;
         let hand = self.hand.fetch_add(1, Ordering::Relaxed);
         (if made == 0 { 0 } else { hand % made }, made)
     }
 
-    /// Slots made so far.
+    /// Slots allocated so far.
     pub(super) fn made(&self) -> u32 {
         self.free.lock().made
     }
@@ -176,7 +176,7 @@ impl Writing<'_> {
         self.slots.piece(self.slot).owners[(self.slot % PIECE) as usize].store(owner, Ordering::Relaxed);
     }
 
-    /// Puts an image in.
+    /// Writes an image into the slot.
     pub(super) fn put(&self, image: &[u8]) {
         let (chunks, _) = image.as_chunks::<8>();
         for (word, bytes) in self.slots.words(self.slot).iter().zip(chunks) {
@@ -184,7 +184,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Copies the image out.
+    /// Reads the image from the slot.
     pub(super) fn copy(&self, image: &mut [u8]) {
         copy(self.slots.words(self.slot), image);
     }
@@ -196,7 +196,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// The bytes of words.
+/// Copies words into bytes.
 pub(super) fn copy(words: &[AtomicU64], image: &mut [u8]) {
     let (chunks, _) = image.as_chunks_mut::<8>();
     for (bytes, word) in chunks.iter_mut().zip(words) {
@@ -204,7 +204,7 @@ pub(super) fn copy(words: &[AtomicU64], image: &mut [u8]) {
     }
 }
 
-/// Spins a little, then lets others run.
+/// Spins a little, then yields.
 #[derive(Default)]
 pub(super) struct Wait(u32);
 

@@ -4,21 +4,21 @@
 //!   bit  0..32  frame (its first unit in the arena of its tier), or slot of an inner page
 //!       32..34  place: nowhere, near frame, far frame, slot
 //!       34..42  pages of the run, less one
-//!       42..44  seen: how often since the clock's hand passed, up to three
+//!       42..44  usage: uses since the CLOCK hand passed, up to three
 //!       44      dirty: changed since the last checkpoint began, and not written in place
 //!       45      fresh: allocated since the last checkpoint began
-//!       46      checkpoint: belongs to the checkpoint that is under way, and is not written back yet
-//!       47      pre-image: its image of the checkpoint lies aside, since it was changed or freed after that
+//!       46      checkpoint: belongs to the running checkpoint, and is not written back yet
+//!       47      pre-image: its image of the checkpoint was saved, because the page was changed or freed after that
 //!       48      extent
 //!       49      freed
-//!       50      used: found in memory since it came there
+//!       50      used: used in this place since it came there
 //! ```
 //!
-//! A page that is nowhere is neither dirty, nor in a checkpoint without a pre-image: its newest content is on the data devices. In place of a frame it has the
-//! number of pages that had left memory when it did, 0 if it never was there: so its word is its own entry in a ghost list.
-//! All functions are pure.
+//! A page that is nowhere is not dirty, and not in a checkpoint without a pre-image: its newest content is on the data
+//! devices. Instead of a frame, its word then contains the number of pages that had left memory when it left, or 0 if
+//! it was never in memory: so the word is the page's own entry in a ghost list. All functions are pure.
 
-/// Where a page's newest content is.
+/// The place of a page's newest content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On the data devices only.
@@ -35,7 +35,7 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
 
-/// Most that `seen` counts to.
+/// The largest usage count.
 pub(super) const USAGE_MAX: u64 = 3;
 
 const FRAME: u64 = u32::MAX as u64;
@@ -77,17 +77,17 @@ impl State {
         State(self.0 & !(PLACE | FRAME) | (place as u64) << PLACE_AT | u64::from(frame))
     }
 
-    /// Out of memory, as the `left`th page.
+    /// The word of a page that leaves memory as the `left`th page.
     pub(super) fn nowhere(self, left: u32) -> State {
         self.at(Place::Nowhere, left.max(1)).with_usage(0).without(Flag::Used)
     }
 
-    /// Whether it left memory as one of the last `many`, of `left` in all.
+    /// Whether the page was among the last `many` that left memory; `left` have left in all.
     pub(super) fn left_lately(self, left: u32, many: u32) -> bool {
         self.place() == Place::Nowhere && self.frame() != 0 && left.wrapping_sub(self.frame()) < many
     }
 
-    /// Whether both say the same place.
+    /// Whether both words have the same place.
     pub(super) fn is_where(self, other: State) -> bool {
         (self.0 ^ other.0) & (PLACE | FRAME) == 0
     }
@@ -121,33 +121,33 @@ impl State {
         State(self.0 & !(1 << flag as u8))
     }
 
-    /// Whether the checkpoint still needs what is in the frame.
+    /// Whether the checkpoint still needs the content of the frame.
     pub(super) fn is_held(self) -> bool {
         self.has(Flag::Checkpoint) && !self.has(Flag::PreImage)
     }
 
-    /// Whether what is on the data devices can be one page with a header.
+    /// Whether the content on the data devices can be one page with a header.
     pub(super) fn can_be_loaded_as_page(self) -> bool {
         !self.has(Flag::Freed) && !self.has(Flag::Extent)
     }
 
-    /// Whether the frame can be given up at once.
+    /// Whether the frame can be evicted at once.
     pub(super) fn is_clean(self) -> bool {
         !self.has(Flag::Dirty) && !self.is_held()
     }
 
-    /// Whether it can be given up once it was written in place: nothing durable refers to it.
+    /// Whether the page can be evicted after it was written in place: nothing durable refers to it.
     pub(super) fn may_write_early(self) -> bool {
         self.has(Flag::Dirty) && self.has(Flag::Fresh) && !self.has(Flag::Checkpoint)
     }
 
-    /// What remains of a page given up by its owner: the checkpoint may need its pre-image.
+    /// The word of a freed page: the checkpoint may need its pre-image.
     pub(super) fn freed(self) -> State {
         let checkpoint = self.0 & (1 << Flag::Checkpoint as u8 | 1 << Flag::PreImage as u8);
         State(checkpoint).of_pages(self.pages()).with(Flag::Freed)
     }
 
-    /// What becomes of it when a new run is put there.
+    /// The word of a page at which a new run is created.
     pub(super) fn created(self, pages: u32) -> State {
         let checkpoint = self.0 & (1 << Flag::Checkpoint as u8 | 1 << Flag::PreImage as u8);
         State(checkpoint).of_pages(pages).with(Flag::Dirty).with(Flag::Fresh).with_usage(1)

@@ -1,11 +1,12 @@
-//! The state of every page: a dense table, made in pieces as pages are first used.
+//! The state of every page: a dense table, allocated in pieces as pages are first used.
 //!
 //! ```text
 //!   page  = 10 bits | 9 bits | 13 bits
 //!   roots[1024] -> pieces[512] -> words[8192], 64 KiB for each 64 MiB of pages of 8 KiB
 //! ```
 //!
-//! It costs a thousandth of what it describes. Words are never taken away. It does not know what the bits mean.
+//! It takes a thousandth of the memory that it describes. Words are never removed. The table does not interpret the
+//! bits.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +20,7 @@ const ROOT_BITS: u32 = 32 - WORD_BITS - PIECE_BITS;
 type Words = Box<[AtomicU64]>;
 type Pieces = Box<[OnceLock<Words>]>;
 
-/// See the file's essay.
+/// See the head comment of this file.
 pub(super) struct Table {
     roots: Box<[OnceLock<Pieces>]>,
 }
@@ -29,7 +30,7 @@ impl Table {
         Table { roots: empty(ROOT_BITS) }
     }
 
-    /// The word of a page; 0 at first.
+    /// The word of a page; initially 0.
     pub(super) fn word(&self, page: PageId) -> &AtomicU64 {
         let page = page.0 as usize;
         let pieces = self.roots[page >> (WORD_BITS + PIECE_BITS)].get_or_init(|| empty(PIECE_BITS));
@@ -38,7 +39,7 @@ impl Table {
         &words[page & ((1 << WORD_BITS) - 1)]
     }
 
-    /// The same, where its piece was made: nothing else is of a page that was never used.
+    /// The word of a page if its piece was allocated; `None` for a page that was never used.
     pub(super) fn made(&self, page: PageId) -> Option<&AtomicU64> {
         let page = page.0 as usize;
         let pieces = self.roots[page >> (WORD_BITS + PIECE_BITS)].get()?;

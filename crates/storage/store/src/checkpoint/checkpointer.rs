@@ -1,13 +1,14 @@
-//! [`Checkpointer`]: the thread that runs checkpoints, and the waiting that keeps dirty pages within bounds.
+//! [`Checkpointer`]: the thread that runs checkpoints, and the back pressure that bounds the dirty pages.
 //!
 //! ```text
-//!   applier    admit() -- waits while too much is dirty --> lock, apply, unlock          never admit under the lock: cutting needs it
-//!   thread     load? -> begin (takes the applier's lock) -> step, pause, step, pause ... -> over(redo LSN): the journal is truncated
+//!   applier    admit() -- waits while too much is dirty --> lock, apply, unlock      never admit under the lock: begin needs it
+//!   thread     load? -> begin (takes the applier's lock) -> step, pause, step, pause ... -> over(redo LSN): truncates the journal
 //!   others     run() waits for a checkpoint that begins after the call;  close() runs two, the second marks the store as closed
 //! ```
 //!
-//! A checkpoint that finds no room for its images is gone on with once there is some; until then [`admit`](Checkpointer::admit) answers
-//! [`StoreError::Full`] instead of waiting for ever. Every other failure poisons the store.
+//! A checkpoint that finds no space for its images waits, and continues once there is some. Until then
+//! [`admit`](Checkpointer::admit) returns [`StoreError::Full`] instead of waiting for ever. Every other failure poisons
+//! the store.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,23 +23,23 @@ use crate::checkpoint::pace::{CheckpointOptions, Load, THREADS, Urgency, pause, 
 use crate::checkpoint::writer::{Checkpoint, CheckpointBegin, CheckpointSummary, CheckpointWriter};
 use crate::space::poison::Poison;
 
-/// What a checkpointer needs of the store.
+/// The parts of the store that a checkpointer needs.
 pub(crate) trait CheckpointSource: Send + Sync {
-    /// Cuts: takes the applier's lock, shortly.
+    /// Begins a checkpoint: takes the applier's lock for a short time.
     fn begin_checkpoint(&self) -> Result<CheckpointBegin, StoreError>;
 
-    /// Dirty bytes in the cache, and everything before which LSN is applied.
+    /// Dirty bytes in the cache, and the LSN before which everything is applied.
     fn load(&self) -> (u64, Lsn);
 
-    /// A checkpoint is over: nothing before this is needed for recovery. Truncates the journal, as far as nobody else needs it.
-    /// Errors are reported, and poison nothing: more of the journal stays.
+    /// Called when a checkpoint is over: recovery needs nothing before this LSN. Truncates the journal as far as
+    /// nothing else needs it. Errors are logged and do not poison the store: a longer journal stays.
     fn over(&self, redo_lsn: Lsn) -> Result<(), StoreError>;
 }
 
-/// What checkpoints did since opening.
+/// Counters of checkpoints since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointStats {
-    /// Checkpoints that are over.
+    /// Checkpoints completed.
     pub checkpoints: u64,
     /// Fresh pages, written in place without an image.
     pub fresh_pages: u64,
@@ -48,16 +49,16 @@ pub struct CheckpointStats {
     pub image_bytes: u64,
     /// Bytes written in place by checkpoints.
     pub data_bytes: u64,
-    /// How long the last one took, pauses included.
+    /// Duration of the last one, including pauses.
     pub last_duration: Duration,
-    /// Everything before this is in the pages: where a recovery would begin.
+    /// Everything before this is in the pages: a recovery would begin here.
     pub redo_lsn: Lsn,
     /// How often the applier waited for a checkpoint.
     pub waits: u64,
 }
 
 impl CheckpointStats {
-    /// One more is over.
+    /// Adds a completed checkpoint.
     pub(crate) fn add(&mut self, written: &CheckpointSummary) {
         self.checkpoints += 1;
         self.fresh_pages += written.fresh_pages;
@@ -71,13 +72,13 @@ impl CheckpointStats {
 #[derive(Debug, Default)]
 struct State {
     stats: CheckpointStats,
-    /// Checkpoints asked for, and how many of those asked for had been when the last one that is over began.
+    /// Number of checkpoints requested; and that number at the moment when the last completed one began.
     asked: u64,
     served: u64,
     is_running: bool,
     wants_close: bool,
     stop: bool,
-    /// Why the checkpoint that runs cannot go on for now.
+    /// Why the current checkpoint cannot continue for now.
     full: Option<StoreError>,
 }
 
@@ -87,13 +88,13 @@ struct Shared {
     poison: Poison,
     writer: Mutex<CheckpointWriter>,
     state: Mutex<State>,
-    /// Somebody asked, or stops.
+    /// Notified when a checkpoint is requested, or the thread must end.
     work: Condvar,
-    /// A checkpoint is over, or will not be.
+    /// Notified when a checkpoint is over, or will not complete.
     done: Condvar,
 }
 
-/// Runs checkpoints on a thread of its own until it is closed or dropped; dropping runs no last checkpoint.
+/// Runs checkpoints on a dedicated thread until it is closed or dropped; dropping runs no last checkpoint.
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -105,16 +106,16 @@ impl std::fmt::Debug for Checkpointer {
     }
 }
 
-/// How often the thread looks whether something is due.
+/// How often the thread checks whether a checkpoint is due.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long it waits before it tries again where there was no room.
+/// How long it waits for space before it retries.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Checkpointer {
     /// Starts the thread.
     ///
-    /// Errors: [`StoreError::Refused`] where the system gives no thread.
+    /// Errors: [`StoreError::Refused`] if the system cannot start a thread.
     pub(crate) fn start(
         writer: CheckpointWriter,
         source: Arc<dyn CheckpointSource>,
@@ -139,10 +140,10 @@ impl Checkpointer {
         Ok(Checkpointer { shared, thread: Some(thread) })
     }
 
-    /// Waits while so much is dirty, or so much journal would have to be redone, that a checkpoint must end first. To be called by
-    /// whoever applies, without the applier's lock.
+    /// Waits while so much is dirty, or so much journal would have to be redone, that a checkpoint must end first.
+    /// Called by the thread that applies, without the applier's lock.
     ///
-    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`] while the checkpoint that would help has no room.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`] while the checkpoint that would help has no space.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let shared = &*self.shared;
         shared.poison.check()?;
@@ -166,36 +167,38 @@ impl Checkpointer {
         }
     }
 
-    /// Runs a checkpoint that begins after this call, as fast as it goes; returns when it is over.
+    /// Runs a checkpoint that begins after this call, at full speed; returns when it is over.
     ///
-    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: it has no room now, and is tried again.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: it has no space now, and is retried.
     pub(crate) fn run(&self) -> Result<CheckpointSummary, StoreError> {
         self.shared.request(false)
     }
 
     /// Writes everything back, marks the store as closed, ends the thread. Nothing may be applied meanwhile.
     ///
-    /// Errors: as for [`run`](Checkpointer::run); the thread has ended all the same.
+    /// Errors: as for [`run`](Checkpointer::run); the thread has ended in any case.
     pub(crate) fn close(mut self) -> Result<(), StoreError> {
-        // The mark goes in a checkpoint of its own: when it is persistent, everything else is.
+        // The clean mark is written by a second checkpoint: when the mark is persistent, everything else is.
         let result = self.run().and_then(|_| self.shared.request(true)).map(|_| ());
         self.stop();
         result
     }
 
-    /// Why the checkpoint that runs cannot go on for now, if so.
+    /// Why the current checkpoint cannot continue for now, if it cannot.
     pub(crate) fn full(&self) -> Option<StoreError> {
         self.shared.state.lock().full.clone()
     }
 
-    /// What was done since opening.
+    /// Counters since opening.
     pub(crate) fn stats(&self) -> CheckpointStats {
         self.shared.state.lock().stats
     }
 
-    /// Runs `work` while no checkpoint runs and none begins: the data devices hold the state of the last one, and stay so.
+    /// Runs `work` while no checkpoint runs and none begins: the data devices contain the state of the last one,
+    /// unchanged.
     ///
-    /// Errors: [`StoreError::Poisoned`]: a checkpoint ended half way, so that the data devices hold no state; those of `work`.
+    /// Errors: [`StoreError::Poisoned`]: a checkpoint ended half way, so the data devices contain no consistent state;
+    /// those of `work`.
     pub(crate) fn between_checkpoints<T>(
         &self,
         work: impl FnOnce(&CheckpointWriter) -> Result<T, StoreError>,
@@ -209,7 +212,7 @@ impl Checkpointer {
         self.shared.state.lock().stop = true;
         self.shared.work.notify_all();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, that poisoned the store.
+            // If it panicked, that has poisoned the store.
             let _ = thread.join();
         }
     }
@@ -221,7 +224,7 @@ impl Drop for Checkpointer {
     }
 }
 
-/// Poisons the store if the thread ends by a panic, so that nobody waits for it.
+/// Poisons the store if the thread panics, so that no thread waits for it.
 struct PoisonOnPanic<'a>(&'a Shared);
 
 impl Drop for PoisonOnPanic<'_> {
@@ -244,7 +247,7 @@ impl Shared {
         urgency(&self.options, self.load(), since)
     }
 
-    /// Whether somebody waits for a checkpoint.
+    /// Whether a thread waits for a checkpoint.
     fn is_awaited(&self) -> bool {
         let state = self.state.lock();
         state.asked > state.served || state.stop
@@ -266,7 +269,7 @@ impl Shared {
         Ok(CheckpointSummary { redo_lsn: state.stats.redo_lsn, ..CheckpointSummary::default() })
     }
 
-    /// The thread.
+    /// The thread's main loop.
     fn serve(&self) {
         let _guard = PoisonOnPanic(self);
         let mut began = Instant::now();
@@ -284,7 +287,7 @@ impl Shared {
             began = Instant::now();
             supervise::rehearse("store-checkpoint");
             if let Err(error) = self.checkpoint(state) {
-                // DirtyPages: said where it happened.
+                // The cause was logged where it occurred.
                 tracing::warn!(%error, "a checkpoint ended early");
             }
             self.done.notify_all();
@@ -313,7 +316,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Steps until the checkpoint is over; none where it was told to stop before anything was written.
+    /// Steps until the checkpoint is over; `None` if it had to stop before anything was written.
     fn write(
         &self,
         writer: &mut CheckpointWriter,

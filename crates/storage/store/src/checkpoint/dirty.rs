@@ -1,4 +1,4 @@
-//! [`DirtyPages`] as the cache gives it: a [`crate::cache::CheckpointPages`], whose runs are found by their first page.
+//! [`DirtyPages`] for the cache: its [`crate::cache::CheckpointPages`], with their runs indexed by the first page.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct CacheDirtyPages {
 }
 
 impl CacheDirtyPages {
-    /// Of what was dirty in the cache.
+    /// Of the pages that were dirty in the cache.
     pub(crate) fn new(checkpoint: CheckpointPages) -> CacheDirtyPages {
         let runs = checkpoint.fresh().iter().chain(checkpoint.changed()).map(|run| (run.first, *run)).collect();
         let fresh = checkpoint.fresh().iter().map(|run| (run.first, run.pages)).collect();

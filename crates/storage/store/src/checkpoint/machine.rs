@@ -3,27 +3,27 @@
 //! ```text
 //!   Reserve -> Fresh ... -> Images ... -> FlushFresh -> Seal -> Commit -> InPlace ... -> FlushInPlace -> Invalidate -> Over
 //!              chunks       chunks                              |        chunks
-//!                                                               from here on this checkpoint's state is what a crash goes back to
+//!                                                                from here on a crash restores this checkpoint's state
 //! ```
 //!
-//! | step | must be persistent ahead of it | why |
+//! | step | must be persistent before it | reason |
 //! |---|---|---|
 //! | Commit | fresh pages, images and table | a committed batch is restored, and its pages refer to the fresh ones |
-//! | InPlace | the commit mark | a page half written on the data devices is mended from the batch |
+//! | InPlace | the commit mark | a page that a crash leaves half written on the data devices is repaired from the batch |
 //! | Invalidate | the pages in place | an invalid batch is not restored |
 //! | the next checkpoint's Images | the invalid mark | they overwrite the batch |
 //!
-//! Each of these is a flush; leaving out any is noticed by `tests`. A step that fails is not tried again, but for Reserve,
-//! which fails before anything is written.
+//! Each of these requires a flush; `tests` detects if any is left out. A step that fails is not repeated, except
+//! Reserve, which fails before anything is written.
 
-/// What is to be done next.
+/// The next step of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Make room for the batch.
+    /// Make space for the batch.
     Reserve,
-    /// Write fresh runs in place, from this one on, up to that one.
+    /// Write fresh runs in place, from the first index to the second.
     Fresh(usize, usize),
-    /// Write images into the batch, from this one on, up to that one.
+    /// Write images into the batch, from the first index to the second.
     Images(usize, usize),
     /// Make the fresh pages persistent.
     FlushFresh,
@@ -31,17 +31,17 @@ pub(crate) enum Step {
     Seal,
     /// Commit the batch, persistently.
     Commit,
-    /// Write changed pages in place, from this one on, up to that one.
+    /// Write changed pages in place, from the first index to the second.
     InPlace(usize, usize),
     /// Make them persistent.
     FlushInPlace,
     /// Invalidate the batch, persistently.
     Invalidate,
-    /// Release what waited for the checkpoint.
+    /// Release what waited for the end of the checkpoint.
     Over,
 }
 
-/// How far one checkpoint has come.
+/// The progress of one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     step: Step,
@@ -51,18 +51,18 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A checkpoint of so many fresh runs and images.
+    /// A checkpoint of this many fresh runs and images.
     pub(crate) fn new(fresh: usize, images: usize) -> Machine {
         assert!(images > 0, "a batch holds the superblock");
         Machine { step: Step::Reserve, fresh, images, is_done: false }
     }
 
-    /// What is to be done; none when all is.
+    /// The next step; `None` when all are done.
     pub(crate) fn step(&self) -> Option<Step> {
         (!self.is_done).then_some(self.step)
     }
 
-    /// Says that the step was done; of runs or images, the next writes at most `chunk`.
+    /// Marks the step as done; a next step that writes runs or images writes at most `chunk`.
     pub(crate) fn done(&mut self, chunk: usize) {
         assert!(chunk > 0, "a step writes something");
         self.step = match self.step {
@@ -86,7 +86,7 @@ impl Machine {
         };
     }
 
-    /// How much of the writing is done, of how much, in pages and runs.
+    /// How much is written, and of how much, in pages and runs.
     pub(crate) fn progress(&self) -> (usize, usize) {
         let total = self.fresh + 2 * self.images;
         let done = match self.step {

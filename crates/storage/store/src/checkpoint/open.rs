@@ -1,16 +1,16 @@
-//! [`OpenedPages`]: what a store stands on once it is opened: pages that are whole and are the state at the redo LSN.
+//! [`OpenedPages`]: the pages of an opened store: they are whole, and they are the state at the redo LSN.
 //!
 //! ```text
-//!   look        headers of the write image journal, superblock on the data devices                    changes nothing
+//!   look        reads the headers of the write image journal and the superblock on the data devices; changes nothing
 //!   decide      images::decide, a pure table
-//!   create      images, then pages under another name, renamed when they are persistent
+//!   create      images first, then pages under a temporary name, renamed when they are persistent
 //!   restore     a committed batch is written in place
-//!   compare     superblock against journal: whose, from where to where
-//!   maps        read, checked
+//!   compare     superblock against journal: identity and range of LSNs
+//!   maps        read and checked
 //! ```
 //!
-//! A crash anywhere in here leaves what a second opening decides alike. Nothing is changed where opening is refused, but for a
-//! batch that was restored.
+//! After a crash at any point in here, the next opening takes the same decision. If opening is refused, nothing was
+//! changed, except that a batch may have been restored.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use crate::space::poison::Poison;
 use crate::space::superblock::{self, Superblock, Unreadable};
 use crate::space::{Space, map};
 
-/// A data device that is being made; it counts once it has its name.
+/// Name of a data device that is being created; it counts once it has its final name.
 const UNFINISHED: &str = "making-pages";
 
-/// Sizes of devices; they count when the store, or the write image journal, is made.
+/// Sizes of devices; they take effect when the store, or the write image journal, is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Size of a page: a power of two, 4 to 64 KiB. Default 8 KiB.
@@ -50,10 +50,10 @@ impl Default for Layout {
     }
 }
 
-/// The journal that a store is opened with.
+/// The facts about the journal with which a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JournalFacts {
-    /// Whose it is.
+    /// Its identity.
     pub(crate) identity: u32,
     /// Its oldest position.
     pub(crate) first: Lsn,
@@ -64,37 +64,37 @@ pub(crate) struct JournalFacts {
 /// An opened store's pages.
 #[derive(Debug)]
 pub(crate) struct OpenedPages {
-    /// The devices.
+    /// The data devices.
     pub(crate) data_devices: Arc<DataDevices>,
     /// Which pages are in use.
     pub(crate) space: Arc<Space>,
     /// Writes checkpoints.
     pub(crate) writer: CheckpointWriter,
-    /// What page 0 says: redo LSN, roots.
+    /// The content of page 0: redo LSN, roots.
     pub(crate) superblock: Superblock,
-    /// What happened.
+    /// What opening found and did.
     pub(crate) found: OpenFindings,
 }
 
 /// What opening found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenFindings {
-    /// The store was made.
+    /// The store was created.
     pub(crate) is_new: bool,
     /// A committed batch was written in place.
     pub(crate) restored: Option<Restored>,
-    /// A checkpoint had begun and was not committed; it never happened.
+    /// A checkpoint had begun and was not committed; it has no effect.
     pub(crate) is_dropped: bool,
 }
 
 impl OpenedPages {
-    /// Opens the pages on `data` with the write image journal on `images`, or makes both where neither is there.
+    /// Opens the pages on `data` with the write image journal on `images`, or creates both if neither exists.
     ///
-    /// A new store begins at the journal's first record; that is refused where the journal was truncated already, unless
-    /// `adopt`: then what was truncated is not in the store.
+    /// A new store begins at the journal's first record. That is refused if the journal was truncated, unless `adopt`
+    /// is set: then the truncated records are not in the store.
     ///
-    /// Errors: [`StoreError::Corrupt`]: what is damaged, missing or of another store, and what to do.
-    /// [`StoreError::Full`], [`StoreError::Device`], [`StoreError::Refused`] for sizes that no store has.
+    /// Errors: [`StoreError::Corrupt`]: what is damaged, missing or belongs to another store, and what to do.
+    /// [`StoreError::Full`], [`StoreError::Device`], [`StoreError::Refused`] for sizes that no store can have.
     pub(crate) fn open(
         data: Arc<dyn Shelf>,
         images: Arc<dyn Shelf>,
@@ -147,9 +147,9 @@ impl OpenedPages {
     }
 }
 
-/// Writes the superblock in place, as the last batch that went there has it.
+/// Repairs the superblock in place from the last batch that was written in place.
 ///
-/// Errors: [`StoreError::Corrupt`] where that has it no more, or it does not fit the journal and the maps.
+/// Errors: [`StoreError::Corrupt`] if that batch no longer has it, or if it does not match the journal and the maps.
 fn mend(
     data: &Arc<dyn Shelf>,
     batches: Option<&Images>,
@@ -165,14 +165,14 @@ fn mend(
     if is_newer(&data_devices, &superblock)? {
         return Err(refused());
     }
-    tracing::error!("the superblock was damaged; it is written anew, as the write image journal has it");
+    tracing::error!("the superblock was damaged; it is restored from the write image journal");
     let mut page = AlignedBuffer::new();
     page.extend_from_slice(&image);
     data_devices.write(superblock::PAGE, &page)?;
     data_devices.flush()
 }
 
-/// Whether a page of the allocation map is of a later state than the superblock.
+/// Whether a page of the allocation map belongs to a later state than the superblock.
 pub(crate) fn is_newer(data_devices: &DataDevices, superblock: &Superblock) -> Result<bool, StoreError> {
     let geometry = superblock.geometry;
     let mut page = AlignedBuffer::zeroed(geometry.page_bytes as usize);
@@ -191,14 +191,14 @@ pub(crate) fn is_newer(data_devices: &DataDevices, superblock: &Superblock) -> R
     Ok(false)
 }
 
-/// What the superblock says, without believing that it is there.
+/// Reads the state of the superblock, which may be missing or damaged.
 pub(crate) fn look(data: &dyn Shelf) -> Result<DataState, StoreError> {
     let names = data.list()?;
     if !names.iter().any(|name| *name == device_name(0)) {
-        // Others without the first are no store.
+        // Other devices without the first are not a store.
         return match names.iter().find(|name| name.starts_with("pages-")) {
             Some(name) => {
-                let why = format!("{name} is there and {} is missing: restore a backup", device_name(0));
+                let why = format!("{name} exists but {} is missing: restore a backup", device_name(0));
                 Err(StoreError::Corrupt(why.into()))
             }
             None => Ok(DataState::Absent),
@@ -216,7 +216,7 @@ pub(crate) fn look(data: &dyn Shelf) -> Result<DataState, StoreError> {
     }
 }
 
-/// The superblock, or why it is none. Errors: [`StoreError::Device`].
+/// Returns the superblock, or why it cannot be read. Errors: [`StoreError::Device`].
 pub(crate) fn superblock_of(data: &dyn Shelf) -> Result<Result<Superblock, Unreadable>, StoreError> {
     let device = data.open_read_only(&device_name(0))?;
     let mut block = AlignedBuffer::zeroed(superblock::PROBE_BYTES);
@@ -237,7 +237,7 @@ fn read_superblock(data: &dyn Shelf) -> Result<Superblock, StoreError> {
     superblock_of(data)?.map_err(|_| StoreError::Corrupt(Refusal::Damaged.text().into()))
 }
 
-/// Whether pages and journal belong together.
+/// Checks that pages and journal belong together.
 fn compare(superblock: &Superblock, journal: JournalFacts) -> Result<(), StoreError> {
     let Superblock { redo_lsn, journal: identity, .. } = *superblock;
     let why = if identity != journal.identity {
@@ -252,10 +252,10 @@ fn compare(superblock: &Superblock, journal: JournalFacts) -> Result<(), StoreEr
     Err(StoreError::Corrupt(format!("{why}; mount the right medium, or restore a backup").into()))
 }
 
-/// Makes the first data device: superblock and maps are persistent before it has its name.
+/// Creates the first data device: superblock and maps are persistent before it has its name.
 fn create(data: &dyn Shelf, geometry: Geometry, journal: JournalFacts) -> Result<(), StoreError> {
     match data.remove(UNFINISHED) {
-        // Left by a creation that a crash ended.
+        // Left by a creation that a crash interrupted.
         Ok(()) | Err(DeviceError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
@@ -285,7 +285,7 @@ fn create(data: &dyn Shelf, geometry: Geometry, journal: JournalFacts) -> Result
     Ok(data.rename(UNFINISHED, &device_name(0))?)
 }
 
-/// Drawn from the randomness that the standard library seeds its hash tables with.
+/// Drawn from the random seed that the standard library uses for its hash tables.
 fn new_identity() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish().max(1)

@@ -1,31 +1,32 @@
-//! When a checkpoint begins, how fast it goes, and when the applier must wait: pure functions of figures.
+//! When a checkpoint begins, how fast it runs, and when the applier must wait: pure functions of the load.
 //!
 //! ```text
 //!   dirty bytes, journal bytes
 //!     |  max      ------------------------------------  the applier waits
-//!     |  due      --------------------- a checkpoint begins, or hurries if one runs
+//!     |  due      --------------------- a checkpoint begins, or a running one hurries
 //!     |            /|        /|
 //!     |          /  |      /  |         in between: after `interval`, spread over half of it
 //!     +----------------------------------> time
 //! ```
 //!
-//! A checkpoint that writes everything at once takes the device from commits and reads; one that spreads its writes over half of
-//! the interval leaves them most of it.
+//! A checkpoint that writes everything at once delays the device for commits and reads. One that spreads its writes
+//! over half of the interval leaves most of the device to them.
 
 use std::time::Duration;
 
-/// When checkpoints run and how much may gather between them.
+/// When checkpoints run, and how much may accumulate between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// Longest time from one checkpoint to the next, while there is something to write. Default 30 s.
+    /// Longest time from one checkpoint to the next while there is something to write. Default 30 s.
     pub interval: Duration,
-    /// Journal since the last checkpoint began, in bytes, that begins a checkpoint: it bounds what a recovery redoes. Default 256 MiB.
+    /// Bytes of journal since the last checkpoint began that start a checkpoint. It bounds what a recovery redoes.
+    /// Default 256 MiB.
     pub journal_bytes: u64,
-    /// The same at which the applier waits for the checkpoint. Default four times `journal_bytes`.
+    /// Bytes of journal at which the applier waits for the checkpoint. Default four times `journal_bytes`.
     pub journal_bytes_max: u64,
-    /// Dirty bytes in the cache that begin a checkpoint. Default 64 MiB.
+    /// Dirty bytes in the cache that start a checkpoint. Default 64 MiB.
     pub dirty_bytes: u64,
-    /// The same at which the applier waits. Default 128 MiB.
+    /// Dirty bytes in the cache at which the applier waits. Default 128 MiB.
     pub dirty_bytes_max: u64,
 }
 
@@ -41,23 +42,25 @@ impl Default for CheckpointOptions {
     }
 }
 
+/// Limit of the dirty bytes for every cache size. A disk of 100 MB/s writes that much, and its images, in 80 s. The
+/// write image journal needs as much space, and one or two descriptors for each of its devices.
+const DIRTY_BYTES_LIMIT: u64 = 4 << 30;
+
 impl CheckpointOptions {
-    /// The defaults for a cache of that many bytes: a quarter of it dirty begins a checkpoint, a half is the limit.
+    /// The defaults for a cache of this size: a checkpoint begins when a quarter of it is dirty, the limit is a half;
+    /// at most 2 and 4 GiB.
     pub fn for_cache(cache_bytes: u64) -> CheckpointOptions {
-        CheckpointOptions {
-            dirty_bytes: cache_bytes / 4,
-            dirty_bytes_max: cache_bytes / 2,
-            ..CheckpointOptions::default()
-        }
+        let dirty_bytes_max = (cache_bytes / 2).min(DIRTY_BYTES_LIMIT);
+        CheckpointOptions { dirty_bytes: dirty_bytes_max / 2, dirty_bytes_max, ..CheckpointOptions::default() }
     }
 }
 
-/// What has gathered since the last checkpoint began.
+/// What has accumulated since the last checkpoint began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     /// Dirty bytes in the cache.
     pub(crate) dirty_bytes: u64,
-    /// Journal applied since.
+    /// Bytes of journal applied since.
     pub(crate) journal_bytes: u64,
 }
 
@@ -66,15 +69,15 @@ pub(crate) struct Load {
 pub(crate) enum Urgency {
     /// Nothing has to be written yet.
     None,
-    /// A checkpoint may take its time.
+    /// A checkpoint may run slowly.
     Leisure,
-    /// A checkpoint is to be as fast as it can.
+    /// A checkpoint must run as fast as it can.
     Hurry,
     /// The applier waits.
     Stop,
 }
 
-/// How urgent a checkpoint is, so long after the last one began.
+/// The urgency of a checkpoint at this time after the last one began.
 pub(crate) fn urgency(options: &CheckpointOptions, load: Load, since: Duration) -> Urgency {
     if load.dirty_bytes >= options.dirty_bytes_max || load.journal_bytes >= options.journal_bytes_max {
         Urgency::Stop
@@ -87,12 +90,12 @@ pub(crate) fn urgency(options: &CheckpointOptions, load: Load, since: Duration) 
     }
 }
 
-/// Most threads that write in place side by side. Puts of 1 KiB under random keys by 128 committers, in turns on a virtual disk,
-/// 2026-11-22: see docs/adr/0012.
+/// The most threads that write in place in parallel. Measured with puts of 1 KiB under random keys by 128 committers,
+/// in turns on a virtual disk, 2026-11-22: see docs/adr/0012.
 pub(crate) const THREADS: usize = 8;
 
-/// How many threads write in place side by side: one while little is dirty, most when the applier is about to wait. Writes in place wait
-/// in the same queue as those of the journal, so that more of them than are needed make commits wait.
+/// How many threads write in place in parallel: one while little is dirty, most when the applier is about to wait.
+/// Writes in place wait in the same device queue as those of the journal, so unnecessary ones delay commits.
 pub(crate) fn threads(options: &CheckpointOptions, load: Load) -> usize {
     let way = |is: u64, due: u64, max: u64| {
         if is < max { is.saturating_sub(due) as f64 / max.saturating_sub(due).max(1) as f64 } else { 1.0 }
@@ -102,7 +105,7 @@ pub(crate) fn threads(options: &CheckpointOptions, load: Load) -> usize {
     1 + (dirty.max(journal) * (THREADS - 1) as f64).round() as usize
 }
 
-/// Longest pause between two steps: urgency is looked at again after it.
+/// Longest pause between two steps: urgency is checked again after it.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// How long to pause after `done` of `total`, so that a checkpoint takes half of the interval.

@@ -1,7 +1,7 @@
-//! [`RunWriter`]: gathers pages that lie side by side on the data devices into one write of up to a mebibyte.
+//! [`RunWriter`]: gathers pages that are adjacent on the data devices into one write of up to a mebibyte.
 //!
-//! The buffer belongs to the thread that runs checkpoints, and only grows: memory that is new for each write must be cleared by the system first,
-//! and that was a third of what writing in place cost (perf, 2026-11-22).
+//! The buffer belongs to the thread that runs checkpoints, and only grows. The system must clear new memory; allocating
+//! it for each write took a third of the time of writing in place (perf, 2026-11-22).
 
 use device::AlignedBuffer;
 
@@ -9,10 +9,10 @@ use crate::StoreError;
 use crate::page::PageId;
 use crate::space::devices::DataDevices;
 
-/// Largest write, in bytes; a single run may be as large.
+/// Largest write, in bytes; a single run may be that large.
 const RUN_BYTES: usize = 1 << 20;
 
-/// Pages that are being written in place. What was given room is written by [`finish`](RunWriter::finish) at the latest.
+/// Pages that are being written in place. [`finish`](RunWriter::finish) writes whatever is still in the buffer.
 pub(crate) struct RunWriter<'a> {
     data_devices: &'a DataDevices,
     first: PageId,
@@ -23,12 +23,13 @@ pub(crate) struct RunWriter<'a> {
 }
 
 impl<'a> RunWriter<'a> {
-    /// Nothing yet; what the buffer holds counts for nothing.
+    /// Starts empty; the buffer's old content is ignored.
     pub(crate) fn new(data_devices: &'a DataDevices, buffer: &'a mut AlignedBuffer) -> RunWriter<'a> {
         RunWriter { data_devices, first: PageId(0), buffer, used: 0, written: 0 }
     }
 
-    /// Room for the image of a page or run, to be filled whole; what lies elsewhere is written ahead of it.
+    /// Returns space for the image of a page or run, which the caller fills completely. Pages that are not adjacent to
+    /// it are written first.
     ///
     /// Errors: those of [`DataDevices::write`].
     pub(crate) fn room(&mut self, page: PageId, bytes: usize) -> Result<&mut [u8], StoreError> {
@@ -47,7 +48,7 @@ impl<'a> RunWriter<'a> {
         Ok(&mut self.buffer[start..self.used])
     }
 
-    /// Takes back the room given last.
+    /// Takes back the space that was returned last.
     pub(crate) fn take_back(&mut self, bytes: usize) {
         self.used -= bytes;
     }
@@ -61,7 +62,7 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Writes what is left; answers the bytes written in all.
+    /// Writes the rest; returns the total of bytes written.
     ///
     /// Errors: those of [`DataDevices::write`].
     pub(crate) fn finish(mut self) -> Result<u64, StoreError> {

@@ -1,15 +1,15 @@
-//! [`Checkpoints`]: who runs checkpoints.
+//! [`Checkpoints`]: determines which thread runs checkpoints.
 //!
 //! ```text
-//!   with threads      Checkpointer: a thread of its own; the applier waits in `admit` where too much is dirty
+//!   with threads      Checkpointer: a dedicated thread; the applier waits in `admit` while too much is dirty
 //!   without threads   the applier runs whole checkpoints itself, when a limit is reached, between two batches
 //!   while opening     the same: the thread starts when the journal is applied
 //! ```
 //!
-//! What is to be written is handed in as a [`CheckpointSource`]: this module knows no trees and no journal.
+//! The dirty pages are passed in through a [`CheckpointSource`]: this module depends on neither trees nor journal.
 //!
-//! Invariant: one checkpoint at a time. Its own lock is held for the length of a checkpoint on the calling thread, and for a
-//! moment where a thread runs them.
+//! Invariant: one checkpoint at a time. The lock of `runner` is held for the whole checkpoint if it runs on the calling
+//! thread, and only briefly if the checkpointer runs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::space::poison::Poison;
 /// Checkpoints on the calling thread.
 struct Inline {
     writer: CheckpointWriter,
-    /// One that found no room, to be gone on with.
+    /// One that found no space, to be continued.
     unfinished: Option<Checkpoint>,
     /// The redo LSN of the last one that began.
     begun: Lsn,
@@ -34,26 +34,26 @@ struct Inline {
 }
 
 enum Runner {
-    /// The thread that applies.
+    /// Checkpoints run on the thread that applies.
     Inline(Box<Inline>),
-    /// A thread of its own.
+    /// Checkpoints run on a dedicated thread.
     Thread(Arc<Checkpointer>),
-    /// None any more: the store is closed.
+    /// No checkpoints run: the store is closed.
     Closed,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 pub(crate) struct Checkpoints {
     options: CheckpointOptions,
     poison: Poison,
     runner: Mutex<Runner>,
 }
 
-/// What is done between two checkpoints.
+/// Work that is done between two checkpoints.
 pub(crate) type BetweenCheckpoints<'a> = &'a mut dyn FnMut(&CheckpointWriter) -> Result<(), StoreError>;
 
 impl Checkpoints {
-    /// On the calling thread.
+    /// Runs checkpoints on the calling thread.
     pub(crate) fn inline(writer: CheckpointWriter, options: CheckpointOptions, poison: Poison) -> Checkpoints {
         let begun = writer.superblock().redo_lsn;
         let stats = CheckpointStats { redo_lsn: begun, ..CheckpointStats::default() };
@@ -61,22 +61,22 @@ impl Checkpoints {
         Checkpoints { options, poison, runner: Mutex::new(Runner::Inline(Box::new(inline))) }
     }
 
-    /// Hands checkpoints over to a thread.
+    /// Starts the thread that runs checkpoints from now on.
     ///
-    /// Errors: [`StoreError::Refused`] where the system gives no thread.
+    /// Errors: [`StoreError::Refused`] if the system cannot start a thread.
     pub(crate) fn start(&self, source: Arc<dyn CheckpointSource>) -> Result<(), StoreError> {
         let mut runner = self.runner.lock();
         let Runner::Inline(mut inline) = std::mem::replace(&mut *runner, Runner::Closed) else { return Ok(()) };
         if let Err(error) = inline.writer.reserve(self.options.dirty_bytes) {
-            // Tried again by the checkpoint that needs it.
-            tracing::warn!(%error, "no room was made ahead for write images");
+            // Retried by the checkpoint that needs it.
+            tracing::warn!(%error, "no space was reserved for write images");
         }
         let checkpointer = Checkpointer::start(inline.writer, source, self.options, self.poison.clone())?;
         *runner = Runner::Thread(Arc::new(checkpointer));
         Ok(())
     }
 
-    /// The thread, where there is one. Errors: [`StoreError::Refused`] once closed.
+    /// The checkpointer, if there is a thread. Errors: [`StoreError::Refused`] once closed.
     fn checkpointer(&self) -> Result<Option<Arc<Checkpointer>>, StoreError> {
         match &*self.runner.lock() {
             Runner::Thread(checkpointer) => Ok(Some(checkpointer.clone())),
@@ -85,7 +85,7 @@ impl Checkpoints {
         }
     }
 
-    /// Waits, or writes, while too much is dirty. By the thread that applies, without the applier's lock.
+    /// Waits, or writes, while too much is dirty. Called by the thread that applies, without the applier's lock.
     pub(crate) fn admit(&self, source: &dyn CheckpointSource) -> Result<(), StoreError> {
         match self.checkpointer()? {
             Some(checkpointer) => checkpointer.admit(),
@@ -106,7 +106,7 @@ impl Checkpoints {
         }
     }
 
-    /// Whether the checkpoint that runs has room. Errors: [`StoreError::Full`].
+    /// Whether the current checkpoint has space. Errors: [`StoreError::Full`].
     pub(crate) fn check_room(&self) -> Result<(), StoreError> {
         match &*self.runner.lock() {
             Runner::Thread(checkpointer) => checkpointer.full().map_or(Ok(()), Err),
@@ -114,9 +114,9 @@ impl Checkpoints {
         }
     }
 
-    /// A whole checkpoint, which begins after this call.
+    /// Runs a whole checkpoint, which begins after this call.
     ///
-    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: it has no room now, and is tried again.
+    /// Errors: [`StoreError::Poisoned`]; [`StoreError::Full`]: it has no space now, and is retried.
     pub(crate) fn run(&self, source: &dyn CheckpointSource) -> Result<CheckpointSummary, StoreError> {
         match self.checkpointer()? {
             Some(checkpointer) => checkpointer.run(),
@@ -124,7 +124,7 @@ impl Checkpoints {
         }
     }
 
-    /// The same on the calling thread; `is_clean` marks the store as closed.
+    /// As [`Self::run`], on the calling thread; `is_clean` marks the store as closed.
     pub(crate) fn run_inline(
         &self,
         source: &dyn CheckpointSource,
@@ -136,7 +136,7 @@ impl Checkpoints {
         let resumed = unfinished.is_some();
         let mut written = inline.run(unfinished, source, is_clean)?;
         if resumed {
-            // That one began earlier.
+            // The resumed one began before the call.
             written = inline.run(None, source, is_clean)?;
         }
         drop(runner);
@@ -148,7 +148,7 @@ impl Checkpoints {
 
     /// Writes everything back and marks the store as closed; nothing may be applied any more.
     ///
-    /// Errors: as for [`run`](Checkpoints::run); no more checkpoints run all the same.
+    /// Errors: as for [`run`](Checkpoints::run); in any case no further checkpoints run.
     pub(crate) fn close(&self, source: &dyn CheckpointSource) -> Result<(), StoreError> {
         let runner = {
             let mut runner = self.runner.lock();
@@ -161,7 +161,7 @@ impl Checkpoints {
             Some(Runner::Thread(checkpointer)) => unshared(checkpointer).close(),
             Some(_) => Ok(()),
             None => {
-                // The mark goes in a checkpoint of its own: when it is persistent, everything else is.
+                // The clean mark is written by a second checkpoint: when the mark is persistent, everything else is.
                 let result = self.run_inline(source, false).and_then(|_| self.run_inline(source, true)).map(drop);
                 *self.runner.lock() = Runner::Closed;
                 result
@@ -177,7 +177,7 @@ impl Checkpoints {
         }
     }
 
-    /// What checkpoints did.
+    /// Counters of the checkpoints.
     pub(crate) fn stats(&self) -> CheckpointStats {
         match &*self.runner.lock() {
             Runner::Thread(checkpointer) => checkpointer.stats(),
@@ -186,7 +186,7 @@ impl Checkpoints {
         }
     }
 
-    /// Runs `work` while no checkpoint runs and none begins: the data devices hold the state of the last one.
+    /// Runs `work` while no checkpoint runs and none begins: the data devices contain the state of the last one.
     ///
     /// Errors: [`StoreError::Poisoned`], those of `work`; [`StoreError::Refused`] once closed.
     pub(crate) fn between(&self, work: BetweenCheckpoints<'_>) -> Result<(), StoreError> {
@@ -199,7 +199,7 @@ impl Checkpoints {
             }
             Runner::Inline(inline) => {
                 self.poison.check()?;
-                // One that found no room has written nothing.
+                // A checkpoint that found no space has written nothing.
                 work(&inline.writer)
             }
             Runner::Closed => Err(StoreError::closed()),
@@ -207,20 +207,20 @@ impl Checkpoints {
     }
 }
 
-/// Others hold it for a moment only.
+/// Waits until this is the only reference: others exist for a short time only.
 fn unshared(mut checkpointer: Arc<Checkpointer>) -> Checkpointer {
     loop {
         match Arc::try_unwrap(checkpointer) {
             Ok(checkpointer) => return checkpointer,
             Err(shared) => checkpointer = shared,
         }
-        // A check or a backup holds it longer than that.
+        // A check or a backup keeps its reference longer.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 impl Inline {
-    /// Goes on with a checkpoint, or begins one, and steps it to its end.
+    /// Continues a checkpoint, or begins one, and steps it to its end.
     fn run(
         &mut self,
         unfinished: Option<Checkpoint>,
@@ -256,7 +256,7 @@ mod tests {
     use crate::checkpoint::tests::toy::{Toy, ToyOp};
     use crate::checkpoint::writer::CheckpointBegin;
 
-    /// A toy as it is handed in.
+    /// A toy as a checkpoint source.
     struct ToySource(Mutex<Toy>);
 
     impl CheckpointSource for ToySource {

@@ -1,13 +1,13 @@
-//! [`CheckpointWriter`]: the I/O of a checkpoint, step by step as [`Machine`] says.
+//! [`CheckpointWriter`]: the I/O of a checkpoint, in the order of [`Machine`].
 //!
 //! ```text
-//!   CheckpointBegin   what a checkpoint writes: redo LSN, roots, fresh runs, changed pages, map pages
-//!   Checkpoint        one that is under way; stepped by whoever has it, so that pauses and failures lie between steps
-//!   Writer            what lasts from checkpoint to checkpoint: devices, images, the superblock on the data devices
+//!   CheckpointBegin   the input of a checkpoint: redo LSN, roots, fresh runs, changed pages, map pages
+//!   Checkpoint        a checkpoint in progress; its owner steps it, so that pauses and failures occur between steps
+//!   CheckpointWriter  what lasts from checkpoint to checkpoint: devices, images, the superblock on the data devices
 //! ```
 //!
-//! The batch holds the changed pages, the map pages that changed, and the superblock, in the order of their numbers, so that
-//! what lies side by side on the data devices is written in one write.
+//! The batch contains the changed pages, the changed map pages, and the superblock, in the order of their numbers. So
+//! pages that are adjacent on the data devices are written in one write.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -26,51 +26,52 @@ use crate::space::poison::Poison;
 use crate::space::superblock::{self, Superblock};
 use crate::space::{CheckpointMap, Space};
 
-/// Pages and runs of one step for each of the threads that write, in bytes of single pages.
+/// Size of one step for each of the threads that write, in bytes of single pages.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Fewer places that lie apart are not worth a thread.
+/// The fewest separate places for which a further thread is worthwhile.
 const PLACES_MIN: usize = 8;
 
 /// The dirty pages of the cache as they were when a checkpoint began.
 pub(crate) trait DirtyPages: Send + Sync {
-    /// Runs of pages, dirty and allocated since the last checkpoint began: first page, number of pages.
+    /// Runs of dirty pages that were allocated since the last checkpoint began: first page, number of pages.
     fn fresh(&self) -> &[(PageId, u32)];
 
-    /// Dirty pages that the last checkpoint had.
+    /// Dirty pages that were in use at the last checkpoint.
     fn changed(&self) -> &[PageId];
 
-    /// Copies the image of a changed page, or of a fresh run, sealed. Twice the same until it is
-    /// [written back](DirtyPages::written_back). False for a fresh run that is on the data devices already.
+    /// Copies the sealed image of a changed page or of a fresh run. Returns the same image until
+    /// [`written_back`](DirtyPages::written_back). Returns `false` for a fresh run that is already on the data devices.
     fn image(&self, first: PageId, buffer: &mut [u8]) -> Result<bool, StoreError>;
 
-    /// Says that the image of a page or run is on the data devices, persistently: the frame is clean if nothing changed it since.
+    /// Notifies the cache that the image of a page or run is persistent on the data devices: the frame is clean if
+    /// nothing has changed it since.
     fn written_back(&self, first: PageId);
 
-    /// Says whether the checkpoint waits for room on its medium.
+    /// Notifies the cache whether the checkpoint waits for space on its medium.
     fn waits(&self, _: bool) {}
 
-    /// The checkpoint is over.
+    /// Ends the checkpoint.
     fn finish(self: Box<Self>);
 }
 
-/// What a checkpoint begins with, all of it behind the same record.
+/// The input of a checkpoint; all of it is the state after the same record.
 pub(crate) struct CheckpointBegin {
     /// Every record before this is applied.
     pub(crate) redo_lsn: Lsn,
-    /// Root of the catalog; page 0 for none.
+    /// Root of the catalog; page 0 if there is none.
     pub(crate) catalog: PageId,
-    /// Next number of a tree.
+    /// The next tree id.
     pub(crate) next_tree: u32,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub(crate) micros: u64,
-    /// The cache's part.
+    /// The dirty pages of the cache.
     pub(crate) dirty: Box<dyn DirtyPages>,
-    /// The allocation map's part.
+    /// The changes of the allocation map.
     pub(crate) map: CheckpointMap,
 }
 
-/// What a checkpoint wrote.
+/// The result of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointSummary {
     /// Its number.
@@ -87,7 +88,7 @@ pub struct CheckpointSummary {
     pub data_bytes: u64,
 }
 
-/// Devices and images, and what is on the data devices.
+/// The devices and images, and the superblock that is on the data devices.
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
     data_devices: Arc<DataDevices>,
@@ -95,18 +96,18 @@ pub(crate) struct CheckpointWriter {
     images: Images,
     superblock: Superblock,
     poison: Poison,
-    /// How many threads write in place side by side.
+    /// How many threads write in place in parallel.
     threads: usize,
-    /// One for each thread there ever was, kept from checkpoint to checkpoint.
+    /// One buffer for each thread that ever wrote, kept from checkpoint to checkpoint.
     buffers: Vec<AlignedBuffer>,
 }
 
-/// A checkpoint on its way.
+/// A checkpoint in progress.
 pub(crate) struct Checkpoint {
     machine: Machine,
     dirty: Option<Box<dyn DirtyPages>>,
     superblock: Superblock,
-    /// The batch in the order of page numbers: an image of our own, or none for one of the cache's.
+    /// The batch in the order of page numbers: an image of the writer's own, or `None` for a page of the cache.
     order: Vec<(PageId, Option<Vec<u8>>)>,
     fresh: Vec<(PageId, u32)>,
     batch: Option<Batch>,
@@ -115,12 +116,12 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// How much of the writing is done, of how much.
+    /// How much is written, and of how much.
     pub(crate) fn progress(&self) -> (usize, usize) {
         self.machine.progress()
     }
 
-    /// What is done next; none when the checkpoint is over.
+    /// The next step; `None` when the checkpoint is over.
     pub(crate) fn next_step(&self) -> Option<Step> {
         self.machine.step()
     }
@@ -134,7 +135,7 @@ impl Checkpoint {
     }
 }
 
-/// The image of a page of the batch.
+/// Copies the image of a page of the batch.
 fn image(dirty: &dyn DirtyPages, page: PageId, own: Option<&[u8]>, buffer: &mut [u8]) -> Result<(), StoreError> {
     match own {
         Some(image) => buffer.copy_from_slice(image),
@@ -143,9 +144,10 @@ fn image(dirty: &dyn DirtyPages, page: PageId, own: Option<&[u8]>, buffer: &mut 
     Ok(())
 }
 
-/// Gives each buffer's thread a part of the list, this one the first; the sum of what they wrote, or the first failure once all
-/// have ended. Fewer threads where pages lie side by side, as `place` (first page, number of pages) says: they are written in place in a few
-/// large writes, and a second thread would only take the device from the journal.
+/// Gives each buffer's thread a part of the list, and the calling thread the first. Returns the sum of the bytes
+/// written, or the first failure, once all threads have ended. Fewer threads are used if pages are adjacent, according
+/// to `place` (first page, number of pages): adjacent pages are written in a few large writes, and a second thread
+/// would only delay the journal.
 fn side_by_side<T: Sync>(
     buffers: &mut [AlignedBuffer],
     list: &[T],
@@ -172,7 +174,7 @@ fn side_by_side<T: Sync>(
         let own = write(first, buffer);
         let ended = started.into_iter().map(|started| match started {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system gives no thread: this one does it.
+            // The system cannot start a thread: this one does the work.
             Err(part) => write(part, buffer),
         });
         let others: Vec<Result<u64, StoreError>> = ended.collect();
@@ -181,7 +183,7 @@ fn side_by_side<T: Sync>(
 }
 
 impl CheckpointWriter {
-    /// Of what opening found or made.
+    /// Of the parts that opening found or created.
     pub(crate) fn new(
         data_devices: Arc<DataDevices>,
         space: Arc<Space>,
@@ -200,8 +202,8 @@ impl CheckpointWriter {
         }
     }
 
-    /// From now on so many threads write in place side by side: pages that lie apart cost a drive's latency each, and one after the
-    /// other leave it idle. One to begin with.
+    /// Sets how many threads write in place in parallel. Each page that is not adjacent to others takes the drive's
+    /// latency, and one thread alone leaves the drive mostly idle. Default 1.
     pub(crate) fn set_threads(&mut self, threads: usize) {
         self.threads = threads.max(1);
         if self.buffers.len() < self.threads {
@@ -214,20 +216,20 @@ impl CheckpointWriter {
         &self.data_devices
     }
 
-    /// The superblock on the data devices.
+    /// The superblock that is on the data devices.
     pub(crate) fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Makes room for batches of so many dirty bytes, ahead of need.
+    /// Reserves space for batches of so many dirty bytes, ahead of need.
     ///
-    /// Errors: [`StoreError::Full`], [`StoreError::Device`]; nothing depends on it.
+    /// Errors: [`StoreError::Full`], [`StoreError::Device`]; the caller may ignore them.
     pub(crate) fn reserve(&mut self, dirty_bytes: u64) -> Result<(), StoreError> {
         let geometry = self.superblock.geometry;
         self.images.reserve(geometry, (dirty_bytes / u64::from(geometry.page_bytes)) as u32)
     }
 
-    /// Begins a checkpoint for what a checkpoint begins with. `is_clean` marks the store as closed.
+    /// Begins a checkpoint. `is_clean` marks the store as closed.
     pub(crate) fn begin(&self, begin: CheckpointBegin, is_clean: bool) -> Checkpoint {
         let CheckpointBegin { redo_lsn, catalog, next_tree, micros, dirty, map } = begin;
         let CheckpointMap { checkpoint, devices, pages: map } = map;
@@ -251,10 +253,10 @@ impl CheckpointWriter {
         Checkpoint { machine, dirty: Some(dirty), superblock, order, fresh, batch: None, header: None, written }
     }
 
-    /// Does the next step; what was written once all are done.
+    /// Performs the next step; returns the summary once all are done.
     ///
-    /// Errors: [`StoreError::Full`]: nothing was written, step again when there is space. [`StoreError::Poisoned`]: the store
-    /// is poisoned; what is persistent is known after reopening.
+    /// Errors: [`StoreError::Full`]: nothing was written, step again when there is space. [`StoreError::Poisoned`]: the
+    /// store is poisoned; the next opening determines what is persistent.
     pub(crate) fn step(&mut self, checkpoint: &mut Checkpoint) -> Result<Option<CheckpointSummary>, StoreError> {
         self.poison.check()?;
         let step = checkpoint.next_step().expect("a checkpoint that is over is not stepped");
@@ -353,7 +355,7 @@ impl CheckpointWriter {
 
     /// Runs a whole checkpoint without a pause.
     ///
-    /// Errors: as for [`step`](CheckpointWriter::step); after [`StoreError::Full`] the checkpoint can be gone on with.
+    /// Errors: as for [`step`](CheckpointWriter::step); after [`StoreError::Full`] the checkpoint can be continued.
     #[cfg(test)]
     pub(crate) fn run(&mut self, checkpoint: &mut Checkpoint) -> Result<CheckpointSummary, StoreError> {
         loop {

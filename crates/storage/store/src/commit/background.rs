@@ -1,7 +1,7 @@
-//! [`Background`]: the thread that applies what nobody waits for, such as services' records.
+//! [`Background`]: the thread that applies records for which no committer waits, such as services' records.
 //!
-//! Records come one by one and are applied in batches: after each batch the thread sleeps for a moment, so that more can
-//! come. While the queue is empty it sleeps until it is woken.
+//! Records arrive one by one and are applied in batches: after each batch the thread pauses, so that more records can
+//! collect. While the queue is empty it waits to be woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,12 @@ use super::Committer;
 use crate::StoreError;
 use crate::apply::BATCH_BYTES;
 
-/// Between batches. A record becomes visible about so much later than durable, if nobody waits for it. Large batches are cheap: a
-/// leaf is looked up once, and a row that is made and deleted again, such as an output that waits for its delivery, costs
-/// next to nothing. T4 was 6 to 9 % faster with 8 ms than with 2, and no faster with 16 (medians of four in turns, 2026-11-22).
+/// The pause between two batches. If no committer waits for a record, it becomes visible about this long after it is
+/// durable. Large batches are cheap: a leaf is looked up once, and a row that is inserted and deleted within a batch,
+/// such as an output that waits for its delivery, costs almost nothing. T4 was 6 to 9 % faster with 8 ms than with 2,
+/// and no faster with 16 (medians of four in turns, 2026-11-22).
 const PAUSE: Duration = Duration::from_millis(8);
-/// With nothing to apply: how often old versions are looked at.
+/// How often the thread collects old versions while there is nothing to apply.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// A record came.
+    /// Wakes the thread when a record was queued.
     pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::SeqCst) && self.idle.swap(false, Ordering::SeqCst) {
             let _stop = self.stop.lock();
@@ -44,10 +45,11 @@ impl Background {
         self.wake.notify_all();
     }
 
-    /// Sleeps, long if there is nothing to do; whether to go on.
+    /// Waits, longer if there is nothing to do; returns whether to continue.
     fn sleep(&self, has_work: impl Fn() -> bool) -> bool {
         let mut stop = self.stop.lock();
-        // Whoever pushes a record after this looks at it after that: one of the two sees the other.
+        // A thread that queues a record reads `idle` after the push, and this thread reads the queue after setting
+        // `idle`: so at least one of them sees the other's store.
         self.idle.store(true, Ordering::SeqCst);
         let time = if has_work() { PAUSE } else { LOOK };
         if time == PAUSE {
@@ -63,7 +65,7 @@ impl Background {
 
 /// Starts the thread.
 ///
-/// Errors: [`StoreError::Refused`] where the system gives no thread.
+/// Errors: [`StoreError::Refused`] if the system cannot start a thread.
 pub(crate) fn start(committer: &Arc<Committer>) -> Result<JoinHandle<()>, StoreError> {
     let work = {
         let committer = committer.clone();
@@ -78,10 +80,10 @@ fn run(committer: &Committer) {
     let applier = &*committer.applier;
     let (mut applied, mut full) = (false, false);
     loop {
-        // With more than a batch behind there is nothing to wait for, unless all of it waits for the journal, or for room.
+        // If more than a batch waits there is no reason to pause, unless all of it waits for the journal or for space.
         let behind = applied && applier.queue.bytes() > BATCH_BYTES && !applier.is_poisoned();
         applied = false;
-        // Where there is no room, room does not come in a moment.
+        // If the medium is full, pause in any case: space does not become free at once.
         if !behind && !committer.background.sleep(|| !full && applier.queue.first().is_some()) {
             return;
         }
@@ -89,7 +91,7 @@ fn run(committer: &Committer) {
         if applier.is_poisoned() || !committer.waiters.try_apply() {
             continue;
         }
-        // A failure poisons the store, and is reported to the next caller.
+        // A failure poisons the store; the next call returns the cause.
         let outcome = committer.apply_in_role();
         (applied, full) = (matches!(outcome, Ok(true)), matches!(outcome, Err(StoreError::Full(_))));
     }

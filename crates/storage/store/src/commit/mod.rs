@@ -1,27 +1,30 @@
-//! Committing: who comes first, into the journal, and visible.
+//! Committing: determines the order of commits, writes them to the journal, and waits until they are visible.
 //!
 //! ```text
 //!   commit   write set, payload              no lock
-//!            | order lock: validate -> append to the journal -> enter what was written -> queue |
+//!            | order lock: validate -> append to the journal -> enter the write set -> queue |
 //!            wait_visible: durable (group commit), applied, visible                     CommitWaiters
 //!
 //!   append   payload copied                  a service's own record: no validation
 //!            | order lock: append to the journal -> queue |
 //! ```
 //!
-//! The order of the log is the order of commits, of the queue and of application. *First committer wins*: a transaction whose
-//! keys were written by one that committed after its snapshot is refused, before anything of it is in the journal.
+//! The order of the log is the order of commits, of the queue and of application. *First committer wins*: a transaction
+//! is refused if one of its keys was written by a transaction that committed after its snapshot. It is refused before
+//! any part of it is in the journal.
 //!
-//! What services' records change is known only when they are interpreted. Where a record came after the snapshot of a
-//! transaction that writes to a tree of the interpreter's, it looks at the old versions, for records that were applied
-//! since, and interprets those that wait: whatever they replace conflicts.
+//! The changes of a service's record are known only when it is interpreted. This matters for a transaction that writes
+//! to a tree of the interpreter if service records arrived after its snapshot. The commit then looks into the old
+//! versions for records that were applied since, and interprets those that are still queued: a key that either of them
+//! replaces is a conflict.
 //!
 //! Invariants:
-//! 1. Under the order lock nothing waits for a device but the journal's append where its buffers are full. The transactions
-//!    of the paragraph above wait for the batch that is being applied: the applier's lock is taken after the order's.
-//! 2. A record that was appended is applied, or the store is poisoned. Only hardware may do that: whatever a tree would refuse
-//!    is refused before the append, keys and values by [`Transaction::put`](crate::Transaction::put) and
-//!    [`Interpreter::check`](crate::Interpreter::check).
+//! 1. Under the order lock a thread waits for a device only when the journal's buffers are full during an append. The
+//!    transactions of the previous paragraph also wait for the batch that is being applied: the applier's lock is taken
+//!    after the order lock.
+//! 2. A record that was appended is applied, or the store is poisoned. Only a hardware failure may cause the latter.
+//!    Every change that a tree would refuse is refused before the append: keys and values by
+//!    [`Transaction::put`](crate::Transaction::put) and [`Interpreter::check`](crate::Interpreter::check).
 
 pub(crate) mod background;
 pub(crate) mod recent;
@@ -54,30 +57,31 @@ use background::Background;
 use recent::RecentWrites;
 use waiters::{CommitWaiters, Role};
 
-/// Transactions entered before what nobody can conflict with is forgotten.
+/// Number of transactions entered between two removals of write sets that can no longer conflict.
 const FORGET_EVERY: u32 = 256;
 
-/// How long a durable transaction waits before it looks again whether a checkpoint has found room.
+/// How long a durable transaction waits before it checks again whether the checkpoint found space.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pages that are free when something is appended, beyond what its bytes take: more than any one change splits.
+/// Free pages required by an append, in addition to those for its bytes: more than any single change splits.
 const PAGES_FREE: u64 = 16;
 
-/// What an entry of the queue takes beside its payload, rounded up.
+/// Memory of a queue entry without its payload, rounded up.
 const ENTRY_BYTES: usize = 128;
 
-/// What is under the order lock.
+/// The state under the order lock.
 #[derive(Debug, Default)]
 struct CommitOrder {
     recent: RecentWrites,
     entered: u32,
-    /// The last record of a service's.
+    /// LSN of the last record of a service.
     foreign: u64,
-    /// Those that are in the catalog once everything ordered is applied.
+    /// The trees that the catalog contains once all ordered records are applied.
     trees: HashSet<TreeId>,
 }
 
-/// Puts records into the journal in one order, waits until they are durable and visible, and applies where no other thread does.
+/// Appends records to the journal in one order, waits until they are durable and visible, and applies them if no other
+/// thread does.
 pub(crate) struct Committer {
     pub(crate) applier: Arc<Applier>,
     pub(crate) waiters: Arc<CommitWaiters>,
@@ -87,7 +91,7 @@ pub(crate) struct Committer {
     next_tree: AtomicU32,
 }
 
-/// A transaction as it goes into journal and queue.
+/// A transaction in the form of its journal record and queue entry.
 struct Prepared {
     kind: u8,
     payload: Vec<u8>,
@@ -95,7 +99,7 @@ struct Prepared {
     bytes: usize,
 }
 
-/// The applier's role; given up when dropped.
+/// The applier's role; released when dropped.
 struct InRole<'a>(&'a Committer);
 
 impl Drop for InRole<'_> {
@@ -105,7 +109,7 @@ impl Drop for InRole<'_> {
 }
 
 impl Committer {
-    /// Behind what recovery found. `waiters` are woken by whatever poisons the store.
+    /// Creates the committer after recovery. Whatever poisons the store wakes `waiters`.
     pub(crate) fn new(
         applier: Arc<Applier>,
         waiters: Arc<CommitWaiters>,
@@ -117,12 +121,12 @@ impl Committer {
         Committer { applier, waiters, background: Background::default(), data_devices, order, next_tree }
     }
 
-    /// An id that no tree has had.
+    /// Returns an id that no tree has had.
     pub(crate) fn new_tree(&self) -> TreeId {
         TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Keys known as written lately.
+    /// Number of keys in the write sets of recent transactions.
     pub(crate) fn recent_keys(&self) -> usize {
         self.order.lock().recent.len()
     }
@@ -135,7 +139,7 @@ impl Committer {
         self.applier.journal.durable().0
     }
 
-    /// Commits what a transaction has written on that snapshot: durable and visible when it returns.
+    /// Commits the writes of a transaction on that snapshot: they are durable and visible when it returns.
     pub(crate) fn commit(&self, snapshot: Arc<Held>, mut writes: WriteBuffer) -> Result<Lsn, StoreError> {
         self.applier.check_updates()?;
         self.within_limits(&writes)?;
@@ -155,9 +159,10 @@ impl Committer {
         loop {
             match self.wait_visible(lsn.0) {
                 Ok(()) => return Ok(lsn),
-                // It is durable, and checkpoints wait for room: so does it.
+                // The record is durable, and the checkpoint waits for space: so this waits too.
                 Err(StoreError::Full(_)) if self.applier.options.background => std::thread::sleep(FULL_PAUSE),
-                // The store is being closed: nobody sees it here any more, and the next opening finds it.
+                // The store is being closed: no snapshot of this process will see the record; the next opening applies
+                // it.
                 Err(StoreError::Refused(_)) if self.make_durable(lsn).is_ok() => return Ok(lsn),
                 Err(error) => return Err(self.applier.poison_with(error)),
             }
@@ -213,7 +218,8 @@ impl Committer {
         if order.foreign > at && write_set.trees.iter().any(foreign) {
             let conflicts = match &prepared.what {
                 RecordBody::Changes(changes) => self.meets_records(at, changes)?,
-                // Its keys lie in the journal; whoever changes so many of a service's rows does it alone.
+                // Its keys are in the journal only. Transactions that change so many rows of a service are assumed to
+                // conflict.
                 RecordBody::Spilled(_) | RecordBody::Foreign { .. } => true,
             };
             if self.applier.trees.versions.is_too_old(at) {
@@ -238,9 +244,11 @@ impl Committer {
         Ok(lsn)
     }
 
-    /// Whether a record of a service's after `at` changes what these do; under the order lock, so that none is added.
+    /// Whether a record of a service after `at` changes a key of `changes`; called under the order lock, so that no
+    /// record is added.
     fn meets_records(&self, at: u64, changes: &[Change]) -> Result<bool, StoreError> {
-        // What was applied since is among the old versions, or in a batch that is applied in part; all else is in the queue.
+        // Records applied since are in the old versions, or in the batch that is partly applied; all others are in the
+        // queue.
         let state = self.applier.lock();
         let is_begun = |change: &Change| {
             let place = (change.tree, &change.key);
@@ -275,7 +283,7 @@ impl Committer {
             Some(interpreter) => {
                 let payload = Bytes::from(parts.concat());
                 self.reserve(payload.len() as u64)?;
-                // What is durable must be applied: what cannot be is refused here.
+                // A durable record must be applied: one that cannot be is refused here.
                 let record = Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload };
                 interpreter.check(&record, self.applier.trees.interpreted(), self.value_bytes_max())?;
                 payload
@@ -294,8 +302,8 @@ impl Committer {
         Ok(lsn)
     }
 
-    /// Appends to journal and queue; under the order lock. A checkpoint that begins between the append and the push must
-    /// not count this record as applied: until it is queued, the redo position holds a durable LSN below it.
+    /// Appends to journal and queue; called under the order lock. A checkpoint that begins between the append and the
+    /// push must not count this record as applied: until it is queued, the redo position keeps a durable LSN below it.
     fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: RecordBody) -> Result<Lsn, StoreError> {
         let Applier { journal, queue, redo, .. } = &*self.applier;
         redo.begin_append(journal.durable());
@@ -312,13 +320,14 @@ impl Committer {
         self.applier.journal.commit(lsn).map_err(|error| self.refused(error))
     }
 
-    /// Returns when the record at `lsn` is durable and visible; flushes and applies if nobody else does.
+    /// Returns when the record at `lsn` is durable and visible; flushes and applies if no other thread does.
     pub(crate) fn wait_visible(&self, lsn: u64) -> Result<(), StoreError> {
         if self.applier.journal.is_inline() {
             self.make_durable(Lsn(lsn))?;
         }
         loop {
-            // Asked before a role is taken: who poisoned the store woke everybody who waited before.
+            // Checked before a role is taken: the thread that poisoned the store woke only the threads that waited
+            // then.
             if self.visible() >= lsn {
                 return Ok(());
             }
@@ -335,7 +344,8 @@ impl Committer {
                     self.apply_in_role()?;
                 }
                 Role::Wait(seat) => {
-                    // Who poisons or closes the store wakes those who wait by then.
+                    // The thread that poisons or closes the store wakes only the threads that wait at that moment: this
+                    // one may have come later.
                     if self.applier.check_updates().is_err() {
                         self.waiters.wake_all();
                     }
@@ -345,20 +355,21 @@ impl Committer {
         }
     }
 
-    /// Applies what is durable, in the applier's role, and gives the role up, also by a panic. Answers whether there was
-    /// something.
+    /// Applies durable records in the applier's role, and releases the role, also after a panic. Returns whether there
+    /// was a batch.
     pub(crate) fn apply_in_role(&self) -> Result<bool, StoreError> {
         let _role = InRole(self);
         match self.applier.admit() {
             Ok(()) => self.applier.apply_batch(),
-            // Without room for a checkpoint nothing is applied until there is some.
+            // If the checkpoint has no space, nothing is applied until there is some.
             Err(error @ StoreError::Full(_)) => Err(error),
             Err(error) => Err(self.applier.poison_with(error)),
         }
     }
 
-    /// Sees to it that there are pages for so many bytes of new rows, and for what waits ahead of them: leaves are half full
-    /// at least when rows come in any order. An estimate: should a batch need more, it waits for room.
+    /// Ensures that there are free pages for so many bytes of new rows and for the records queued before them. Leaves
+    /// are at least half full when rows come in any order. This is an estimate: a batch that needs more waits for
+    /// space.
     fn reserve(&self, bytes: u64) -> Result<(), StoreError> {
         if bytes == 0 {
             return Ok(());
@@ -367,18 +378,18 @@ impl Committer {
         self.applier.space.reserve(2 * (bytes + self.applier.queue.bytes() as u64) / page_bytes + PAGES_FREE)
     }
 
-    /// What [`Store::try_room`](crate::Store::try_room) says.
+    /// See [`Store::try_room`](crate::Store::try_room).
     pub(crate) fn try_room(&self, bytes: u64) -> Result<(), StoreError> {
         self.applier.check_updates()?;
         self.applier.journal.make_room(bytes).map_err(|error| self.refused(error))?;
         self.reserve(bytes)?;
         self.applier.checkpoints.check_room()?;
-        // Nobody waits for one any more, though none may have been opened since.
+        // No call waits for a descriptor now, even if none was opened since the last one failed.
         self.applier.poison.lacks(false);
         Ok(())
     }
 
-    /// Applies records while more of them wait than may.
+    /// Applies records while the queue exceeds its limit.
     fn make_room(&self) -> Result<(), StoreError> {
         while self.applier.queue.bytes() > self.applier.options.queue_bytes {
             match self.applier.queue.first() {
@@ -389,12 +400,12 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves what a transaction has written into the journal, and waits until it can be read there.
+    /// Moves the write buffer of a transaction into the journal, and waits until it can be read there.
     pub(crate) fn spill(&self, writes: &mut WriteBuffer) -> Result<(), StoreError> {
         self.applier.check_updates()?;
         self.within_limits(writes)?;
         let mut last = Lsn::ZERO;
-        // Nothing is truncated from here on: said before the first spill chunk is there.
+        // The journal is not truncated from here on: the claim is made before the first spill chunk exists.
         writes.claim.get_or_insert_with(|| self.applier.retention.claim(self.applier.journal.durable()));
         let mut append = |payload: &[u8]| {
             last = self
@@ -408,7 +419,7 @@ impl Committer {
         self.make_durable(last)
     }
 
-    /// Longest value that trees of this store take.
+    /// The longest value that trees of this store accept.
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.data_devices.geometry().value_bytes_max()
     }
@@ -418,7 +429,7 @@ impl Committer {
         self.applier.options.journal.max_record_bytes
     }
 
-    /// What a refusal of the journal's means: no room leaves everything as it was, anything else poisons the store.
+    /// Maps an error of the journal: a lack of space leaves everything unchanged, any other error poisons the store.
     pub(crate) fn refused(&self, error: JournalError) -> StoreError {
         match error {
             JournalError::Full { .. } | JournalError::NoDescriptors => error.into(),

@@ -1,16 +1,17 @@
-//! [`RecentWrites`]: which keys were written lately, so that the first of two committers wins.
+//! [`RecentWrites`]: the keys that were written recently, so that the first of two committers wins.
 //!
 //! ```text
 //!   keys    hash of (tree, key) -> LSN of the last transaction that wrote it
-//!   trees   tree -> LSN of the last transaction that wrote to it         for those who drop a tree
+//!   trees   tree -> LSN of the last transaction that wrote to it         for transactions that drop a tree
 //!   log     LSN -> its hashes, oldest first                              to forget them in that order
-//!   spilled    LSN -> sorted hashes of a spilled transaction                   searched, not entered one by one
+//!   spilled LSN -> sorted hashes of a spilled transaction                searched, not entered one by one
 //! ```
 //!
-//! Keys are known by a hash of 64 bits. Two keys of one hash make a conflict that is none; the loser runs again, and nothing
-//! wrong is stored.
+//! Keys are represented by a hash of 64 bits. Two keys with the same hash cause a false conflict: the second
+//! transaction runs again, and nothing wrong is stored.
 //!
-//! Invariant: what a transaction with an open snapshot S could conflict with (everything after S) is here.
+//! Invariant: this contains every write with which a transaction with an open snapshot S could conflict (all writes
+//! after S).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ struct WrittenKeys {
     runs: Vec<Arc<Vec<u64>>>,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct RecentWrites {
     keys: HashMap<u64, u64, FixedState>,
@@ -38,7 +39,7 @@ pub(crate) struct RecentWrites {
 }
 
 impl RecentWrites {
-    /// Whether nobody who committed after `snapshot` wrote what this one writes.
+    /// Whether no transaction that committed after `snapshot` wrote a key of this write set.
     pub(crate) fn allows(&self, snapshot: u64, write_set: &WriteSet) -> bool {
         if self.newest <= snapshot {
             return true;
@@ -55,7 +56,7 @@ impl RecentWrites {
         !lost
     }
 
-    /// Looks from the shorter side.
+    /// Iterates over the shorter of the two sets.
     fn meets_run(&self, run: &[u64], snapshot: u64) -> bool {
         let newer = |lsn: u64| lsn > snapshot;
         let known = if self.keys.len() < run.len() {
@@ -68,7 +69,7 @@ impl RecentWrites {
         known || self.spilled.iter().any(|(lsn, other)| newer(*lsn) && meets(other))
     }
 
-    /// It was appended at `lsn`.
+    /// Enters a write set that was appended at `lsn`.
     pub(crate) fn enter(&mut self, lsn: u64, write_set: WriteSet) {
         let WriteSet { keys, runs, trees, .. } = write_set;
         self.newest = lsn;
@@ -78,7 +79,7 @@ impl RecentWrites {
         self.log.push_back(WrittenKeys { lsn, keys, runs });
     }
 
-    /// Forgets what no snapshot from `oldest` on can conflict with.
+    /// Forgets the writes with which no snapshot from `oldest` on can conflict.
     pub(crate) fn forget(&mut self, oldest: u64) {
         if oldest >= self.newest {
             self.keys.clear();
@@ -97,7 +98,7 @@ impl RecentWrites {
         }
     }
 
-    /// Keys known.
+    /// Number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }

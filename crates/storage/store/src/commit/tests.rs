@@ -1,8 +1,8 @@
-//! Committers when something fails behind their backs: nobody waits for ever.
+//! Committers when something fails while they wait: none waits for ever.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{MemoryShelf, Shelf};
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::record::{Change, Op};
 use crate::{Changes, Foreign, Interpreter, Options, Places, Store, StoreError, TreeId};
 
-/// Says that it was called, and waits at each record until the test lets it on.
+/// Signals each call, and blocks at each record until the test releases it.
 struct Held(Mutex<(Sender<()>, Receiver<()>)>);
 
 impl Interpreter for Held {
@@ -20,7 +20,7 @@ impl Interpreter for Held {
 
     fn apply(&self, record: &Foreign<'_>, trees: &[TreeId], changes: &mut Changes) -> Result<(), StoreError> {
         let ends = self.0.lock();
-        // An end of the channel lets everything on.
+        // When one end of the channel is dropped, every call continues.
         let _ = (ends.0.send(()), ends.1.recv());
         changes.put(trees[0], record.payload.to_vec(), record.payload.to_vec());
         Ok(())
@@ -38,7 +38,7 @@ fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
     let store = Store::in_memory(options).expect("opens");
     let first = store.append(3, &[b"a"]).expect("appends");
     store.commit(first).expect("is durable");
-    // From here on the store's own thread applies, and nobody else can.
+    // From here on the store's own thread has the applier's role, and no other thread can apply.
     calls.recv().expect("is applied");
     let lsns: Vec<_> = (0..4).map(|_| store.append(3, &[b"b"]).expect("appends")).collect();
     let (told, outcomes) = channel();
@@ -49,8 +49,12 @@ fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
             std::thread::spawn(move || told.send(store.wait_visible(lsn)).expect("the test listens"))
         })
         .collect();
-    // As devices and the thread of checkpoints do: they know nothing of those who wait.
-    std::thread::sleep(Duration::from_millis(50));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while store.engine.committer.waiters.seated() < 4 {
+        assert!(Instant::now() < deadline, "all wait for the applier");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // A device or the checkpointer poisons the store in this way; it has no reference to the waiters.
     store.engine.applier.poison.set(&"a flush failed");
     for _ in 0..4 {
         let outcome = outcomes.recv_timeout(Duration::from_secs(20));
@@ -60,7 +64,7 @@ fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
     waiting.into_iter().for_each(|thread| thread.join().expect("does not panic"));
 }
 
-/// Cannot apply `bad` until it is mended.
+/// Cannot apply the record `bad` until it is mended.
 struct Fragile {
     is_mended: bool,
     panics: bool,
@@ -89,7 +93,7 @@ fn fragile(is_mended: bool, panics: bool, background: bool) -> Options {
     Options { interpreter: Some(Arc::new(Fragile { is_mended, panics })), background, ..Options::default() }
 }
 
-/// What every call answers within reasonable time.
+/// Runs a call and checks that it returns within a reasonable time.
 fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (told, outcome) = channel();
     std::thread::spawn(move || told.send(call()));
@@ -113,7 +117,7 @@ fn a_record_that_cannot_be_applied_poisons_the_store_whatever_the_reason_and_is_
                 std::thread::sleep(Duration::from_millis(1));
             }
         } else {
-            // Whoever waits applies, and panics.
+            // A thread that waits applies, and panics.
             let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.wait_visible(behind)));
             assert_eq!(seen.is_err(), panics);
         }
@@ -151,7 +155,7 @@ fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_it
     let meets = |key| {
         store.engine.committer.meets_records(snapshot.lsn().0, &[change("z"), change(key)]).expect("is looked up")
     };
-    // As between two pieces of it: its records are no longer in the queue, and not all of them in the trees.
+    // The state between two pieces of a batch: its records are no longer queued, and not all of them are in the trees.
     store.engine.applier.lock().batch = Arc::new(vec![change("b"), change("d")]);
     assert_eq!(["a", "b", "c", "d", "e"].map(meets), [false, true, false, true, false]);
     let lsn = store.append(3, &[b"c"]).expect("appends");

@@ -1,4 +1,5 @@
-//! [`CommitWaiters`]: where committers wait until their change is durable and visible, and take turns at making it so.
+//! [`CommitWaiters`]: committers wait here until their change is durable and visible, and take the roles that make it
+//! so.
 //!
 //! ```text
 //!   thread 1   flush A --------> apply A -> wakes all of A, one of C
@@ -7,14 +8,14 @@
 //!   thread 4             waits ....................................... returns
 //! ```
 //!
-//! Whoever comes and finds the journal free flushes for all that wait; whoever finds durable records that nobody applies
-//! applies them. So that neither the journal's waiting nor the applier's wakes a committer twice, at most
-//! [`FLUSHERS_MAX`] committers wait in the journal, and the others here.
+//! A thread that finds the journal free flushes for all that wait; a thread that finds durable records that no thread
+//! applies applies them. At most [`FLUSHERS_MAX`] committers wait in the journal, and the others here: so no committer
+//! is woken twice, once by the journal and once by the applier.
 //!
 //! Invariants:
-//! 1. Who waits here is woken: by the applier that made its record visible, or, to take a role, by whoever gave one up while
-//!    there was work for it. A role is only refused while somebody holds it.
-//! 2. `applying` is held by one thread at a time.
+//! 1. A thread that waits here is woken: by the applier that made its record visible, or, to take a role, by a thread
+//!    that released that role while there was work for it. A role is refused only while another thread holds it.
+//! 2. One thread at a time holds `applying`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use std::thread::Thread;
 
 use parking_lot::Mutex;
 
-/// Committers that wait in the journal: one for the batch in flight, one for the batch behind it.
+/// Committers that wait in the journal: one for the batch in flight, one for the next batch.
 const FLUSHERS_MAX: u32 = 2;
 
-/// One that waits: its thread, and whether it was woken.
+/// A waiting committer: its thread, and whether it was woken.
 #[derive(Debug)]
 pub(crate) struct CommitWaiter {
     woken: AtomicBool,
@@ -38,7 +39,7 @@ impl CommitWaiter {
         Arc::new(CommitWaiter { woken: AtomicBool::new(false), thread: std::thread::current() })
     }
 
-    /// Sleeps until woken; by the thread that took the seat.
+    /// Waits until woken; called by the thread that owns the seat.
     pub(crate) fn wait(&self) {
         while !self.woken.load(Ordering::Acquire) {
             std::thread::park();
@@ -51,16 +52,16 @@ impl CommitWaiter {
     }
 }
 
-/// What a committer is to do next.
+/// The next step of a committer.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// Nothing: its record is visible.
     Done,
     /// Commit the journal, then call [`CommitWaiters::flushed`].
     Flush,
-    /// Apply what is durable, then call [`CommitWaiters::applied`].
+    /// Apply the durable records, then call [`CommitWaiters::applied`].
     Apply,
-    /// Wait, and ask again.
+    /// Wait, then enter again.
     Wait(Arc<CommitWaiter>),
 }
 
@@ -71,14 +72,20 @@ struct State {
     seats: VecDeque<(u64, Arc<CommitWaiter>)>,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct CommitWaiters {
     state: Mutex<State>,
 }
 
 impl CommitWaiters {
-    /// What the committer of `lsn` is to do, given where things stand: asked under the lock.
+    /// How many threads wait to be woken.
+    #[cfg(test)]
+    pub(crate) fn seated(&self) -> usize {
+        self.state.lock().seats.len()
+    }
+
+    /// Returns the next step for the committer of `lsn`. `visible` and `durable` are read under the lock.
     pub(crate) fn enter(&self, lsn: u64, visible: impl Fn() -> u64, durable: impl Fn() -> u64) -> Role {
         let mut state = self.state.lock();
         if visible() >= lsn {
@@ -104,7 +111,7 @@ impl CommitWaiters {
         !std::mem::replace(&mut state.applying, true)
     }
 
-    /// Gives up the role of a flusher: one that still waits for the journal takes it.
+    /// Releases the role of a flusher: a thread that still waits for the journal takes it.
     pub(crate) fn flushed(&self, durable: impl Fn() -> u64) {
         let mut state = self.state.lock();
         state.flushers -= 1;
@@ -117,7 +124,8 @@ impl CommitWaiters {
         }
     }
 
-    /// Gives up the role of the applier: wakes whose record is visible, and one whose record is durable and not applied.
+    /// Releases the applier's role: wakes the threads whose record is visible, and one whose record is durable but not
+    /// applied.
     pub(crate) fn applied(&self, visible: impl Fn() -> u64, durable: impl Fn() -> u64) {
         let mut state = self.state.lock();
         state.applying = false;
@@ -132,7 +140,8 @@ impl CommitWaiters {
         });
         let next = state.seats.iter().position(|(lsn, _)| *lsn < durable);
         woken.extend(next.and_then(|at| state.seats.remove(at)).map(|(_, seat)| seat));
-        // Those who were there when a flusher left, and came too late to be woken by it.
+        // If no flusher is left, wakes one more: a thread that arrived just before the last flusher left may not have
+        // been woken by it.
         if state.flushers == 0 {
             woken.extend(state.seats.pop_front().map(|(_, seat)| seat));
         }
@@ -140,7 +149,7 @@ impl CommitWaiters {
         woken.iter().for_each(|seat| seat.wake());
     }
 
-    /// Everybody asks again: the store is poisoned.
+    /// Wakes every thread, so that it checks again: the store is poisoned or closed.
     pub(crate) fn wake_all(&self) {
         let seats = std::mem::take(&mut self.state.lock().seats);
         seats.iter().for_each(|(_, seat)| seat.wake());

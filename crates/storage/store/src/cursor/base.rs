@@ -1,4 +1,4 @@
-//! [`Base`]: what a snapshot sees of a tree's range, one leaf at a time.
+//! [`Base`]: the keys of a tree's range that a snapshot sees, one leaf at a time.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::{Skipped, in_order};
-use crate::cache::Hint;
+use crate::cache::{Hint, ReadAhead};
 use crate::page::PageId;
 use crate::range::{Direction, Span};
 use crate::snapshot::Snapshot;
@@ -15,12 +15,12 @@ use crate::{StoreError, TreeId};
 
 pub(super) type BaseItem = (Bytes, Cell);
 
-/// What is left of the piece that was read last.
+/// The rest of the piece that was read last.
 #[derive(Debug)]
 enum Piece {
-    /// A leaf that is no newer than the snapshot, as it is; entries from .. to.
+    /// A leaf that is no newer than the snapshot, unchanged; entries from .. to.
     Leaf(LeafBlock, usize, usize),
-    /// A leaf with old versions in it, in the order of the walk.
+    /// A leaf merged with old versions, in the order of the walk.
     Merged(VecDeque<BaseItem>),
 }
 
@@ -30,11 +30,23 @@ pub(super) struct Base {
     pub(super) tree: TreeId,
     direction: Direction,
     pub(super) hint: Hint,
-    /// What is left of the range behind the piece; none at its end.
+    /// The rest of the range after the piece; `None` at its end.
     left: Option<Span>,
     piece: Piece,
-    /// The hole whose known keys may be shown.
+    /// The hole whose known keys may be returned.
     accepted: Option<PageId>,
+    ahead: Ahead,
+}
+
+/// The state of a scan's read-ahead.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Leaves that were loaded but not reached yet.
+    left: usize,
+    /// How many were loaded last. The next time twice as many are loaded, so that a short range loads few unnecessary
+    /// leaves.
+    last: usize,
+    reader: ReadAhead,
 }
 
 impl Base {
@@ -46,7 +58,7 @@ impl Base {
     ) -> Base {
         let left = Span::of(range.0, range.1);
         let piece = Piece::Merged(VecDeque::new());
-        Base { snapshot, tree, direction, hint: Hint::Point, left, piece, accepted: None }
+        Base { snapshot, tree, direction, hint: Hint::Point, left, piece, accepted: None, ahead: Ahead::default() }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<BaseItem>, StoreError> {
@@ -70,13 +82,13 @@ impl Base {
                 }
             }
             let Some(span) = self.left.take() else { return Ok(None) };
-            // Where it cannot be read the walk stays before it: whoever asks again is told again.
+            // If it cannot be read the walk stays before it: the next call returns the error again.
             self.fill(span.clone()).inspect_err(|_| self.left = Some(span))?;
         }
     }
 
-    /// Goes behind what cannot be read, or into a hole, where the walk stands before such, and says what it is. Errors: those
-    /// that are no damage.
+    /// If the walk stands before a part that cannot be read, skips it, or enters a hole, and returns what it is.
+    /// Errors: those that are not damage.
     pub(super) fn skip_damage(&mut self) -> Result<Option<Skipped>, StoreError> {
         let Some(span) = self.left.clone() else { return Ok(None) };
         let forest = &self.snapshot.versioned().forest;
@@ -87,7 +99,7 @@ impl Base {
             }
             Ok(_) => Ok(None),
             Err(error @ StoreError::Corrupt(_)) => {
-                // What has no place cannot be skipped: whoever walks must not be told so for ever.
+                // Damage without a place cannot be skipped: the caller must not loop for ever.
                 let broken = forest.broken(self.tree, &span, self.direction)?.ok_or(error)?;
                 let (low, high) = (Bytes::from(broken.low), Bytes::from(broken.high));
                 self.left = span.split(&low, &high, self.direction).1;
@@ -97,8 +109,27 @@ impl Base {
         }
     }
 
+    /// Loads the leaves that a scan will reach next. Forward only: scans rarely go backward.
+    fn read_ahead(&mut self, span: &Span) {
+        if self.hint != Hint::Scan || self.direction != Direction::Forward {
+            return;
+        }
+        if self.ahead.left == 0 {
+            self.ahead.last = (2 * self.ahead.last).max(1);
+            if self.ahead.last > 1 {
+                let forest = &self.snapshot.versioned().forest;
+                let (most, at) = (self.ahead.last, self.snapshot.lsn().0);
+                self.ahead.left = forest.read_ahead(self.tree, span, most, at, &mut self.ahead.reader);
+                // Not more than could be loaded, or than there were below one inner page.
+                self.ahead.last = self.ahead.last.min(self.ahead.left.max(8));
+            }
+        }
+        self.ahead.left = self.ahead.left.saturating_sub(1);
+    }
+
     /// Reads the next piece of the range.
     fn fill(&mut self, span: Span) -> Result<(), StoreError> {
+        self.read_ahead(&span);
         let trees = self.snapshot.versioned();
         let at = self.snapshot.lsn();
         let block = trees.forest.block(self.tree, &span, self.direction, at.0, self.hint);
@@ -133,7 +164,7 @@ impl Base {
         Ok(())
     }
 
-    /// Old versions take the place of what the tree holds.
+    /// Replaces cells of the tree by old versions.
     fn merge(
         &self,
         block: Option<LeafBlock>,

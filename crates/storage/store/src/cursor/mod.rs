@@ -1,19 +1,19 @@
-//! [`Cursor`]: keys and values of a range, as a snapshot and the transaction over it see them.
+//! [`Cursor`]: the keys and values of a range, as a snapshot and the transaction over it see them.
 //!
 //! ```text
-//!   base    leaf block by leaf block: what the tree holds, with old versions in its place where the snapshot is older
-//!   own     the transaction's changes: those in memory when the cursor was made, then run by run
-//!   merge   the next key of either; own counts
+//!   base    leaf by leaf: the cells of the tree, replaced by old versions if the snapshot is older
+//!   own     the transaction's changes: those in memory when the cursor was created, then run by run
+//!   merge   the next key of either; own changes override
 //! ```
 //!
-//! Both directions are the same walk with the order turned round. A large value is read when the cursor comes to it, not
-//! before.
+//! Both directions are the same walk in opposite order. A large value is read when the cursor reaches it, not before.
 //!
-//! Invariants: blocks and versions of one piece of the range are read in that order ([`crate::versions`] says why), and the
-//! snapshot's age is asked after both.
+//! Invariants: blocks and versions of a piece of the range are read in that order (see [`crate::versions`]), and the
+//! snapshot's age is checked after both.
 
 mod base;
 mod own;
+mod parts;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -30,8 +30,9 @@ use crate::{StoreError, TreeId};
 
 use base::Base;
 pub(crate) use own::Own;
+pub use parts::ScanParts;
 
-/// Walks over keys and values; owns its snapshot, so that it may outlive whoever made it.
+/// Walks over keys and values; owns its snapshot, so it may outlive its creator.
 #[derive(Debug)]
 pub struct Cursor {
     base: Base,
@@ -43,7 +44,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Over a snapshot, with the changes of a transaction.
+    /// A cursor over a snapshot and the changes of a transaction.
     pub(crate) fn new(
         snapshot: Snapshot,
         tree: TreeId,
@@ -55,30 +56,39 @@ impl Cursor {
         Cursor { base, own, direction, ahead_base: None, ahead_own: None, started: false }
     }
 
-    /// The same cursor for whoever reads the range once: what it brings into the cache does not displace what is used often.
+    /// The same cursor for a scan: pages that it loads into the cache do not displace pages that are used often.
     #[must_use]
     pub fn once(mut self) -> Cursor {
         self.base.hint = Hint::Scan;
         self
     }
 
-    /// The next key and value, or `None` at the end of the range. Errors: [`StoreError::TooOld`], [`StoreError::Corrupt`],
-    /// [`StoreError::Device`]. After the error of a single value the walk goes on behind it; where a part of the range cannot be
-    /// read, it stands before that until [`skip_damage`](Cursor::skip_damage).
+    /// Returns the next key and value, or `None` at the end of the range. Errors: [`StoreError::TooOld`],
+    /// [`StoreError::Corrupt`], [`StoreError::Device`]. After an error of a single value the walk continues with the
+    /// next key. If a part of the range cannot be read, the walk stays before it until
+    /// [`skip_damage`](Cursor::skip_damage).
     #[expect(clippy::should_implement_trait, reason = "a failure must be told apart from the end")]
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
-        Ok(match self.advance()? {
-            None => None,
-            Some((key, Merged::Base(cell))) => {
-                let value = self.base.snapshot.value(self.base.tree, &key, &cell, self.base.hint)?;
-                Some((key, value))
-            }
-            Some((key, Merged::Own(value))) => Some((key, value)),
-        })
+        self.next_of(|_| true)
     }
 
-    /// The next key, and how many bytes its value has, which is not read if it lies in pages of its own. Errors: as of
-    /// [`next`](Cursor::next).
+    /// Returns the next wanted key, and its value; other values are not read. Errors: those of [`next`](Cursor::next).
+    pub fn next_of(&mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        while let Some((key, found)) = self.advance()? {
+            if !is_wanted(&key) {
+                continue;
+            }
+            let value = match found {
+                Merged::Base(cell) => self.base.snapshot.value(self.base.tree, &key, &cell, self.base.hint)?,
+                Merged::Own(value) => value,
+            };
+            return Ok(Some((key, value)));
+        }
+        Ok(None)
+    }
+
+    /// Returns the next key, and the length of its value in bytes; the value is not read if it has pages of its own.
+    /// Errors: those of [`next`](Cursor::next).
     pub fn next_key(&mut self) -> Result<Option<(Bytes, usize)>, StoreError> {
         Ok(self.advance()?.map(|(key, found)| match found {
             Merged::Base(cell) => (key, cell.value_bytes()),
@@ -86,8 +96,8 @@ impl Cursor {
         }))
     }
 
-    /// The next key with its value, or with what is wrong with that. Errors: as of [`next`](Cursor::next), where a part of the
-    /// range cannot be read.
+    /// Returns the next key with its value, or with the error of reading the value. Errors: those of
+    /// [`next`](Cursor::next), if a part of the range cannot be read.
     pub fn next_tried(&mut self) -> Result<Option<Tried>, StoreError> {
         Ok(match self.advance()? {
             None => None,
@@ -99,9 +109,10 @@ impl Cursor {
         })
     }
 
-    /// After [`StoreError::Corrupt`]: goes on behind what cannot be read, or with what a hole knows, and answers what that is;
-    /// none where nothing is in the way any more, since the error was that of one value, or passed. Whoever skips sees to it that
-    /// something missing is told. Errors: those that are no damage.
+    /// After [`StoreError::Corrupt`]: continues after the part that cannot be read, or with the known keys of a hole,
+    /// and returns that part. Returns `None` if nothing blocks the walk any more, because the error concerned a single
+    /// value, or was temporary. A caller that skips must report that something is missing. Errors: those that are not
+    /// damage.
     pub fn skip_damage(&mut self) -> Result<Option<Skipped>, StoreError> {
         self.base.skip_damage()
     }
@@ -135,12 +146,12 @@ impl Cursor {
 }
 
 impl Snapshot {
-    /// The keys of a range with their values.
+    /// Returns the keys of a range with their values.
     pub fn scan(&self, tree: TreeId, from: Bound<&[u8]>, to: Bound<&[u8]>, direction: Direction) -> Cursor {
         Cursor::new(self.clone(), tree, (from, to), direction, Own::none(direction))
     }
 
-    /// All trees by name, in byte order of the names. Errors: as of [`get`](Snapshot::get).
+    /// Returns all trees by name, in byte order of the names. Errors: those of [`get`](Snapshot::get).
     pub fn trees(&self) -> Result<Vec<(String, TreeId)>, StoreError> {
         let mut cursor = self.scan(CATALOG, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let mut trees = Vec::new();
@@ -153,29 +164,29 @@ impl Snapshot {
     }
 }
 
-/// A key with its value, or with what is wrong with that.
+/// A key with its value, or with the error of reading the value.
 pub type Tried = (Bytes, Result<Bytes, StoreError>);
 
 /// A part of a tree that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its least key.
+    /// Its smallest key.
     pub low: Bytes,
-    /// All its keys are less; empty is no bound.
+    /// All its keys are smaller; empty means no bound.
     pub high: Bytes,
-    /// It is a hole: some of it may be known.
+    /// It is a hole: some of its keys may be known.
     pub is_hole: bool,
 }
 
-/// What a key has.
+/// The value of a key.
 enum Merged {
-    /// As the snapshot sees it.
+    /// The value that the snapshot sees.
     Base(Cell),
-    /// As the transaction has changed it.
+    /// The value that the transaction has set.
     Own(Bytes),
 }
 
-/// How two keys follow each other.
+/// Compares two keys in a direction.
 fn in_order(direction: Direction, left: &[u8], right: &[u8]) -> Ordering {
     match direction {
         Direction::Forward => left.cmp(right),

@@ -1,4 +1,4 @@
-//! [`Own`]: what a transaction has changed in a range, as it was when the cursor was made.
+//! [`Own`]: the changes of a transaction in a range, as they were when the cursor was created.
 
 use std::ops::Bound;
 
@@ -11,18 +11,18 @@ use crate::snapshot::Snapshot;
 use crate::writes::{RunCursor, WriteBuffer};
 use crate::{StoreError, TreeId};
 
-/// One run, with the change that comes next of it.
+/// One run, with its next change.
 #[derive(Debug)]
 struct Source {
     cursor: RunCursor,
     ahead: Option<(Bytes, Op)>,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug)]
 pub(crate) struct Own {
     direction: Direction,
-    /// Those in memory.
+    /// The changes in memory.
     layer: std::iter::Peekable<std::vec::IntoIter<(Bytes, Op)>>,
     /// Newest first; filled at the first step.
     runs: Vec<Source>,
@@ -30,12 +30,12 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Nothing.
+    /// No changes.
     pub(crate) fn none(direction: Direction) -> Own {
         Own { direction, layer: Vec::new().into_iter().peekable(), runs: Vec::new(), started: true }
     }
 
-    /// Of a write buffer.
+    /// The changes of a write buffer.
     pub(crate) fn of(
         writes: &WriteBuffer,
         tree: TreeId,

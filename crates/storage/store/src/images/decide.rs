@@ -1,4 +1,5 @@
-//! What opening does about the write image journal: a table of what lies there against what the superblock on the data devices says.
+//! The decision of opening about the write image journal: a table of its content against the superblock on the data
+//! devices.
 //!
 //! | superblock \ images | missing | zeros | torn header | committed k | invalidated k |
 //! |---|---|---|---|---|---|
@@ -8,39 +9,43 @@
 //! | checkpoint s = 0 | images missing | nothing | nothing | as below | as below |
 //! | checkpoint s > 0, not closed | images missing | images missing | nothing | k = s or s + 1: **restore**; else foreign | k = s: nothing; else foreign |
 //!
-//! Another identity than the superblock's is foreign in every row.
+//! An identity other than the superblock's is foreign in every row.
 //!
-//! Why that is right, given the order *images, flush, commit, flush, in place, flush, invalidate, flush*:
+//! Why this is right, given the order *images, flush, commit, flush, in place, flush, invalidate, flush*:
 //!
-//! * **Torn header.** A header is half written only inside the write that commits or the write that invalidates. Before the commit mark has
-//!   returned nothing of the batch was written in place: the data devices hold s. When invalidating begins all of it
-//!   is in place, flushed: they hold k.
-//!   Either way the data devices are whole. (Drives keep a sector whole, and each copy is one sector: there it means damage to both.)
-//! * **Committed k** is restored whatever the data devices hold: s = k - 1 while page 0 has not been written in place, s = k since, unreadable when the
-//!   crash tore it. Restoring once more is harmless: what the batch holds is the state until the next batch is committed.
-//! * **Superblock unreadable, invalidated k**: the last batch that was written in place holds page 0 as well; where its image is whole, and
-//!   fits the journal and the maps, it is written in place again.
-//! * **Invalidated k** and another s: one of the two shelves is not this store's, or is older.
-//! * **Zeros or missing** although checkpoints were run: the data devices may be half written, and what would mend it is gone. After closing
-//!   nothing is half written: opening takes the mark away, in a checkpoint that writes nothing else, before anything is changed.
-//! * **Missing at checkpoint 0**: images are made ahead of pages, so that they were there, and a first checkpoint may have begun.
+//! * **Torn header.** Only the write that commits or the write that invalidates can leave a half-written header. Before
+//!   the commit mark is persistent, no page of the batch was written in place: the data devices contain s. When
+//!   invalidating begins, all of the batch is in place and flushed: they contain k. In both cases the data devices are
+//!   whole. (Drives keep a sector whole, and each copy is one sector: on a drive a torn header means that both copies
+//!   are damaged.)
+//! * **Committed k** is restored whatever the data devices contain: s = k - 1 before page 0 was written in place, s = k
+//!   after that, unreadable if the crash tore it. Restoring again is harmless: the batch contains the current state
+//!   until the next batch is committed.
+//! * **Superblock unreadable, invalidated k**: the last batch that was written in place also contains page 0. If that
+//!   image is whole, and matches the journal and the maps, it is written in place again.
+//! * **Invalidated k** and another s: one of the two shelves belongs to another store, or is older.
+//! * **Zeros or missing** although checkpoints were run: the data devices may be half written, and the images that
+//!   would repair them are gone. After closing nothing is half written: opening removes the clean mark, in a checkpoint
+//!   that writes nothing else, before anything is changed.
+//! * **Missing at checkpoint 0**: images are created before pages. So they existed, and a first checkpoint may have
+//!   begun.
 //!
-//! A committed batch of which something does not verify was persistent once, so that it is damaged. The restoration of the rest
-//! goes on; a page whose image is damaged is right if the data device holds just that image already. Otherwise opening refuses and names
-//! the pages.
+//! A committed batch was persistent once; if some of it does not verify, it is damaged. The rest of it is still
+//! restored. A page whose image is damaged is right if the data device already contains exactly that image. Otherwise
+//! opening refuses and names the pages.
 
 use crate::images::format::{Headers, Mark};
 
-/// What the superblock on the data devices says.
+/// The state of the superblock on the data devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataState {
     /// There is no data device.
     Absent,
     /// Page 0 does not verify.
     Unreadable,
-    /// What it says.
+    /// Page 0 verifies; its content.
     Readable {
-        /// Of the store.
+        /// The store's identity.
         identity: u64,
         /// The checkpoint that wrote it.
         checkpoint: u64,
@@ -49,42 +54,42 @@ pub(crate) enum DataState {
     },
 }
 
-/// What is to be done.
+/// The action of opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Make a store.
+    /// Create a store.
     Create,
-    /// Make an empty write image journal.
+    /// Create an empty write image journal.
     Begin,
     /// The data devices are whole.
     Nothing,
     /// Write the images in place.
     Restore,
-    /// Write the superblock in place, of the last batch that went there.
+    /// Write the superblock in place, from the last batch that was written in place.
     Mend,
-    /// Open nothing.
+    /// Refuse to open.
     Refuse(Refusal),
 }
 
-/// Why nothing is opened.
+/// Why opening is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There are images, and no pages.
+    /// There are images, but no pages.
     PagesMissing,
-    /// The pages may be half written, and the images that would mend them are not there.
+    /// The pages may be half written, and the images that would repair them are missing.
     ImagesMissing,
-    /// The superblock is damaged, and no batch holds it.
+    /// The superblock is damaged, and no batch contains it.
     Damaged,
-    /// Images and pages are not of one store, or not of one time.
+    /// Images and pages belong to different stores, or to different times of one store.
     Foreign,
 }
 
 impl Refusal {
-    /// What to tell, and what to do.
+    /// The text for the user: the cause and what to do.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Refusal::PagesMissing => {
-                "there are write images and no pages: mount the medium of the pages, or restore a backup"
+                "there are write images but no pages: mount the medium of the pages, or restore a backup"
             }
             Refusal::ImagesMissing => {
                 "the write image journal is missing, and the store was not closed: mount its medium, or restore a backup"
@@ -98,7 +103,7 @@ impl Refusal {
     }
 }
 
-/// The table. `images` is none where there is no device of images.
+/// The table. `images` is `None` if there is no device of images.
 pub(crate) fn decide(data: DataState, images: Option<Headers>) -> Verdict {
     let batch = match images {
         Some(Headers::Batch(header, mark)) => Some((header, mark)),

@@ -1,5 +1,5 @@
-//! The layout of a batch of images. [`super`] draws it; `tests/golden/images.txt` is one byte by byte. A change of either is a
-//! change of the format and needs another version number.
+//! The layout of a batch of images. [`super`] draws it; `tests/golden/images.txt` is an example byte by byte. A change
+//! of either changes the format and needs a new version number.
 //!
 //! ```text
 //!   header, at bytes 0 and 4096 of the first device: two copies, each within one sector
@@ -9,7 +9,7 @@
 //!       12      4  checksum of bytes 0..12 and 16..512
 //!       16      8  identity of the store
 //!       24      8  checkpoint
-//!       32      8  redo LSN: the batch leads to the state behind every record before this LSN
+//!       32      8  redo LSN: the batch is the state after every record before this LSN
 //!       40      4  page_bytes
 //!       44      4  device_pages
 //!       48      4  how many images
@@ -24,7 +24,8 @@
 //!   images, from the next multiple of 4096 on, in the order of the table
 //! ```
 //!
-//! Checksums are CRC-32C. The header covers the table, the table each image: what verifies is this batch and no earlier one.
+//! Checksums are CRC-32C. The header covers the table, and the table covers each image: a batch that verifies is this
+//! batch and no earlier one.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use journal::Lsn;
@@ -36,7 +37,7 @@ use crate::space::superblock::{u32_at, u64_at};
 const MAGIC: &[u8; 8] = b"TERRWIJ\0";
 const VERSION: u32 = 1;
 
-/// Bytes of a header that mean something.
+/// Used bytes of a header.
 const HEADER_BYTES: usize = 512;
 
 /// Where the copies of the header start; each has a block of its own.
@@ -48,34 +49,34 @@ pub(crate) const TABLE: u64 = 8192;
 /// Bytes of an entry of the table.
 pub(crate) const ENTRY_BYTES: usize = 8;
 
-/// How far a batch has come.
+/// The state of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// All of it is persistent: from here on pages on the data devices may be half written.
+    /// The whole batch is persistent: from here on pages on the data devices may be half written.
     Committed,
-    /// All of it is on the data devices, persistently.
+    /// The whole batch is on the data devices, and persistent there.
     Invalid,
 }
 
-/// What names a batch.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
-    /// Of the store.
+    /// The store's identity.
     pub(crate) identity: u64,
     /// Sizes of the store's pages.
     pub(crate) geometry: Geometry,
-    /// Which checkpoint.
+    /// The number of the checkpoint.
     pub(crate) checkpoint: u64,
-    /// Where it leads to.
+    /// The redo LSN of the checkpoint.
     pub(crate) redo_lsn: Lsn,
-    /// How many images.
+    /// The number of images.
     pub(crate) count: u32,
     /// Checksum of the table.
     pub(crate) table: u32,
 }
 
 impl BatchHeader {
-    /// The two copies, as they are written.
+    /// Encodes the two copies, as they are written.
     pub(crate) fn encode(&self, mark: Mark) -> Vec<u8> {
         let mut one = [0; HEADER_BYTES];
         one[..8].copy_from_slice(MAGIC);
@@ -128,19 +129,20 @@ impl BatchHeader {
     }
 }
 
-/// What the two copies of the header say.
+/// What the two copies of the header contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headers {
     /// Nothing was ever written.
     Zeros,
     /// Neither verifies.
     Torn,
-    /// One does, or both do.
+    /// At least one verifies.
     Batch(BatchHeader, Mark),
 }
 
 impl Headers {
-    /// Of two that differ the later one counts: a crash fell between them. Invalidated is later than committed.
+    /// If the two copies differ, a crash occurred between them, and the later one counts. Invalidated is later than
+    /// committed.
     pub(crate) fn decode(copies: &[u8]) -> Headers {
         let found = COPIES.iter().filter_map(|at| BatchHeader::decode(&copies[*at..*at + HEADER_BYTES]));
         let latest = found.max_by_key(|(header, mark)| (header.checkpoint, *mark == Mark::Invalid));
@@ -156,7 +158,7 @@ fn header_sum(one: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&one[..12]);
     digest.update(&one[16..HEADER_BYTES]);
-    // 32 bits, given as 64.
+    // The digest returns the 32 bits as a u64.
     digest.finalize() as u32
 }
 
@@ -165,12 +167,12 @@ pub(crate) fn sum(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// Where the images of a batch of that many start.
+/// Where the images of a batch of `count` images start.
 pub(crate) fn images_at(count: u32) -> u64 {
     TABLE + (u64::from(count) * ENTRY_BYTES as u64).next_multiple_of(4096)
 }
 
-/// Bytes that a batch takes, headers included.
+/// The size of a batch, headers included.
 pub(crate) fn batch_bytes(page_bytes: u32, count: u32) -> u64 {
     images_at(count) + u64::from(count) * u64::from(page_bytes)
 }

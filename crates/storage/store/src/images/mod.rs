@@ -1,33 +1,37 @@
-//! The write image journal: changed pages lie here, whole and persistent, before one of them is overwritten on the data devices.
+//! The write image journal, elsewhere called the double-write buffer: changed pages are written here, whole and
+//! persistent, before any of them is overwritten on the data devices.
 //!
 //! ```text
 //!   shelf      images-0000                                    images-0001 ...
 //!
 //!   bytes      | header | header | table | image | image | ... image | image | .... |
-//!               0        4096     8192    next block             a batch goes on in the next device
+//!               0        4096     8192    next block             a batch continues in the next device
 //!
-//!   write      images, then the table              flush
-//!   commit       header: checkpoint, redo LSN, count, checksum   flush      from here on the batch is the state
-//!   in place   every image at its page             flush      (not here: the checkpoint does it)
-//!   invalidate header: the same, invalid               flush      only then may the next batch overwrite this one
+//!   write        images, then the table                              flush
+//!   commit       header: checkpoint, redo LSN, count, checksum       flush      from here on the batch is the state
+//!   in place     every image at its page                             flush      (not here: the checkpoint does it)
+//!   invalidate   header: the same, invalid                           flush      only then may the next batch overwrite this one
 //! ```
 //!
-//! A drive may tear a page of 8 KiB between sectors, and no drive writes several pages at once. A batch that is committed is
-//! written in place again at opening, as often as it takes; one that is not committed never happened. So the data devices hold the state at some redo LSN,
-//! and redo from there needs to know nothing about pages.
+//! A drive may tear a page of 8 KiB between sectors, and no drive writes several pages atomically. Opening writes a
+//! committed batch in place again, after every crash; a batch that is not committed has no effect. So the data devices
+//! contain the state at some redo LSN, and redo from there does not depend on pages.
 //!
-//! Pages that nothing durable refers to (allocated since the last checkpoint began) do not pass through here: torn, they are free pages.
+//! Pages to which nothing durable refers (allocated since the last checkpoint began) do not pass through here: if one
+//! is torn, it is a free page.
 //!
-//! **Why the commit mark has a flush of its own.** With one flush for images and mark a committed batch that does not verify could be a
-//! crash before that flush, or damage after it, when pages on the data devices are half written. With its own, it is damage; a checkpoint of
-//! some seconds does not miss the millisecond. **Why the header has two copies**: a single changed bit must not turn a committed
-//! batch into one that never happened. Opening makes them equal ([`Images::even`]) where a crash left them different. **Why invalidating is flushed**: without it the header could come back as committed over
-//! images that the next batch has overwritten.
+//! **Why the commit mark has a flush of its own.** With one flush for images and mark, a committed batch that does not
+//! verify could be the result of a crash before that flush; or it could be damage after it, when pages on the data
+//! devices are half written. With a separate flush it is always damage; its millisecond is small against a checkpoint
+//! of some seconds. **Why the header has two copies**: a single changed bit must not turn a committed batch into one
+//! that was never committed. If a crash left the copies different, opening makes them equal ([`Images::even`]). **Why
+//! invalidating is flushed**: otherwise the header could be found as committed again over images that the next batch
+//! has overwritten.
 //!
-//! Batches are streamed, a mebibyte at a time; the table is written last. Where the devices are too small for a batch, more are
-//! made before its first byte is written. [`decide`] says what opening does.
+//! Batches are streamed, a mebibyte at a time; the table is written last. If the devices are too small for a batch,
+//! more are created before its first byte is written. [`decide`] has the decision of opening.
 //!
-//! Invariants: one batch at a time; nothing of a batch is written before the one ahead is invalidated, persistently.
+//! Invariants: one batch at a time; nothing of a batch is written before the previous one is persistently invalidated.
 
 pub(crate) mod decide;
 pub(crate) mod format;
@@ -48,7 +52,7 @@ use crate::space::superblock::{self, Superblock};
 use format::{BatchHeader, ENTRY_BYTES, Headers, Mark, TABLE, batch_bytes, entries, entry, images_at, sum};
 use journal::Lsn;
 
-/// Written at a time.
+/// Bytes per write.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The write image journal of a store.
@@ -57,9 +61,9 @@ pub(crate) struct Images {
     shelf: Arc<dyn Shelf>,
     devices: Vec<Arc<dyn Device>>,
     poison: Poison,
-    /// What opening found.
+    /// The headers that opening found.
     headers: Headers,
-    /// Whether both copies of the header say so.
+    /// Whether both copies of the header are equal.
     is_even: bool,
 }
 
@@ -69,16 +73,16 @@ pub(crate) struct Batch {
     header: BatchHeader,
     table: Vec<u8>,
     buffer: AlignedBuffer,
-    /// Where the buffer goes.
+    /// Where the buffer will be written.
     at: u64,
 }
 
-/// What a restoration did.
+/// The result of a restoration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Restored {
     /// Images written in place.
     pub(crate) pages: u32,
-    /// Images that were damaged, and whose pages are right on the data devices.
+    /// Images that were damaged, but whose pages are right on the data devices.
     pub(crate) damaged: u32,
 }
 
@@ -87,15 +91,15 @@ fn device_name(number: usize) -> String {
 }
 
 impl Images {
-    /// Opens the devices there are; none if there is not one.
+    /// Opens the existing devices; `None` if there are none.
     ///
-    /// Errors: [`StoreError::Corrupt`] where one is missing between others or has another size; [`StoreError::Device`].
+    /// Errors: [`StoreError::Corrupt`] if one is missing between others or has another size; [`StoreError::Device`].
     pub(crate) fn open(shelf: Arc<dyn Shelf>, poison: Poison, writable: bool) -> Result<Option<Images>, StoreError> {
         let names: Vec<String> = shelf.list()?.into_iter().filter(|name| name.starts_with("images-")).collect();
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for (number, name) in names.iter().enumerate() {
             if *name != device_name(number) {
-                let why = format!("{} is missing, {name} is there", device_name(number));
+                let why = format!("{} is missing, but {name} exists", device_name(number));
                 return Err(StoreError::Corrupt(why.into()));
             }
             let device = if writable { shelf.open(name)? } else { shelf.open_read_only(name)? };
@@ -113,7 +117,7 @@ impl Images {
         Ok(Some(Images { shelf, devices, poison, headers, is_even }))
     }
 
-    /// Makes an empty one, of devices of `device_bytes` each.
+    /// Creates an empty one, of devices of `device_bytes` each.
     ///
     /// Errors: [`StoreError::Full`], [`StoreError::Device`].
     pub(crate) fn create(shelf: Arc<dyn Shelf>, poison: Poison, device_bytes: u64) -> Result<Images, StoreError> {
@@ -122,7 +126,7 @@ impl Images {
         Ok(images)
     }
 
-    /// What opening found.
+    /// The headers that opening found.
     pub(crate) fn headers(&self) -> Headers {
         self.headers
     }
@@ -139,7 +143,7 @@ impl Images {
     fn grow(&mut self, bytes: u64) -> Result<(), StoreError> {
         let name = device_name(self.devices.len());
         let device = match self.shelf.create(&name, bytes) {
-            // An earlier attempt failed after it had taken effect.
+            // An earlier attempt returned an error but had taken effect.
             Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name),
             other => other,
         };
@@ -148,9 +152,10 @@ impl Images {
         Ok(())
     }
 
-    /// Makes devices until a batch of `count` images has room.
+    /// Creates devices until a batch of `count` images fits.
     ///
-    /// Errors: [`StoreError::Full`] (try again when there is space), [`StoreError::Device`]; some may have been made.
+    /// Errors: [`StoreError::Full`] (retry when there is space), [`StoreError::Device`]; some devices may have been
+    /// created.
     pub(crate) fn reserve(&mut self, geometry: Geometry, count: u32) -> Result<(), StoreError> {
         while self.capacity() < batch_bytes(geometry.page_bytes, count) {
             self.grow(self.device_bytes())?;
@@ -158,7 +163,7 @@ impl Images {
         Ok(())
     }
 
-    /// The part of a range that lies in one device: the device, where in it, and how much.
+    /// The part of a range that lies in one device: the device, the offset in it, and the length.
     fn part(&self, at: u64, bytes: usize) -> (&Arc<dyn Device>, u64, usize) {
         let (device, offset) = ((at / self.device_bytes()) as usize, at % self.device_bytes());
         (&self.devices[device], offset, bytes.min((self.device_bytes() - offset) as usize))
@@ -192,14 +197,14 @@ impl Images {
         self.devices[..used].iter().try_for_each(|device| device.flush().map_err(|error| self.poison.set(&error)))
     }
 
-    /// Begins a batch, for which [`reserve`](Images::reserve) has made room.
+    /// Begins a batch, for which [`reserve`](Images::reserve) has made space.
     pub(crate) fn begin(&self, identity: u64, geometry: Geometry, checkpoint: u64, redo_lsn: Lsn, count: u32) -> Batch {
         assert!(self.capacity() >= batch_bytes(geometry.page_bytes, count), "room is reserved before a batch begins");
         let header = BatchHeader { identity, geometry, checkpoint, redo_lsn, count, table: 0 };
         Batch { header, table: Vec::new(), buffer: AlignedBuffer::new(), at: header.images() }
     }
 
-    /// Takes one image; writes when enough are gathered.
+    /// Adds one image; writes when enough are gathered.
     ///
     /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn push(&self, batch: &mut Batch, page: PageId, image: &[u8]) -> Result<(), StoreError> {
@@ -216,7 +221,7 @@ impl Images {
         Ok(())
     }
 
-    /// Writes what is left and the table, and makes all of it persistent. It does not count before it is committed.
+    /// Writes the rest and the table, and makes all of it persistent. The batch does not count before it is committed.
     ///
     /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn seal(&self, mut batch: Batch) -> Result<BatchHeader, StoreError> {
@@ -232,7 +237,7 @@ impl Images {
 
     /// Commits or invalidates a sealed batch; persistent when it returns.
     ///
-    /// Errors: [`StoreError::Poisoned`]; whether the mark is there is known after reopening.
+    /// Errors: [`StoreError::Poisoned`]; the next opening determines whether the mark is persistent.
     pub(crate) fn mark(&self, header: &BatchHeader, mark: Mark) -> Result<(), StoreError> {
         let mut copies = AlignedBuffer::new();
         copies.extend_from_slice(&header.encode(mark));
@@ -240,8 +245,8 @@ impl Images {
         self.flush(TABLE)
     }
 
-    /// Makes both copies of the header say what opening found, where a crash left them different: the next mark may tear one of
-    /// them, and the other must then not be that of an earlier batch.
+    /// Makes both copies of the header equal to what opening found, if a crash left them different: the next mark may
+    /// tear one of them, and the other must then not be that of an earlier batch.
     ///
     /// Errors: [`StoreError::Poisoned`].
     pub(crate) fn even(&self) -> Result<(), StoreError> {
@@ -251,7 +256,7 @@ impl Images {
         }
     }
 
-    /// The table of a batch, or none where it does not verify.
+    /// The table of a batch, or `None` if it does not verify.
     fn table(&self, header: &BatchHeader) -> Result<Option<Vec<u8>>, StoreError> {
         if self.capacity() < header.bytes() {
             return Ok(None);
@@ -263,8 +268,8 @@ impl Images {
         Ok((sum(&table) == header.table).then(|| table.to_vec()))
     }
 
-    /// Calls `visit` with each page of a batch, the checksum that its image should have, and the image; false where the table
-    /// does not verify.
+    /// Calls `visit` with each page of a batch, the expected checksum of its image, and the image; returns `false` if
+    /// the table does not verify.
     ///
     /// Errors: [`StoreError::Device`], those of `visit`.
     pub(crate) fn visit(
@@ -287,10 +292,11 @@ impl Images {
         Ok(true)
     }
 
-    /// Writes a committed batch in place, makes that persistent, and invalidates it. Doing so again changes nothing.
+    /// Writes a committed batch in place, makes that persistent, and invalidates the batch. Repeating it changes
+    /// nothing.
     ///
-    /// Errors: [`StoreError::Corrupt`] where images are damaged and the data devices do not hold them either: names the pages; what
-    /// could be restored was. [`StoreError::Device`], [`StoreError::Poisoned`].
+    /// Errors: [`StoreError::Corrupt`], with the pages, if images are damaged and the data devices do not contain them
+    /// either; the others have been restored. [`StoreError::Device`], [`StoreError::Poisoned`].
     pub(crate) fn restore(&self, header: &BatchHeader, data_devices: &DataDevices) -> Result<Restored, StoreError> {
         let mut restored = Restored::default();
         let mut lost = Vec::new();
@@ -334,7 +340,7 @@ impl Images {
         }))
     }
 
-    /// Whether something was written over an invalid batch: a checkpoint had begun that was never committed.
+    /// Whether an invalid batch was partly overwritten: a checkpoint had begun that was never committed.
     ///
     /// Errors: [`StoreError::Device`].
     pub(crate) fn is_overwritten(&self, header: &BatchHeader) -> Result<bool, StoreError> {

@@ -12,7 +12,7 @@ use crate::space::superblock::Superblock;
 
 const GEOMETRY: Geometry = Geometry { page_bytes: 4096, device_pages: 64 };
 
-/// Lines of 16 bytes; what is zeros is left out.
+/// Lines of 16 bytes; lines of zeros are omitted.
 fn dump(title: &str, bytes: &[u8], out: &mut String) {
     writeln!(out, "{title}").expect("a string takes everything");
     for (number, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|byte| *byte != 0)) {

@@ -1,4 +1,4 @@
-//! [`Extent`]: where a long value, or a part of one, lies: a run of whole pages without a header.
+//! [`Extent`]: the place of a long value, or of a part of one: a run of whole pages without a header.
 //!
 //! ```text
 //!   in a cell, 12 bytes:   0 first page u32 | 4 bytes u32 | 8 checksum u32
@@ -8,10 +8,10 @@ use super::{PageId, checksum_of, u32_at};
 use crate::StoreError;
 use crate::damage::Damage;
 
-/// Longest extent, bytes: what the cache keeps in one piece.
+/// Longest extent, bytes: the cache keeps an extent in one piece.
 pub const EXTENT_BYTES_MAX: usize = 1 << 20;
 
-/// A run of pages that holds bytes of a value and nothing else; what is behind them in the last page is zeros.
+/// A run of pages that contains bytes of a value and nothing else; the rest of the last page is zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// The first page of the run.
@@ -23,7 +23,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Bytes of its form in a cell.
+    /// Size of its encoded form in a cell.
     pub const ENCODED_BYTES: usize = 12;
 
     /// Describes `bytes` at a place.
@@ -32,26 +32,26 @@ impl Extent {
         Extent { first, bytes: bytes.len() as u32, checksum: checksum_of(bytes) }
     }
 
-    /// How many pages it takes.
+    /// The number of its pages.
     pub fn pages(&self, page_bytes: usize) -> u32 {
         self.bytes.div_ceil(page_bytes as u32)
     }
 
-    /// Whether `bytes`, as read from a device, are what it describes. Errors: [`StoreError::Corrupt`].
+    /// Checks that `bytes`, as read from a device, match the extent. Errors: [`StoreError::Corrupt`].
     pub fn check(&self, bytes: &[u8]) -> Result<(), StoreError> {
         let computed = checksum_of(bytes);
         if bytes.len() == self.bytes as usize && computed == self.checksum {
             return Ok(());
         }
         let (first, found) = (self.first, self.checksum);
-        // Of one page at least: how many it is, whoever reads it knows.
+        // At least one page: the reader has the number of pages.
         let why = format_args!(
             "extent at page {first}: its cell has the checksum {found:08x}, its bytes give {computed:08x}"
         );
         Err(StoreError::Corrupt(Damage::of(first, 1, why)))
     }
 
-    /// Its form in a cell.
+    /// Encodes it for a cell.
     pub fn encode(&self) -> [u8; Extent::ENCODED_BYTES] {
         let mut out = [0; Extent::ENCODED_BYTES];
         out[..4].copy_from_slice(&self.first.0.to_le_bytes());
@@ -60,7 +60,7 @@ impl Extent {
         out
     }
 
-    /// Of its form in a cell; none where no extent has it.
+    /// Decodes its form in a cell; `None` if it is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Extent> {
         let extent = Extent { first: PageId(u32_at(bytes, 0)?), bytes: u32_at(bytes, 4)?, checksum: u32_at(bytes, 8)? };
         let possible = extent.first.0 != 0 && (1..=EXTENT_BYTES_MAX as u32).contains(&extent.bytes);

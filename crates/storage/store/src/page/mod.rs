@@ -1,9 +1,9 @@
-//! What every page of the store begins with, and how pages are named and sealed.
+//! The header of every page of the store, and how pages are numbered and sealed.
 //!
 //! ```text
 //!    0 checksum u32   CRC-32C of the page's id (u32) and of all bytes from 4 on
 //!    4 kind     u8    see Kind; a page of zeros has none
-//!    5 level    u8    height over the leaves: a leaf has 0
+//!    5 level    u8    height above the leaves: a leaf has 0
 //!    6 flags    u16   of the kind's own use; 0 so far
 //!    8 tree     u32   the tree it belongs to; 0 for pages of no tree
 //!   12          u32   of the kind's own use
@@ -12,13 +12,13 @@
 //!   32                the kind's body
 //! ```
 //!
-//! All numbers are little-endian. The id is part of the checksum, so that a page written to the wrong place, or read from it,
-//! does not pass. The checksum is filled by [`seal`] when a page is written to a device and compared by [`check`] when it was
-//! read from one; in memory it means nothing.
+//! All numbers are little-endian. The id is part of the checksum, so a page that is written to the wrong place, or read
+//! from it, does not verify. [`seal`] sets the checksum when a page is written to a device, and [`check`] verifies it
+//! when the page was read from one; in memory it has no meaning.
 //!
-//! Extents are runs of whole pages without a header: their checksum stands in the cell that refers to them ([`Extent`]).
+//! Extents are runs of whole pages without a header: their checksum is in the cell that refers to them ([`Extent`]).
 //!
-//! What it does not do: it knows nothing of what bodies hold.
+//! This module does not interpret the content of bodies.
 
 mod extent;
 #[cfg(test)]
@@ -31,35 +31,35 @@ use crate::damage::Damage;
 pub use crate::page_id::PageId;
 pub use extent::{EXTENT_BYTES_MAX, Extent};
 
-/// Smallest page of a store, bytes: two cells with the longest key and a quarter page of value must find room.
+/// Smallest page of a store, bytes: two cells with the longest key and a quarter page of value must fit.
 pub const PAGE_BYTES_MIN: usize = 4 << 10;
 /// Largest page of a store, bytes: offsets inside a page are 16 bits.
 pub const PAGE_BYTES_MAX: usize = 64 << 10;
-/// Page size where nothing else is said, bytes.
+/// Default page size, bytes.
 pub const PAGE_BYTES_DEFAULT: usize = 8 << 10;
 /// Bytes of the header that all kinds share.
 pub const HEADER_BYTES: usize = 32;
 
-/// Page numbers from here on are of external files: those that are not the store's, in the page cache. What remains is 24 TiB of pages of
-/// 8 KiB.
+/// Page numbers from here on belong to external files: those that are not the store's, in the page cache. The numbers
+/// below are enough for 24 TiB of pages of 8 KiB.
 pub(crate) const FIRST_EXTERNAL: u32 = 3 << 30;
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Page 0: geometry and where everything begins.
+    /// Page 0: geometry and the roots.
     Super = 1,
-    /// A piece of the allocation map.
+    /// A part of the allocation map.
     Map = 2,
-    /// A tree's node over others.
+    /// A node of a tree above others.
     Inner = 3,
-    /// A tree's node with keys and values.
+    /// A node of a tree with keys and values.
     Leaf = 4,
 }
 
 impl Kind {
-    /// Of its byte; none for a number that no kind has.
+    /// Converts the stored byte; `None` if there is no such kind.
     pub fn of(byte: u8) -> Option<Kind> {
         match byte {
             1 => Some(Kind::Super),
@@ -76,23 +76,23 @@ pub fn is_page_bytes(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// The header's fields that all kinds share, but for the checksum.
+/// The header's fields that all kinds share, except the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHeader {
-    /// What the page is.
+    /// The kind of the page.
     pub kind: Kind,
-    /// Height over the leaves.
+    /// Height above the leaves.
     pub level: u8,
     /// Of the kind's own use.
     pub flags: u16,
     /// The tree, 0 for none.
     pub tree: u32,
-    /// Position of the last record that changed the page.
+    /// LSN of the last record that changed the page.
     pub lsn: u64,
 }
 
 impl PageHeader {
-    /// Reads it; none where the bytes are too few or the kind is unknown (a page of zeros).
+    /// Decodes it; `None` if there are too few bytes or the kind is unknown (a page of zeros).
     pub fn of(page: &[u8]) -> Option<PageHeader> {
         let head = page.get(..HEADER_BYTES)?;
         Some(PageHeader {
@@ -104,7 +104,7 @@ impl PageHeader {
         })
     }
 
-    /// Writes it; the checksum and the kind's own fields stay. Panics where the page is shorter than a header.
+    /// Encodes it; the checksum and the kind's own fields stay. Panics if the page is shorter than a header.
     pub fn put(&self, page: &mut [u8]) {
         page[4] = self.kind as u8;
         page[5] = self.level;
@@ -114,25 +114,25 @@ impl PageHeader {
     }
 }
 
-/// The kind of a page; none for zeros and for what is too short.
+/// The kind of a page; `None` for zeros and for too few bytes.
 pub fn kind(page: &[u8]) -> Option<Kind> {
     Kind::of(*page.get(4)?)
 }
 
-/// Fills in the checksum, so that `bytes` can be written as page `id`. Panics where they are shorter than a header.
+/// Sets the checksum, so that `bytes` can be written as page `id`. Panics if they are shorter than a header.
 pub fn seal(id: PageId, bytes: &mut [u8]) {
     let checksum = checksum(id, bytes);
     bytes[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Whether `bytes`, as read from a device, are page `id` as it was sealed. Errors: [`StoreError::Corrupt`] names the page and
-/// both checksums.
+/// Checks that `bytes`, as read from a device, are page `id` as it was sealed. Errors: [`StoreError::Corrupt`], with
+/// the page and both checksums.
 pub fn check(id: PageId, bytes: &[u8]) -> Result<(), StoreError> {
     if bytes.len() < HEADER_BYTES {
         return Err(StoreError::Corrupt(Damage::of(
             id,
             1,
-            format_args!("page {id}: {} bytes are no page", bytes.len()),
+            format_args!("page {id}: {} bytes are not a page", bytes.len()),
         )));
     }
     let (computed, found) = (checksum(id, bytes), u32_at(bytes, 0).unwrap_or_default());
@@ -143,33 +143,33 @@ pub fn check(id: PageId, bytes: &[u8]) -> Result<(), StoreError> {
     Err(StoreError::Corrupt(Damage::of(id, 1, why)))
 }
 
-/// CRC-32C of the id and of all behind the checksum's own place.
+/// CRC-32C of the id and of all bytes after the checksum.
 fn checksum(id: PageId, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(&id.0.to_le_bytes());
     digest.update(&bytes[4..]);
-    // 32 bits, given as 64.
+    // The digest returns the 32 bits as a u64.
     digest.finalize() as u32
 }
 
-/// CRC-32C of bytes without a header, as extents have it.
+/// CRC-32C of bytes without a header, as used for extents.
 pub(crate) fn checksum_of(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// The 16-bit number at a byte offset; none past the end.
+/// The 16-bit number at a byte offset; `None` after the end.
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The 32-bit number at a byte offset; none past the end.
+/// The 32-bit number at a byte offset; `None` after the end.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The 64-bit number at a byte offset; none past the end.
+/// The 64-bit number at a byte offset; `None` after the end.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))

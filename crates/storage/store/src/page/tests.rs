@@ -1,4 +1,4 @@
-//! Tests of headers, checksums and the form of extents, against the pictures of the files beside this one.
+//! Tests of headers, checksums and the encoding of extents, against the layouts in the head comments.
 
 use super::*;
 

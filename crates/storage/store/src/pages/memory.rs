@@ -1,9 +1,9 @@
-//! [`MemoryPages`]: pages in plain memory, with the latches of the real ones, for tests and for measuring trees alone.
+//! [`MemoryPages`]: pages in plain memory, with the same latches as the cache, for tests and for measuring trees alone.
 //!
-//! Leaves have a lock each, inner pages are atomic words with a version that is odd while they are being replaced. Freed pages
-//! are used again at once, the last freed first, so that readers that come late meet other pages as often as possible.
+//! Each leaf has a lock; inner pages are atomic words with a version that is odd while they are being replaced. Freed
+//! pages are reused at once, the last freed first, so that late readers find other pages as often as possible.
 //!
-//! What it does not do: it writes nothing anywhere, and it never gives memory back.
+//! It writes nothing to a device, and never releases memory.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -77,9 +77,9 @@ impl DerefMut for Write<'_> {
 }
 
 impl MemoryPages {
-    /// None yet. Panics where no page has that size.
+    /// No pages yet. Panics for an invalid page size.
     pub fn new(page_bytes: usize) -> MemoryPages {
-        assert!(crate::page::is_page_bytes(page_bytes), "{page_bytes} bytes are no page size");
+        assert!(crate::page::is_page_bytes(page_bytes), "{page_bytes} bytes is not a page size");
         MemoryPages {
             page_bytes,
             table: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
@@ -88,7 +88,7 @@ impl MemoryPages {
         }
     }
 
-    /// Lets it have so many more pages and then be full.
+    /// Allows this many more pages; after that it is full.
     pub fn limit(&self, more: usize) {
         let mut space = self.space.lock();
         space.limit = space.next + (more.saturating_sub(space.free.len())) as u32;
@@ -96,7 +96,7 @@ impl MemoryPages {
         space.free.truncate(keep);
     }
 
-    /// Pages in use, those of extents not counted.
+    /// Pages in use, without those of extents.
     pub fn pages_used(&self) -> usize {
         self.space.lock().pages
     }
@@ -106,7 +106,7 @@ impl MemoryPages {
         self.extents.read().len()
     }
 
-    /// Changes the bytes of a page behind everybody's back, as damage does.
+    /// Changes the bytes of a page without a latch, as damage does.
     pub fn damage(&self, page: PageId, change: impl FnOnce(&mut [u8])) {
         let Some(slot) = self.slot(page) else { return };
         if slot.kind.load(Ordering::Acquire) == LEAF {

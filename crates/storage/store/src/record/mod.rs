@@ -1,9 +1,10 @@
-//! What the store writes into the journal: transactions, spill chunks of spilled ones, and what ties spill chunks together.
+//! The records that the store writes to the journal: transactions, spill chunks, and the commit records that refer to
+//! them.
 //!
 //! ```text
-//!   kind 16  transaction   | header | change | change | ...          applied where it lies
-//!   kind 17  spill chunk      | header | change | change | ...          applied only if a later kind 18 names it
-//!   kind 18  commit record    | header | run | run | ...                applied where it lies, from the spill chunks it names
+//!   kind 16  transaction     | header | change | change | ...        applied at its position
+//!   kind 17  spill chunk     | header | change | change | ...        applied only if a later kind 18 refers to it
+//!   kind 18  commit record   | header | run | run | ...              applied at its position, from its spill chunks
 //!
 //!   header   | version 1 | 0 0 0 | count u32 | time u64: microseconds since 1970 |
 //!   change   | tree u32 | key bytes u16 | operation u16 | value bytes u32 | key | value |
@@ -11,15 +12,16 @@
 //!   run      | spill chunks u32 | lsn u64 | lsn u64 | ...
 //! ```
 //!
-//! Numbers are little-endian. Nothing here names a page: a record can be applied to any layout.
+//! Numbers are little-endian. Records do not contain page numbers: a record can be applied to any layout.
 //!
 //! Invariants:
-//! 1. Decoding is total: any bytes give a record or [`RecordDamage`], and nothing is allocated by a number that the bytes do not
-//!    bear out.
+//! 1. Decoding is total: any bytes give a record or [`RecordDamage`], and no allocation is larger than the bytes
+//!    justify.
 //! 2. Keys and values of a decoded record are slices of its payload: no copies.
-//! 3. The changes of a spill chunk are sorted by tree and key, each key once; later runs of a commit record count before earlier.
+//! 3. The changes of a spill chunk are sorted by tree and key, each key once; later runs of a commit record override
+//!    earlier ones.
 //!
-//! It does not check sums: the journal does.
+//! It does not verify checksums: the journal does.
 
 use bytes::{Buf, BufMut, Bytes};
 use journal::Lsn;
@@ -40,12 +42,12 @@ const VERSION: u8 = 1;
 pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const CHANGE_BYTES: usize = 12;
 
-/// What a change does to its key.
+/// The effect of a change on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Sets it.
+    /// Sets the value.
     Put(Bytes),
-    /// Removes it.
+    /// Removes the key.
     Delete,
     /// Removes the whole tree; the key is empty.
     DropTree,
@@ -72,10 +74,10 @@ pub(crate) struct Change {
 /// The spill chunks of one run, in the order of their keys.
 pub(crate) type SpilledRun = Vec<Lsn>;
 
-/// Why a record cannot be read.
+/// Why a record cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordDamage {
-    #[error("the record has version {0}, this program reads {VERSION}")]
+    #[error("the record has version {0}; this program reads {VERSION}")]
     Version(u8),
     #[error("the record ends inside its {0}")]
     Short(&'static str),
@@ -85,7 +87,7 @@ pub(crate) enum RecordDamage {
     Operation(u16),
 }
 
-/// Writes transactions and spill chunks: header first, then change after change.
+/// Encodes transactions and spill chunks: the header, then change by change.
 #[derive(Debug)]
 pub(crate) struct RecordWriter {
     out: Vec<u8>,
@@ -93,7 +95,7 @@ pub(crate) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// A record that changes nothing yet.
+    /// A record without changes.
     pub(crate) fn new(time_us: u64, capacity: usize) -> RecordWriter {
         let mut out = Vec::with_capacity(HEADER_BYTES + capacity);
         put_header(&mut out, 0, time_us);
@@ -121,7 +123,7 @@ impl RecordWriter {
         self.out.len()
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.out[4..8].copy_from_slice(&self.count.to_le_bytes());
         self.out
@@ -145,7 +147,7 @@ pub(crate) fn encode_spilled_commit(runs: &[SpilledRun], time_us: u64) -> Vec<u8
     out
 }
 
-/// Reads from the front, or says what is missing.
+/// Reads from the front, or returns what is missing.
 struct Input {
     left: Bytes,
 }
@@ -166,7 +168,7 @@ impl Input {
         Ok(u64::from_le_bytes(number))
     }
 
-    /// Count and time.
+    /// Reads count and time.
     fn header(&mut self) -> Result<(u32, u64), RecordDamage> {
         let version = self.number::<4>("header")? as u8;
         if version != VERSION {
@@ -189,11 +191,11 @@ pub(crate) fn time_us(payload: &[u8]) -> Result<u64, RecordDamage> {
     Ok(input.header()?.1)
 }
 
-/// The changes of a transaction or a spill chunk.
+/// Decodes the changes of a transaction or a spill chunk.
 pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
-    // No more than the bytes can hold: the count may be damaged.
+    // No more than the bytes can contain: the count may be damaged.
     let mut changes = Vec::with_capacity((count as usize).min(input.left.len() / CHANGE_BYTES));
     for _ in 0..count {
         let tree = TreeId(input.number::<4>("change")? as u32);
@@ -213,7 +215,7 @@ pub(crate) fn decode(payload: Bytes) -> Result<Vec<Change>, RecordDamage> {
     Ok(changes)
 }
 
-/// The runs of a commit record.
+/// Decodes the runs of a commit record.
 pub(crate) fn decode_spilled_commit(payload: Bytes) -> Result<Vec<SpilledRun>, RecordDamage> {
     let mut input = Input { left: payload };
     let (count, _) = input.header()?;
@@ -228,13 +230,4 @@ pub(crate) fn decode_spilled_commit(payload: Bytes) -> Result<Vec<SpilledRun>, R
     }
     input.end()?;
     Ok(runs)
-}
-
-/// Reads any bytes as a record of the store's own: never panics, whatever they are. For fuzzing. Answers whether they were one.
-pub fn reads(kind: u8, payload: &[u8]) -> bool {
-    let payload = Bytes::copy_from_slice(payload);
-    match kind {
-        KIND_SPILLED_COMMIT => decode_spilled_commit(payload).is_ok(),
-        _ => decode(payload).is_ok(),
-    }
 }

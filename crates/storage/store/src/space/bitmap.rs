@@ -1,13 +1,13 @@
-//! [`Bitmap`]: which pages of one device are in use, and where there is room for a run.
+//! [`Bitmap`]: which pages of one device are in use, and where a run fits.
 //!
 //! ```text
 //!   word 0                    word 1                    ...
 //!   bit 0 = page 0 of the device, bit 63 = page 63
 //!
-//!   a run of n pages starts on a multiple of its class: the next power of two, so that it lies in the cache as it lies here
+//!   a run of n pages starts on a multiple of its class (the next power of two), so that it is aligned as in the cache
 //! ```
 //!
-//! Invariant: the number of pages is a multiple of 64. Positions are pages of this device; asserts are about the caller.
+//! Invariant: the number of pages is a multiple of 64. Positions are pages of this device; assertions check the caller.
 
 /// Pages of a word.
 const WORD: u32 = u64::BITS;
@@ -40,24 +40,24 @@ impl Bitmap {
         parts(first, pages).all(|(word, mask)| self.words[word] & mask == mask)
     }
 
-    /// Whether none is.
+    /// Whether all pages of the run are free.
     pub(crate) fn is_free(&self, first: u32, pages: u32) -> bool {
         parts(first, pages).all(|(word, mask)| self.words[word] & mask == 0)
     }
 
-    /// Marks a run as in use. Panics if a page of it was.
+    /// Marks a run as in use. Panics if a page of it is already in use.
     pub(crate) fn take(&mut self, first: u32, pages: u32) {
         assert!(self.is_free(first, pages), "page {first}+{pages} of the device is in use");
         parts(first, pages).for_each(|(word, mask)| self.words[word] |= mask);
     }
 
-    /// Marks a run as free. Panics if a page of it was.
+    /// Marks a run as free. Panics if a page of it is already free.
     pub(crate) fn give(&mut self, first: u32, pages: u32) {
         assert!(self.is_used(first, pages), "page {first}+{pages} of the device is free already");
         parts(first, pages).for_each(|(word, mask)| self.words[word] &= !mask);
     }
 
-    /// The first place at or behind word `from` with room for a run.
+    /// Returns the first place at or after word `from` where a run fits.
     pub(crate) fn find(&self, pages: u32, from: usize) -> Option<u32> {
         let class = pages.next_power_of_two();
         if class > WORD {
@@ -79,17 +79,17 @@ impl Bitmap {
         None
     }
 
-    /// The words that a map page holds: `words` from `from` on, fewer at the end.
+    /// The words of a map page: `words` from `from` on, fewer at the end.
     pub(crate) fn words(&self, from: usize, words: usize) -> &[u64] {
         &self.words[from..self.words.len().min(from + words)]
     }
 
-    /// Takes over words of a map page.
+    /// Sets words from a map page.
     pub(crate) fn set_words(&mut self, from: usize, words: impl Iterator<Item = u64>) {
         self.words[from..].iter_mut().zip(words).for_each(|(own, new)| *own = new);
     }
 
-    /// Takes over words of another one.
+    /// Copies words from another bitmap.
     pub(crate) fn copy_words(&mut self, other: &Bitmap, from: usize, words: usize) {
         let to = self.words.len().min(from + words);
         self.words[from..to].copy_from_slice(&other.words[from..to]);
@@ -116,10 +116,10 @@ fn parts(first: u32, pages: u32) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use super::*;
 
-    /// Page by page, as the definition has it.
+    /// Searches page by page, according to the definition.
     fn find_slowly(bits: &[bool], pages: u32, from: usize) -> Option<u32> {
         let class = pages.next_power_of_two();
-        // A run larger than a word starts on a multiple of its class behind `from`.
+        // A run larger than a word starts on a multiple of its class after `from`.
         (0..bits.len() as u32).step_by(class as usize).find(|first| {
             *first as usize >= from * 64
                 && first + class <= bits.len() as u32

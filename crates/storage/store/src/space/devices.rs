@@ -1,8 +1,9 @@
-//! [`DataDevices`]: the devices that pages lie on, read and written by runs.
+//! [`DataDevices`]: the devices of the pages, read and written by runs.
 //!
-//! A run lies in one device. Nothing here looks into a page: whoever reads checks the checksum. A write is persistent after a
-//! [`flush`](DataDevices::flush) that is called once it has returned; a flush goes only to devices that were written since their last
-//! one. The first write or flush that fails poisons the store; reads go on.
+//! A run lies in one device. This module does not interpret pages: the reader verifies the checksum. A write is
+//! persistent after a [`flush`](DataDevices::flush) that begins after the write has returned; a flush includes only
+//! devices that were written since their last one. The first write or flush that fails poisons the store; reads
+//! continue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +23,11 @@ use crate::space::poison::Poison;
 pub struct DataDeviceStats {
     /// Reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub read_bytes: u64,
     /// Writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes written.
     pub written_bytes: u64,
     /// Flushes of one device.
     pub flushes: u64,
@@ -56,26 +57,26 @@ pub(crate) struct DataDevices {
     poison: Poison,
     counters: Counters,
     is_watched: AtomicBool,
-    /// Pages written since somebody began to watch.
+    /// Pages written since watching began.
     watched: Mutex<BTreeSet<PageId>>,
     quarantine: Quarantine,
 }
 
-/// What a data device is called.
+/// The name of a data device.
 pub(crate) fn device_name(device: u32) -> String {
     format!("pages-{device:04}")
 }
 
-/// Which data device has that name.
+/// The number of the data device with that name.
 pub(crate) fn device_number(name: &str) -> Option<u32> {
     let number: u32 = name.strip_prefix("pages-")?.parse().ok()?;
     (device_name(number) == name).then_some(number)
 }
 
 impl DataDevices {
-    /// Opens all data devices that there are.
+    /// Opens all existing data devices.
     ///
-    /// Errors: [`StoreError::Corrupt`] where one is missing between others or has another size, [`StoreError::Device`].
+    /// Errors: [`StoreError::Corrupt`] if one is missing between others or has another size, [`StoreError::Device`].
     pub(crate) fn open(
         shelf: Arc<dyn Shelf>,
         geometry: Geometry,
@@ -87,13 +88,13 @@ impl DataDevices {
         let mut slots = Vec::new();
         for (expected, number) in (0..).zip(numbers) {
             if number != expected {
-                let why = format!("{} is missing, {} is there", device_name(expected), device_name(number));
+                let why = format!("{} is missing, but {} exists", device_name(expected), device_name(number));
                 return Err(StoreError::Corrupt(why.into()));
             }
             let name = device_name(number);
             let device = if writable { shelf.open(&name)? } else { shelf.open_read_only(&name)? };
             if device.len() != geometry.device_bytes() {
-                let why = format!("{name} has {} bytes and should have {}", device.len(), geometry.device_bytes());
+                let why = format!("{name} has {} bytes instead of {}", device.len(), geometry.device_bytes());
                 return Err(StoreError::Corrupt(why.into()));
             }
             slots.push(Arc::new(Slot { device, is_written: AtomicBool::new(false) }));
@@ -110,7 +111,7 @@ impl DataDevices {
         })
     }
 
-    /// Pages that are known to be damaged.
+    /// The pages that are known to be damaged.
     pub(crate) fn quarantine(&self) -> &Quarantine {
         &self.quarantine
     }
@@ -120,12 +121,12 @@ impl DataDevices {
         self.geometry
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     pub(crate) fn count(&self) -> u32 {
         self.slots.read().len() as u32
     }
 
-    /// What was done since opening.
+    /// Counters since opening.
     pub(crate) fn stats(&self) -> DataDeviceStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { reads, read_bytes, writes, written_bytes, flushes } = &self.counters;
@@ -138,14 +139,14 @@ impl DataDevices {
         }
     }
 
-    /// Bytes that devices may still be made of, where the shelf knows.
+    /// Free space for further devices, bytes, if the shelf reports it.
     ///
     /// Errors: [`StoreError::Device`].
     pub(crate) fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
         Ok(self.shelf.free_bytes()?)
     }
 
-    /// Makes one more device; answers its number. It is empty, and persistent.
+    /// Creates one more device, empty and persistent; returns its number.
     ///
     /// Errors: [`StoreError::Full`] (nothing changed), [`StoreError::Poisoned`], [`StoreError::Device`].
     pub(crate) fn grow(&self) -> Result<u32, StoreError> {
@@ -156,7 +157,7 @@ impl DataDevices {
         }
         let name = device_name(number);
         let device = match self.shelf.create_unwritten(&name, self.geometry.device_bytes()) {
-            // An earlier attempt failed after it had taken effect.
+            // An earlier attempt returned an error but had taken effect.
             Err(DeviceError::AlreadyExists { .. }) => self.shelf.open(&name),
             other => other,
         };
@@ -172,14 +173,14 @@ impl DataDevices {
         assert!(u64::from(place) + pages <= u64::from(self.geometry.device_pages), "a run lies in one device");
         let slot = self.slots.read().get(number as usize).cloned();
         slot.ok_or_else(|| {
-            let why = format!("page {} would lie in {}, which is not there", first, device_name(number));
+            let why = format!("page {} would lie in {}, which does not exist", first, device_name(number));
             StoreError::Corrupt(why.into())
         })
     }
 
     /// Reads whole pages from `first` on.
     ///
-    /// Errors: [`StoreError::Device`], [`StoreError::Corrupt`] where there is no such page.
+    /// Errors: [`StoreError::Device`], [`StoreError::Corrupt`] if there is no such page.
     pub(crate) fn read(&self, first: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         let slot = self.slot(first, buffer.len())?;
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
@@ -200,13 +201,13 @@ impl DataDevices {
             self.watched.lock().extend((first.0..first.0 + pages).map(PageId));
         }
         slot.device.write(self.geometry.offset(first), bytes).map_err(|error| self.poison.set(&error))?;
-        // Not before: a flush in between must not take the mark with it.
+        // Not earlier: a flush that runs during the write must not clear the mark.
         slot.is_written.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Begins to note which pages are written; false where somebody watches already. Writes that are on their way may be missed:
-    /// to be called while no checkpoint runs, or ahead of a moment between checkpoints.
+    /// Begins to record which pages are written; returns `false` if they are already being recorded. Writes in progress
+    /// may be missed: call it while no checkpoint runs, or before a moment between checkpoints.
     pub(crate) fn watch(&self) -> bool {
         let began = !self.is_watched.swap(true, Ordering::AcqRel);
         if began {
@@ -215,17 +216,17 @@ impl DataDevices {
         began
     }
 
-    /// Notes nothing any more.
+    /// Stops recording.
     pub(crate) fn unwatch(&self) {
         self.is_watched.store(false, Ordering::Release);
     }
 
-    /// The pages noted so far; they are forgotten.
+    /// Returns the recorded pages, and clears the record.
     pub(crate) fn take_watched(&self) -> BTreeSet<PageId> {
         std::mem::take(&mut *self.watched.lock())
     }
 
-    /// Notes pages again.
+    /// Adds pages to the record again.
     pub(crate) fn note_watched(&self, pages: BTreeSet<PageId>) {
         self.watched.lock().extend(pages);
     }
@@ -255,6 +256,10 @@ impl crate::cache::BackingStore for DataDevices {
 
     fn flush(&self) -> Result<(), StoreError> {
         DataDevices::flush(self)
+    }
+
+    fn is_one_run(&self, first: PageId, last: PageId) -> bool {
+        first <= last && self.geometry.place(first).0 == self.geometry.place(last).0
     }
 
     fn place(&self, page: PageId) -> String {

@@ -1,24 +1,25 @@
-//! [`Geometry`]: where a page lies. Pure arithmetic.
+//! [`Geometry`]: the place of a page. Pure arithmetic.
 //!
 //! ```text
 //!   device 0   | 0 superblock | map | ... | pages                         pages-0000
 //!   device 1   | map | ... | pages                                        pages-0001
 //!
 //!   page p lies in device p / device_pages, at byte p % device_pages * page_bytes
-//!   each device begins with the map of itself: one bit a page, as many map pages as that takes
+//!   each device begins with its own map: one bit per page, in as many map pages as that needs
 //! ```
 //!
-//! Fixed places need no table that says where the map is, which would be one more thing to lose. All devices of a store
-//! have the same size: a power of two of pages, so that runs aligned in a device are aligned in the store.
+//! Because the places are fixed, no table of the map's places is needed, which could be lost too. All devices of a
+//! store have the same size, a power of two of pages, so that runs that are aligned in a device are aligned in the
+//! store.
 
 use crate::StoreError;
 use crate::page::{FIRST_EXTERNAL, HEADER_BYTES, PageId, is_page_bytes};
 use crate::tree::VALUE_EXTENTS_MAX;
 
-/// Largest run that [`crate::space::Space::allocate`] gives, in bytes.
+/// Largest run that [`crate::space::Space::allocate`] returns, in bytes.
 pub(crate) const RUN_BYTES_MAX: u32 = 1 << 20;
 
-/// Sizes that never change once a store is made.
+/// Sizes that never change once a store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// Bytes of a page: a power of two, 4 to 64 KiB.
@@ -28,7 +29,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Errors: [`StoreError::Refused`] for sizes that no store has.
+    /// Errors: [`StoreError::Refused`] for sizes that no store can have.
     pub(crate) fn new(page_bytes: u32, device_bytes: u64) -> Result<Geometry, StoreError> {
         let geometry = Geometry { page_bytes, device_pages: (device_bytes / u64::from(page_bytes.max(1))) as u32 };
         if !geometry.is_sound() || geometry.device_bytes() != device_bytes {
@@ -41,7 +42,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Whether a store can have these sizes; to be asked of what was read from a medium.
+    /// Whether a store can have these sizes; used to check what was read from a medium.
     pub(crate) fn is_sound(self) -> bool {
         is_page_bytes(self.page_bytes as usize)
             && (64..=1 << 30).contains(&self.device_pages)
@@ -53,12 +54,13 @@ impl Geometry {
         u64::from(self.device_pages) * u64::from(self.page_bytes)
     }
 
-    /// Most devices that page numbers can name; those from [`FIRST_EXTERNAL`] on are of files that are not the store's.
+    /// Largest number of devices that page numbers can address; numbers from [`FIRST_EXTERNAL`] on belong to files that
+    /// are not the store's.
     pub(crate) fn devices_max(self) -> u32 {
         FIRST_EXTERNAL / self.device_pages
     }
 
-    /// Which device, and which page of it.
+    /// The device of a page, and the page's place in it.
     pub(crate) fn place(self, page: PageId) -> (u32, u32) {
         (page.0 / self.device_pages, page.0 % self.device_pages)
     }
@@ -73,7 +75,7 @@ impl Geometry {
         u64::from(self.place(page).1) * u64::from(self.page_bytes)
     }
 
-    /// Words of 64 pages that one map page holds.
+    /// The number of words, of 64 pages each, in one map page.
     pub(crate) fn map_words(self) -> usize {
         (self.page_bytes as usize - HEADER_BYTES) / 8
     }
@@ -88,17 +90,17 @@ impl Geometry {
         self.page(device, u32::from(device == 0) + nth)
     }
 
-    /// Pages at the beginning of a device that are the store's own.
+    /// Pages at the beginning of a device that are reserved for the store.
     pub(crate) fn reserved(self, device: u32) -> u32 {
         u32::from(device == 0) + self.maps()
     }
 
-    /// Most pages of a run.
+    /// Largest number of pages of a run.
     pub(crate) fn run_pages_max(self) -> u32 {
         (RUN_BYTES_MAX / self.page_bytes).min(self.device_pages / 2)
     }
 
-    /// Most bytes of a run, and so of an extent.
+    /// Largest size of a run, and so of an extent, bytes.
     pub(crate) fn run_bytes_max(self) -> usize {
         (self.run_pages_max() * self.page_bytes) as usize
     }

@@ -16,7 +16,7 @@ pub(crate) fn encode(geometry: Geometry, device: u32, nth: u32, map: &Bitmap, ls
     (page, bytes)
 }
 
-/// Reads the `nth` map page of a device into its map; false where it is not one.
+/// Decodes the `nth` map page of a device into its map; returns `false` if it is not one.
 #[must_use]
 pub(crate) fn decode(geometry: Geometry, device: u32, nth: u32, bytes: &[u8], map: &mut Bitmap) -> bool {
     if page::check(geometry.map_page(device, nth), bytes).is_err() || page::kind(bytes) != Some(Kind::Map) {

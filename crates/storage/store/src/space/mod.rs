@@ -1,10 +1,11 @@
-//! [`Space`]: which pages are in use; the data devices ([`devices`]), the superblock, the allocation map.
+//! [`Space`]: which pages are in use; it comprises the data devices ([`devices`]), the superblock and the allocation
+//! map.
 //!
-//! # Three answers to "is this page in use"
+//! # Three states of a page
 //!
 //! ```text
-//!   taken    may not be given out        in memory only
-//!   map      in use by the state as it is now: what the next checkpoint will write
+//!   taken         must not be allocated; in memory only
+//!   map           in use by the current state: the next checkpoint will write it
 //!   checkpointed  in use by the state of the last checkpoint
 //!
 //!               allocate          attach             free               checkpoint cleared and no snapshot left
@@ -13,28 +14,29 @@
 //!   checkpointed  0                 when a checkpoint begins: = map
 //! ```
 //!
-//! A page that the last checkpoint has in use, or that a snapshot may still read, is not given out again when it is freed: a crash
-//! would go back to a state that needs it. The map that is written does not count it any more, for after a crash, when the
-//! state is that of the checkpoint, nobody needs it and no snapshot lives. A page that came and went since the last checkpoint began waits for
-//! snapshots only.
+//! A freed page is not allocated again while the last checkpoint uses it, or while a snapshot may still read it: after
+//! a crash the store would return to a state that needs it. The written map no longer counts it: after a crash the
+//! state is that of the checkpoint, which does not need the page, and no snapshot exists. A page that was allocated and
+//! freed since the last checkpoint began waits for snapshots only.
 //!
-//! Whoever keeps what a freed run holds for its own old readers, in memory, calls [`mark_pending_free`](Space::mark_pending_free) when the state lets
-//! go of it and [`free`](Space::free) when the last reader has: the map does not count it in between.
+//! A caller that keeps the content of a freed run in memory for its own old readers calls
+//! [`mark_pending_free`](Space::mark_pending_free) when the state no longer contains the run, and [`free`](Space::free)
+//! when the last reader has ended: the map does not count the run in between.
 //!
-//! *Uncommitted* runs are allocated for something that no applied record refers to yet. The map does not count them, so that a
-//! crash gives them back; [`attach`](Space::attach) puts them into the state.
+//! *Uncommitted* runs are allocated for data to which no applied record refers yet. The map does not count them, so a
+//! crash frees them; [`attach`](Space::attach) adds them to the state.
 //!
 //! # Invariants
 //!
-//! 1. `map` is a part of `taken`.
-//! 2. A page that is free in `checkpointed` is named by nothing durable: whoever has it may write it in place at any time.
-//! 3. A checkpoint holds every map page that differs from the last checkpoint's. Devices made since then are empty on the medium and are
-//!    counted by the superblock of the checkpoint that writes their map.
+//! 1. `map` is a subset of `taken`.
+//! 2. Nothing durable refers to a page that is free in `checkpointed`: its owner may write it in place at any time.
+//! 3. A checkpoint contains every map page that differs from the last checkpoint's. Devices created since then are
+//!    empty on the medium; the superblock of the checkpoint that writes their map counts them.
 //!
 //! # What it does not do
 //!
-//! It does not know what pages hold, and moves none: devices are never given back. Runs of several pages are placed first-fit
-//! on multiples of their class (the next power of two), up to 1 MiB.
+//! The space does not read pages, and moves none: devices are never removed. Runs of several pages are
+//! placed first-fit on multiples of their class (the next power of two), up to 1 MiB.
 
 pub(crate) mod bitmap;
 pub(crate) mod devices;
@@ -62,14 +64,14 @@ use geometry::Geometry;
 /// Sizes of runs: 1, 2, 4 ... 256 pages, which is 1 MiB of the smallest pages.
 const CLASSES: usize = 9;
 
-/// Pages as [`Space::usage`] counts them.
+/// Counts of pages for [`Space::usage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Of all devices.
+    /// Pages of all devices.
     pub(crate) pages: u64,
-    /// In use by the state as it is now.
+    /// Pages in use by the current state.
     pub(crate) used: u64,
-    /// Freed, and waiting for a checkpoint or for snapshots.
+    /// Pages that were freed, and wait for a checkpoint or for snapshots.
     pub(crate) waiting: u64,
 }
 
@@ -79,27 +81,27 @@ pub(crate) struct Space {
     data_devices: Arc<DataDevices>,
     geometry: Geometry,
     state: Mutex<State>,
-    /// Held by whoever makes a device, so that one is made at a time.
+    /// Held by a thread that creates a device, so that one is created at a time.
     growing: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     devices: Vec<Maps>,
-    /// For each class the first device that may have room.
+    /// For each class the first device that may have space.
     first: [usize; CLASSES],
-    /// Pages that can be given out, of all devices.
+    /// Pages of all devices that can be allocated.
     free: u64,
     /// Map pages that differ from the last checkpoint's: device, number.
     changed: BTreeSet<(u32, u32)>,
     freed: VecDeque<Freed>,
-    /// Of the next checkpoint.
+    /// Number of the next checkpoint.
     checkpoint: u64,
-    /// The last checkpoint that is over.
+    /// Number of the last completed checkpoint.
     over: u64,
     /// The record that is being applied.
     applying: Lsn,
-    /// What was freed at or before this is needed by no snapshot.
+    /// No snapshot needs pages that were freed at or before this.
     horizon: Lsn,
 }
 
@@ -109,7 +111,7 @@ struct Maps {
     taken: Bitmap,
     map: Bitmap,
     checkpointed: Bitmap,
-    /// For each class the first word that may have room.
+    /// For each class the first word that may have space.
     first: [usize; CLASSES],
 }
 
@@ -118,18 +120,18 @@ struct Freed {
     first: PageId,
     pages: u32,
     lsn: Lsn,
-    /// The checkpoint that must be over; none for what no checkpoint had.
+    /// The checkpoint that must be over; `None` for pages that no checkpoint contained.
     checkpoint: Option<u64>,
 }
 
-/// The part of a checkpoint that is the map.
+/// The allocation map's part of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct CheckpointMap {
     /// Number of the checkpoint.
     pub(crate) checkpoint: u64,
-    /// Devices whose map counts from here on.
+    /// Number of devices whose map counts from here on.
     pub(crate) devices: u32,
-    /// Map pages that changed, sealed.
+    /// Changed map pages, sealed.
     pub(crate) pages: Vec<(PageId, Vec<u8>)>,
 }
 
@@ -146,12 +148,12 @@ fn class_of(pages: u32) -> usize {
 }
 
 impl Space {
-    /// The space of a store that has been made or restored: reads the maps of the first `devices`.
+    /// The space of a store that was created or restored: reads the maps of the first `devices`.
     ///
-    /// Of a map page that does not verify all pages count as in use, which harms nobody: some of them are lost space until the
-    /// store is repaired.
+    /// If a map page does not verify, all its pages count as in use, which is harmless: some of them are lost space
+    /// until the store is repaired.
     ///
-    /// Errors: [`StoreError::Corrupt`] where a device is missing; [`StoreError::Device`].
+    /// Errors: [`StoreError::Corrupt`] if a device is missing; [`StoreError::Device`].
     pub(crate) fn open(data_devices: Arc<DataDevices>, devices: u32, checkpoint: u64) -> Result<Space, StoreError> {
         let geometry = data_devices.geometry();
         if devices > data_devices.count() {
@@ -181,9 +183,9 @@ impl Space {
         Ok(Space { data_devices, geometry, state: Mutex::new(state), growing: Mutex::new(()) })
     }
 
-    /// Takes a run of `pages` within one device, on a multiple of its class, into the state.
+    /// Allocates a run of `pages` within one device, on a multiple of its class, and adds it to the state.
     ///
-    /// Errors: [`StoreError::Full`] where no device has room and none can be made: nothing changed, try again later;
+    /// Errors: [`StoreError::Full`] if no device has space and none can be created: nothing changed, retry later;
     /// [`StoreError::Poisoned`]; [`StoreError::Refused`] for a run larger than 1 MiB; [`StoreError::Device`].
     pub(crate) fn allocate(&self, pages: u32) -> Result<PageId, StoreError> {
         let first = self.allocate_uncommitted(pages)?;
@@ -191,7 +193,8 @@ impl Space {
         Ok(first)
     }
 
-    /// The same without taking it into the state: a crash gives it back until it is [attached](Space::attach).
+    /// As [`allocate`](Space::allocate), but does not add the run to the state: a crash frees it until it is
+    /// [attached](Space::attach).
     ///
     /// Errors: as for [`allocate`](Space::allocate).
     pub(crate) fn allocate_uncommitted(&self, pages: u32) -> Result<PageId, StoreError> {
@@ -215,10 +218,10 @@ impl Space {
         }
     }
 
-    /// Sees to it that so many pages can be given out, if not as one run: makes devices where that takes some. To be asked before
-    /// something becomes durable that will need them.
+    /// Ensures that so many pages can be allocated, though not as one run: creates devices if necessary. Called before
+    /// a record becomes durable that will need them.
     ///
-    /// Errors: [`StoreError::Full`] where no device can be made, [`StoreError::Poisoned`], [`StoreError::Device`].
+    /// Errors: [`StoreError::Full`] if no device can be created, [`StoreError::Poisoned`], [`StoreError::Device`].
     pub(crate) fn reserve(&self, pages: u64) -> Result<(), StoreError> {
         while self.state.lock().free < pages {
             let _one = self.growing.lock();
@@ -230,7 +233,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes an uncommitted run into the state. Panics where it is no uncommitted run.
+    /// Adds an uncommitted run to the state. Panics if it is not an uncommitted run.
     pub(crate) fn attach(&self, first: PageId, pages: u32) {
         let (device, place) = self.geometry.place(first);
         let mut state = self.state.lock();
@@ -240,7 +243,7 @@ impl Space {
         state.touch(self.geometry, device, place, pages);
     }
 
-    /// Takes a run out of the state, as of the record that is being applied, and keeps it from being given out until it is
+    /// Removes a run from the state, as of the record that is being applied, and prevents its reuse until it is
     /// [freed](Space::free).
     pub(crate) fn mark_pending_free(&self, first: PageId, pages: u32) {
         if self.data_devices.quarantine().holds(first, pages) {
@@ -252,8 +255,8 @@ impl Space {
         state.touch(self.geometry, device, place, pages);
     }
 
-    /// Gives up a run, or a part of one, as of the record that is being applied. Uncommitted and pending runs wait for no snapshot.
-    /// What is damaged stays in use: nobody shall write there.
+    /// Frees a run, or a part of one, as of the record that is being applied. Uncommitted and pending runs wait for no
+    /// snapshot. Damaged pages stay in use, so that they are never written again.
     pub(crate) fn free(&self, first: PageId, pages: u32) {
         if self.data_devices.quarantine().holds(first, pages) {
             return;
@@ -264,7 +267,8 @@ impl Space {
         let maps = &mut state.devices[device as usize];
         if maps.map.is_free(place, pages) {
             let is_in_checkpoint = !maps.checkpointed.is_free(place, pages);
-            // Out of the last checkpoint, that checkpoint may still be on its way, and what a crash goes back to is the one ahead of it.
+            // The page is not in the last checkpoint. But that checkpoint may still be running, and a crash then
+            // returns to the previous one.
             let checkpoint = if is_in_checkpoint { next } else { next - 1 };
             match checkpoint > over {
                 true => state.freed.push_back(Freed { first, pages, lsn: Lsn::ZERO, checkpoint: Some(checkpoint) }),
@@ -279,13 +283,13 @@ impl Space {
         state.freed.push_back(Freed { first, pages, lsn, checkpoint });
     }
 
-    /// Says which record is being applied: what is freed from here on is needed by snapshots before it.
+    /// Sets the record that is being applied: snapshots before it need the pages that are freed from now on.
     pub(crate) fn applying(&self, lsn: Lsn) {
         self.state.lock().applying = lsn;
     }
 
-    /// Says that no snapshot needs what was freed at or before `horizon`, which only grows. Call it beside each checkpoint, and
-    /// when an old snapshot ends.
+    /// Records that no snapshot needs pages that were freed at or before `horizon`, which only increases. Call it with
+    /// each checkpoint, and when an old snapshot ends.
     pub(crate) fn set_horizon(&self, horizon: Lsn) {
         let mut state = self.state.lock();
         if horizon > state.horizon {
@@ -294,7 +298,7 @@ impl Space {
         }
     }
 
-    /// Begins a checkpoint: the state as it is now is what the checkpoint writes. To be called while nothing is applied.
+    /// Begins a checkpoint: the checkpoint writes the current state. Called while nothing is applied.
     pub(crate) fn begin_checkpoint(&self, applied: Lsn) -> CheckpointMap {
         let mut state = self.state.lock();
         let State { devices, changed, checkpoint, .. } = &mut *state;
@@ -313,26 +317,26 @@ impl Space {
         begun
     }
 
-    /// Says that a checkpoint is over: its state is the one on the data devices, whatever happens.
+    /// Records that a checkpoint is over: from now on its state is the one on the data devices.
     pub(crate) fn checkpoint_over(&self, checkpoint: u64) {
         let mut state = self.state.lock();
         state.over = checkpoint;
         state.release(self.geometry);
     }
 
-    /// Whether a run was in use at the last checkpoint: it may be read by whoever reads that state on the data devices.
+    /// Whether a run was in use at the last checkpoint: readers of that state on the data devices may read it.
     #[cfg(test)]
     pub(crate) fn is_in_checkpoint(&self, first: PageId, pages: u32) -> bool {
         let (device, place) = self.geometry.place(first);
         !self.state.lock().devices[device as usize].checkpointed.is_free(place, pages)
     }
 
-    /// Size of a page.
+    /// Size of a page, bytes.
     pub(crate) fn page_bytes(&self) -> u64 {
         u64::from(self.geometry.page_bytes)
     }
 
-    /// How full it is.
+    /// The current usage.
     pub(crate) fn usage(&self) -> Usage {
         let state = self.state.lock();
         let used: u64 = state.devices.iter().map(|maps| u64::from(maps.map.used())).sum();
@@ -340,12 +344,12 @@ impl Space {
         Usage { pages: state.devices.len() as u64 * u64::from(self.geometry.device_pages), used, waiting }
     }
 
-    /// Pages that can be given out.
+    /// Pages that can be allocated.
     pub(crate) fn available(&self) -> u64 {
         self.state.lock().free
     }
 
-    /// The map of each device, as the state is now.
+    /// The map of each device in the current state.
     #[cfg(test)]
     pub(crate) fn maps(&self) -> Vec<Bitmap> {
         self.state.lock().devices.iter().map(|maps| maps.map.clone()).collect()
@@ -353,7 +357,7 @@ impl Space {
 }
 
 impl Maps {
-    /// What is damaged goes to `changed`: the next checkpoint writes it anew.
+    /// Reads the maps of a device. Damaged map pages are added to `changed`: the next checkpoint writes them again.
     fn read(data_devices: &DataDevices, device: u32, changed: &mut BTreeSet<(u32, u32)>) -> Result<Maps, StoreError> {
         let geometry = data_devices.geometry();
         let mut maps = Maps::new(geometry, device);
@@ -370,7 +374,8 @@ impl Maps {
                 maps.map.set_words(nth as usize * geometry.map_words(), words);
                 changed.insert((device, nth));
                 let place = crate::cache::BackingStore::place(data_devices, page);
-                let why = format!("{place} is no page of the allocation map: what it is of counts as in use");
+                let why =
+                    format!("{place} is not a page of the allocation map: all pages of its range count as in use");
                 data_devices.quarantine().note(Quarantined { page, pages: 1, tree: "(allocation map)".into(), why });
             }
         }
@@ -411,20 +416,21 @@ impl State {
         maps.taken.give(place, pages);
         self.free += u64::from(pages);
         for class in 0..CLASSES {
-            // A run of a larger class may begin further ahead.
+            // A run of a larger class may begin earlier.
             let word = place as usize / 64 / (1_usize << class).div_ceil(64) * (1_usize << class).div_ceil(64);
             maps.first[class] = maps.first[class].min(word);
             self.first[class] = self.first[class].min(device as usize);
         }
     }
 
-    /// Notes which map pages a change of a run concerns.
+    /// Records the map pages that a change of a run affects.
     fn touch(&mut self, geometry: Geometry, device: u32, place: u32, pages: u32) {
         let nth = |place: u32| place / 64 / geometry.map_words() as u32;
         self.changed.extend((nth(place)..=nth(place + pages - 1)).map(|nth| (device, nth)));
     }
 
-    /// Gives out again what waits for no checkpoint and for no snapshot. Entries lose their checkpoint once it is over.
+    /// Makes pages available that wait for no checkpoint and no snapshot. Entries lose their checkpoint once it is
+    /// over.
     fn release(&mut self, geometry: Geometry) {
         let (horizon, over) = (self.horizon, self.over);
         let mut waiting = VecDeque::new();

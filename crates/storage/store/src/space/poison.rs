@@ -1,7 +1,7 @@
-//! [`Poison`]: once something that must be persistent could not be written, nothing is changed any more.
+//! [`Poison`]: after a failure to write something that must be persistent, nothing is changed any more.
 //!
-//! One for each store, shared by whoever writes: there is no other way to poison it. The first cause stays. Reads do not ask it.
-//! Setting it wakes every waiter.
+//! There is one for each store, shared by all writers, and no other way to poison the store. The first cause stays.
+//! Reads do not check it. Setting it wakes every waiter.
 
 use std::fmt::{self, Debug, Display};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use device::DeviceError;
 
 use crate::StoreError;
 
-/// Whether the store is poisoned, and why. Clones are the same one.
+/// Whether the store is poisoned, and why. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Poison {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ pub(crate) struct Poison {
 #[derive(Default)]
 struct Shared {
     cause: OnceLock<Arc<str>>,
-    /// Pages or images could not grow when that was tried last, for want of a file descriptor.
+    /// The last attempt to grow pages or images failed because no file descriptor was free.
     lacks_descriptor: AtomicBool,
     is_closed: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -33,11 +33,11 @@ impl Debug for Shared {
 }
 
 impl Poison {
-    /// What is called once it is poisoned, by the thread that does it: it must be quick, and take no lock that is held while something
-    /// is written. Said once.
+    /// Sets the function that is called once the store is poisoned, by the thread that poisons it. It must be fast, and
+    /// take no lock that is held during a write. Called once.
     pub(crate) fn on_poison(&self, wake: impl Fn() + Send + Sync + 'static) {
         let said = self.shared.wake.set(Box::new(wake));
-        assert!(said.is_ok(), "who is to be woken is said once");
+        assert!(said.is_ok(), "the waker is set once");
     }
 
     /// Errors: [`StoreError::Poisoned`] from the first call of [`set`](Poison::set) or [`close`](Poison::close) on.
@@ -51,9 +51,10 @@ impl Poison {
         }
     }
 
-    /// A device was made, or not; answers it. What is missing is remembered until one is made.
+    /// Records whether a device could be created, and returns it. A lack of descriptors is remembered until one is
+    /// created.
     ///
-    /// Errors: [`StoreError::Full`] where there is no room, and no descriptor; [`StoreError::Device`].
+    /// Errors: [`StoreError::Full`] if there is no space, or no descriptor; [`StoreError::Device`].
     pub(crate) fn made<T>(&self, device: Result<T, DeviceError>) -> Result<T, StoreError> {
         self.lacks(matches!(device, Err(DeviceError::NoDescriptors { .. })));
         device.map_err(|error| match error {
@@ -62,37 +63,37 @@ impl Poison {
         })
     }
 
-    /// Says whether growing waits for a descriptor; the log says when that changes.
+    /// Sets whether growing waits for a descriptor; logs each change.
     pub(crate) fn lacks(&self, lacks: bool) {
         if self.shared.lacks_descriptor.swap(lacks, Ordering::AcqRel) != lacks {
-            let missing = if lacks { "wait for a file descriptor" } else { "wait for a file descriptor no more" };
+            let missing = if lacks { "wait for a file descriptor" } else { "no longer wait for a file descriptor" };
             tracing::error!("new pages {missing}");
         }
     }
 
-    /// Whether the last device could not be made for want of a descriptor.
+    /// Whether the last device could not be created for lack of a descriptor.
     pub(crate) fn lacks_descriptor(&self) -> bool {
         self.shared.lacks_descriptor.load(Ordering::Acquire)
     }
 
-    /// The store is closed: its places may be another's, and nobody may write there any more.
+    /// The store is closed: its places may belong to another store, so nothing may be written there any more.
     pub(crate) fn close(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
     }
 
-    /// Why, if so.
+    /// The cause, if it is poisoned.
     pub(crate) fn cause(&self) -> Option<Arc<str>> {
         self.shared.cause.get().cloned()
     }
 
-    /// Poisons the store, if that has not happened yet; answers the error to give.
+    /// Poisons the store, if it is not poisoned yet; returns the error for the caller.
     pub(crate) fn set(&self, cause: &dyn Display) -> StoreError {
         let cause = self.shared.cause.get_or_init(|| {
             let cause = cause.to_string();
             tracing::error!(%cause, "the store is poisoned: it refuses updates until it is opened again");
             cause.into()
         });
-        // Each time: whoever came to wait since sees the cause.
+        // Each time: threads that began to wait since then see the cause.
         self.shared.wake.get().into_iter().for_each(|wake| wake());
         StoreError::Poisoned { cause: cause.clone() }
     }

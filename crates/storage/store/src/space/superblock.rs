@@ -1,4 +1,4 @@
-//! [`Superblock`]: page 0, from which everything else of a store is found.
+//! [`Superblock`]: page 0, through which everything else of a store is found.
 //!
 //! ```text
 //!   offset  bytes  field
@@ -7,20 +7,20 @@
 //!       40      4  version, 1
 //!       44      4  page_bytes
 //!       48      4  device_pages
-//!       52      4  devices whose map counts; later ones were made since and are empty
-//!       56      8  identity of the store, drawn when it was made
+//!       52      4  devices whose map counts; later ones are newer and empty
+//!       56      8  identity of the store, drawn when it was created
 //!       64      4  identity of its journal
 //!       68      4  root of the catalog, a page
-//!       72      4  next number of a tree
-//!       76      4  1 if the store was closed and nothing is to be redone, else 0
-//!       80      8  redo LSN: the pages are the state behind every record before it
-//!       88      8  checkpoint: number of the checkpoint that wrote this; 0 when the store is made
+//!       72      4  next tree id
+//!       76      4  1 if the store was closed and nothing has to be redone, else 0
+//!       80      8  redo LSN: the pages are the state after every record before it
+//!       88      8  checkpoint: number of the checkpoint that wrote this; 0 when the store is created
 //!       96      8  microseconds since 1970 when the checkpoint began
 //!      104    ...  zeros
 //! ```
 //!
-//! All fields lie in the first sector, so that geometry can be read before the size of a page is known. The superblock goes
-//! through the write image journal as every changed page does: a torn one is written again at opening.
+//! All fields lie in the first sector, so that geometry can be read before the size of a page is known. The superblock
+//! is written through the write image journal like every changed page: opening repairs a torn one.
 
 use journal::Lsn;
 
@@ -29,57 +29,57 @@ use crate::space::geometry::Geometry;
 
 const MAGIC: &[u8; 8] = b"TERRSTO\0";
 
-/// Of this layout, and of the map's.
+/// Version of this layout, and of the map's.
 pub(crate) const VERSION: u32 = 1;
 
-/// Bytes to be read for [`Superblock::geometry`].
+/// How many bytes [`Superblock::geometry`] needs.
 pub(crate) const PROBE_BYTES: usize = 4096;
 
-/// Where the superblock lies.
+/// The page of the superblock.
 pub(crate) const PAGE: PageId = PageId(0);
 
-/// What page 0 says.
+/// The content of page 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Sizes.
     pub(crate) geometry: Geometry,
     /// Devices whose map counts.
     pub(crate) devices: u32,
-    /// Of the store.
+    /// Identity of the store.
     pub(crate) identity: u64,
-    /// Of the journal that belongs to it.
+    /// Identity of its journal.
     pub(crate) journal: u32,
     /// Root of the catalog.
     pub(crate) catalog: PageId,
-    /// Next number of a tree.
+    /// The next tree id.
     pub(crate) next_tree: u32,
-    /// Whether the store was closed in good order.
+    /// Whether the store was closed properly.
     pub(crate) is_clean: bool,
     /// Everything before this is in the pages.
     pub(crate) redo_lsn: Lsn,
-    /// Of the checkpoint.
+    /// Number of the checkpoint that wrote it.
     pub(crate) checkpoint: u64,
     /// When its checkpoint began, microseconds since 1970.
     pub(crate) micros: u64,
 }
 
-/// Why page 0 is not taken.
+/// Why page 0 cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Damaged,
-    /// Of another version of the format.
+    /// It has another version of the format.
     Version(u32),
 }
 
 impl Superblock {
-    /// The sizes that a first block claims; they say how much to read for [`decode`](Superblock::decode).
+    /// The sizes in a first block; they determine how much to read for [`decode`](Superblock::decode).
     pub(crate) fn geometry(block: &[u8]) -> Option<Geometry> {
         let geometry = Geometry { page_bytes: u32_at(block, 44), device_pages: u32_at(block, 48) };
         (block[32..40] == *MAGIC && geometry.is_sound()).then_some(geometry)
     }
 
-    /// Reads a whole page 0.
+    /// Decodes a whole page 0.
     pub(crate) fn decode(page: &[u8]) -> Result<Superblock, Unreadable> {
         let geometry = Superblock::geometry(page).ok_or(Unreadable::Damaged)?;
         if page.len() != geometry.page_bytes as usize
@@ -106,7 +106,7 @@ impl Superblock {
         })
     }
 
-    /// The page, sealed.
+    /// Encodes the sealed page.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; self.geometry.page_bytes as usize];
         let mut at = HEADER_BYTES;
@@ -127,12 +127,12 @@ impl Superblock {
     }
 }
 
-/// A number of a layout.
+/// Reads a number of a layout.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A number of a layout.
+/// Reads a number of a layout.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

@@ -1,5 +1,5 @@
-//! The space against a model: nothing in use, or needed by a crash or a snapshot, is ever given out; what a checkpoint writes is what
-//! opening finds.
+//! The space against a model: pages in use, or needed after a crash or by a snapshot, are never allocated; opening
+//! finds what a checkpoint wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ fn make(shelf: Arc<dyn Shelf>) -> (Arc<DataDevices>, Space) {
     (data_devices, space)
 }
 
-/// Why a page may not be given out.
+/// Why a page must not be allocated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Held {
     InUse,
     Uncommitted,
-    /// Out of the state as of a checkpoint, and not freed.
+    /// Removed from the state as of a checkpoint, and not freed.
     PendingFree,
     /// Freed as of a record, and the checkpoint that must be over.
     Freed(u64, Option<u64>),
 }
 
-/// What the space should do, page by page.
+/// The expected behaviour of the space, page by page.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<u32, Held>,
@@ -53,7 +53,7 @@ impl Model {
     }
 }
 
-/// Pages that a map counts, the store's own left out.
+/// Pages that a map counts, without the store's own.
 fn counted(maps: &[Bitmap]) -> Vec<u32> {
     let pages = (0..maps.len() as u32).flat_map(|device| {
         let map = &maps[device as usize];
@@ -63,7 +63,7 @@ fn counted(maps: &[Bitmap]) -> Vec<u32> {
     pages.collect()
 }
 
-/// A space beside its model.
+/// A space and its model.
 struct Rig {
     random: fastrand::Rng,
     data_devices: Arc<DataDevices>,
@@ -127,7 +127,7 @@ impl Rig {
     fn free_pending(&mut self) {
         let (first, pages, then) = self.pending_free.swap_remove(self.random.usize(..self.pending_free.len()));
         self.space.free(first, pages);
-        // In the last checkpoint still: the next must be over. Out of it: that one must be.
+        // If it is in the last checkpoint, the next one must be over; else the last one must be.
         let is_in_checkpoint =
             then == self.checkpoint && (first.0..first.0 + pages).any(|page| self.model.checkpoint.contains(&page));
         self.hold(first, pages, Held::Freed(0, Some(self.checkpoint + u64::from(is_in_checkpoint))));
@@ -222,8 +222,8 @@ fn a_changed_bit_of_the_map_is_told_by_its_page_and_what_it_is_of_counts_as_in_u
     let (page, mut image) = checkpoint.pages[0].clone();
     image[100] ^= 1;
     data_devices.write(page, &image).expect("memory takes it");
-    let opened =
-        Space::open(data_devices.clone(), checkpoint.devices, checkpoint.checkpoint).expect("nobody is harmed");
+    let opened = Space::open(data_devices.clone(), checkpoint.devices, checkpoint.checkpoint)
+        .expect("a damaged map page is no error");
     let told = data_devices.quarantine().list();
     assert!(told.len() == 1 && told[0].why.contains("page 1 (pages-0000 at 4096)"), "{told:?}");
     let usage = opened.usage();

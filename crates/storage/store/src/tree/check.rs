@@ -1,11 +1,11 @@
-//! [`Tree::check`]: walks all of a tree and says what is wrong with it.
+//! [`Tree::check`]: walks a whole tree and reports every fault.
 //!
-//! It goes down by what inner pages say and compares everything on the way: level and tree of each page, order of separators
-//! and keys, both against the bounds that the nodes above give, heads against cells, that fences join without gaps, that
-//! lists of extents make sense. What hangs below a page that is wrong is not looked at; the rest is. Levels only go down, so
-//! the walk ends whatever the pages say.
+//! The walk descends through the inner pages and checks everything: level and tree of each page; order of separators
+//! and keys; both against the bounds from the nodes above; heads against cells; that fences join without gaps; that
+//! lists of extents can be decoded. Pages below a faulty page are not read; all others are. Levels only decrease, so
+//! the walk ends whatever the pages contain.
 //!
-//! It needs a tree that is not being changed; readers may be there.
+//! The tree must not be changed meanwhile; readers are allowed.
 
 use super::inner::InnerPage;
 use super::leaf::{EXTENTS_DAMAGED, Leaf, head_of};
@@ -17,10 +17,10 @@ use crate::damage::range_shown;
 use crate::page::{Extent, HEADER_BYTES, PageId};
 use crate::pages::Pages;
 
-/// So many faults are described; more are only counted.
+/// The number of faults that are described; further ones are only counted.
 const FAULTS_MAX: usize = 100;
 
-/// What a tree consists of.
+/// The parts of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Visited {
     /// An inner page.
@@ -31,7 +31,7 @@ pub enum Visited {
     Extent(Extent),
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Inner pages.
@@ -42,26 +42,26 @@ pub struct Report {
     pub empty_leaves: u64,
     /// Cells.
     pub cells: u64,
-    /// Bytes of keys, whole, and of values in leaves.
+    /// Bytes of whole keys, and of values in leaves.
     pub inline_bytes: u64,
-    /// Bytes of leaves that cells, slots and fences take.
+    /// Bytes of leaves that are used by cells, slots and fences.
     pub leaf_bytes_used: u64,
     /// Extents.
     pub extents: u64,
     /// Bytes of values in extents.
     pub extent_bytes: u64,
-    /// Nodes on the way from the root to a leaf, both counted.
+    /// Nodes on the path from the root to a leaf, including both.
     pub height: u32,
     /// Holes.
     pub holes: u64,
-    /// How often something was wrong; each hole is.
+    /// Number of faults; each hole is one.
     pub faults: u64,
-    /// What was wrong, the first hundred.
+    /// Descriptions of the first hundred faults.
     pub messages: Vec<String>,
 }
 
 impl Report {
-    /// The first fault as an error.
+    /// Returns the first fault as an error.
     pub fn into_result(self, tree: Tree) -> Result<(), StoreError> {
         match self.messages.first() {
             None => Ok(()),
@@ -73,8 +73,8 @@ impl Report {
 }
 
 impl Tree {
-    /// Walks the whole tree; `visit` hears of every page and extent once. Damage stands in the report. No write may happen
-    /// meanwhile. Errors: [`StoreError::Device`] and others that are not damage.
+    /// Walks the whole tree; `visit` is called with every page and extent once. Damage is part of the report. The tree
+    /// must not be written meanwhile. Errors: [`StoreError::Device`] and others that are not damage.
     pub fn check<P: Pages>(&self, pages: &P, visit: impl FnMut(Visited)) -> Result<Report, StoreError> {
         let mut walk = Walk { tree: *self, pages, visit, report: Report::default(), border: Vec::new() };
         walk.inner(self.root, None, &[], &[])?;
@@ -90,7 +90,7 @@ struct Walk<'p, P: Pages, V: FnMut(Visited)> {
     pages: &'p P,
     visit: V,
     report: Report,
-    /// The high fence of the leaf before.
+    /// The high fence of the previous leaf.
     border: Vec<u8>,
 }
 
@@ -102,7 +102,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         }
     }
 
-    /// A damaged page is a fault, any other error ends the walk.
+    /// Counts a damaged page as a fault; any other error ends the walk.
     fn damage<T>(&mut self, page: PageId, result: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -123,7 +123,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         });
         let Some(()) = self.damage(page, read)? else { return Ok(()) };
         let Some(node) = Node::of(&image, self.tree.id) else {
-            self.fault(page, "is no inner page of it");
+            self.fault(page, "is not an inner page of this tree");
             return Ok(());
         };
         if level.is_some_and(|level| level != node.level) {
@@ -152,14 +152,14 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         let read = self.pages.read(page);
         let Some(bytes) = self.damage(page, read)? else { return Ok(()) };
         let Some(leaf) = Leaf::of(&bytes, self.tree.id) else {
-            self.fault(page, "is no leaf of it");
+            self.fault(page, "is not a leaf of this tree");
             return Ok(());
         };
         if leaf.low != low || leaf.high != high {
-            self.fault(page, "its fences are not the separators beside it");
+            self.fault(page, "its fences differ from the separators of its parent");
         }
         if leaf.low != self.border {
-            self.fault(page, "its low fence is not the high fence of the leaf before");
+            self.fault(page, "its low fence differs from the high fence of the previous leaf");
         }
         self.border = leaf.high.to_vec();
         (self.visit)(Visited::Leaf(page));
@@ -168,12 +168,12 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
         if leaf.is_hole {
             self.report.holes += 1;
             let range = range_shown(leaf.low, leaf.high);
-            self.fault(page, format_args!("is a hole: of {range} those that are not in it were lost to damage"));
+            self.fault(page, format_args!("is a hole: keys of {range} that are not in it were lost to damage"));
         }
         match edit::bytes_used(leaf) {
             Some(bytes) => self.report.leaf_bytes_used += bytes as u64,
-            None if leaf.fault().is_none() => self.fault(page, "its slots and cells do not fit together"),
-            // The cell is named below.
+            None if leaf.fault().is_none() => self.fault(page, "its slots and cells contradict each other"),
+            // The faulty cell is reported below.
             None => {}
         }
         let mut before: Option<Vec<u8>> = None;
@@ -187,7 +187,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
                 self.fault(page, format_args!("slot {index}: key is out of order"));
             }
             if leaf.find(&key) != Some(Ok(index)) || leaf.head(index) != Some(head_of(item.suffix)) {
-                self.fault(page, format_args!("slot {index}: head is not its key's"));
+                self.fault(page, format_args!("slot {index}: head does not match the key"));
             }
             self.report.cells += 1;
             self.report.inline_bytes += key.len() as u64;
@@ -214,7 +214,7 @@ impl<P: Pages, V: FnMut(Visited)> Walk<'_, P, V> {
     }
 }
 
-/// What is wrong with the order of an inner page, if anything is.
+/// Returns what is wrong with the order of an inner page, if anything is.
 fn disorder(node: &Node, image: &[u8], tree: Tree, low: &[u8], high: &[u8]) -> Option<String> {
     let mut before = low;
     for index in 0..node.count() {
@@ -230,5 +230,5 @@ fn disorder(node: &Node, image: &[u8], tree: Tree, low: &[u8], high: &[u8]) -> O
         }
     }
     let slots = HEADER_BYTES + node.count() * 12 + 4;
-    (slots > image.len()).then(|| "its slots do not fit".to_owned())
+    (slots > image.len()).then(|| "its slots exceed the page".to_owned())
 }

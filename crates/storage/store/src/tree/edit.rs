@@ -1,17 +1,17 @@
-//! Changing a leaf in place: format, insert, overwrite, remove, build from items.
+//! Changes a leaf in place: format, insert, overwrite, remove, build from items.
 //!
-//! A change that does not fit in the free bytes between slots and cells answers false and changes nothing; the caller then
-//! builds the leaf anew, or several (see `split`). Bytes of removed cells are won back only by building anew: a leaf keeps no
-//! account of them, because building anew is needed rarely and counts them anyway.
+//! A change that does not fit in the free bytes between slots and cells returns `false` and changes nothing; the caller
+//! then rebuilds the leaf, or splits it (see `split`). Only rebuilding reclaims the bytes of removed cells. A leaf does
+//! not count them, because rebuilding is rare and counts them anyway.
 //!
-//! Invariant: total like the reading of leaves. What makes no sense answers none before anything was changed.
+//! Invariant: total, like the reading of leaves. An invalid leaf gives `None` before anything is changed.
 
 use super::leaf::{COUNT, FLAGS, HEAP, HIGH, HOLE, Item, LARGE, LOW, Leaf, PREFIX, SLOT_BYTES, Slot, slots_at};
 use super::value::Stored;
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Kind, PageHeader, u16_at};
 
-/// Writes an empty leaf over the page. The first key will show how much of the low fence is shared.
+/// Writes an empty leaf over the page. The first key determines how much of the low fence is shared.
 pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: &[u8]) {
     page.fill(0);
     PageHeader { kind: Kind::Leaf, level: 0, flags: 0, tree: tree.0, lsn }.put(page);
@@ -22,23 +22,24 @@ pub(super) fn format(page: &mut [u8], tree: TreeId, lsn: u64, low: &[u8], high: 
     page[HEADER_BYTES + low.len()..HEADER_BYTES + low.len() + high.len()].copy_from_slice(high);
 }
 
-/// Notes the record that changed the leaf.
+/// Sets the LSN of the record that changed the leaf.
 pub(super) fn set_lsn(page: &mut [u8], lsn: u64) {
     page[16..24].copy_from_slice(&lsn.to_le_bytes());
 }
 
-/// Marks a leaf as a hole, or as none.
+/// Marks a leaf as a hole, or removes the mark.
 pub(super) fn mark_hole(page: &mut [u8], is_hole: bool) {
     let flags = if is_hole { HOLE } else { 0 };
     page[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_le_bytes());
 }
 
-/// Makes the page no leaf, so that a reader that still comes here starts again.
+/// Makes the page invalid as a leaf, so that a late reader starts again.
 pub(super) fn invalidate(page: &mut [u8]) {
     page[4] = 0;
 }
 
-/// Inserts a cell at a slot; false where the free bytes do not suffice. The key is in two parts, behind the leaf's prefix.
+/// Inserts a cell at a slot; returns `false` if the free bytes are insufficient. The key is in two parts, without the
+/// leaf's prefix.
 pub(super) fn insert(page: &mut [u8], index: usize, key: (&[u8], &[u8]), value: Stored<'_>) -> Option<bool> {
     let space = Space::of(page)?;
     let len = key.0.len() + key.1.len();
@@ -59,7 +60,7 @@ pub(super) fn insert(page: &mut [u8], index: usize, key: (&[u8], &[u8]), value: 
     Some(true)
 }
 
-/// Gives a cell another value; false where the free bytes do not suffice.
+/// Replaces the value of a cell; returns `false` if the free bytes are insufficient.
 pub(super) fn overwrite(page: &mut [u8], index: usize, value: Stored<'_>) -> Option<bool> {
     let space = Space::of(page)?;
     let at = space.slot(index)?;
@@ -86,7 +87,7 @@ pub(super) fn overwrite(page: &mut [u8], index: usize, value: Stored<'_>) -> Opt
     Some(true)
 }
 
-/// Takes a cell out; answers how many are left.
+/// Removes a cell; returns how many are left.
 pub(super) fn remove(page: &mut [u8], index: usize) -> Option<usize> {
     let space = Space::of(page)?;
     let at = space.slot(index)?;
@@ -98,7 +99,8 @@ pub(super) fn remove(page: &mut [u8], index: usize) -> Option<usize> {
     Some(space.count - 1)
 }
 
-/// Fills a page with a leaf of these items, which are in order and between the fences; none where they do not fit.
+/// Fills a page with a leaf of these items, which are in order and between the fences; returns `None` if they do not
+/// fit.
 pub(super) fn build<'i>(
     page: &mut [u8],
     tree: TreeId,
@@ -119,7 +121,7 @@ pub(super) fn build<'i>(
     Some(())
 }
 
-/// Whether a leaf's cells find room between other fences.
+/// Whether a leaf's cells fit between other fences.
 pub(super) fn fits_between(leaf: Leaf<'_>, low: &[u8], high: &[u8]) -> Option<bool> {
     Some(bytes_between(leaf, low, high)? <= leaf.page().len())
 }
@@ -139,11 +141,11 @@ fn bytes_between(leaf: Leaf<'_>, low: &[u8], high: &[u8]) -> Option<usize> {
     })
 }
 
-/// Where things are in a leaf, checked against its size.
+/// The areas of a leaf, checked against its size.
 struct Space {
     count: usize,
     slots: usize,
-    /// Where cells begin.
+    /// Where the cells begin.
     cells: usize,
 }
 

@@ -1,18 +1,19 @@
-//! Holes: a leaf that stands for a page which cannot be read, so that changes go on.
+//! Holes: a leaf in the place of a page that cannot be read, so that changes can continue.
 //!
 //! ```text
-//!        A              A            B cannot be read: A's child is a new page of B's level with one way down, to an empty
-//!      / | \          / | \          leaf with B's fences that is marked as a hole. B and what hangs below it stay as they
-//!     .  B  .        .  B' .         are, in use and reached by nobody, for whoever repairs
+//!        A              A            B cannot be read. A's child becomes a new page of B's level with a single path down
+//!      / | \          / | \          to an empty leaf. The leaf has B's fences and is marked as a hole. B and the pages
+//!     .  B  .        .  B' .         below it stay in use and unreachable, for a later repair
 //!        |               |
 //!      . . .           hole
 //! ```
 //!
-//! A hole does not know what it lost: of a key that is not in it nobody can say what it holds, or whether it is there, and
-//! who asks is told so. A key that was put since is in it; one that was removed since is there as known to be absent. It splits
-//! as other leaves do, into holes, and is never taken out. [`TreeWriter::heal`] makes it a leaf as all others again.
+//! A hole has no record of the lost keys: whether a key exists that is not in it, and with what value, is unknown, and
+//! reading such a key returns an error. A key that was put since is in the hole; one that was removed since is in
+//! it as known to be absent. A hole splits like other leaves, into holes, and is never unlinked. [`TreeWriter::heal`]
+//! makes it a normal leaf again.
 //!
-//! What is damaged is looked at several times before it is given up: a wire may have failed, and not the medium.
+//! A damaged page is read several times before it is given up: the cause may be a transfer and not the medium.
 
 use std::thread;
 use std::time::Duration;
@@ -29,41 +30,41 @@ use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError};
 
-/// So often a page is read before it is given up.
+/// How often a page is read before it is given up.
 const READS: u32 = 3;
 
-/// Ahead of reading again. A choice: longer than a retry of a drive's own takes, short for whoever waits for the applier.
+/// Pause before reading again. A choice: longer than a drive's own retry, short for threads that wait for the applier.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Where on the way to a key a tree cannot be read.
+/// The page on the path to a key where a tree cannot be read.
 #[derive(Clone, Debug)]
 pub struct Broken {
     /// The page.
     pub page: PageId,
-    /// Its height over the leaves; none for a root that cannot be read.
+    /// Its height above the leaves; `None` for a root that cannot be read.
     pub level: Option<u8>,
-    /// Least key that lies below it.
+    /// The smallest key that can be below it.
     pub low: Vec<u8>,
-    /// All keys below it are less; empty is no bound.
+    /// All keys below it are smaller; empty means no bound.
     pub high: Vec<u8>,
-    /// What is wrong with it.
+    /// The error of reading it.
     pub error: StoreError,
-    /// Inner pages above it, with the child taken.
+    /// Inner pages above it, with the index of the child on the path.
     path: Vec<(PageId, usize)>,
 }
 
-/// A hole that was made.
+/// A hole that was created.
 #[derive(Clone, Debug)]
 pub struct Hole {
-    /// What it stands for.
+    /// The page that it replaces.
     pub broken: Broken,
-    /// The new root, where that was lost.
+    /// The new root, if the root was lost.
     pub root: Option<PageId>,
 }
 
 impl Tree {
-    /// Goes down towards a key (or to the end of a range) and says where that is not possible; none where it is. Each page is
-    /// read up to `reads` times before it counts as damaged. Errors: those that are no damage.
+    /// Descends towards a key (or to the end of a range) and returns where that is impossible; `None` if it is
+    /// possible. Each page is read up to `reads` times before it counts as damaged. Errors: those that are not damage.
     pub fn broken<P: Pages>(
         &self,
         pages: &P,
@@ -81,7 +82,7 @@ impl Tree {
             level: None,
             low: Vec::new(),
             high: Vec::new(),
-            error: self.corrupt(self.root, "does not fit where it hangs"),
+            error: self.corrupt(self.root, "does not match its parent"),
             path: Vec::new(),
         };
         while at.level != Some(0) {
@@ -113,14 +114,14 @@ impl Tree {
         let image = image_of(pages, page)?;
         let node =
             Node::of(&image, self.id).filter(|node| level.is_none_or(|level| level == node.level) && node.level > 0);
-        let node = node.ok_or_else(|| self.corrupt(page, "does not fit where it hangs"))?;
+        let node = node.ok_or_else(|| self.corrupt(page, "does not match its parent"))?;
         Ok((image, node))
     }
 
     fn leaf_between<P: Pages>(&self, pages: &P, page: PageId, low: &[u8], high: &[u8]) -> Result<(), StoreError> {
         let bytes = pages.read(page)?;
         let leaf = Leaf::of(&bytes, self.id).filter(|leaf| leaf.low == low && leaf.high == high);
-        leaf.map(drop).ok_or_else(|| self.corrupt(page, "its fences do not fit where it hangs"))
+        leaf.map(drop).ok_or_else(|| self.corrupt(page, "its fences do not match its parent"))
     }
 }
 
@@ -135,7 +136,7 @@ pub(super) fn image_of<P: Pages>(pages: &P, page: PageId) -> Result<Vec<u8>, Sto
     Ok(image)
 }
 
-/// Reads again what is damaged, a few times.
+/// Retries a read of a damaged page a few times.
 fn patiently<T>(reads: u32, read: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
     for _ in 1..reads {
         match read() {
@@ -147,13 +148,13 @@ fn patiently<T>(reads: u32, read: impl Fn() -> Result<T, StoreError>) -> Result<
 }
 
 impl<P: Pages> TreeWriter<'_, P> {
-    /// Whether the change that failed last may be there in part.
+    /// Whether the last failed change may be partly in the tree.
     pub fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Puts a hole in the place of what cannot be read on the way to a key; none where all of it can be read. The tree is
-    /// another one, with another root, where that was lost. Errors: [`StoreError::Full`]: nothing was changed.
+    /// Puts a hole in the place of the page on the path to a key that cannot be read; returns `None` if all can be
+    /// read. If the root was lost, the tree has a new root. Errors: [`StoreError::Full`]: nothing was changed.
     pub fn make_hole(&mut self, key: &[u8], at: Lsn) -> Result<Option<Hole>, StoreError> {
         self.forget();
         let tree = self.tree;
@@ -163,7 +164,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         edit::mark_hole(&mut bytes, true);
         drop(bytes);
         let mut made = vec![child];
-        // A root has at least one level; what hung below it is found again whatever its height was.
+        // A root has at least one level; the pages that were below it can be found again whatever its height was.
         let levels = broken.level.unwrap_or(1);
         let mut image = vec![0; self.pages.page_bytes()];
         for level in 1..=levels {
@@ -184,7 +185,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         let (_, mut node) = tree.node(self.pages, above, None)?;
         node.children[index] = child;
         let written = node.write(0..node.count(), &mut image, tree.id, at.0);
-        written.ok_or_else(|| tree.corrupt(above, "has separators in no order"))?;
+        written.ok_or_else(|| tree.corrupt(above, "has separators that are out of order"))?;
         if let Err(error) = self.replace(above, &image) {
             made.iter().for_each(|page| self.pages.free(*page));
             return Err(error);
@@ -193,8 +194,8 @@ impl<P: Pages> TreeWriter<'_, P> {
         Ok(Some(Hole { broken, root: None }))
     }
 
-    /// Makes the hole that covers a key a leaf as all others: of keys that are not in it, it says from now on that they are
-    /// absent. Nothing happens where it is none. Answers the leaf's high fence; none is no bound. Errors: as of a change.
+    /// Makes the hole that covers a key a normal leaf: keys that are not in it are absent from now on. Does nothing if
+    /// it is not a hole. Returns the leaf's high fence; `None` means no bound. Errors: as for a change.
     pub fn heal(&mut self, key: &[u8], at: Lsn) -> Result<Option<Bytes>, StoreError> {
         self.forget();
         let (page, mut bytes) = self.seek(key)?;

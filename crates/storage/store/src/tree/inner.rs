@@ -1,19 +1,20 @@
-//! Reading an inner page: which child a key leads to.
+//! Reading an inner page: finds the child for a key.
 //!
 //! ```text
 //!    0 header     the page's own; 12 count u16 | 14 prefix u16 | 24 heap u16
 //!   32 slots      count times: len u16 | offset u16 | head u32, in the order of the separators
 //!      children   count + 1 page ids, u32
 //!      free
-//!      tails      `heap` bytes at the page's end, what separators have behind the prefix and the head; the prefix is last
+//!      tails      `heap` bytes at the page's end: what separators have after the prefix and the head; the prefix is last
 //! ```
 //!
-//! Child `i` has the keys from separator `i - 1` (inclusive) to separator `i` (exclusive). `prefix` is what all separators
-//! share; unlike a leaf's it says nothing of keys. `len` is a separator's length behind the prefix; its first four bytes stand
-//! in `head`, only the rest in the heap.
+//! Child `i` has the keys from separator `i - 1` (inclusive) to separator `i` (exclusive). `prefix` is the common
+//! prefix of all separators; unlike a leaf's it does not apply to keys. `len` is a separator's length without the
+//! prefix; its first four bytes are in `head`, and only the rest is in the heap.
 //!
-//! Readers probe the node as atomic words without a latch, so words may not belong together. Invariant: every function here
-//! is total: for any words it answers something or none, in bounded time. The cache tells afterwards whether it counts.
+//! Readers probe the node as atomic words without a latch, so the words may belong to different versions. Invariant:
+//! every function here is total: for any words it returns some result or `None`, in bounded time. The cache then
+//! determines whether the result is valid.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,11 +23,11 @@ use super::leaf::{Slot, head_of};
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Kind, PageId, u64_at};
 
-/// Little-endian words of a page, wherever it is.
+/// Little-endian words of a page, in whatever memory.
 pub(super) trait Words {
-    /// One of them; none past the end.
+    /// The word at an index; `None` after the end.
     fn word(&self, at: usize) -> Option<u64>;
-    /// Bytes of all.
+    /// Size of all words in bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -52,24 +53,24 @@ impl Words for [u8] {
     }
 }
 
-/// Where to go.
+/// The target of a descent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Toward<'k> {
-    /// To the leaf that has the key if any has.
+    /// The leaf that has the key if it exists.
     At(&'k [u8]),
-    /// To the leaf that has the greatest key less than this one.
+    /// The leaf that has the greatest key less than this one.
     Before(&'k [u8]),
-    /// To the last leaf.
+    /// The last leaf.
     Last,
 }
 
 /// First word of the slots.
 const SLOTS: usize = HEADER_BYTES / 8;
 
-/// An inner page whose header makes sense.
+/// An inner page with a valid header.
 pub(super) struct InnerPage<'a, W: Words + ?Sized> {
     words: &'a W,
-    /// Height over the leaves, at least 1.
+    /// Height above the leaves, at least 1.
     pub(super) level: u8,
     /// Number of separators.
     pub(super) count: usize,
@@ -77,7 +78,7 @@ pub(super) struct InnerPage<'a, W: Words + ?Sized> {
 }
 
 impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
-    /// Looks at the header; none where the page is no inner page of that tree.
+    /// Checks the header; returns `None` if the page is not an inner page of that tree.
     #[inline]
     pub(super) fn of(words: &'a W, tree: TreeId) -> Option<InnerPage<'a, W>> {
         let (first, second) = (words.word(0)?, words.word(1)?);
@@ -103,7 +104,7 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
         self.words.word(SLOTS + index).map(Slot::of)
     }
 
-    /// The child to go to.
+    /// Returns the index of the child for the target.
     #[inline]
     pub(super) fn position(&self, toward: Toward<'_>) -> Option<usize> {
         let (key, equal_is_before) = match toward {
@@ -116,7 +117,7 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
             prefix => {
                 let shared = key.len().min(prefix);
                 match compare(self.words, self.words.bytes() - prefix, &key[..shared])? {
-                    // What is compared is the prefix against the key.
+                    // The comparison is of the prefix against the key.
                     Ordering::Less => return Some(self.count),
                     Ordering::Greater => return Some(0),
                     Ordering::Equal if shared < prefix => return Some(0),
@@ -145,7 +146,7 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
         Some(from)
     }
 
-    /// The first slot whose head is not less.
+    /// The first slot whose head is not smaller.
     #[inline]
     fn first_head(&self, head: u32) -> Option<usize> {
         let (mut from, mut size) = (0, self.count);
@@ -158,7 +159,7 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
         Some(from)
     }
 
-    /// A separator against a key with the same head, both behind the prefix.
+    /// Compares a separator with a key that has the same head, both without the prefix.
     fn compare_tail(&self, slot: Slot, suffix: &[u8]) -> Option<Ordering> {
         if slot.len <= 4 || suffix.len() <= 4 {
             return Some(slot.len.cmp(&suffix.len()));
@@ -168,12 +169,21 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
         Some(compare(self.words, slot.offset, &other[..shared])?.then(tail.cmp(&other.len())))
     }
 
-    /// Copies what all separators share behind `out`.
+    /// The smallest key after a child; none after the last child.
+    pub(super) fn separator(&self, index: usize) -> Option<Vec<u8>> {
+        (index < self.count).then_some(())?;
+        let mut separator = Vec::new();
+        self.prefix_into(&mut separator)?;
+        self.suffix_into(index, &mut separator)?;
+        Some(separator)
+    }
+
+    /// Appends the common prefix of all separators to `out`.
     pub(super) fn prefix_into(&self, out: &mut Vec<u8>) -> Option<()> {
         copy(self.words, self.words.bytes() - self.prefix, self.prefix, out)
     }
 
-    /// Copies what a separator has behind the prefix behind `out`.
+    /// Appends a separator without the prefix to `out`.
     pub(super) fn suffix_into(&self, index: usize, out: &mut Vec<u8>) -> Option<()> {
         let slot = self.slot(index)?;
         out.extend_from_slice(&slot.head.to_be_bytes()[..slot.len.min(4)]);
@@ -181,7 +191,7 @@ impl<'a, W: Words + ?Sized> InnerPage<'a, W> {
     }
 }
 
-/// Eight bytes from a byte offset on, zeros past the end.
+/// Eight bytes from a byte offset on, with zeros after the end.
 #[inline]
 fn chunk<W: Words + ?Sized>(words: &W, at: usize) -> Option<u64> {
     let (index, shift) = (at / 8, at % 8 * 8);
@@ -189,13 +199,13 @@ fn chunk<W: Words + ?Sized>(words: &W, at: usize) -> Option<u64> {
     Some(if shift == 0 { low } else { low | words.word(index + 1).unwrap_or(0) << (64 - shift) })
 }
 
-/// The bytes at an offset against others of the same length.
+/// Compares the bytes at an offset with others of the same length.
 fn compare<W: Words + ?Sized>(words: &W, at: usize, other: &[u8]) -> Option<Ordering> {
     (at + other.len() <= words.bytes()).then_some(())?;
     for (index, part) in other.chunks(8).enumerate() {
         let mut bytes = [0; 8];
         bytes[..part.len()].copy_from_slice(part);
-        // The first byte counts most, and only as many as the part has.
+        // Big-endian, because the first byte is the most significant; only as many bytes as the part has.
         let mine = chunk(words, at + index * 8)?.swap_bytes() & u64::MAX << (64 - 8 * part.len());
         match mine.cmp(&u64::from_be_bytes(bytes)) {
             Ordering::Equal => {}

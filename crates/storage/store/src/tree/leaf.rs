@@ -1,22 +1,22 @@
-//! Reading a leaf: where its cells are and which one a key names.
+//! Reading a leaf: finds its cells and the cell of a key.
 //!
 //! ```text
 //!    0 header          the page's own; 12 count u16 | 14 prefix u16 | 24 heap u16 | 28 low u16 | 30 high u16
-//!   32 low, high       the fences, as long as 28 and 30 say; filled up to a multiple of 8
+//!   32 low, high       the fences, with the lengths at 28 and 30; padded to a multiple of 8
 //!      slots           count times: len u16 | offset u16 | head u32, in the order of the keys
 //!      free
-//!      cells           `heap` bytes at the page's end: size u16 | key behind the prefix | value
+//!      cells           `heap` bytes at the page's end: size u16 | key without the prefix | value
 //! ```
 //!
-//! Every key that can ever stand here is at least `low` and less than `high`; an empty `high` is no bound. All keys that do
-//! share the first `prefix` bytes of `low`, and cells and slots leave them out; that may be more than the fences share, so
-//! that the last leaf of ascending keys is as dense as others. A key that does not begin so is greater than all that are
-//! here; inserting it builds the leaf anew with a shorter prefix. `head` holds the next four bytes of a key as a number
-//! (big-endian, filled with zeros), so that most comparisons do not touch a cell. `size` is the value's length; its highest
-//! bit says that the value is a list of extents; in a hole an empty one says that the key is known to be absent. Of the
-//! header's flags bit 0 says that the leaf is a hole (see `hole`).
+//! Every key that can ever be in this leaf is at least `low` and less than `high`; an empty `high` means no bound. All
+//! present keys share the first `prefix` bytes of `low`, and cells and slots omit them. That may be more than the
+//! fences share, so that the last leaf of ascending keys is as dense as others. A key of this leaf without this prefix
+//! is greater than all present keys; inserting it rebuilds the leaf with a shorter prefix. `head` contains the next
+//! four bytes of a key as a number (big-endian, padded with zeros), so most comparisons need not read a cell. `size` is
+//! the value's length. Its highest bit means that the value is a list of extents; in a hole, an empty list means that
+//! the key is known to be absent. Bit 0 of the header's flags means that the leaf is a hole (see `hole`).
 //!
-//! Invariant: every function here is total. Whatever the bytes are, it answers something, or none where they make no sense.
+//! Invariant: every function here is total. For any bytes it returns some result, or `None` if they are invalid.
 
 use std::cmp::Ordering;
 
@@ -24,39 +24,39 @@ use super::value::{self, Stored};
 use crate::TreeId;
 use crate::page::{HEADER_BYTES, Kind, PageId, u16_at, u32_at, u64_at};
 
-/// Where the header has the flags.
+/// Offset of the flags in the header.
 pub(super) const FLAGS: usize = 6;
-/// Of the flags: the leaf is a hole.
+/// Flag: the leaf is a hole.
 pub(super) const HOLE: u16 = 1;
-/// Where the header has the number of cells.
+/// Offset of the number of cells.
 pub(super) const COUNT: usize = 12;
-/// Where it has the length of the prefix.
+/// Offset of the length of the prefix.
 pub(super) const PREFIX: usize = 14;
-/// Where it has the bytes of cells at the page's end.
+/// Offset of the number of bytes of cells at the page's end.
 pub(super) const HEAP: usize = 24;
-/// Where it has the length of the low fence.
+/// Offset of the length of the low fence.
 pub(super) const LOW: usize = 28;
-/// Where it has the length of the high fence.
+/// Offset of the length of the high fence.
 pub(super) const HIGH: usize = 30;
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
-/// In a cell's size: the value is a list of extents.
+/// Bit of a cell's size: the value is a list of extents.
 pub(super) const LARGE: u16 = 1 << 15;
 
-/// What is wrong with a list of extents that cannot be decoded.
+/// The fault of a list of extents that cannot be decoded.
 pub(super) const EXTENTS_DAMAGED: &str = "list of extents cannot be decoded";
 
-/// Where the slots begin behind fences of these lengths.
+/// Where the slots begin after fences of these lengths.
 pub(super) fn slots_at(low: usize, high: usize) -> usize {
     (HEADER_BYTES + low + high).next_multiple_of(SLOT_BYTES)
 }
 
-/// How many first bytes two keys share.
+/// The length of the common prefix of two keys.
 pub(super) fn common(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(left, right)| left == right).count()
 }
 
-/// The first four bytes of what is behind the prefix, as a number that orders like them.
+/// The first four bytes after the prefix, as a number with the same order.
 #[inline]
 pub(super) fn head_of(suffix: &[u8]) -> u32 {
     match suffix.first_chunk() {
@@ -65,12 +65,12 @@ pub(super) fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
-/// A slot, taken apart.
+/// A decoded slot.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     pub(super) head: u32,
     pub(super) offset: usize,
-    /// Bytes of the key behind the prefix.
+    /// Bytes of the key without the prefix.
     pub(super) len: usize,
 }
 
@@ -86,7 +86,7 @@ impl Slot {
     }
 }
 
-/// One cell with its whole key, in two parts.
+/// A cell with its whole key, in two parts.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'a> {
     pub(super) prefix: &'a [u8],
@@ -95,7 +95,7 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// How many first bytes of a low fence the key shares, so all before it do.
+    /// How many first bytes of a low fence the key shares; all keys before it share them too.
     pub(super) fn shares(&self, low: &[u8]) -> usize {
         let first = common(low, self.prefix);
         if first < self.prefix.len() { first } else { first + common(&low[first..], self.suffix) }
@@ -117,7 +117,7 @@ impl Item<'_> {
     }
 }
 
-/// A leaf whose header makes sense.
+/// A leaf with a valid header.
 #[derive(Clone, Copy)]
 pub(super) struct Leaf<'a> {
     page: &'a [u8],
@@ -126,12 +126,12 @@ pub(super) struct Leaf<'a> {
     slots: &'a [[u8; SLOT_BYTES]],
     prefix: usize,
     pub(super) lsn: u64,
-    /// It stands for a page that was lost: what is not in it is unknown.
+    /// It replaces a page that was lost: keys that are not in it are unknown.
     pub(super) is_hole: bool,
 }
 
 impl<'a> Leaf<'a> {
-    /// Looks at the header; none where the page is no leaf of that tree.
+    /// Checks the header; returns `None` if the page is not a leaf of that tree.
     #[inline]
     pub(super) fn of(page: &'a [u8], tree: TreeId) -> Option<Leaf<'a>> {
         let head: &[u8; HEADER_BYTES] = page.first_chunk()?;
@@ -148,13 +148,13 @@ impl<'a> Leaf<'a> {
         Some(Leaf { page, low, high, slots: slots.as_chunks().0, prefix, lsn: u64_at(head, 16)?, is_hole })
     }
 
-    /// Whether a key belongs here if it is anywhere.
+    /// Whether a key belongs to this leaf, if it exists.
     #[inline]
     pub(super) fn covers(&self, key: &[u8]) -> bool {
         self.low <= key && (self.high.is_empty() || key < self.high)
     }
 
-    /// Whether the greatest key less than `key` belongs here, or what is right before it; empty is no bound.
+    /// Whether the greatest key less than `key` belongs here, or the key range just before it; empty means no bound.
     pub(super) fn covers_before(&self, key: &[u8]) -> bool {
         match key {
             [] => self.high.is_empty(),
@@ -168,7 +168,7 @@ impl<'a> Leaf<'a> {
         self.slots.len()
     }
 
-    /// What cells leave out of their keys.
+    /// The bytes that cells omit from their keys.
     #[inline]
     pub(super) fn prefix(&self) -> &'a [u8] {
         &self.low[..self.prefix]
@@ -179,13 +179,13 @@ impl<'a> Leaf<'a> {
         self.slots.get(index).map(|slot| Slot::of(u64::from_le_bytes(*slot)))
     }
 
-    /// The key of a slot behind the prefix.
+    /// The key of a slot without the prefix.
     #[inline]
     fn suffix(&self, slot: Slot) -> Option<&'a [u8]> {
         self.page.get(slot.offset + 2..slot.offset + 2 + slot.len)
     }
 
-    /// A cell behind the prefix: key and value.
+    /// A cell: key without the prefix, and value.
     #[inline]
     pub(super) fn cell(&self, index: usize) -> Option<(&'a [u8], Stored<'a>)> {
         let slot = self.slot(index)?;
@@ -200,8 +200,8 @@ impl<'a> Leaf<'a> {
         Some((suffix, value))
     }
 
-    /// The first slot whose cell cannot be read, and what is wrong with it: for the error, once something could not be read.
-    /// None where all can be.
+    /// The first slot whose cell cannot be read, and its fault: for the error, once something could not be read. `None`
+    /// if all can be read.
     pub(super) fn fault(&self) -> Option<(usize, &'static str)> {
         let fault = |index: usize| match self.cell(index) {
             None => Some((index, "cell exceeds page")),
@@ -211,8 +211,8 @@ impl<'a> Leaf<'a> {
         (0..self.count()).find_map(fault)
     }
 
-    /// What it says of a key at a slot, or of one that would be inserted there; none where a cell makes no sense. `page` is
-    /// its own number.
+    /// Returns what this leaf has for a key at a slot, or for one that would be inserted there; `None` if a cell is
+    /// invalid. `page` is the leaf's number.
     #[inline]
     pub(super) fn held(&self, at: Result<usize, usize>, page: PageId) -> Option<Option<Stored<'a>>> {
         match at {
@@ -227,11 +227,11 @@ impl<'a> Leaf<'a> {
         Some(Item { prefix: self.prefix(), suffix, value })
     }
 
-    /// The slot of a key that the fences cover, or the one where it would be inserted.
+    /// The slot of a key that the fences cover, or the slot where it would be inserted.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Result<usize, usize>> {
         let Some(suffix) = key.strip_prefix(self.prefix()) else {
-            // It is not less than the low fence, which begins with the prefix.
+            // The key is not less than the low fence, which begins with the prefix.
             return Some(Err(self.count()));
         };
         let head = head_of(suffix);
@@ -255,7 +255,7 @@ impl<'a> Leaf<'a> {
         Some(Err(from))
     }
 
-    /// How many cells have a key less than any key, whether the fences cover it or not.
+    /// How many cells have a key less than `key`, which the fences need not cover.
     pub(super) fn rank(&self, key: &[u8]) -> Option<usize> {
         if key <= self.low {
             return Some(0);
@@ -268,16 +268,16 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// The first slot whose head is not less.
+    /// The first slot whose head is not smaller.
     #[inline]
     fn first_head(&self, head: u32) -> usize {
         self.slots.partition_point(|slot| ((u64::from_le_bytes(*slot) >> 32) as u32) < head)
     }
 
-    /// A slot's key against another with the same head.
+    /// Compares a slot's key with another that has the same head.
     #[inline]
     fn compare(&self, slot: Slot, suffix: &[u8]) -> Option<Ordering> {
-        // With equal heads the shorter is a prefix of the longer unless both reach beyond the head.
+        // If the heads are equal, the shorter key is a prefix of the longer, unless both extend beyond the head.
         if slot.len <= 4 || suffix.len() <= 4 {
             return Some(slot.len.cmp(&suffix.len()));
         }

@@ -7,27 +7,28 @@
 //!           /  |  \          /  \           /   \
 //!        leaf leaf leaf   leaf  leaf     leaf  leaf     slots and cells under latches (leaf, edit)
 //!                           |
-//!                        extents                        long values, beside the tree (value)
+//!                        extents                        long values, outside the tree (value)
 //! ```
 //!
 //! - `read`: descents, get, blocks of a leaf for cursors.   - `write`: the writer with its finger.
 //! - `split`: leaves and inner pages that became too full.  - `shrink`: leaves that became empty, collapse, drop.
-//! - `hole`: a leaf in the place of what cannot be read.
-//! - `check`: walks all of a tree and says what is wrong.
+//! - `hole`: a leaf in the place of a page that cannot be read.
+//! - `check`: walks a whole tree and reports every fault.
 //!
 //! Invariants:
 //!
-//! 1. A tree is named by its root page and its id, and both never change: the root is an inner page from the beginning, if
-//!    only over one leaf; when it is too full its halves become new pages below it. Nobody has to be told of a new root.
-//! 2. All leaves have level 0, an inner page's children one level less than it. Fences of the leaves join without gaps, from
-//!    nothing to infinity.
-//! 3. One thread changes a tree at a time. After each single step of a change (one image put in place, one latch given back)
-//!    a descent from the root finds the right leaf for every key, or a leaf whose latch the writer holds.
-//! 4. A leaf that is unlinked is made no leaf under its latch before its page is freed. So a leaf that has the tree's id and
-//!    covers a key is the leaf of that key.
+//! 1. A tree is identified by its root page and its id, and neither ever changes. The root is an inner page from the
+//!    beginning, even over a single leaf; when it is too full, its halves become new pages below it. So no other part
+//!    of the store has to follow a new root.
+//! 2. All leaves have level 0; the children of an inner page have one level less than it. The fences of the leaves join
+//!    without gaps, from the empty key to no bound.
+//! 3. One thread changes a tree at a time. After each single step of a change (an image put in place, a latch
+//!    released), a descent from the root finds for every key the right leaf, or a leaf whose latch the writer holds.
+//! 4. A leaf that is unlinked is made invalid under its latch before its page is freed. So a leaf that has the tree's
+//!    id and covers a key is the leaf of that key.
 //!
-//! What it does not do: it knows no transactions and no old versions (whoever writes is handed each old cell before it is
-//! replaced), writes no journal, and does not merge leaves that are not empty.
+//! A tree has no transactions and no old versions (the writer's caller receives each old cell before it is replaced),
+//! writes no journal, and does not merge leaves that are not empty.
 
 mod check;
 mod edit;
@@ -47,6 +48,7 @@ pub use crate::range::Direction;
 pub use check::{Report, Visited};
 pub use hole::{Broken, Hole};
 pub use read::LeafBlock;
+pub(crate) use read::LeafRun;
 pub(crate) use value::VALUE_EXTENTS_MAX;
 pub(crate) use value::lost;
 pub use value::{Cell, NewValue, Stored, VALUE_BYTES_MAX, inline_bytes_max, store_value};
@@ -57,18 +59,18 @@ use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{Lsn, StoreError, TreeId};
 
-/// A tree: where its root is and the id that all its pages have. Both stay the same while it lives, so this can be copied
-/// and kept anywhere.
+/// A tree: the page of its root, and the id that all its pages have. Both stay the same while the tree exists, so this
+/// can be copied and kept anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
     /// The page of the root.
     pub root: PageId,
-    /// In the header of every page.
+    /// The id in the header of every page.
     pub id: TreeId,
 }
 
 impl Tree {
-    /// Makes an empty tree of two pages. The writer only. Errors: [`StoreError::Full`].
+    /// Creates an empty tree of two pages. Writer only. Errors: [`StoreError::Full`].
     pub fn create<P: Pages>(pages: &P, id: TreeId, at: Lsn) -> Result<Tree, StoreError> {
         let (leaf, mut page) = pages.create_leaf()?;
         edit::format(&mut page, id, at.0, &[], &[]);
@@ -80,13 +82,13 @@ impl Tree {
         Ok(Tree { root, id })
     }
 
-    /// Begins to change it. The caller sees to it that there is one writer of a tree at a time.
+    /// Returns a writer. The caller must ensure that a tree has one writer at a time.
     pub fn writer<P: Pages>(self, pages: &P) -> TreeWriter<'_, P> {
         TreeWriter::new(self, pages)
     }
 
-    /// Calls `each` with the keys and values of a leaf, from its bytes as they lie on a medium; answers its fences. None where the
-    /// bytes are no leaf of this tree.
+    /// Calls `each` with the keys and values of a leaf in its stored form; returns its fences. Returns `None` if the
+    /// bytes are not a leaf of this tree.
     pub(crate) fn cells_of(&self, bytes: &[u8], mut each: impl FnMut(&[u8], Cell)) -> Option<(Vec<u8>, Vec<u8>)> {
         let leaf = leaf::Leaf::of(bytes, self.id)?;
         for index in 0..leaf.count() {
@@ -98,21 +100,21 @@ impl Tree {
         Some((leaf.low.to_vec(), leaf.high.to_vec()))
     }
 
-    /// Damage at a page of this tree.
+    /// The error for damage at a page of this tree.
     fn corrupt(&self, page: PageId, what: &str) -> StoreError {
         StoreError::Corrupt(Damage::of(page, 1, format_args!("tree {}, page {page}: {what}", self.id.0)))
     }
 
-    /// Damage at a slot of a leaf of this tree.
+    /// The error for damage at a slot of a leaf of this tree.
     fn corrupt_slot(&self, page: PageId, slot: usize, what: &str) -> StoreError {
         StoreError::Corrupt(Damage::of(page, 1, format_args!("tree {}, page {page}, slot {slot}: {what}", self.id.0)))
     }
 
-    /// Damage of a leaf with these bytes: its first slot that cannot be read, where there is one.
+    /// The error for a damaged leaf with these bytes: names the first slot that cannot be read, if there is one.
     fn corrupt_leaf(&self, page: PageId, bytes: &[u8]) -> StoreError {
         match leaf::Leaf::of(bytes, self.id).and_then(|leaf| leaf.fault()) {
             Some((slot, what)) => self.corrupt_slot(page, slot, what),
-            None => self.corrupt(page, "its slots and cells do not fit together"),
+            None => self.corrupt(page, "its slots and cells contradict each other"),
         }
     }
 }

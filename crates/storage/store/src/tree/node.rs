@@ -1,10 +1,10 @@
-//! Changing inner pages: images are edited or made anew, and then put in place whole.
+//! Changing inner pages: images are edited or built, and then put in place as a whole.
 //!
-//! The common change, one more separator that shares the node's prefix, edits a copy of the image. All else takes the node
-//! apart ([`Node`]) and makes one or several images of it. A node that is too full is cut in the middle of its bytes, or
-//! before its last separator where the new one is the last, so that ascending keys leave full nodes.
+//! The common change, one more separator that shares the node's prefix, edits a copy of the image. Every other change
+//! decodes the node ([`Node`]) and builds one or more images from it. A node that is too full is split in the middle of
+//! its bytes; or before its last separator if that is the new one, so that ascending keys leave full nodes.
 //!
-//! Invariant: total like the reading of inner pages; none where the old image makes no sense.
+//! Invariant: total, like the reading of inner pages; returns `None` if the old image is invalid.
 
 use std::ops::Range;
 
@@ -17,32 +17,32 @@ const COUNT: usize = 12;
 const PREFIX: usize = 14;
 const HEAP: usize = 24;
 
-/// A separator and the child right of it.
+/// A separator and the child to its right.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub(super) separator: Vec<u8>,
     pub(super) child: PageId,
 }
 
-/// An inner page taken apart.
+/// A decoded inner page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) level: u8,
-    /// One more than separators.
+    /// One more than there are separators.
     pub(super) children: Vec<PageId>,
-    /// The separators' bytes, whole, one after the other.
+    /// The separators' whole bytes, concatenated.
     bytes: Vec<u8>,
     /// Where each separator ends.
     ends: Vec<usize>,
 }
 
 impl Node {
-    /// With one child and no separator.
+    /// A node with one child and no separator.
     pub(super) fn over(level: u8, child: PageId) -> Node {
         Node { level, children: vec![child], ..Node::default() }
     }
 
-    /// Takes an image apart; none where it makes no sense.
+    /// Decodes an image; returns `None` if it is invalid.
     pub(super) fn of(image: &[u8], tree: TreeId) -> Option<Node> {
         let inner = InnerPage::of(image, tree)?;
         let mut node = Node { level: inner.level, ..Node::default() };
@@ -60,13 +60,13 @@ impl Node {
         self.ends.len()
     }
 
-    /// One of them.
+    /// Returns a separator.
     pub(super) fn separator(&self, index: usize) -> &[u8] {
         let from = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.bytes[from..self.ends[index]]
     }
 
-    /// Inserts pairs right of a child.
+    /// Inserts pairs to the right of a child.
     pub(super) fn insert(&mut self, child: usize, pairs: &[Pair]) {
         let at = if child == 0 { 0 } else { self.ends[child - 1] };
         let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.separator.iter().copied()).collect();
@@ -80,7 +80,7 @@ impl Node {
         self.children.splice(child + 1..child + 1, pairs.iter().map(|pair| pair.child));
     }
 
-    /// Takes a child out, and one of the separators beside it.
+    /// Removes a child, and one of the separators beside it.
     pub(super) fn remove(&mut self, child: usize, separator: usize) {
         self.children.remove(child);
         let from = if separator == 0 { 0 } else { self.ends[separator - 1] };
@@ -89,19 +89,19 @@ impl Node {
         self.ends[separator..].iter_mut().for_each(|end| *end -= bytes);
     }
 
-    /// What the separators of a range share.
+    /// The length of the common prefix of the separators in a range.
     fn prefix(&self, range: &Range<usize>) -> usize {
         if range.is_empty() { 0 } else { common(self.separator(range.start), self.separator(range.end - 1)) }
     }
 
-    /// Bytes of a node with the separators of a range.
+    /// Bytes of a node with the separators in a range.
     fn image_bytes(&self, range: &Range<usize>) -> usize {
         let prefix = self.prefix(range);
         let tails = range.clone().map(|at| self.separator(at).len().saturating_sub(prefix + 4)).sum::<usize>();
         HEADER_BYTES + range.len() * 12 + 4 + prefix + tails
     }
 
-    /// The ranges of separators of the nodes that this one has to become; the separators in between go up.
+    /// The ranges of separators of the nodes into which this one must be split; the separators between them move up.
     pub(super) fn parts(&self, page_bytes: usize, appended: bool) -> Vec<Range<usize>> {
         let mut parts = Vec::new();
         self.divide(0..self.count(), page_bytes, appended, &mut parts);
@@ -127,8 +127,8 @@ impl Node {
         self.divide(up + 1..range.end, page_bytes, appended, parts);
     }
 
-    /// Writes the image of a node with the separators of a range and the children beside them; none where they are in no
-    /// order and do not fit.
+    /// Writes the image of a node with the separators in a range and the children beside them; returns `None` if they
+    /// are out of order and do not fit.
     pub(super) fn write(&self, range: Range<usize>, image: &mut [u8], tree: TreeId, lsn: u64) -> Option<()> {
         image.fill(0);
         PageHeader { kind: Kind::Inner, level: self.level, flags: 0, tree: tree.0, lsn }.put(image);
@@ -156,13 +156,13 @@ impl Node {
     }
 }
 
-/// Inserts a pair right of a child into an image in place; false where that needs the node taken apart.
+/// Inserts a pair to the right of a child into an image in place; returns `false` if the node must be decoded for that.
 pub(super) fn insert(image: &mut [u8], tree: TreeId, lsn: u64, child: usize, pair: &Pair) -> Option<bool> {
     let inner = InnerPage::of(&*image, tree)?;
     let (count, heap) = (inner.count, image.len().checked_sub(usize::from(u16_at(image, HEAP)?))?);
     let prefix = usize::from(u16_at(image, PREFIX)?);
     (child <= count).then_some(())?;
-    // With one separator the prefix is all of it, so the second one takes the node apart.
+    // With one separator the prefix is the whole separator, so inserting the second one decodes the node.
     if count == 0 || !pair.separator.starts_with(&image[image.len() - prefix..]) {
         return Some(false);
     }

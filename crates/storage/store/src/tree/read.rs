@@ -1,11 +1,11 @@
-//! Reading: descending without latches, looking in one latched leaf, starting again where the writer came in between.
+//! Reading: descends without latches, reads one latched leaf, and starts again if the writer interfered.
 //!
-//! The writer may split, move and free nodes while a reader descends, and a page may belong to another tree by the time the
-//! reader comes to it. What decides is the leaf: under its latch its tree, kind and fences say whether it is the one. A leaf
-//! that was unlinked is no leaf any more before its page is free, so a leaf that fits is always the current one.
+//! The writer may split, move and free nodes while a reader descends, and a page may belong to another tree by the time
+//! the reader arrives there. The leaf decides: under its latch, its tree, kind and fences show whether it is the right
+//! one. An unlinked leaf is made invalid before its page is free, so a leaf that matches is always the current one.
 //!
-//! Between two states of the tree there is none in which a descent from the root cannot succeed. So a reader that fails at
-//! the same page again and again has met damage, not the writer.
+//! A descent from the root succeeds in every state of the tree. So a reader that fails repeatedly at the same page has
+//! found damage, not the writer.
 
 use std::ops::Range;
 use std::thread;
@@ -15,24 +15,24 @@ use bytes::Bytes;
 
 use super::inner::{InnerPage, Toward};
 use super::leaf::{EXTENTS_DAMAGED, LARGE, Leaf};
-use super::value::{Cell, Stored};
+use super::value::{self, Cell, Stored};
 use super::{Direction, Tree};
-use crate::page::PageId;
+use crate::page::{Extent, PageId};
 use crate::pages::Pages;
 use crate::{Lsn, StoreError};
 
-/// So often may the same page disappoint in a row before it counts as damaged.
+/// How often in a row the same page may fail before it counts as damaged.
 const SAME_PAGE_MAX: u32 = 24;
-/// So often a read starts again at most.
+/// How often a read starts again at most.
 const RESTARTS_MAX: u32 = 1 << 16;
 
-/// Why a descent ended without the leaf.
+/// Why a descent did not reach the leaf.
 pub(super) struct Fault {
     pub(super) page: PageId,
     pub(super) error: Option<StoreError>,
 }
 
-/// Counts how often a read started again.
+/// Counts how often a read has started again.
 pub(super) struct Restarts {
     all: u32,
     same: u32,
@@ -44,21 +44,21 @@ impl Restarts {
         Restarts { all: 0, same: 0, page: None }
     }
 
-    /// Waits a little before the next try. Errors: what the fault says, where it is no passing one.
+    /// Waits a little before the next attempt. Errors: the fault's, if it is permanent.
     fn again(&mut self, tree: Tree, fault: Fault) -> Result<(), StoreError> {
         if let Some(error) = &fault.error
             && !matches!(error, StoreError::Corrupt(_))
         {
             return Err(error.clone());
         }
-        // A drive may try for seconds each time.
+        // A drive may retry for seconds each time.
         let is_slow = matches!(&fault.error, Some(StoreError::Corrupt(damage)) if damage.is_unreadable());
         let step = if is_slow { SAME_PAGE_MAX / 3 } else { 1 };
         self.all += 1;
         self.same = if self.page == Some(fault.page) { self.same + step } else { 0 };
         self.page = Some(fault.page);
         if self.same >= SAME_PAGE_MAX || self.all >= RESTARTS_MAX {
-            return Err(fault.error.unwrap_or_else(|| tree.corrupt(fault.page, "does not fit where it hangs")));
+            return Err(fault.error.unwrap_or_else(|| tree.corrupt(fault.page, "does not match its parent")));
         }
         match self.same {
             0..4 => std::hint::spin_loop(),
@@ -69,28 +69,29 @@ impl Restarts {
     }
 }
 
-/// What one leaf has of a range, copied out.
+/// A copy of the cells of one leaf in a range.
 #[derive(Clone, Debug)]
 pub struct LeafBlock {
     bytes: Bytes,
     entries: Vec<Entry>,
-    /// The slot of each entry where slots are left out, as in holes; else empty, and the first entry's is `begin`.
+    /// The slot of each entry if some slots are omitted, as in holes; else empty, and the first entry's slot is
+    /// `begin`.
     slots: Vec<u16>,
     begin: usize,
     tree: Tree,
-    /// The leaf's low fence: no key of it is less; empty is no bound.
+    /// The leaf's low fence: no key in it is less; empty means no bound.
     pub low: Bytes,
-    /// The leaf's high fence: every key of it is less; empty is no bound.
+    /// The leaf's high fence: every key in it is less; empty means no bound.
     pub high: Bytes,
-    /// Position of the last record that changed the leaf.
+    /// LSN of the last record that changed the leaf.
     pub lsn: Lsn,
     /// Its page.
     pub page: PageId,
-    /// It stands for a page that was lost: between its fences there may be more keys.
+    /// It replaces a page that was lost: more keys may exist between its fences.
     pub is_hole: bool,
 }
 
-/// Where an entry is in the block's bytes: key, then value.
+/// The place of an entry in the block's bytes: key, then value.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u32,
@@ -110,6 +111,16 @@ impl Entry {
     }
 }
 
+/// Consecutive leaves, as the inner pages above list them.
+pub(crate) struct LeafRun {
+    pub(crate) leaves: Vec<PageId>,
+    /// The next leaf, if it is below the same inner page.
+    pub(crate) behind: Option<PageId>,
+    /// All their keys are less; empty means no bound. If the tree changes meanwhile, this may be another key, but it is
+    /// always greater than the key that the leaves were requested from.
+    pub(crate) end: Bytes,
+}
+
 impl LeafBlock {
     /// Number of entries.
     pub fn len(&self) -> usize {
@@ -126,12 +137,12 @@ impl LeafBlock {
         &self.bytes[self.entries[index].key()]
     }
 
-    /// The same without a copy of its bytes, which keep the whole block in memory.
+    /// As [`key`](LeafBlock::key), without copying; the result keeps the whole block in memory.
     pub fn key_bytes(&self, index: usize) -> Bytes {
         self.bytes.slice(self.entries[index].key())
     }
 
-    /// The value of an entry as the cell had it. Panics at [`len`](LeafBlock::len).
+    /// The value of an entry in its stored form. Panics at [`len`](LeafBlock::len).
     pub fn stored(&self, index: usize) -> Stored<'_> {
         let entry = self.entries[index];
         let bytes = &self.bytes[entry.value()];
@@ -147,7 +158,7 @@ impl LeafBlock {
         }
     }
 
-    /// Damage of an entry: what is wrong with it, and its tree, page and slot.
+    /// The error for a damaged entry: its tree, page and slot, and what is wrong.
     pub(crate) fn corrupt(&self, index: usize, what: &str) -> StoreError {
         let slot = self.slots.get(index).map_or(self.begin + index, |slot| usize::from(*slot));
         self.tree.corrupt_slot(self.page, slot, what)
@@ -158,13 +169,13 @@ impl LeafBlock {
         let end = if to.is_empty() { leaf.count() } else { leaf.rank(to)? };
         let count = end.saturating_sub(begin);
         let prefix = leaf.prefix();
-        // Counted first: the block is as large as it must be, and the cells' lines are asked for all at once.
+        // Counted first, so that the block is allocated once, and the cells' cache lines are requested all at once.
         let mut cells = 0;
         for at in begin..end {
             let (suffix, value) = leaf.cell(at)?;
             cells += 2 + suffix.len() + value.bytes().len();
         }
-        // Cells of a damaged leaf may overlap; those of a sound one fit in its page together.
+        // Cells of a damaged leaf may overlap; those of a valid one fit in its page together.
         (cells <= leaf.page().len()).then_some(())?;
         let mut bytes = Vec::with_capacity(cells + count * prefix.len() + leaf.low.len() + leaf.high.len());
         let (mut entries, mut slots) = (Vec::with_capacity(count), Vec::new());
@@ -197,8 +208,8 @@ impl LeafBlock {
 }
 
 impl Tree {
-    /// The value of a key, copied out of its leaf, with the position of the last record that changed that leaf. Any thread.
-    /// Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
+    /// Returns the value of a key, copied from its leaf, with the LSN of the last record that changed that leaf. Any
+    /// thread. Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
     pub fn get<P: Pages>(&self, pages: &P, key: &[u8]) -> Result<(Option<Cell>, Lsn), StoreError> {
         self.visit(
             pages,
@@ -214,7 +225,8 @@ impl Tree {
         )
     }
 
-    /// The same without a copy: `look` sees the value where it is, while the leaf is latched, so it must be quick.
+    /// As [`get`](Tree::get), without copying: `look` is called with the value in place while the leaf is latched, so
+    /// it must be fast.
     pub fn get_with<P: Pages, R>(
         &self,
         pages: &P,
@@ -233,8 +245,8 @@ impl Tree {
         )
     }
 
-    /// What one leaf has of the keys from `from` (inclusive) to `to` (exclusive; empty is no bound): the leaf with the least
-    /// of them going forward, with the greatest going backward. Any thread.
+    /// Returns the cells of one leaf with keys from `from` (inclusive) to `to` (exclusive; empty means no bound): the
+    /// leaf with the smallest of them forward, with the greatest backward. Any thread.
     ///
     /// The next block forward begins at `high` unless that is empty or not less than `to`; the next one backward ends at
     /// `low` unless that is empty or not greater than `from`. Errors: [`StoreError::Corrupt`], [`StoreError::Device`].
@@ -255,7 +267,45 @@ impl Tree {
         }
     }
 
-    /// Goes to a leaf and looks at it under its latch.
+    /// Returns the leaf with the smallest key from `from` on, and the leaves after it below the same inner page with keys
+    /// less than `to` (empty means no bound), `most` in all; none if the tree cannot be read, or changes. Any thread.
+    pub(crate) fn leaves_from<P: Pages>(&self, pages: &P, from: &[u8], to: &[u8], most: usize) -> Option<LeafRun> {
+        let mut way = Vec::new();
+        self.descend(pages, Toward::At(from), |page, index| way.push((page, index))).ok()?;
+        let (page, first) = way.pop()?;
+        let toward = if to.is_empty() { Toward::Last } else { Toward::Before(to) };
+        let (leaves, behind, end) = pages
+            .inner(page, |words| {
+                let inner = InnerPage::of(words, self.id).filter(|inner| inner.level == 1)?;
+                let last = inner.position(toward)?.min(first.saturating_add(most).checked_sub(1)?);
+                let leaves: Vec<PageId> = (first..=last).map_while(|at| inner.child(at)).collect();
+                (!leaves.is_empty()).then(|| (leaves, inner.child(last + 1), inner.separator(last)))
+            })
+            .ok()??;
+        let above = || way.iter().rev().find_map(|(page, index)| self.separator(pages, *page, *index));
+        let end = end.or_else(above).unwrap_or_default();
+        // The inner pages may be of different states of the tree.
+        (end.is_empty() || *end > *from).then(|| LeafRun { leaves, behind, end: end.into() })
+    }
+
+    /// The separator after a child of an inner page; none after the last child, and if the page cannot be read.
+    fn separator<P: Pages>(&self, pages: &P, page: PageId, index: usize) -> Option<Vec<u8>> {
+        pages.inner(page, |words| InnerPage::of(words, self.id)?.separator(index)).ok()?
+    }
+
+    /// Calls `each` with the keys and extents of a leaf's long values from key `from` on, until it returns false; returns
+    /// whether it never did. Does not call it if the bytes are no leaf of this tree.
+    pub(crate) fn each_long(&self, leaf: &[u8], from: &[u8], mut each: impl FnMut(&[u8], &[Extent]) -> bool) -> bool {
+        let Some(leaf) = Leaf::of(leaf, self.id) else { return true };
+        let mut cells = (0..leaf.count()).filter_map(|index| leaf.cell(index));
+        cells.all(|(suffix, value)| {
+            let Stored::Large(list) = value else { return true };
+            let key = [leaf.prefix(), suffix].concat();
+            key.as_slice() < from || value::decode(list).is_none_or(|extents| each(&key, &extents))
+        })
+    }
+
+    /// Descends to a leaf and reads it under its latch.
     fn visit<P: Pages, R>(
         &self,
         pages: &P,
@@ -281,7 +331,7 @@ impl Tree {
         }
     }
 
-    /// Goes down to a leaf; `note` hears of every inner page and which child was taken.
+    /// Descends to a leaf; `note` is called with every inner page and the index of its child on the path.
     #[inline]
     pub(super) fn descend<P: Pages>(
         &self,
@@ -292,7 +342,7 @@ impl Tree {
         self.descend_from(pages, (self.root, None), toward, note)
     }
 
-    /// The same from an inner page on, whose level may be known.
+    /// As [`descend`](Tree::descend), from an inner page on, whose level may be known.
     #[inline]
     pub(super) fn descend_from<P: Pages>(
         &self,

@@ -1,18 +1,18 @@
-//! What is done when a change does not fit in a leaf's free bytes: building the leaf anew, or cutting it into several.
+//! Handles a change that does not fit in a leaf's free bytes: rebuilds the leaf, or splits it.
 //!
 //! ```text
-//!   1 the new right leaves are made and filled                     (nobody knows them)
+//!   1 the new right leaves are created and filled                  (no reader can reach them)
 //!   2 the parent gets their separators; if it is too full, its right parts are new nodes and *its* parent goes first
-//!   3 the old leaf is built anew with what is left of the cut      (its latch was held all the time)
+//!   3 the old leaf is rebuilt with the left part                   (its latch was held all the time)
 //! ```
 //!
-//! A reader that comes to the old leaf for a key that went right waits for the latch, sees by the fences that it is wrong and
-//! starts again from the root, where step 2 is already done.
+//! A reader that arrives at the old leaf for a key that moved right waits for the latch, detects by the fences that the
+//! leaf is wrong, and starts again from the root, where step 2 is already complete.
 //!
-//! Where it is cut: in the middle of the bytes, or near it where the separator is shorter; behind a new last key of the whole
-//! tree, so that ascending keys leave full leaves; and at the new key where the last insertions stood right behind one
-//! another, so that ascending runs inside a tree do as well. Keys and values differ in length, so a cut may have to be
-//! followed by another one; one cell alone always fits (`inline_bytes_max`).
+//! Where to split: in the middle of the bytes, or near it if the separator is shorter there; after a new last key of
+//! the whole tree, so that ascending keys leave full leaves; and at the new key if the last insertions directly
+//! followed each other, so that ascending runs inside a tree also leave full leaves. Keys and values differ in length,
+//! so one split may require another; one cell alone always fits (`inline_bytes_max`).
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ use crate::StoreError;
 use crate::page::PageId;
 use crate::pages::Pages;
 
-/// So many insertions right behind one another are a run.
+/// So many consecutive insertions are a run.
 const RUN_MIN: u32 = 8;
 
 /// The cells of a leaf with a change applied.
@@ -49,11 +49,11 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The shortest key that is greater than the item before `at` and not greater than the one at it.
+    /// The shortest key that is greater than the item before `at` and not greater than the item at `at`.
     fn separator(&self, at: usize) -> Option<Vec<u8>> {
         let (left, right) = (self.get(at.checked_sub(1)?)?, self.get(at)?);
         let (left, mut right) = (whole(left), whole(right));
-        // They are in order and differ, unless the leaf is damaged.
+        // The two are in order and differ, unless the leaf is damaged.
         right.truncate(common(&left, &right) + 1);
         (left < right).then_some(right)
     }
@@ -63,25 +63,25 @@ fn whole(item: Item<'_>) -> Vec<u8> {
     [item.prefix, item.suffix].concat()
 }
 
-/// Where to cut first.
+/// Where to split first.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Middle,
     Before(usize),
 }
 
-/// Plans the leaves that items become.
+/// Plans the leaves into which items are split.
 struct Plan<'a> {
     items: Items<'a>,
-    /// Sum of the costs of all items before each.
+    /// For each item, the sum of the costs of all items before it.
     sums: Vec<usize>,
     page_bytes: usize,
-    /// The first item of each leaf but the first, with the separator before it.
+    /// The first item of each leaf except the first, with the separator before it.
     cuts: Vec<(usize, Vec<u8>)>,
 }
 
 impl<'a> Plan<'a> {
-    /// None where the old leaf makes no sense.
+    /// Returns `None` if the old leaf is invalid.
     fn of(items: Items<'a>, page_bytes: usize, place: Place) -> Option<Plan<'a>> {
         let mut sums = Vec::with_capacity(items.len() + 1);
         sums.push(0);
@@ -97,7 +97,7 @@ impl<'a> Plan<'a> {
         if self.fits(&range, low, high)? {
             return Some(());
         }
-        // One item that does not fit in a leaf of its own was never put here.
+        // An item that does not fit in a leaf of its own is never stored in a leaf.
         (range.len() > 1).then_some(())?;
         let (cut, separator) = match place {
             Place::Before(at) => self.cut_near(&range, low, at)?,
@@ -119,7 +119,7 @@ impl<'a> Plan<'a> {
         Some(slots_at(low.len(), high.len()) + cells <= self.page_bytes)
     }
 
-    /// The cut at an item, or a little before it: what is left of it must fit together with its new high fence.
+    /// The split at an item, or slightly before it: the left part must fit together with its new high fence.
     fn cut_near(&self, range: &Range<usize>, low: &[u8], at: usize) -> Option<(usize, Vec<u8>)> {
         let at = at.clamp(range.start + 1, range.end - 1);
         for cut in (range.start + 1..=at).rev() {
@@ -131,7 +131,7 @@ impl<'a> Plan<'a> {
         Some((at, self.items.separator(at)?))
     }
 
-    /// The cut near the middle of the bytes with the shortest separator.
+    /// The split near the middle of the bytes with the shortest separator.
     fn middle(&self, range: &Range<usize>) -> Option<usize> {
         let (first, last) = (self.sums[range.start], self.sums[range.end]);
         let at = |part: usize| {
@@ -149,7 +149,7 @@ impl<'a> Plan<'a> {
         Some(best.1)
     }
 
-    /// How many first bytes the items on both sides of a cut share behind the leaf's prefix, or a little less.
+    /// How many first bytes, without the leaf's prefix, the items on both sides of a split share, or slightly less.
     fn shared(&self, cut: usize) -> Option<usize> {
         let prefix = self.items.leaf.prefix().len();
         let (left, right) = (self.items.get(cut - 1)?, self.items.get(cut)?);
@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
 }
 
 impl<P: Pages> TreeWriter<'_, P> {
-    /// Applies a change that did not fit in the free bytes of a leaf, which is latched.
+    /// Applies a change that did not fit in the free bytes of a latched leaf.
     pub(super) fn rebuild(
         &mut self,
         page: PageId,
@@ -206,19 +206,19 @@ impl<P: Pages> TreeWriter<'_, P> {
         Ok(())
     }
 
-    /// Where a leaf that is too full is best cut.
+    /// The best place to split a leaf that is too full.
     fn place(&self, items: Items<'_>) -> Place {
         let Err(at) = items.change.at else { return Place::Middle };
         let last = at + 1 == items.len();
         match last {
             true if items.leaf.high.is_empty() || self.run.length >= RUN_MIN => Place::Before(at),
-            // The new key stays left, where the next of the run will come.
+            // The new key stays in the left leaf, where the next one of the run will go.
             false if self.run.length >= RUN_MIN => Place::Before(at + 1),
             _ => Place::Middle,
         }
     }
 
-    /// Notes where the last insertion stands after a cut, so that a run goes on.
+    /// Updates the position of the last insertion after a split, so that a run continues.
     fn follow_run(&mut self, page: PageId, plan: &Plan<'_>, pairs: &[Pair]) {
         let Err(at) = plan.items.change.at else { return };
         let right = plan.cuts.partition_point(|cut| cut.0 <= at);
@@ -226,14 +226,14 @@ impl<P: Pages> TreeWriter<'_, P> {
         (self.run.leaf, self.run.index) = (leaf, at - from);
     }
 
-    /// Inserts pairs right of the child that a path ends with, from the parent upward as far as nodes are too full. `last`
-    /// says that the path leads to the tree's last leaf.
+    /// Inserts pairs to the right of the child at the end of a path, in the parent, and further up as far as nodes are
+    /// too full. `last`: the path leads to the tree's last leaf.
     fn hang(&mut self, path: &[(PageId, usize)], pairs: &[Pair], last: bool, lsn: u64) -> Result<(), StoreError> {
         let tree = self.tree;
         let Some((&(page, child), above)) = path.split_last() else {
-            return Err(tree.corrupt(tree.root, "has no way down"));
+            return Err(tree.corrupt(tree.root, "has no child"));
         };
-        let damaged = || tree.corrupt(page, "does not fit where it hangs");
+        let damaged = || tree.corrupt(page, "does not match its parent");
         let mut image = self.image(page)?;
         if let [pair] = pairs
             && node::insert(&mut image, tree.id, lsn, child, pair).ok_or_else(damaged)?
@@ -253,7 +253,7 @@ impl<P: Pages> TreeWriter<'_, P> {
                 return self.replace(page, &image);
             }
             if above.is_empty() {
-                // The root stays where it is: its parts are all new nodes below it.
+                // The root stays in its page: its parts are all new nodes below it.
                 let mut root = Node::over(node.level + 1, made[0].child);
                 root.insert(0, &made[1..]);
                 root.write(0..root.count(), &mut image, tree.id, lsn).ok_or_else(damaged)?;
@@ -269,7 +269,7 @@ impl<P: Pages> TreeWriter<'_, P> {
         done
     }
 
-    /// Frees what was made for a change that failed, unless some of it may already hang in the tree.
+    /// Frees the pages that a failed change has created, unless some of them may already be in the tree.
     fn give_back(&self, made: &[Pair]) {
         if !self.begun {
             made.iter().for_each(|pair| self.pages.free(pair.child));
@@ -282,7 +282,8 @@ impl<P: Pages> TreeWriter<'_, P> {
         Ok(())
     }
 
-    /// Makes new nodes of the parts of one that is too full: of all where it is the root, else of all but the first.
+    /// Creates new nodes from the parts of one that is too full: from all parts if it is the root, else from all except
+    /// the first.
     fn make_nodes(
         &self,
         node: &Node,
@@ -297,7 +298,8 @@ impl<P: Pages> TreeWriter<'_, P> {
         let mut image = vec![0; self.pages.page_bytes()];
         for part in &parts[usize::from(!root)..] {
             let written = node.write(part.clone(), &mut image, self.tree.id, lsn);
-            written.ok_or_else(|| self.tree.corrupt(self.tree.root, "has separators in no order below it"))?;
+            written
+                .ok_or_else(|| self.tree.corrupt(self.tree.root, "has separators below it that are out of order"))?;
             let child = self.pages.create_inner(&image)?;
             let separator = if part.start == 0 { Vec::new() } else { node.separator(part.start - 1).to_vec() };
             made.push(Pair { separator, child });

@@ -1,14 +1,14 @@
 //! [`TreeWriter`]: puts and deletes, with a finger on the last leaf.
 //!
-//! The finger is the leaf of the last change with its fences and the path to it. A key between the fences goes to that leaf
-//! without a descent, so sorted changes cost little more than their bytes. No latch is held between changes, so readers get
-//! in; what the finger says stays true because only this writer changes the tree.
+//! The finger is the leaf of the last change, with its fences and the path to it. A key between the fences goes to that
+//! leaf without a descent, so sorted changes cost little more than their bytes. No latch is held between changes, so
+//! readers can proceed. The finger remains valid because only this writer changes the tree.
 //!
-//! Each change hands the old cell to `keep` under the leaf's latch before anything is replaced: whoever keeps old versions
-//! has them in place before a reader can see the new one.
+//! Each change passes the old cell to `keep` under the leaf's latch before anything is replaced: so an old version is
+//! in place before a reader can see the new value.
 //!
-//! Errors of `Refused` and `Full` leave the tree as it was. After another error the change may be there in part: the tree
-//! must not be changed any more before it was reopened, and the store has to be poisoned.
+//! Errors `Refused` and `Full` leave the tree unchanged. After any other error the change may be partly in the tree:
+//! the tree must not be changed any more until it is reopened, and the caller must poison the store.
 
 use super::inner::Toward;
 use super::leaf::{EXTENTS_DAMAGED, Leaf};
@@ -18,38 +18,38 @@ use crate::page::PageId;
 use crate::pages::Pages;
 use crate::{KEY_BYTES_MAX, Lsn, StoreError};
 
-/// Changes one tree. Dropping it forgets only the finger.
+/// Changes one tree. Dropping it discards only the finger.
 pub struct TreeWriter<'p, P: Pages> {
     pub(super) pages: &'p P,
     pub(super) tree: Tree,
     finger: Finger,
     pub(super) run: InsertRun,
-    /// A copy of the leaf that is being cut.
+    /// A copy of the leaf that is being split.
     pub(super) scratch: Vec<u8>,
-    /// An inner page was changed by the change that is under way.
+    /// The current change has modified an inner page.
     pub(super) begun: bool,
-    /// Where the last change found its key.
+    /// The page and slot where the last change found its key.
     found: (PageId, usize),
 }
 
 /// The leaf of the last change.
 #[derive(Default)]
 struct Finger {
-    /// None where the next change has to descend.
+    /// `None` if the next change has to descend.
     leaf: Option<PageId>,
     low: Vec<u8>,
     high: Vec<u8>,
-    /// Inner pages from the root down, with the child taken.
+    /// Inner pages from the root down, with the index of the child on the path.
     path: Vec<(PageId, usize)>,
 }
 
-/// Insertions right behind one another.
+/// Consecutive insertions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct InsertRun {
     pub(super) leaf: PageId,
     /// Slot of the last one.
     pub(super) index: usize,
-    /// How many.
+    /// Their number.
     pub(super) length: u32,
 }
 
@@ -60,7 +60,7 @@ impl InsertRun {
     }
 }
 
-/// What a change wants to put into a leaf.
+/// A change of one key in a leaf.
 #[derive(Clone, Copy)]
 pub(super) struct KeyChange<'a> {
     /// The slot to replace, or the one to insert at.
@@ -83,18 +83,18 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         }
     }
 
-    /// The tree it changes.
+    /// The tree that it changes.
     pub fn tree(&self) -> Tree {
         self.tree
     }
 
-    /// Sets a key; answers the cell it had. Its extents belong to the caller then. Errors: see
+    /// Sets a key; returns the old cell, whose extents then belong to the caller. Errors: see
     /// [`change`](TreeWriter::change).
     pub fn put(&mut self, key: &[u8], value: &[u8], at: Lsn) -> Result<Option<Cell>, StoreError> {
         self.change_for_old(key, Some(NewValue::Bytes(value)), at)
     }
 
-    /// Removes a key; answers the cell it had. Its extents belong to the caller then. Errors: see
+    /// Removes a key; returns the old cell, whose extents then belong to the caller. Errors: see
     /// [`change`](TreeWriter::change).
     pub fn delete(&mut self, key: &[u8], at: Lsn) -> Result<Option<Cell>, StoreError> {
         self.change_for_old(key, None, at)
@@ -109,17 +109,17 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         }
     }
 
-    /// Damage of the cell that the last change replaced: its list of extents cannot be decoded.
+    /// The error for the cell that the last change replaced: its list of extents cannot be decoded.
     pub(crate) fn corrupt_old(&self) -> StoreError {
         self.tree.corrupt_slot(self.found.0, self.found.1, EXTENTS_DAMAGED)
     }
 
-    /// Sets or removes a key of 1 to [`KEY_BYTES_MAX`] bytes. `keep` is called once with the old cell, or none, under the
-    /// leaf's latch, before anybody can see the change; it must be quick. It may be called although the change then fails.
-    /// Extents of the old cell are not freed: that is up to whoever kept it.
+    /// Sets or removes a key of 1 to [`KEY_BYTES_MAX`] bytes. `keep` is called once with the old cell, or `None`, under
+    /// the leaf's latch, before a reader can see the change; it must be fast. It may be called although the change then
+    /// fails. The extents of the old cell are not freed: `keep` is responsible for them.
     ///
-    /// Errors: [`StoreError::Refused`] for a key or value too long, [`StoreError::Full`]: nothing was changed.
-    /// All others: the tree must not be changed any more.
+    /// Errors: [`StoreError::Refused`] for a key or value that is too long, [`StoreError::Full`]: nothing was changed.
+    /// After any other error the tree must not be changed any more.
     pub fn change(
         &mut self,
         key: &[u8],
@@ -188,12 +188,12 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         }
         let path = std::mem::take(&mut self.finger.path);
         let done = match self.rebuild(page, bytes, &path, KeyChange { at, key, value, lsn }) {
-            // No room when a part of the change was already in place.
+            // The space ran out when a part of the change was already in place.
             Err(StoreError::Full(cause)) if self.begun => Err(StoreError::Poisoned { cause }),
             done => done,
         };
         self.finger.path = path;
-        // Whatever happened, the fences may be others now.
+        // Whatever the result, the fences may have changed.
         self.finger.leaf = None;
         done
     }
@@ -202,7 +202,7 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         let (page, mut bytes) = self.seek(key)?;
         let leaf = self.leaf(page, &bytes)?;
         if leaf.is_hole {
-            // It stays there as known to be absent.
+            // The key stays in the hole as known to be absent.
             drop(bytes);
             return self.set(key, Stored::Absent, lsn, keep);
         }
@@ -228,7 +228,7 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         done
     }
 
-    /// Takes the finger off: the way down may be another.
+    /// Discards the finger: the path may have changed.
     pub(super) fn forget(&mut self) {
         self.finger = Finger::default();
     }
@@ -247,11 +247,11 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
         let path = &mut finger.path;
         let found = self.tree.descend(self.pages, Toward::At(key), |page, child| path.push((page, child)));
         let page = found.map_err(|fault| {
-            fault.error.unwrap_or_else(|| self.tree.corrupt(fault.page, "does not fit where it hangs"))
+            fault.error.unwrap_or_else(|| self.tree.corrupt(fault.page, "does not match its parent"))
         })?;
         let bytes = self.pages.write(page)?;
         let leaf = Leaf::of(&bytes, self.tree.id).filter(|leaf| leaf.covers(key));
-        let leaf = leaf.ok_or_else(|| self.tree.corrupt(page, "its fences do not fit where it hangs"))?;
+        let leaf = leaf.ok_or_else(|| self.tree.corrupt(page, "its fences do not match its parent"))?;
         finger.low.clear();
         finger.low.extend_from_slice(leaf.low);
         finger.high.clear();
@@ -261,6 +261,6 @@ impl<'p, P: Pages> TreeWriter<'p, P> {
     }
 
     fn leaf<'b>(&self, page: PageId, bytes: &'b [u8]) -> Result<Leaf<'b>, StoreError> {
-        Leaf::of(bytes, self.tree.id).ok_or_else(|| self.tree.corrupt(page, "is no leaf of it"))
+        Leaf::of(bytes, self.tree.id).ok_or_else(|| self.tree.corrupt(page, "is not a leaf of this tree"))
     }
 }

@@ -1,4 +1,4 @@
-//! Printing what a store's devices hold, for people who look for a fault: superblock, batch of write images, devices, map.
+//! Prints the content of a store's devices, for diagnosis: superblock, batch of write images, devices, map.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::space::map;
 use crate::space::poison::Poison;
 use crate::space::superblock::{Superblock, Unreadable};
 
-/// Prints what lies on the two shelves, as it lies there; damage is printed, not refused. Changes nothing.
+/// Prints the content of the two shelves; damage is printed, not refused. Changes nothing.
 ///
-/// Errors: [`StoreError::Device`], [`StoreError::Corrupt`] where devices are missing.
+/// Errors: [`StoreError::Device`], [`StoreError::Corrupt`] if devices are missing.
 pub(crate) fn inspect(data: Arc<dyn Shelf>, images: Arc<dyn Shelf>, out: &mut String) -> Result<(), StoreError> {
     print_images(images, out)?;
     if !data.list()?.contains(&device_name(0)) {
@@ -52,7 +52,7 @@ pub(crate) fn inspect(data: Arc<dyn Shelf>, images: Arc<dyn Shelf>, out: &mut St
     Ok(())
 }
 
-/// Adds a line, and ends well: so that it can be the last thing said.
+/// Adds a line. Returns `Ok`, so that it can be the last expression of a function.
 fn line(out: &mut String, text: fmt::Arguments<'_>) -> Result<(), StoreError> {
     out.push_str(&text.to_string());
     out.push('\n');

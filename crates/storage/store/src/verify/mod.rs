@@ -1,22 +1,22 @@
-//! Checking a whole store: every page and extent that its trees reach verifies, is in use by the map, and is reached once; and
-//! the map counts nothing else.
+//! Checks a whole store: every page and extent that is reachable from its trees must verify, be in use according to the
+//! map, and be reached once; and the map must count nothing else.
 //!
 //! ```text
-//!   superblock -> map pages                      what is said to be in use
+//!   superblock -> map pages                      pages in use according to the map
 //!        |
-//!        +-----> catalog -> trees -> pages, extents        what is reached, each checked
+//!        +-----> catalog -> trees -> pages, extents        reachable pages, each checked
 //!
 //!   reached twice      two owners of a page: the next change of one damages the other
-//!   reached, not used  will be given out again: the same, later
-//!   used, not reached  lost space; no harm to what is stored
+//!   reached, not used  will be allocated again: the same, later
+//!   used, not reached  lost space; stored data is not affected
 //! ```
 //!
-//! *Offline* ([`offline`]) it reads a store that nobody has open, a committed batch over the data devices, and changes nothing. *Online*
-//! ([`online`]) it reads the state of the last checkpoint while no other begins; readers and writers go on, and the applier
-//! waits only where so much becomes dirty meanwhile that it would have to anyway.
+//! *Offline* ([`offline`]) it reads a store that no process has open, with a committed batch over the data devices, and
+//! changes nothing. *Online* ([`online`]) it reads the state of the last checkpoint while no other checkpoint begins.
+//! Readers and writers continue, and the applier waits only if so much becomes dirty meanwhile that it must.
 //!
-//! Damage is a finding, not an error. Below a damaged page nothing is reached, so that what is not reached is counted as lost only
-//! where nothing is damaged. The journal is not looked at: [`journal::verify`] does that.
+//! Damage is part of the result, not an error. Pages below a damaged page are not reached, so unreached pages count as
+//! lost only if nothing is damaged. The journal is not checked: [`journal::verify`] does that.
 
 pub(crate) mod inspect;
 pub(crate) mod reader;
@@ -44,25 +44,25 @@ use crate::space::superblock::{self, Superblock};
 use crate::tree::{Report, Tree, Visited};
 pub use reader::UncachedReader;
 
-/// So many findings are described; more are only counted.
+/// The number of faults that are described; further ones are only counted.
 const TOLD_MAX: usize = 100;
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Pages looked at.
+    /// Pages checked.
     pub done: u64,
     /// Pages in use.
     pub total: u64,
 }
 
-/// Finds the trees of a store, by name, from the root of its catalog, which counts as one of them.
+/// Returns the trees of a store with their names, from the root of its catalog, which counts as one of them.
 pub(crate) type Trees<'a> = &'a dyn Fn(&UncachedReader<'_>, PageId) -> Result<Vec<(String, Tree)>, StoreError>;
 
-/// What a check found. Displays as the report of `terrace verify`.
+/// The result of a check. Its `Display` is the report of `terrace verify`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Drawn when the store was made.
+    /// The store's identity, drawn when it was created.
     pub identity: u64,
     /// Size of a page, bytes.
     pub page_bytes: u32,
@@ -70,26 +70,27 @@ pub struct Verified {
     pub devices: u32,
     /// Everything before this is in the pages.
     pub redo_lsn: Lsn,
-    /// The checkpoint whose state it is.
+    /// The checkpoint whose state was checked.
     pub checkpoint: u64,
     /// Images of a committed batch that opening will write in place.
     pub images: u32,
     /// Pages of all devices.
     pub pages: u64,
-    /// Pages in use, the store's own included.
+    /// Pages in use, including the store's own.
     pub used: u64,
-    /// What each tree consists of, by name.
+    /// The report of each tree, by name.
     pub trees: Vec<(String, Report)>,
-    /// Pages that are in use and that nothing reaches: lost space. None where damage hides what is reached.
+    /// Pages that are in use but unreachable: lost space. `None` if damage hides what is reachable.
     pub leaked: Option<u64>,
-    /// Pages and extents that do not verify, are reached twice, or are reached and not in use; faults of trees.
+    /// Number of pages and extents that do not verify, are reached twice, or are reached but not in use; and of faults
+    /// of trees.
     pub faults: u64,
-    /// What they are, the first hundred.
+    /// Descriptions of the first hundred faults.
     pub messages: Vec<String>,
 }
 
 impl Verified {
-    /// Whether nothing is wrong; lost space is wrong, too.
+    /// Whether nothing is wrong; lost space counts as wrong, too.
     pub fn is_sound(&self) -> bool {
         self.faults == 0 && self.leaked == Some(0)
     }
@@ -135,9 +136,9 @@ impl fmt::Display for Verified {
     }
 }
 
-/// Checks the store on two shelves that nobody has open for writing. `progress` is called every few hundred pages.
+/// Checks the store on two shelves that no process has open for writing. `progress` is called every few hundred pages.
 ///
-/// Errors: [`StoreError::Corrupt`] where the store could not be opened either, and [`StoreError::Device`].
+/// Errors: [`StoreError::Corrupt`] if the store could not be opened either, and [`StoreError::Device`].
 pub(crate) fn offline(
     data: Arc<dyn Shelf>,
     images: Arc<dyn Shelf>,
@@ -161,7 +162,7 @@ pub(crate) fn offline(
             let (superblock, image) = found.ok_or_else(|| StoreError::Corrupt(Refusal::Damaged.text().into()))?;
             geometry = Some(superblock.geometry);
             overlay.insert(superblock::PAGE, image);
-            let text = "the superblock (page 0 in pages-0000) is damaged; the next opening writes it anew, as the images have it";
+            let text = "the superblock (page 0 in pages-0000) is damaged; the next opening restores it from the write image journal";
             damaged.push(text.into());
         }
         Verdict::Restore => {
@@ -195,7 +196,7 @@ pub(crate) fn offline(
     walk.run(trees, progress)
 }
 
-/// Checks the state of the last checkpoint of a store that is open; to be called between checkpoints, while none may begin.
+/// Checks the state of the last checkpoint of an open store; called between checkpoints, while none may begin.
 ///
 /// Errors: [`StoreError::Device`], and those of `trees` that are not damage.
 pub(crate) fn online(
@@ -207,9 +208,10 @@ pub(crate) fn online(
     Walk::new(UncachedReader::new(data_devices, HashMap::new()), *superblock).run(trees, progress)
 }
 
-/// Pages of the state of the last checkpoint that are in use, and that nothing reaches. To be called as [`online`].
+/// Returns the pages of the last checkpoint's state that are in use but unreachable. Called as [`online`].
 ///
-/// Errors: as of [`online`]; [`StoreError::Corrupt`] where a part of the trees cannot be walked, so that nobody can tell.
+/// Errors: those of [`online`]; [`StoreError::Corrupt`] if a part of the trees cannot be walked, because reachability
+/// is then unknown.
 pub(crate) fn unreached(
     data_devices: &DataDevices,
     superblock: &Superblock,
@@ -242,7 +244,7 @@ pub(crate) fn unreached(
     Ok(pages)
 }
 
-/// A check on its way.
+/// A check in progress.
 struct Walk<'a> {
     still: UncachedReader<'a>,
     superblock: Superblock,
@@ -283,7 +285,7 @@ impl<'a> Walk<'a> {
     fn run(mut self, trees: Trees<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Verified, StoreError> {
         if self.superblock.devices > self.still.data_devices().count() {
             let (there, said) = (self.still.data_devices().count(), self.superblock.devices);
-            self.fault(format!("{there} data devices are there, the superblock counts {said}"));
+            self.fault(format!("{there} data devices exist, the superblock counts {said}"));
             return Ok(self.found);
         }
         self.read_maps()?;
@@ -310,7 +312,7 @@ impl<'a> Walk<'a> {
                 };
                 if !read || !map::decode(self.geometry, device, nth, &page, &mut self.used[device as usize]) {
                     let place = crate::cache::BackingStore::place(self.still.data_devices(), id);
-                    self.fault(format!("{place} is no page of the allocation map"));
+                    self.fault(format!("{place} is not a page of the allocation map"));
                 }
             }
             self.consistent_lsn[device as usize].take(0, self.geometry.reserved(device));
@@ -319,7 +321,7 @@ impl<'a> Walk<'a> {
     }
 
     fn tree(&mut self, name: String, tree: Tree, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
-        // What the walk visits is gathered ahead of looking at it: the walk has the pages.
+        // The visited parts are collected first and checked afterwards, because the walk borrows the pages.
         let mut visited = Vec::new();
         let report = tree.check(&self.still, |found| visited.push(found))?;
         for message in &report.messages {
@@ -366,7 +368,7 @@ impl<'a> Walk<'a> {
                 self.fault(format!("tree {name}: page {id} is not in use by the allocation map"));
             }
             if self.consistent_lsn[device as usize].is_used(page, 1) {
-                self.fault(format!("tree {name}: page {id} has another owner, too"));
+                self.fault(format!("tree {name}: page {id} has a second owner"));
             } else {
                 self.consistent_lsn[device as usize].take(page, 1);
             }
@@ -379,7 +381,7 @@ impl<'a> Walk<'a> {
             .map(|device| self.geometry.page(device, 0))
             .collect();
         for page in not_used {
-            self.fault(format!("page {page} begins what is the store's own, and the allocation map has it free"));
+            self.fault(format!("page {page} is reserved for the store, but is free in the allocation map"));
         }
         if self.found.faults > 0 {
             return;

@@ -1,13 +1,14 @@
-//! [`UncachedReader`]: the pages of one state, read without a cache, so that what lies on the devices is what is looked at.
+//! [`UncachedReader`]: the pages of one state, read without a cache, so that the content of the devices is what is
+//! checked.
 //!
 //! ```text
 //!   page in a committed batch?  -- yes --> its image        (a store that was not closed, before it is opened again)
 //!          | no
 //!          v
-//!   data devices              checked: page by its checksum, extent by its cell's
+//!   data devices              verified: a page by its checksum, an extent by its cell's
 //! ```
 //!
-//! It is the [`Pages`] of a reader; what would change something is refused.
+//! It implements [`Pages`] for reading; calls that would change something are refused.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -21,7 +22,7 @@ use crate::page::{self, Extent, Kind, PageId};
 use crate::pages::Pages;
 use crate::space::devices::DataDevices;
 
-/// The pages of one state, to be read only.
+/// The pages of one state, read only.
 #[derive(Debug)]
 pub struct UncachedReader<'a> {
     data_devices: &'a DataDevices,
@@ -53,16 +54,16 @@ impl AsRef<[u8]> for Copied {
 }
 
 fn read_only<T>() -> Result<T, StoreError> {
-    Err(StoreError::Refused("these pages are read only: they are looked at, not used".into()))
+    Err(StoreError::Refused("these pages are read only".into()))
 }
 
 impl<'a> UncachedReader<'a> {
-    /// What lies on the data devices, but for pages of which `images` has others.
+    /// The pages of the data devices, except those for which `images` has another image.
     pub(crate) fn new(data_devices: &'a DataDevices, images: HashMap<PageId, Vec<u8>>) -> UncachedReader<'a> {
         UncachedReader { data_devices, images }
     }
 
-    /// How many pages have another image than the one on the data devices.
+    /// The number of pages in `images`.
     pub(crate) fn images(&self) -> usize {
         self.images.len()
     }
@@ -72,7 +73,7 @@ impl<'a> UncachedReader<'a> {
         self.data_devices
     }
 
-    /// A page as it lies there, unchecked. Errors: [`StoreError::Device`], [`StoreError::Corrupt`] where there is none.
+    /// Reads a page without verifying it. Errors: [`StoreError::Device`], [`StoreError::Corrupt`] if there is none.
     pub(crate) fn raw(&self, page: PageId, buffer: &mut [u8]) -> Result<(), StoreError> {
         match self.images.get(&page) {
             Some(image) => buffer.copy_from_slice(image),
@@ -154,7 +155,7 @@ impl Pages for UncachedReader<'_> {
             return Err(StoreError::Corrupt(why.into()));
         }
         let mut bytes = AlignedBuffer::zeroed(pages as usize * self.page_bytes());
-        // Extents never change: none is in a batch.
+        // Extents never change, so no batch contains one.
         self.data_devices.read(extent.first, &mut bytes).map_err(|error| error.of_reading(extent.first, pages))?;
         bytes.truncate(extent.bytes as usize);
         extent.check(&bytes)?;

@@ -1,6 +1,6 @@
-//! Damage that was met: a reader that knows that an error is final reports here in which tree it met it, looking for which keys.
-//! The error that comes back names tree, page, place and keys; the page is in the [`Quarantine`](crate::damage::Quarantine)
-//! from then on.
+//! Damage found by readers. A reader whose error is final reports it here, with the tree and the keys it
+//! was reading. The resulting error contains tree, page, place and keys, and the page is in the
+//! [`Quarantine`](crate::damage::Quarantine) from then on.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::tree::{Cell, lost};
 use crate::{StoreError, TreeId};
 
 impl VersionedTrees {
-    /// What a tree is called. Only where something is to be said of it: it looks for the name.
+    /// The name of a tree. Only used for reports, because it searches the catalog.
     pub(crate) fn tree_name(&self, tree: TreeId) -> String {
         if tree == CATALOG {
             return "(catalog)".to_owned();
@@ -30,19 +30,19 @@ impl VersionedTrees {
         name.map_or_else(|| format!("{}", tree.0), |(name, _)| String::from_utf8_lossy(&name).into_owned())
     }
 
-    /// The error of reading a range of a tree, with all that can be said of it.
+    /// The error of reading a range of a tree, with everything known about it.
     pub(crate) fn met(&self, tree: TreeId, span: &Span, direction: Direction, error: StoreError) -> StoreError {
         let StoreError::Corrupt(damage) = &error else { return error };
         if damage.is_placed() {
             return error;
         }
-        // What passes is no damage: then the error is told as it is.
+        // A temporary error is not damage: it is returned unchanged.
         let Ok(Some(broken)) = self.forest.broken(tree, span, direction) else { return error };
         let keys = range_shown(&broken.low, &broken.high);
         self.note(tree, (broken.page, 1), &format!("{}: {keys}", text_of(&broken.error)))
     }
 
-    /// The error of looking for a key.
+    /// The error of reading a key.
     pub(crate) fn met_key(&self, tree: TreeId, key: &[u8], error: StoreError) -> StoreError {
         let span = Span { from: Bytes::copy_from_slice(key), to: Bytes::new() };
         self.met(tree, &span, Direction::Forward, error)
@@ -53,7 +53,7 @@ impl VersionedTrees {
         self.note(tree, (page, 1), &format!("{}: {}", text_of(&lost(page)), range_shown(low, high)))
     }
 
-    /// The error of reading the value of a key, with all that can be said of it.
+    /// The error of reading the value of a key, with everything known about it.
     pub(crate) fn met_value(&self, tree: TreeId, key: &[u8], cell: &Cell, error: StoreError) -> StoreError {
         let StoreError::Corrupt(damage) = &error else { return error };
         let Some((page, pages)) = damage.pages().filter(|_| !damage.is_placed()) else { return error };
@@ -78,7 +78,7 @@ impl VersionedTrees {
     }
 }
 
-/// The words of damage alone.
+/// The text of the damage alone.
 fn text_of(error: &StoreError) -> String {
     match error {
         StoreError::Corrupt(damage) => damage.to_string(),

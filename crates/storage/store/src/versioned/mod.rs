@@ -1,13 +1,15 @@
-//! [`VersionedTrees`]: what snapshots read: the trees as they are now, with the old versions that some still see.
+//! [`VersionedTrees`]: the trees that snapshots read: the current trees, with the old versions that some snapshots
+//! still see.
 //!
 //! ```text
-//!   snapshot at L   reads the tree first, then the old versions: what was replaced behind L counts
-//!   applier         puts the old version aside first, then changes the tree, then publishes L'
+//!   snapshot at L   reads the tree first, then the old versions: values replaced after L override
+//!   applier         saves the old version first, then changes the tree, then publishes L'
 //! ```
 //!
-//! It also knows what trees are called, the interpreter's and all others, and says so where damage is met ([`damaged`]).
+//! It also keeps the names of all trees, and adds them to reports of damage ([`damaged`]).
 //!
-//! Invariants: as of [`crate::versions`]. Only the applier changes trees, and old versions with them; any thread reads.
+//! Invariants: those of [`crate::versions`]. Only the applier changes trees, and old versions with them; any thread
+//! reads.
 
 mod damaged;
 
@@ -26,7 +28,7 @@ use crate::space::devices::DataDevices;
 use crate::versions::{Snapshots, Versions};
 use crate::{StoreError, TreeId};
 
-/// See the file's essay.
+/// See the head comment of this file.
 pub(crate) struct VersionedTrees {
     pub(crate) forest: Forest,
     pub(crate) versions: Versions,
@@ -38,8 +40,8 @@ pub(crate) struct VersionedTrees {
 }
 
 impl VersionedTrees {
-    /// Of a forest without old versions, and an interpreter whose trees may not be there yet:
-    /// [`make_interpreted`](VersionedTrees::make_interpreted) comes before anything else.
+    /// Over a forest without old versions, and an interpreter whose trees may not exist yet: call
+    /// [`make_interpreted`](VersionedTrees::make_interpreted) first.
     pub(crate) fn new(
         forest: Forest,
         interpreter: Option<Arc<dyn Interpreter>>,
@@ -60,10 +62,10 @@ impl VersionedTrees {
         self.interpreted.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Finds the interpreter's trees by name, and makes those that are not there, with ids below those of transactions. In its
-    /// vital ones nothing is given up, unless the store is opened to be repaired.
+    /// Finds the interpreter's trees by name, and creates missing ones, with ids below those of transactions. No hole
+    /// is made in the vital ones, unless the store is opened for repair.
     ///
-    /// Errors: as of reading and changing the catalog.
+    /// Errors: those of reading and changing the catalog.
     pub(crate) fn make_interpreted(&self, repair: bool) -> Result<(), StoreError> {
         let mut trees = Vec::new();
         let mut vital = HashSet::new();
@@ -90,7 +92,7 @@ impl VersionedTrees {
         Ok(())
     }
 
-    /// The catalog as the pages hold it.
+    /// Reads the catalog from the pages.
     pub(crate) fn catalog(&self) -> Result<HashMap<Bytes, TreeId>, StoreError> {
         let mut known = HashMap::new();
         let mut left = Some(Span::all());
@@ -107,7 +109,7 @@ impl VersionedTrees {
         Ok(known)
     }
 
-    /// The id that the catalog says the next tree gets.
+    /// The next tree id that is stored in the catalog.
     pub(crate) fn stored_next_tree(&self) -> Result<u32, StoreError> {
         let stored = self
             .forest
@@ -118,8 +120,8 @@ impl VersionedTrees {
         Ok(stored.and_then(|value| id_of(&value)).map_or(FIRST_TREE, |id| id.0.max(FIRST_TREE)))
     }
 
-    /// Drops the old versions that no snapshot sees, and those beyond `limit` bytes of memory; answers what the oldest snapshot
-    /// sees. The applier only.
+    /// Drops the old versions that no snapshot sees, and those beyond `limit` bytes of memory; returns what the oldest
+    /// snapshot sees. Applier only.
     pub(crate) fn collect(&self, limit: u64) -> Result<Lsn, StoreError> {
         let (oldest, visible) = (self.snapshots.oldest(), self.snapshots.visible());
         let garbage = self.versions.collect(oldest, visible, limit);
@@ -128,8 +130,8 @@ impl VersionedTrees {
         Ok(Lsn(oldest))
     }
 
-    /// Drops trees that were dropped while a snapshot saw them, and whose pages a crash left behind; `known` are those of the
-    /// catalog. While opening.
+    /// Drops trees that were dropped while a snapshot saw them, and whose pages a crash left; `known` are those of the
+    /// catalog. Called while opening.
     pub(crate) fn drop_orphans(&self, known: &HashSet<TreeId>) -> Result<(), StoreError> {
         for tree in self.forest.trees() {
             if tree.id != CATALOG && !known.contains(&tree.id) {

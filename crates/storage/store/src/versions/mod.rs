@@ -1,26 +1,28 @@
-//! Old versions: what a key held before it was changed, for the snapshots that still see it.
+//! Old versions: the value of a key before it was changed, for the snapshots that still see it.
 //!
 //! ```text
 //!   tree 1007   key "a"  -> [ (replaced at 500: "x"), (replaced at 900: absent) ]      ordered by key and by LSN
 //!               key "b"  -> [ (replaced at 900: "y") ]
 //!
 //!   snapshot at 400 reads "a": first version replaced after 400 -> "x"
-//!   snapshot at 900 reads "a": none replaced after 900 -> what the tree holds
+//!   snapshot at 900 reads "a": none replaced after 900 -> the value in the tree
 //! ```
 //!
-//! Most versions live for one batch: nobody has a snapshot that old. So what a batch replaces in a tree is a sorted list, a
-//! *version batch*, that is appended to and dropped whole. Where snapshots stay open and version batches become many, the oldest are
-//! merged into an ordered map, so that looking something up does not take longer the older the snapshot is.
+//! Most versions exist for one batch only, because no snapshot is that old. So the replacements of a batch in a tree
+//! are a sorted list, a *version batch*, which is built by appending and dropped as a whole. If snapshots stay open and
+//! version batches become many, the oldest are merged into an ordered map, so that a lookup does not take longer for
+//! older snapshots.
 //!
 //! Invariants:
-//! 1. A version is here *before* its key changes in the tree. So whoever reads the tree first and the versions second sees what
-//!    its snapshot should: if the tree was read after the change, the version is found.
+//! 1. A version is stored here *before* its key changes in the tree. So a thread that reads the tree first and the
+//!    versions second gets what its snapshot must see: if it read the tree after the change, it finds the version.
 //! 2. A version replaced at L is kept while a snapshot before L is open, or could be opened (L is not visible yet).
-//! 3. Versions are dropped oldest replacement first; but those of a batch that alone exceeds the limit at once. The *floor* is raised before anything is dropped that an open snapshot
-//!    could need: a snapshot below the floor is too old, and whoever reads for it asks again after reading.
+//! 3. Versions are dropped in the order of their replacement; but those of a batch that alone exceeds the limit are
+//!    dropped at once. The *floor* is raised before anything is dropped that an open snapshot could need: a snapshot
+//!    below the floor is too old, and its reader checks that after reading.
 //!
-//! All of it is in memory: no snapshot outlives the process. What holds pages of its own (large values, dropped trees) is given
-//! to the caller when it is dropped.
+//! All of this is in memory: no snapshot outlives the process. Dropped versions with pages of their own (large values,
+//! dropped trees) are returned to the caller.
 
 mod snapshots;
 #[cfg(test)]
@@ -40,45 +42,45 @@ use crate::tree::Cell;
 
 pub(crate) use snapshots::{Held, Snapshots};
 
-/// What a version takes beside its key and value: its places in map, list and log, rounded up.
+/// Memory of a version without key and value: its entries in map, list and log, rounded up.
 const OVERHEAD_BYTES: u64 = 160;
 
-/// What a key held until it was replaced; none: it was absent.
+/// The value of a key until it was replaced; `None`: it was absent.
 #[derive(Clone, Debug)]
 struct Version {
     replaced: u64,
     old: Option<Cell>,
 }
 
-/// What one batch replaced in a tree, in the order of the keys.
+/// The replacements of one batch in a tree, in key order.
 #[derive(Debug)]
 struct VersionBatch {
     lsn: u64,
     keys: Vec<(Bytes, Option<Cell>)>,
 }
 
-/// Version batches of a tree before the older half of them is merged.
+/// Number of version batches of a tree at which the older half of them is merged.
 const BATCHES_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the last batches, oldest first.
+    /// The last batches, oldest first.
     recent: VecDeque<VersionBatch>,
-    /// Of those before.
+    /// Earlier batches, merged.
     merged: BTreeMap<Bytes, VecDeque<Version>>,
-    /// Which keys each batch has in `merged`, oldest first.
+    /// The keys of each batch in `merged`, oldest first.
     batches: VecDeque<(u64, Vec<Bytes>)>,
 }
 
 #[derive(Debug, Default)]
 struct Tree {
-    /// The last replacement in it: snapshots from there on need not look.
+    /// The last replacement in this tree: snapshots from there on need not search it.
     newest: AtomicU64,
     state: RwLock<State>,
 }
 
 impl State {
-    /// Opens the version batch of a batch.
+    /// Begins the version batch of a batch.
     fn begin(&mut self, lsn: u64) {
         if self.recent.back().is_some_and(|last| last.lsn == lsn) {
             return;
@@ -87,14 +89,17 @@ impl State {
             for VersionBatch { lsn, keys } in self.recent.drain(..BATCHES_MAX / 2) {
                 self.batches.push_back((lsn, keys.iter().map(|(key, _)| key.clone()).collect()));
                 for (key, old) in keys {
-                    self.merged.entry(key).or_default().push_back(Version { replaced: lsn, old });
+                    // Most keys have one; a list that grows by itself would start with space for four.
+                    let versions = self.merged.entry(key).or_insert_with(|| VecDeque::with_capacity(1));
+                    versions.push_back(Version { replaced: lsn, old });
                 }
             }
         }
         self.recent.push_back(VersionBatch { lsn, keys: Vec::new() });
     }
 
-    /// Answers what is not taken: the batch changes the key a second time, and what it held before the batch counts.
+    /// Returns `old` if it is not stored: the batch has already changed the key, and only the value from before the
+    /// batch counts.
     fn push(&mut self, key: Bytes, old: Option<Cell>) -> Option<Cell> {
         let keys = &mut self.recent.back_mut().expect("the batch was begun").keys;
         if keys.last().is_none_or(|(last, _)| *last < key) {
@@ -147,7 +152,7 @@ impl State {
         found.into_iter().collect()
     }
 
-    /// Drops what was replaced up to `lsn`.
+    /// Drops the replacements up to `lsn`.
     fn forget(&mut self, lsn: u64, garbage: &mut Garbage) {
         while let Some((_, keys)) = self.batches.pop_front_if(|(batch, _)| *batch <= lsn) {
             for key in keys {
@@ -175,50 +180,50 @@ pub(crate) struct Versions {
     floor: AtomicU64,
     bytes: AtomicU64,
     count: AtomicU64,
-    /// The most bytes that one batch had when it was applied.
+    /// The largest number of bytes of one batch when it was applied.
     #[cfg(test)]
     pub(crate) most: AtomicU64,
 }
 
-/// What one batch replaced.
+/// The replacements of one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     lsn: u64,
-    /// Where; some more than once.
+    /// The trees; some more than once.
     trees: Vec<TreeId>,
     versions: u64,
-    /// Trees dropped by it: their pages are versions too.
+    /// Trees that it drops: their pages are versions too.
     dropped: Vec<TreeId>,
-    /// Keys are pieces of something larger, which is not to be kept for their sake.
+    /// Keys are slices of something larger, which they must not keep in memory.
     copies_keys: bool,
-    /// Nothing of it is kept: no snapshot before it is left, or none that is not too old.
+    /// Nothing of it is kept: no snapshot before it is left, or all of them are too old.
     lets_go: bool,
     bytes: u64,
 }
 
 impl Replaced {
-    /// Of a batch that ends with that record.
+    /// The replacements of a batch that ends with that record.
     pub(crate) fn at(lsn: u64) -> Replaced {
         Replaced { lsn, ..Replaced::default() }
     }
 
-    /// Of a batch that nobody has a snapshot before: at opening.
+    /// The replacements of a batch before which there is no snapshot: used at opening.
     pub(crate) fn unseen(lsn: u64) -> Replaced {
         Replaced { lsn, lets_go: true, ..Replaced::default() }
     }
 
-    /// Copies keys from here on.
+    /// Copies the keys from here on.
     pub(crate) fn copy_keys(&mut self) {
         self.copies_keys = true;
     }
 
-    /// A tree is dropped.
+    /// Adds a dropped tree.
     pub(crate) fn drop_tree(&mut self, tree: TreeId) {
         self.dropped.push(tree);
     }
 }
 
-/// What nobody sees any more and whose pages may be used again.
+/// Values and trees that no snapshot sees any more; their pages may be reused.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     pub(crate) values: Vec<Cell>,
@@ -243,7 +248,7 @@ impl Versions {
         }
     }
 
-    /// A way to add versions of one tree.
+    /// Returns a writer for versions of one tree.
     pub(crate) fn writer<'a>(&self, tree: TreeId, replaced: &'a mut Replaced) -> VersionWriter<'a> {
         let target = self.tree_or_new(tree);
         target.newest.fetch_max(replaced.lsn, Ordering::AcqRel);
@@ -252,8 +257,8 @@ impl Versions {
         VersionWriter { tree: target, replaced }
     }
 
-    /// Keeps nothing of what a batch replaces, from here on, nor what it has replaced so far: its versions alone exceed the limit.
-    /// Every snapshot before it is too old, also those that begin before it is visible.
+    /// Drops the versions of a batch, and keeps none from here on: they alone exceed the limit. Every snapshot before
+    /// the batch is too old, even one that begins before the batch is visible.
     pub(crate) fn let_go(&self, replaced: &mut Replaced) -> Garbage {
         self.floor.fetch_max(replaced.lsn, Ordering::AcqRel);
         let mut garbage = Garbage::default();
@@ -269,7 +274,7 @@ impl Versions {
         garbage
     }
 
-    /// The batch is applied: what it replaced can be dropped once nobody needs it.
+    /// Called when the batch is applied: its versions can be dropped once no snapshot needs them.
     pub(crate) fn publish(&self, replaced: Replaced) {
         #[cfg(test)]
         self.most.fetch_max(replaced.bytes, Ordering::Relaxed);
@@ -278,7 +283,8 @@ impl Versions {
         self.log.lock().push_back(replaced);
     }
 
-    /// What `key` held at `at`, if it was replaced since: none for what the tree holds, `Some(None)` for absent.
+    /// Returns the value of `key` at `at`, if it was replaced since: `None` if the value in the tree counts,
+    /// `Some(None)` for absent.
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: u64) -> Option<Option<Cell>> {
         let tree = self.tree(tree)?;
         if tree.newest.load(Ordering::Acquire) <= at {
@@ -287,7 +293,7 @@ impl Versions {
         tree.state.read().get(key, at)
     }
 
-    /// What the keys of a range held at `at`, of those replaced since, in order.
+    /// Returns the values at `at` of those keys of a range that were replaced since, in order.
     pub(crate) fn range(
         &self,
         tree: TreeId,
@@ -306,9 +312,15 @@ impl Versions {
         self.get(tree, key, at).is_some()
     }
 
-    /// Whether a snapshot's versions may have been dropped. Asked after reading.
+    /// Whether versions that a snapshot needs may have been dropped. Call it after reading.
     pub(crate) fn is_too_old(&self, at: u64) -> bool {
         at < self.floor.load(Ordering::Acquire)
+    }
+
+    /// The first moment that a snapshot can read. It is after the visible LSN while a batch is applied that [drops its
+    /// versions](Versions::let_go).
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Acquire)
     }
 
     /// Bytes of memory, and versions.
@@ -316,8 +328,9 @@ impl Versions {
         (self.bytes.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
     }
 
-    /// Drops what no snapshot from `oldest` on sees; then, while more than `limit` bytes are kept, what the oldest snapshots
-    /// see, which are too old from then on. `visible` is where new snapshots begin: what they see is never dropped.
+    /// Drops what no snapshot from `oldest` on sees. Then, while more than `limit` bytes are kept, drops what the
+    /// oldest snapshots see; they are too old from then on. `visible` is where new snapshots begin: what they see is
+    /// never dropped.
     pub(crate) fn collect(&self, oldest: u64, visible: u64, limit: u64) -> Garbage {
         let mut garbage = Garbage::default();
         let mut log = self.log.lock();
@@ -335,7 +348,7 @@ impl Versions {
         garbage
     }
 
-    /// Forgets a tree that nobody can see, at opening.
+    /// Removes a tree that no snapshot can see, at opening.
     pub(crate) fn forget_tree(&self, tree: TreeId) {
         self.trees.write().remove(&tree);
     }
@@ -355,25 +368,25 @@ impl Versions {
     }
 }
 
-/// Adds the versions of one tree in one batch; fastest in the order of the keys.
+/// Adds the versions of one tree in one batch; fastest in key order.
 pub(crate) struct VersionWriter<'a> {
     tree: Arc<Tree>,
     replaced: &'a mut Replaced,
 }
 
 impl VersionWriter<'_> {
-    /// Memory that the batch's versions take, in all trees.
+    /// Memory of the batch's versions in all trees.
     pub(crate) fn bytes(&self) -> u64 {
         self.replaced.bytes
     }
 
-    /// What the batch has replaced so far.
+    /// The replacements of the batch so far.
     pub(crate) fn replaced(&mut self) -> &mut Replaced {
         self.replaced
     }
 
-    /// `key` holds `old` and is about to be changed. Answers `old` where nobody will look at it: where nothing is kept, or where
-    /// the same batch has put it there, which only one does that is applied again.
+    /// Stores the old value of a key that is about to be changed. Returns `old` if no snapshot will read it: if nothing
+    /// is kept, or if the same batch wrote it, which happens only when a batch is applied again.
     pub(crate) fn push(&mut self, key: &Bytes, old: Option<Cell>) -> Option<Cell> {
         if self.replaced.lets_go {
             return old;

@@ -1,7 +1,7 @@
-//! [`Snapshots`]: which moments are still looked at, and the newest that can be.
+//! [`Snapshots`]: the moments that are still being read, and the newest that can be.
 //!
-//! Invariant: a snapshot is counted at the LSN that was visible when it was counted, under one lock. So nothing is dropped
-//! between reading what is visible and being counted.
+//! Invariant: a snapshot is registered at the LSN that is visible at that time, under one lock. So nothing is dropped
+//! between reading the visible LSN and registering.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,13 +47,13 @@ impl Snapshots {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// New snapshots see everything up to `lsn`.
+    /// Makes everything up to `lsn` visible to new snapshots.
     pub(crate) fn publish(&self, lsn: u64) {
         let _open = self.open.lock();
         self.visible.store(lsn, Ordering::Release);
     }
 
-    /// Opens one at what is visible.
+    /// Opens a snapshot of the visible state.
     pub(crate) fn begin(self: &Arc<Snapshots>) -> Held {
         let mut open = self.open.lock();
         let lsn = self.visible.load(Ordering::Acquire);
@@ -61,14 +61,14 @@ impl Snapshots {
         Held { lsn, of: self.clone() }
     }
 
-    /// The oldest moment that is or can be looked at.
+    /// The oldest moment that is or can be read.
     pub(crate) fn oldest(&self) -> u64 {
         let open = self.open.lock();
         let visible = self.visible.load(Ordering::Acquire);
         open.first_key_value().map_or(visible, |(lsn, _)| *lsn.min(&visible))
     }
 
-    /// How many are open, and the oldest.
+    /// The number of open snapshots, and the oldest.
     pub(crate) fn count(&self) -> (u64, Option<u64>) {
         let open = self.open.lock();
         (open.values().sum(), open.first_key_value().map(|(lsn, _)| *lsn))

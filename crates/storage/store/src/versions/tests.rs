@@ -80,7 +80,7 @@ fn versions_of_many_batches_are_what_a_model_says() {
     let mut random = fastrand::Rng::with_seed(seed);
     let versions = Versions::default();
     let keys: Vec<Bytes> = (0..40).map(|key| Bytes::from(format!("k{key:02}"))).collect();
-    // What each key held after each batch.
+    // The value of each key after each batch.
     let mut history = vec![vec![None; keys.len()]];
     let mut oldest = 0;
     for batch in 1..200_u64 {

@@ -1,25 +1,25 @@
-//! [`WriteBuffer`]: what a transaction has changed so far, and nobody else sees.
+//! [`WriteBuffer`]: the changes of a transaction, which no other transaction sees.
 //!
 //! ```text
 //!   layer    in memory: tree -> key -> operation                    newest
-//!   runs     spilled: sorted spill chunks in the journal, run by run    older the earlier
-//!   undo     for each change since the first savepoint: what the layer held before
+//!   runs     spilled: sorted spill chunks in the journal, by run    earlier runs are older
+//!   undo     for each change since the first savepoint: the previous entry of the layer
 //! ```
 //!
-//! *Savepoints* are positions in the undo log; going back takes the changes back one by one. Nothing is cloned.
+//! *Savepoints* are positions in the undo log; a rollback undoes the changes one by one. Nothing is cloned.
 //!
-//! *Spilling*: beyond a limit of memory the layer becomes a run of spill chunks in the journal, which are durable before
-//! they are read. A commit record that names the spill chunks makes them count; without one they are skipped by recovery, so that
-//! neither a rollback nor a crash leaves anything behind. The spill chunks are the only copy: they are read back where the
-//! transaction looks at its own changes, and when they are applied.
+//! *Spilling*: beyond a limit of memory the layer becomes a run of spill chunks in the journal, which are durable
+//! before they are read. They count only if a commit record refers to them; without one recovery skips them, so that
+//! neither a rollback nor a crash leaves a trace. The spill chunks are the only copy: they are read back when the
+//! transaction reads its own changes, and when they are applied.
 //!
-//! With savepoints in force the layer is spilled as several runs, one for the changes up to the first savepoint and one
-//! for those behind each: going back to a savepoint then leaves out the runs behind it.
+//! If there are savepoints, the layer is spilled as several runs: one for the changes before the first savepoint, and
+//! one for those after each. A rollback to a savepoint then omits the runs after it.
 //!
 //! Invariants:
-//! 1. A key's operation is that of the layer, else of the newest run that has the key.
+//! 1. The operation of a key is the layer's, or else that of the newest run that has the key.
 //! 2. After a spill the layer and the undo log are empty, and each savepoint is a number of runs.
-//! 3. A dropped tree takes no more changes; the mark is the operation of its empty key.
+//! 3. A dropped tree refuses further changes; the mark of the drop is the operation of its empty key.
 
 mod sorted_run;
 
@@ -38,12 +38,12 @@ use crate::{StoreError, TreeId};
 
 pub(crate) use sorted_run::{RunCursor, SortedRun};
 
-/// What a change takes in memory beside key and value, rounded up.
+/// Memory of a change without key and value, rounded up.
 const OVERHEAD_BYTES: usize = 128;
 
 type Layer = BTreeMap<TreeId, BTreeMap<Bytes, Op>>;
 
-/// What the layer held before a change.
+/// The entry of the layer before a change.
 #[derive(Debug)]
 struct Undo {
     tree: TreeId,
@@ -51,7 +51,7 @@ struct Undo {
     before: Option<Op>,
 }
 
-/// How much changes add.
+/// The growth that changes cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     set: u64,
@@ -84,7 +84,7 @@ struct Mark {
     undo: usize,
 }
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
     layer: Layer,
@@ -92,21 +92,21 @@ pub(crate) struct WriteBuffer {
     undo: Vec<Undo>,
     marks: Vec<Mark>,
     runs: Vec<Arc<SortedRun>>,
-    /// Hashes of keys that count as changed when it comes to conflicts, and are not.
+    /// Hashes of keys that count as changed for conflicts only.
     counted: BTreeMap<TreeId, Vec<u64>>,
-    /// Trees that it makes; of those taken back, too.
+    /// Trees that it creates, including those that were rolled back.
     pub(crate) created: Vec<TreeId>,
-    /// Of the journal, from the first spill chunk on.
+    /// The claim on the journal, from the first spill chunk on.
     pub(crate) claim: Option<Claim>,
 }
 
 impl WriteBuffer {
-    /// Whether nothing is changed.
+    /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.layer.values().all(BTreeMap::is_empty)
     }
 
-    /// Memory taken by what can be spilled.
+    /// Memory that can be spilled.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -116,7 +116,7 @@ impl WriteBuffer {
         &self.runs
     }
 
-    /// What this transaction has done to a key.
+    /// Returns the operation of this transaction on a key.
     pub(crate) fn get(&self, journal: &Journal, tree: TreeId, key: &[u8]) -> Result<Option<Op>, StoreError> {
         if self.is_dropped(tree) {
             return Ok(Some(Op::Delete));
@@ -159,19 +159,19 @@ impl WriteBuffer {
         }
     }
 
-    /// Counts keys as changed, as far as conflicts go. Going back to a savepoint leaves that as it is.
+    /// Counts keys as changed, for conflicts only. A rollback to a savepoint does not undo this.
     pub(crate) fn count_as_changed<'a>(&mut self, tree: TreeId, keys: impl IntoIterator<Item = &'a [u8]>) {
         let hashes = keys.into_iter().map(|key| write_set::hash(tree, key));
         self.counted.entry(tree).or_default().extend(hashes);
     }
 
-    /// Remembers this moment; answers its number.
+    /// Sets a savepoint; returns its number.
     pub(crate) fn savepoint(&mut self) -> usize {
         self.marks.push(Mark { runs: self.runs.len(), undo: self.undo.len() });
         self.marks.len() - 1
     }
 
-    /// Goes back to it; it stays, later ones are gone. Panics if it is none of this transaction's.
+    /// Rolls back to a savepoint, which stays; later ones are removed. Panics if it is not one of this transaction.
     pub(crate) fn rollback_to(&mut self, savepoint: usize) {
         self.marks.truncate(savepoint + 1);
         let mark = self.marks[savepoint];
@@ -179,7 +179,7 @@ impl WriteBuffer {
         self.undo_to(mark.undo);
     }
 
-    /// Takes the newest changes back, to that length of the undo log.
+    /// Undoes the newest changes, down to that length of the undo log.
     fn undo_to(&mut self, length: usize) {
         for Undo { tree, key, before } in self.undo.drain(length..).rev() {
             self.bytes -= OVERHEAD_BYTES;
@@ -195,8 +195,10 @@ impl WriteBuffer {
 
     /// Moves the layer into the journal, as runs.
     ///
-    /// Errors: those of `append`; the write buffer is of no more use then.
+    /// Errors: those of `append`; the write buffer cannot be used any more then.
     pub(crate) fn spill(&mut self, append: &mut dyn FnMut(&[u8]) -> Result<Lsn, StoreError>) -> Result<(), StoreError> {
+        // Only runs that are read again keep a chunk: a transaction of many runs would keep as many chunks.
+        self.runs.iter().for_each(|run| run.release());
         let parts = self.split();
         let mut boundaries = Vec::with_capacity(parts.len());
         for part in parts {
@@ -206,7 +208,7 @@ impl WriteBuffer {
             }
             boundaries.push(self.runs.len());
         }
-        // The marks in memory are the last ones, one at the end of each part but the last.
+        // The marks in memory are the last ones, one at the end of each part except the last.
         let in_memory = boundaries.len() - 1;
         let first = self.marks.len() - in_memory;
         for (mark, runs) in self.marks[first..].iter_mut().zip(&boundaries) {
@@ -215,7 +217,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Takes the layer apart at the savepoints, oldest part first, and leaves it empty.
+    /// Splits the layer at the savepoints, oldest part first, and leaves it empty.
     fn split(&mut self) -> Vec<Layer> {
         let spilled = self.runs.len();
         let in_memory: Vec<usize> =
@@ -237,7 +239,7 @@ impl WriteBuffer {
         parts
     }
 
-    /// Bytes of rows that it sets; none where it removes more rows than that: what makes room is not refused for want of it.
+    /// Bytes of rows that it sets; 0 if it removes more: a transaction that frees space is not refused for lack of it.
     pub(crate) fn grows(&self) -> u64 {
         let mut sum = Growth::default();
         self.layer.values().flatten().for_each(|(key, op)| sum.add(key, op));
@@ -245,12 +247,12 @@ impl WriteBuffer {
         if sum.removed > sum.set { 0 } else { sum.bytes }
     }
 
-    /// The trees that it changes, maybe some more than once.
+    /// The trees that it changes, some possibly more than once.
     pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
         self.layer.keys().copied().chain(self.runs.iter().flat_map(|run| run.trees.iter().copied()))
     }
 
-    /// The layer's changes, sorted; what remains are the runs.
+    /// Takes the layer's changes, sorted; the runs remain.
     pub(crate) fn take_layer(&mut self) -> Vec<Change> {
         let layer = std::mem::take(&mut self.layer);
         let count = layer.values().map(BTreeMap::len).sum();
@@ -261,7 +263,7 @@ impl WriteBuffer {
         changes
     }
 
-    /// What it conflicts with; asked once.
+    /// Returns its write set; called once.
     pub(crate) fn write_set(&mut self) -> WriteSet {
         let mut found = WriteSet::default();
         let mut trees = HashSet::new();
@@ -296,7 +298,7 @@ impl WriteBuffer {
         keys.range::<[u8], _>(range).map(|(key, op)| (key.clone(), op.clone())).collect()
     }
 
-    /// What one record takes that holds the layer.
+    /// The size of one record with the whole layer.
     pub(crate) fn record_bytes(&self) -> usize {
         let of = |(key, op): (&Bytes, &Op)| record::CHANGE_BYTES + key.len() + op.bytes();
         record::HEADER_BYTES + self.layer.values().flatten().map(of).sum::<usize>()

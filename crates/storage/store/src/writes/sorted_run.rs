@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   first keys   [ a ......... ][ f ......... ][ q ......... ]      in memory, one for each spill chunk
-//!   spill chunks    lsn 4096        lsn 266240     lsn 528384          in the journal
-//!   hashes       of all keys, sorted: 8 bytes a key                 in memory: who is surely not here, and conflicts
+//!   spill chunks lsn 4096        lsn 266240     lsn 528384          in the journal
+//!   hashes       of all keys, sorted: 8 bytes a key                 in memory: for conflicts, and to skip absent keys
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::record::{self, Change, Op, RecordWriter};
 use crate::write_set::{self, WHOLE};
 use crate::{StoreError, TreeId};
 
-/// Changes are gathered until a spill chunk has so many bytes: one read of the journal, and a small part of a write buffer.
+/// Size of a spill chunk, at least: one read of the journal, and a small part of a write buffer.
 const SPILL_CHUNK_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Fragment {
 /// The spill chunk read last.
 type Kept = Mutex<Option<(usize, Arc<Vec<Change>>)>>;
 
-/// See the file's essay.
+/// See the head comment of this file.
 #[derive(Debug)]
 pub(crate) struct SortedRun {
     chunks: Vec<Fragment>,
@@ -46,13 +46,13 @@ pub(crate) struct SortedRun {
 }
 
 impl SortedRun {
-    /// Appends the changes, which must not be none.
+    /// Appends the changes; there must be at least one.
     pub(super) fn write(
         layer: &Layer,
         append: &mut dyn FnMut(&[u8]) -> Result<Lsn, StoreError>,
     ) -> Result<SortedRun, StoreError> {
         let mut chunks = Vec::new();
-        let mut hashes = Vec::new();
+        let mut hashes = Vec::with_capacity(layer.values().map(BTreeMap::len).sum());
         let mut growth = Growth::default();
         let mut first: Option<(TreeId, Bytes)> = None;
         let mut writer = RecordWriter::new(0, SPILL_CHUNK_BYTES);
@@ -76,7 +76,7 @@ impl SortedRun {
         Ok(SortedRun { chunks, hashes: Arc::new(hashes), trees, dropped, growth, kept: Mutex::default() })
     }
 
-    /// A run named by a commit record, to be walked over as a whole: nothing else of it is known.
+    /// A run that a commit record refers to, to be walked as a whole: only its LSNs are known.
     pub(crate) fn of_commit_record(lsns: &record::SpilledRun) -> SortedRun {
         let chunk = |lsn: &Lsn| Fragment { lsn: *lsn, first: (TreeId(0), Bytes::new()) };
         let (hashes, trees, dropped) = (Arc::default(), Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl SortedRun {
         SortedRun { chunks, hashes, trees, dropped, growth, kept: Mutex::default() }
     }
 
-    /// Where its spill chunks lie.
+    /// The LSNs of its spill chunks.
     pub(crate) fn lsns(&self) -> record::SpilledRun {
         self.chunks.iter().map(|chunk| chunk.lsn).collect()
     }
@@ -100,12 +100,17 @@ impl SortedRun {
         Ok(changes)
     }
 
-    /// The spill chunks that begin before a key; the key is in the last of them, if anywhere.
+    /// Gives up the chunk that the last search kept.
+    pub(super) fn release(&self) {
+        *self.kept.lock() = None;
+    }
+
+    /// The number of spill chunks that begin before a key; only the last of them can contain the key.
     fn begun(&self, tree: TreeId, key: &[u8]) -> usize {
         self.chunks.partition_point(|chunk| (chunk.first.0, chunk.first.1.as_ref()) <= (tree, key))
     }
 
-    /// What it does to a key.
+    /// Returns the operation on a key.
     pub(super) fn get(&self, journal: &Journal, tree: TreeId, key: &[u8]) -> Result<Option<Op>, StoreError> {
         if self.hashes.binary_search(&write_set::hash(tree, key)).is_err() {
             return Ok(None);
@@ -120,7 +125,7 @@ impl SortedRun {
 fn read(journal: &Journal, lsn: Lsn) -> Result<Vec<Change>, StoreError> {
     let record = journal.read_at(lsn)?;
     if record.kind != record::KIND_SPILL_CHUNK {
-        return Err(damaged(lsn, "it is another kind of record"));
+        return Err(damaged(lsn, "it is a record of another kind"));
     }
     record::decode(record.payload.into()).map_err(|damage| damaged(lsn, &damage.to_string()))
 }
@@ -129,7 +134,7 @@ fn damaged(lsn: Lsn, what: &str) -> StoreError {
     StoreError::Corrupt(format!("the spill chunk of a transaction at lsn {lsn}: {what}").into())
 }
 
-/// Walks over the changes of a run, or of one tree's range in it.
+/// Walks over the changes of a run, or over those in a range of one tree.
 #[derive(Debug)]
 pub(crate) struct RunCursor {
     run: Arc<SortedRun>,
@@ -137,7 +142,7 @@ pub(crate) struct RunCursor {
     direction: Direction,
     /// The next spill chunk to load.
     next: Option<usize>,
-    /// What is left of the loaded one, next change last.
+    /// The rest of the loaded one, next change last.
     left: Vec<Change>,
 }
 
@@ -160,7 +165,7 @@ impl RunCursor {
         };
         let next = match direction {
             Direction::Forward => edge(range.0, run.begun(tree, &[]).saturating_sub(1)),
-            // The first key of the next tree is behind every key of this one.
+            // The first key of the next tree is after every key of this one.
             Direction::Backward => edge(range.1, run.begun(TreeId(tree.0.saturating_add(1)), &[]).saturating_sub(1)),
         };
         let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
@@ -182,7 +187,7 @@ impl RunCursor {
             };
             let inside: Vec<Change> = changes.iter().filter(|change| self.contains(change)).cloned().collect();
             self.left = inside;
-            // Outside the range from here on: no need to load what follows.
+            // The next ones are outside the range: they need not be loaded.
             let beyond = match (self.direction, changes.last(), changes.first()) {
                 (Direction::Forward, Some(last), _) => self.is_behind(last),
                 (Direction::Backward, _, Some(first)) => self.is_before(first),

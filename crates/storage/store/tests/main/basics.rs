@@ -1,4 +1,4 @@
-//! What one caller sees: transactions, savepoints, cursors, trees, services' records, reopening.
+//! Tests of one caller: transactions, savepoints, cursors, trees, service records, reopening.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn a_cursor_merges_snapshot_and_changes_in_both_directions() {
     for key in (1..600).step_by(3) {
         transaction.put(tree, format!("k{key:04}").as_bytes(), b"new").expect("fits");
     }
-    // Changes of others after the snapshot, on the same leaves.
+    // Other transactions change the same leaves after the snapshot.
     put(&store, tree, "k0002", "later");
     put(&store, tree, "k0002x", "later");
     let expected: Vec<String> = (0..600)
@@ -177,7 +177,7 @@ fn a_tree_that_was_dropped_or_never_made_takes_nothing_and_shows_nothing() {
     let never = other.create_tree("never").expect("is new");
     other.rollback();
     drop(before);
-    // What was dropped is collected behind this.
+    // The pages of dropped trees are reclaimed after this.
     let mut transaction = store.begin();
     let made = transaction.create_tree("u").expect("is new");
     transaction.put(made, b"a", b"1").expect("its own tree");
@@ -208,7 +208,7 @@ fn keys_and_values_beyond_the_limits_are_refused() {
     assert!(value.len() == 3 << 20 && value.iter().all(|byte| *byte == 8));
 }
 
-/// Record kind 3: `key=value` pairs, each also under its value in a second tree.
+/// Record kind 3: `key=value` pairs. Each is also stored under its value in a second tree.
 struct Pairs;
 
 impl Interpreter for Pairs {
@@ -256,7 +256,7 @@ fn services_records_become_rows_and_survive_reopening() {
     assert!(transaction.create_tree("t").expect("is new").0 > trees[1].0);
 }
 
-/// Record kind 4: a tree, bytes of a key and bytes of a value, as text, and such a row is made.
+/// Record kind 4: a tree, bytes of a key and bytes of a value, as text. Applying it makes such a row.
 struct Sized;
 
 impl Interpreter for Sized {

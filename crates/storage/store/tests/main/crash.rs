@@ -1,6 +1,6 @@
-//! The whole store on a machine whose power fails at any moment: journal, write image journal and pages on one recording. Before
-//! it is opened again what lies there verifies, and no page is lost; once it is, it holds the state behind some commit, each
-//! acknowledged one included; and it goes on.
+//! Power failures at random moments of a whole store: journal, write image journal and pages are on one recording.
+//! Before the store is opened again, verify reports no damage and no lost page. After opening, it has the state of some
+//! commit, and every acknowledged commit is included; and it can be used.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -33,9 +33,9 @@ fn places(shelf: &Arc<CrashShelf>) -> Places {
 
 #[derive(Default)]
 struct History {
-    /// The tree's content behind commit n; the first is that of no tree.
+    /// The content of the tree after commit n. The first is the state without a tree.
     states: Vec<State>,
-    /// Operations called by then, commits acknowledged by then.
+    /// (number of operations at that time, commits acknowledged until then)
     acknowledged: Vec<(usize, usize)>,
 }
 
@@ -47,7 +47,7 @@ impl History {
             None => transaction.create_tree("t").expect("is new"),
         };
         let mut state = self.states.last().cloned().unwrap_or_default();
-        // The number of the commit is in the state, so that no two are alike.
+        // The state includes the number of its commit, so no two states are equal.
         let number = self.states.len().to_be_bytes().to_vec();
         transaction.put(tree, b"number", &number).expect("fits");
         state.insert(b"number".to_vec(), number);
@@ -58,7 +58,7 @@ impl History {
                 state.remove(&key);
                 continue;
             }
-            // Some in a leaf, some in an extent of a page or of several.
+            // Values are in a leaf, or in an extent of one or several pages.
             let most = [40, 900, 3000, 9000][random.usize(..4)];
             let value: Vec<u8> = (0..random.usize(1..most)).map(|_| random.u8(..)).collect();
             transaction.put(tree, &key, &value).expect("fits");
@@ -108,7 +108,7 @@ fn live(shelf: &Arc<CrashShelf>, changes: usize) -> History {
         let (store, _) = Store::open(places(shelf), options()).expect("opens");
         (0..changes).for_each(|_| history.change(&store, shelf, random));
         store.checkpoint().expect("writes in place");
-        // Old values stay readable over a checkpoint; a crash must give their pages back.
+        // Old values stay readable over a checkpoint. After a crash their pages must be free again.
         let reader = store.snapshot();
         (0..changes).for_each(|_| history.change(&store, shelf, random));
         store.checkpoint().expect("writes in place");
@@ -122,12 +122,12 @@ fn live(shelf: &Arc<CrashShelf>, changes: usize) -> History {
     history
 }
 
-/// Checks what lies in an image, opens it, checks what is found.
+/// Verifies an image, opens it, and checks its content.
 fn recover(history: &History, point: usize, after: &Arc<CrashShelf>) -> Result<(), String> {
     match verify_places(&places(after), &mut |_| ()) {
         Ok(report) if report.is_sound() => {}
         Ok(report) => return Err(format!("before opening:\n{report}")),
-        // Until it is made there is none.
+        // The power failed before the store was created.
         Err(StoreError::Refused(_)) => {}
         Err(error) => return Err(format!("before opening: {error}")),
     }

@@ -1,7 +1,8 @@
-//! One damage stops nothing else: every kind of page, damaged in every way, while the store is used, and repaired.
+//! Damage of one page does not affect the others. The test damages every kind of page in every way, and uses and
+//! repairs the store.
 //!
-//! The store has two trees of some hundred rows, short and long, and a third that nobody damages. Each case damages one page on
-//! its device and goes through the same life: open, read, write, checkpoint, reopen, back up, repair, check.
+//! The store has two trees of some hundred rows, short and long, and a third tree without damage. Each case damages one
+//! page on its device and runs the same steps: open, read, write, checkpoint, reopen, back up, repair, check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,14 +17,14 @@ use crate::support::{memory, put, seed, small};
 
 const PAGE: usize = 4096;
 const ROWS: usize = 400;
-/// Pages of the one data device there is.
+/// The pages of the only data device.
 const PAGES: u64 = 4096;
 
-/// Reads of one page fail, as a drive's do that has lost its sectors; writing there is of no use.
+/// Reads of one page fail, as on a drive with bad sectors. A write repairs the page.
 #[derive(Debug)]
 struct Unreadable {
     inner: Arc<dyn Device>,
-    /// Its offset; beyond all devices while nothing is to fail.
+    /// The offset of the page; beyond all devices while no read should fail.
     bad: Arc<AtomicU64>,
 }
 
@@ -44,7 +45,7 @@ impl Device for Unreadable {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let bad = self.bad.load(Ordering::SeqCst);
         if offset <= bad && bad < offset + data.len() as u64 {
-            // The drive has found another place for it.
+            // The drive has remapped the sectors.
             self.bad.store(u64::MAX, Ordering::SeqCst);
         }
         self.inner.write(offset, data)
@@ -81,7 +82,7 @@ enum What {
     Superblock,
 }
 
-/// A store, what is in it, and where its pages may be damaged.
+/// A store, its content, and the means to damage its pages.
 struct Bench {
     places: Places,
     raw: Arc<dyn Shelf>,
@@ -114,7 +115,7 @@ impl Bench {
             let mut transaction = store.begin();
             let tree = transaction.create_tree(name).expect("is new");
             for at in 0..ROWS {
-                // Neighbours of one that share hundreds of bytes, so that there are inner pages below the root.
+                // Groups of keys share hundreds of bytes, so that there are inner pages below the root.
                 let group = if name == "a" { format!("g{:04}", at / 8).repeat(120) } else { String::new() };
                 let key = format!("{group}{at:05}").into_bytes();
                 transaction.put(tree, &key, &value(tree.0, at)).expect("fits");
@@ -140,7 +141,7 @@ impl Bench {
         self.raw.open("pages-0000").expect("is there").write(number * PAGE as u64, &page).expect("writes");
     }
 
-    /// Pages of a kind, of the first two trees.
+    /// The pages of a kind, of the first two trees.
     fn pages(&self, what: What) -> Vec<u64> {
         let is = |number: &u64| {
             let page = self.page(*number);
@@ -173,8 +174,8 @@ impl Bench {
         Ok(Store::open(self.places.clone(), Options { repair, ..options() })?.0)
     }
 
-    /// Reads every row by its key and by walks in both directions: each is as it was, or an error that names it. How many are
-    /// errors.
+    /// Reads every row by its key and by scans in both directions. Each row must be unchanged, or the read must return
+    /// an error that names it. Returns the number of errors.
     fn read(&self, store: &Store, case: &dyn fmt::Display) -> usize {
         let snapshot = store.snapshot();
         let mut lost = 0;
@@ -200,7 +201,7 @@ impl Bench {
         lost
     }
 
-    /// The rows that a walk gives, and whether it told of damage.
+    /// The rows of a scan, and whether it reported damage.
     fn walk(&self, store: &Store, tree: TreeId, direction: Direction, case: &dyn fmt::Display) -> (usize, bool) {
         let snapshot = store.snapshot();
         let mut cursor = snapshot.scan(tree, Bound::Unbounded, Bound::Unbounded, direction);
@@ -225,7 +226,7 @@ impl Bench {
         panic!("{case}: a walk does not end");
     }
 
-    /// Changes rows everywhere, and removes some: also where the damage is.
+    /// Changes rows everywhere and removes some, also in damaged pages.
     fn change(&mut self, store: &Store, case: &dyn fmt::Display) {
         let keys: Vec<(u32, Vec<u8>)> = self.rows.keys().cloned().collect();
         for (at, (tree, key)) in keys.into_iter().enumerate().step_by(7) {
@@ -250,7 +251,7 @@ impl Bench {
     }
 }
 
-/// Repairs without a backup; what had to be given up.
+/// Repairs without a backup. Returns the parts that were given up.
 fn repair(bench: &Bench, case: &dyn fmt::Display) -> Vec<Loss> {
     let store = bench.open(true).unwrap_or_else(|error| panic!("{case}: {error}"));
     let losses = store.losses(&mut |_| ()).expect("walks");
@@ -319,7 +320,7 @@ fn live_and_repair(mut bench: Bench, what: What, case: &dyn fmt::Display) {
     match what {
         What::Leaf => assert!(gone < 30, "{case}: {gone} rows"),
         What::Extent => assert!(gone <= 1, "{case}: {gone} rows, {given_up:?}"),
-        // Leaves say themselves where they belong.
+        // A leaf contains its own place in the tree.
         What::Inner | What::Root | What::Map | What::Superblock => {
             assert!(given_up.is_empty(), "{case}: {given_up:?}")
         }
@@ -385,7 +386,7 @@ fn what_is_lost_comes_back_from_a_backup_with_the_journal_and_from_an_older_one_
         store.close().expect("closes");
         let random = &mut fastrand::Rng::with_seed(1);
         bench.damage(bench.pages(what)[1], 0, How::Flipped, random);
-        // The backup, brought up to the end of the journal where that reaches so far.
+        // Restores the backup and applies the journal, as far as the journal reaches.
         let source = memory();
         let of_journal = if journal_reaches { Some(&bench.places.journal) } else { None };
         let until = store::Until::End;

@@ -1,5 +1,5 @@
-//! Snapshot isolation: random histories against a model that keeps every committed state, in one thread from a seed, and
-//! invariants under real threads.
+//! Snapshot isolation: random histories with a seed, in one thread, compared with a model that keeps every committed
+//! state; and invariants with real threads.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,10 +13,10 @@ const KEYS: u32 = 12;
 
 type State = BTreeMap<String, String>;
 
-/// A transaction under way, and what the model says of it.
+/// An open transaction, and its expected content.
 struct Open {
     transaction: Transaction,
-    /// The committed state that it began with.
+    /// The committed state at its beginning.
     began: usize,
     writes: BTreeMap<String, Option<String>>,
 }
@@ -38,7 +38,7 @@ fn lines(state: &State) -> Vec<String> {
     state.iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-/// Up to six transactions interleaved, long snapshots, reopenings; each read compared with the model.
+/// Up to six interleaved transactions, long snapshots and reopenings. Each read is compared with the model.
 fn history(seed: u64, options: &Options, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
     let places = memory();
@@ -162,7 +162,7 @@ fn balance(value: Option<bytes::Bytes>) -> i64 {
     crate::support::text(value.expect("an account is never removed")).parse().expect("a number")
 }
 
-/// Moves money between two accounts until it succeeds; whether that took more than one try.
+/// Moves money between two accounts until it succeeds. Returns whether it took more than one attempt.
 fn transfer(store: &Store, tree: TreeId, random: &mut fastrand::Rng) -> bool {
     let (from, to) = (random.u32(..ACCOUNTS), random.u32(..ACCOUNTS));
     let amount = random.i64(1..10);

@@ -1,5 +1,5 @@
-//! `kill -9` of a real process: this test runs itself as a child that commits from several threads, with checkpoints beside
-//! it, kills it at a random moment, opens what it left, and looks for what it had acknowledged.
+//! `kill -9` of a real process. This test starts itself as a child that commits from several threads while checkpoints
+//! run. It kills the child at a random moment, opens its store, and checks that every acknowledged commit is there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use crate::support::{replay, seed, small};
 const TEST: &str = "kill::a_killed_process_leaves_every_transaction_that_it_acknowledged_and_no_half_of_one";
 const ROUNDS: usize = 12;
 const THREADS: u64 = 4;
-/// Keys that one transaction writes, all with the same value.
+/// The keys that one transaction writes, all with the same value.
 const KEYS: u64 = 5;
 
 fn places(root: &Path) -> Places {
@@ -40,7 +40,7 @@ fn options() -> Options {
     Options { background: true, checkpoints: Some(checkpoints), transaction_bytes: 4 << 10, ..sizes }
 }
 
-/// The child: each thread sets its keys to the next number, again and again, and prints it once it is committed.
+/// The child: each thread sets its keys to the next number, again and again, and prints the number after its commit.
 fn child(root: &str) {
     let (store, _) = Store::open(places(root.as_ref()), options()).expect("opens");
     let mut transaction = store.begin();
@@ -80,7 +80,7 @@ fn number(value: &[u8]) -> u64 {
     std::str::from_utf8(&value[..8]).expect("text").parse().expect("a number")
 }
 
-/// Starts the child, lets it run for a moment, kills it; the last number that each thread acknowledged.
+/// Starts the child, lets it run for a moment, and kills it. Returns the last number that each thread acknowledged.
 fn run_and_kill(root: &Path, time: Duration) -> [u64; THREADS as usize] {
     let program = std::env::current_exe().expect("this test has a path");
     let mut child = Command::new(program)
@@ -122,7 +122,7 @@ fn a_killed_process_leaves_every_transaction_that_it_acknowledged_and_no_half_of
         let told = format!("round {round}; {}", replay(seed, TEST));
         match verify_places(&places(folder.path()), &mut |_| ()) {
             Ok(verified) => assert!(verified.is_sound(), "{verified}; {told}"),
-            // Killed before it was made.
+            // The child was killed before it created the store.
             Err(StoreError::Refused(_)) if round == 0 => {}
             Err(error) => panic!("{error}; {told}"),
         }

@@ -1,4 +1,4 @@
-//! The store's tests through its public interface, in one binary.
+//! Tests of the store through its public interface, in one binary.
 
 mod basics;
 mod crash;
@@ -7,6 +7,7 @@ mod histories;
 mod kill;
 mod maintenance;
 mod pages;
+mod parts;
 mod power;
 mod room;
 mod spill;

@@ -1,4 +1,4 @@
-//! Checking, backing up and restoring a store through its public interface.
+//! Tests of verify, backup and restore through the public interface.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -71,7 +71,7 @@ fn an_empty_place_is_no_store() {
     assert!(matches!(verify_places(&memory(), &mut |_| ()), Err(StoreError::Refused(_))));
 }
 
-/// What the store holds, or why that cannot be told.
+/// The content of the store, or the error that prevents reading it.
 fn everything(places: &Places) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, StoreError> {
     let options = Options { page_bytes: 4096, cache_bytes: 4 << 20, ..small() };
     let (store, _) = Store::open(places.clone(), options)?;
@@ -152,17 +152,18 @@ fn values_that_a_snapshot_still_reads_are_no_lost_space_and_come_back_once_it_is
     assert!(after.pages_waiting < waiting.max(10), "{} pages wait, {waiting} did", after.pages_waiting);
 }
 
-/// A clock that counts.
+/// A clock that counts its calls.
 fn ticking() -> (Arc<AtomicU64>, Arc<dyn Fn() -> u64 + Send + Sync>) {
     let now = Arc::new(AtomicU64::new(1000));
     let clock = now.clone();
     (now, Arc::new(move || clock.load(Ordering::SeqCst)))
 }
 
-/// Where the journal ended after a commit, and the time it was made.
+/// The end of the journal after a commit, and the time of the commit.
 type Commits = BTreeMap<u64, (Lsn, u64)>;
 
-/// Backs a store up while a thread puts one key after the other; what was there when it began, and every commit.
+/// Backs a store up while a thread puts one key after the other. Returns the content at the beginning, and every
+/// commit.
 fn back_up_under_load(
     store: &Store,
     tree: TreeId,
@@ -246,7 +247,7 @@ fn a_backup_taken_under_load_is_restored_to_any_commit_by_position_and_by_time()
     }
 }
 
-/// Where a text lies in the first data device.
+/// The offset of a text in the first data device.
 fn place_of(shelf: &dyn Shelf, text: &[u8]) -> u64 {
     let device = shelf.open_read_only("pages-0000").expect("is there");
     let mut bytes = AlignedBuffer::zeroed(device.len() as usize);
@@ -359,7 +360,7 @@ fn a_store_that_was_opened_since_it_was_closed_is_not_taken_for_closed() {
             drop(Store::open(places.clone(), small()).expect("opens"));
             assert!(inspect_places(&places).expect("reads").contains("closed: false"));
         }
-        // From the opening on a checkpoint may have begun whose images are the only whole ones.
+        // After an opening, a checkpoint may have begun whose write images are the only whole copies of its pages.
         for name in places.images.list().expect("reads") {
             places.images.remove(&name).expect("is there");
         }
@@ -390,7 +391,7 @@ fn a_damaged_backup_is_refused_with_its_place_and_nothing_is_made_of_it() {
         flip(&*backup, offset);
         let places = memory();
         match restore(&backup, None, &places, Until::End, &|_| None, &mut |_| ()) {
-            // Where nothing is stored nothing is lost.
+            // An unused byte of the page: no data is lost.
             Ok(_) => assert!(verify_places(&as_it_lies, &mut |_| ()).expect("reads").is_sound(), "byte {offset}"),
             Err(error) => {
                 assert!(matches!(error, StoreError::Corrupt(_)), "byte {offset}: {error}");
@@ -405,7 +406,7 @@ fn a_damaged_backup_is_refused_with_its_place_and_nothing_is_made_of_it() {
     let journal = backup.list().expect("lists").into_iter().find(|name| name.starts_with("journal")).expect("is there");
     let segment = backup.open(&journal).expect("opens");
     let mut block = AlignedBuffer::zeroed(4096);
-    // The last batch of the journal: damaged, it looks like the end that a crash leaves.
+    // The last batch of the journal. If it is damaged, it looks like the end of a journal after a crash.
     let mut blocks = (0..segment.len() / 4096).map(|block| block * 4096);
     let last = blocks.rfind(|at| {
         segment.read(*at, &mut block).expect("reads");

@@ -1,12 +1,14 @@
-//! What lies in pages: recovery from a checkpoint's state, snapshots held over checkpoints, values in extents, faults while writing in place.
+//! Tests of pages: recovery from the state of a checkpoint, snapshots that are open during checkpoints, values in
+//! extents, faults while writing in place.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
-use store::{CheckpointOptions, Options, Places, Store, StoreError};
+use store::{CheckpointOptions, Direction, Options, Places, Store, StoreError};
 
-use crate::support::{all, get, memory, open_with_tree, places, put, replay, seed, small, with_tree};
+use crate::support::{all, get, memory, open_with_tree, places, put, replay, seed, small, walk, with_tree};
 
 #[test]
 fn recovery_begins_at_the_redo_lsn_of_the_last_checkpoint_and_the_journal_before_is_given_up() {
@@ -167,4 +169,41 @@ fn a_tree_dropped_under_a_snapshot_is_no_lost_space_before_or_after_reopening() 
     let verified = store.verify(&mut |_| ()).expect("reads");
     assert!(verified.is_sound(), "{verified}");
     assert!(store.metrics().pages_used + 30 < used, "its pages are free: {:?}", store.metrics());
+}
+
+#[test]
+fn a_scan_reads_neighbouring_leaves_together_and_finds_what_point_reads_find() {
+    let places = memory();
+    let options = Options { cache_bytes: 8 << 20, ..small() };
+    let (store, tree) = open_with_tree(&places, &options);
+    // Pages of another tree are in between.
+    let mut transaction = store.begin();
+    let other = transaction.create_tree("other").expect("new");
+    transaction.commit().expect("commits");
+    for batch in 0..100 {
+        let mut transaction = store.begin();
+        for key in batch * 200..(batch + 1) * 200 {
+            let value = format!("{key}").repeat(100);
+            transaction.put(tree, format!("k{key:06}").as_bytes(), value.as_bytes()).expect("fits");
+            transaction.put(other, format!("o{key:06}").as_bytes(), b"small").expect("fits");
+        }
+        transaction.commit().expect("commits");
+    }
+    store.close().expect("closes");
+    let (store, _) = Store::open(places, options).expect("opens");
+    let scanned = |from: &[u8], to: &[u8]| {
+        let before = store.metrics();
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let rows = walk(store.snapshot().scan(tree, range.0, range.1, Direction::Forward).once()).expect("reads");
+        let after = store.metrics();
+        let reads = after.data_devices.reads - before.data_devices.reads;
+        (rows, reads, (after.data_devices.read_bytes - before.data_devices.read_bytes) / u64::from(small().page_bytes))
+    };
+    let (few, reads, pages) = scanned(b"k010000", b"k010002");
+    assert_eq!((few.len(), pages < 8), (2, true), "{reads} reads of {pages} pages for two rows");
+    let (rows, reads, pages) = scanned(b"k", b"l");
+    assert_eq!(rows.len(), 20_000);
+    assert!(pages > 1000 && reads < pages / 6, "{reads} reads of {pages} pages");
+    let expected = walk(store.snapshot().scan(tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward));
+    assert!(rows == expected.expect("reads"), "the same rows");
 }

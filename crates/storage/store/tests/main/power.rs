@@ -1,6 +1,6 @@
-//! Every moment at which the power may fail, over the whole store: journal, write image journal and pages on one simulated
-//! shelf. What was acknowledged is found, every transaction is there whole or not at all, and what is found is a state that
-//! there was.
+//! Power failures at every moment over the whole store: journal, write image journal and pages are on one simulated
+//! shelf. Acknowledged transactions are found, every transaction is there whole or not at all, and the content is a
+//! state that was committed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::support::{all, places, replay, seed, small};
 
 const TEST: &str = "power::a_power_failure_at_any_point_leaves_a_committed_state_with_everything_acknowledged";
 
-/// As small as each structure can be; some transactions spill.
+/// The smallest size of each structure. Some transactions spill.
 fn tiny() -> Options {
     let journal = journal::Options { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small().journal };
     Options {
@@ -26,14 +26,15 @@ fn tiny() -> Options {
     }
 }
 
-/// The same with checkpoints that begin as soon as two pages are dirty: in the middle of transactions, spilled ones and others.
+/// The same, with checkpoints that begin when two pages are dirty: in the middle of transactions, with and without
+/// spill.
 fn hasty() -> Options {
     let checkpoints =
         CheckpointOptions { dirty_bytes: 8 << 10, dirty_bytes_max: 32 << 10, ..CheckpointOptions::default() };
     Options { checkpoints: Some(checkpoints), ..tiny() }
 }
 
-/// The states that were committed, and for each how many operations the shelf had been called when it was acknowledged.
+/// The committed states, and for each the number of operations of the shelf when it was acknowledged.
 struct History {
     states: Vec<Vec<String>>,
     acknowledged: Vec<usize>,
@@ -64,11 +65,11 @@ fn workload(shelf: &Arc<CrashShelf>, seed: u64, options: &Options) -> History {
                     model.insert(key, value);
                 }
             }
-            // It counts from before it is acknowledged: it may be found.
+            // The state is added before the acknowledgement: a crash may already leave it.
             history.states.push(model.iter().map(|(key, value)| format!("{key}={value}")).collect());
             let before = store.metrics().checkpoints.checkpoints;
             transaction.commit().expect("commits");
-            // The first one is ahead of it.
+            // The first checkpoint begins before the transaction.
             history.begun_inside += (store.metrics().checkpoints.checkpoints - before).saturating_sub(1);
             history.acknowledged.push(shelf.operations());
             if step % 4 == 3 {
@@ -92,7 +93,7 @@ fn tree_of(store: &Store) -> TreeId {
     tree
 }
 
-/// Opens what a crash left, and looks; then a second time, since recovery itself may have written.
+/// Opens and checks the result of a crash, twice: recovery itself may have written.
 fn check(history: &History, point: usize, after: &Arc<CrashShelf>, options: &Options) -> Result<(), String> {
     let shelf: Arc<dyn Shelf> = after.clone();
     for _ in 0..2 {
@@ -123,7 +124,7 @@ fn enumerate(options: &Options) -> History {
     let shelf = Arc::new(CrashShelf::new(seed));
     let history = workload(&shelf, seed, options);
     let mut images = 0;
-    // Every point, one of its images each: which one goes round.
+    // Every point with one of its images; the index of the image rotates.
     for point in shelf.points() {
         let all: Vec<_> = shelf.images(point).collect();
         let Some(image) = all.get(point % all.len().max(1)) else { continue };

@@ -1,4 +1,4 @@
-//! More than there is room for: transactions larger than the cache, a data medium that is full.
+//! More data than fits: transactions larger than the cache, and a full data medium.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redon
         }
         store.checkpoint().expect("writes in place");
         let before = store.snapshot();
-        // One row of each leaf: 12 MiB of leaves, of which none may be written before a checkpoint begins.
+        // One row of each leaf changes: 12 MiB of leaves, and none may be written before a checkpoint begins.
         fill(&store, tree, (0..12_000).step_by(8), &"w".repeat(1000)).expect("commits");
         let check = |store: &Store| {
             let rows = all(&store.snapshot(), tree);
@@ -54,7 +54,7 @@ fn a_transaction_that_changes_more_pages_than_the_cache_has_is_applied_and_redon
     }
 }
 
-/// A store with devices of a mebibyte, none of which can be made any more once rows came.
+/// A store with devices of a mebibyte. After the first rows, no further device can be created.
 fn full(background: bool) -> (Arc<FaultyShelf>, Places, Options, Store, TreeId) {
     let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new()) as Arc<dyn Shelf>));
     let places = Places { data: shelf.clone(), ..memory() };
@@ -100,12 +100,12 @@ fn transactions_leave_room_to_records_of_services_and_say_which_setting_bounds_t
     let reserve =
         SpaceLimits { reserve: Some(SpaceLimit { bytes: u64::MAX / 2, setting: "reserve" }), ..SpaceLimits::default() };
     let cases = [(pages, "space"), (reserve, "reserve")];
-    // Large rows, many rows, and many that spill.
+    // Large rows, many rows, and many rows that spill.
     let sizes = [(30, 60_000, 64 << 20), (3_000, 1_000, 64 << 20), (3_000, 1_000, 64 << 10)];
     for ((limits, setting), (rows, bytes, transaction_bytes)) in
         cases.into_iter().flat_map(|case| sizes.map(|size| (case, size)))
     {
-        // Only files know how much room there is.
+        // Only files report free space.
         let home = tempfile::tempdir().expect("a folder");
         let shelf: Arc<dyn Shelf> = Arc::new(FileShelf::open(home.path(), FileOptions::default()).expect("a shelf"));
         let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
@@ -173,7 +173,7 @@ fn a_batch_that_finds_no_room_waits_for_it_unseen_and_poisons_nothing() {
         rows += 1;
     }
     let before = store.snapshot();
-    // Short rows, of which each checkpoints a full leaf into two: more than is set aside for so few bytes.
+    // Short rows that each split a full leaf: they take more pages than are reserved for so few bytes.
     let mut transaction = store.begin();
     transaction.put(tree, b"a large one that comes first", &[b'x'; 20_000]).expect("fits");
     (0..200).for_each(|n| transaction.put(tree, key(n * 500 + 1).as_bytes(), &[b'y'; 500]).expect("fits"));
@@ -220,7 +220,7 @@ fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
     store.wait_visible(append(0, b'1')).expect("applies");
     store.checkpoint().expect("writes in place");
     shelf.inject(Rule::from(Operation::Create, 1, Fault::NoSpace));
-    // Changes of pages that are written back, more than a batch of images takes and more than the cache does.
+    // The dirty pages are larger than a batch of write images, and larger than the cache.
     store.commit(append(0, b'2')).expect("is durable");
     let (told, closed) = std::sync::mpsc::channel();
     let closing = std::thread::spawn(move || told.send(store.close()));

@@ -1,4 +1,4 @@
-//! Spilled transactions: their changes lie in the journal, and nothing else tells them from small ones.
+//! Spilled transactions: their changes are in the journal; otherwise they behave as small transactions do.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! What the tests share: small stores, seeds, walks.
+//! Shared by the tests: small stores, seeds, scans.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use device::faulty::{Fault, Rule};
 use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
 use store::{Cursor, Direction, Options, Places, Snapshot, Store, StoreError, TreeId};
 
-/// A store without threads of its own, with small journal segments.
+/// A store without background threads, with small journal segments.
 pub(crate) fn small() -> Options {
     let journal = journal::Options {
         segment_bytes: 256 << 10,
@@ -45,7 +45,7 @@ pub(crate) fn open_with_tree(places: &Places, options: &Options) -> (Store, Tree
     (store, tree)
 }
 
-/// One put in a transaction of its own.
+/// One put in its own transaction.
 pub(crate) fn put(store: &Store, tree: TreeId, key: &str, value: &str) {
     let mut transaction = store.begin();
     transaction.put(tree, key.as_bytes(), value.as_bytes()).expect("fits");
@@ -61,7 +61,7 @@ pub(crate) fn text(bytes: Bytes) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// All that is left of a walk, as `key=value`.
+/// The remaining rows of a scan, as `key=value`.
 pub(crate) fn walk(mut cursor: Cursor) -> Result<Vec<String>, StoreError> {
     let mut found = Vec::new();
     while let Some((key, value)) = cursor.next()? {
@@ -80,7 +80,7 @@ pub(crate) fn seed(default: u64) -> u64 {
     std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"))
 }
 
-/// Printed when a randomised test fails.
+/// The message of a failed randomised test.
 pub(crate) fn replay(seed: u64, test: &str) -> String {
     format!("replay: SEED={seed} cargo test -p store --test main {test} -- --exact --nocapture")
 }

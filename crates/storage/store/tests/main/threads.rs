@@ -1,5 +1,5 @@
-//! Real threads on everything at once: writers, readers with old snapshots, checkpoints, spills, a cache that is too small,
-//! values in extents; and a journal whose commits are a matter of instructions.
+//! Real threads with all features at once: writers, readers with old snapshots, checkpoints, spills, a cache that is
+//! too small, values in extents; and a journal whose commits take few instructions.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::support::{memory, open_with_tree, replay, seed, small};
 const WRITERS: u32 = 4;
 const KEYS: u32 = 40;
 
-/// A value that says who wrote it, and when, all through.
+/// A value whose bytes all identify the writer and the step.
 fn value(writer: u32, step: u32, bytes: usize) -> Vec<u8> {
     [writer.to_le_bytes(), step.to_le_bytes()].concat().into_iter().cycle().take(8 + bytes / 8 * 8).collect()
 }
 
-/// Every writer sets all its keys at once: a snapshot sees one step of each.
+/// Every writer sets all its keys in one transaction: a snapshot contains one step of each writer.
 fn check(snapshot: &Snapshot, tree: TreeId) -> Result<usize, StoreError> {
     let mut seen = vec![None; WRITERS as usize];
     let mut rows = 0;
@@ -42,7 +42,7 @@ fn write(store: &Store, tree: TreeId, writer: u32, steps: u32, random: &mut fast
         let bytes = if random.u8(..6) == 0 { random.usize(..40_000) } else { random.usize(..300) };
         for key in 0..KEYS {
             let key = format!("{writer}.{key:03}");
-            // Some rows come and go, so that leaves empty and are taken out.
+            // Some rows come and go, so that leaves become empty and are removed.
             if step % 7 == 3 {
                 transaction.delete(tree, key.as_bytes()).expect("fits");
             } else {

@@ -1,15 +1,15 @@
-//! The tables of the message history, asked through a session over a store with messages.
+//! The tables of the message history, queried through a session over a store with messages.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use hl7::{Message, Path};
 use interop::record::{self, Head, Status, Writer};
 use interop::rows::Rows;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
-use sql::{Answer, Engine, EngineOptions, Session};
+use sql::{Engine, EngineOptions, Session, StatementResult};
 use store::{Options, Store};
 
 const FIRST_US: i64 = 1_767_225_600_000_000; // 2026-01-01
@@ -44,7 +44,7 @@ fn session() -> (Session, Vec<u64>) {
         store.wait_visible(lsn).expect("it works");
         ids.push(lsn.0);
     }
-    let options = EngineOptions { relations: crate::sql::history(), threads: 2, ..EngineOptions::default() };
+    let options = EngineOptions { virtual_tables: crate::sql::history(), threads: 2, ..EngineOptions::default() };
     (Engine::new(store, options).expect("an engine starts").session("tester"), ids)
 }
 
@@ -56,7 +56,7 @@ async fn ask(session: &mut Session, ids: &[u64], sql: &str) -> String {
     }
     let prepared = session.prepare(&sql, &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let answer = session.execute(&prepared[0], &[]).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let Answer::Rows { stream, .. } = answer else { panic!("no rows: {sql}") };
+    let StatementResult::Rows { stream, .. } = answer else { panic!("no rows: {sql}") };
     let batches: Vec<_> = stream.try_collect().await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     let options = FormatOptions::default().with_null("-");
     let mut lines = String::new();
@@ -181,4 +181,105 @@ async fn a_value_is_what_the_function_gives_for_its_place() {
         let path: Path = path.parse().unwrap_or_else(|error| panic!("{error}: {row}"));
         assert_eq!(message.text(&path), value, "{row}");
     }
+}
+
+/// A store with many messages, short and long, that do not fit in its page cache; every third has outputs.
+fn many() -> Store {
+    let options = Options { interpreter: Some(Arc::new(Rows)), cache_bytes: 4 << 20, ..Options::default() };
+    let store = Store::in_memory(options).expect("memory is enough");
+    let mut last = None;
+    for number in 0..1_200_usize {
+        let raw = format!(
+            "MSH|^~\\&|A|B|||1||ADT^A01|C{number}|P|2.5\rPID|1||{number}||N{}^X|||{}\rNTE|1||{}\r",
+            number % 23,
+            ["F", "M"][number % 2],
+            "x".repeat(if number % 10 == 0 { 4_000 + 9 * number } else { number * 7 % 2_500 })
+        );
+        let raw = Bytes::from(raw);
+        let (received_us, outputs) = (FIRST_US + number as i64, if number % 3 == 0 { 2 } else { 0 });
+        let status = if outputs > 0 { Status::Routed } else { Status::Unmatched };
+        let head =
+            Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
+        let mut writer = Writer::new(&head, &raw);
+        (0..outputs).for_each(|_| writer.output("out", "", &raw, None::<std::iter::Empty<hl7::Piece<'_>>>));
+        let lsn = store.append(record::KIND_MESSAGE, &writer.finish().parts()).expect("there is room");
+        store.commit(lsn).expect("it works");
+        last = Some(lsn);
+    }
+    store.wait_visible(last.expect("some")).expect("it works");
+    store
+}
+
+fn engine(store: &Store, threads: usize, query_bytes: usize) -> Arc<Engine> {
+    let virtual_tables = crate::sql::history();
+    let options = EngineOptions { virtual_tables, threads, query_bytes, ..EngineOptions::default() };
+    Engine::new(store.clone(), options).expect("an engine starts")
+}
+
+#[tokio::test]
+async fn all_messages_read_on_several_threads_and_in_little_memory_are_those_read_on_one() {
+    let store = many();
+    let sizes = [(1, 1 << 30), (2, 1 << 30), (7, 1 << 30), (2, 16 << 20)];
+    let engines = sizes.map(|(threads, bytes)| engine(&store, threads, bytes));
+    let plan = ask(&mut engines[1].session("a"), &[], "EXPLAIN SELECT count(raw) FROM hl7.messages").await;
+    assert!(plan.contains("partition_sizes=2"), "{plan}");
+    for (query, lines) in [
+        ("SELECT hl7(raw, 'PID-5.1') n, count(*), count(DISTINCT id) FROM hl7.messages GROUP BY 1 ORDER BY 1", 23),
+        ("SELECT count(*) FROM hl7.messages WHERE object = 0 AND hl7(raw, 'PID-8') = 'F'", 1),
+        ("SELECT id, object, length(raw), md5(raw) FROM hl7.messages ORDER BY id, object", 2_000),
+        ("SELECT id, object, status FROM hl7.messages ORDER BY 1, 2", 2_000),
+        ("SELECT id FROM hl7.messages WHERE id > 1000 AND body LIKE '%N3^X%' ORDER BY 1", 89),
+        ("SELECT segment, count(*), sum(fields) FROM hl7.segments GROUP BY 1 ORDER BY 1", 3),
+        ("SELECT value, count(*) FROM hl7.fields WHERE path = 'PID-5.1' GROUP BY 1 ORDER BY 1", 23),
+        (
+            "SELECT a.id, s.segment FROM hl7.messages a JOIN hl7.segments s ON s.message_id = a.id AND a.object < 1 ORDER BY 1, 2",
+            3_600,
+        ),
+        ("SELECT raw FROM hl7.messages ORDER BY id LIMIT 3", 3),
+    ] {
+        let expected = ask(&mut engines[0].session("a"), &[], query).await;
+        assert_eq!(expected.lines().count(), lines, "{query}");
+        for (engine, size) in engines.iter().zip(sizes).skip(1) {
+            assert!(ask(&mut engine.session("a"), &[], query).await == expected, "{query} with {size:?}");
+        }
+    }
+    // By an index, and looked up some at a time.
+    let all = "SELECT id, object, md5(raw), status FROM hl7.messages WHERE true ORDER BY id, object";
+    let mut session = engines[1].session("a");
+    let expected = ask(&mut session, &[], all).await;
+    for condition in ["type = 'ADT^A01'", "received_at >= '2020-01-01'", "received_at < '2030-01-01' AND id > 0"] {
+        let found = ask(&mut session, &[], &all.replace("true", condition)).await;
+        assert!(found == expected, "{condition}: {} rows", found.lines().count());
+    }
+}
+
+#[tokio::test]
+async fn a_walk_over_messages_gives_small_batches_and_ends_when_it_is_cancelled() {
+    let engine = engine(&many(), 2, 1 << 30);
+    let mut session = engine.session("a");
+    let prepared = session.prepare("SELECT raw FROM hl7.messages", &[]).await.expect("a query");
+    for cancels in [false, true] {
+        let answer = session.execute(&prepared[0], &[]).await.expect("it runs");
+        let StatementResult::Rows { mut stream, .. } = answer else { panic!("no rows") };
+        let (mut rows, mut failed) = (0, None);
+        while let Some(batch) = stream.next().await {
+            match batch {
+                // A message has 15 KB at most: its batch was full without it, or it is the last of a batch.
+                Ok(batch) => {
+                    rows += batch.num_rows();
+                    assert!(batch.get_array_memory_size() < 2 << 20, "{} rows", batch.num_rows());
+                }
+                Err(error) => failed = Some(sql::SqlError::from(error)),
+            }
+            if cancels {
+                session.canceller().cancel();
+            }
+        }
+        match cancels {
+            false => assert_eq!((rows, failed.is_none()), (2_000, true)),
+            true => assert_eq!(failed.expect("it is cancelled").code(), "57014"),
+        }
+        drop(stream);
+    }
+    assert_eq!(ask(&mut session, &[], "SELECT count(raw) FROM hl7.messages").await, "2000\n");
 }

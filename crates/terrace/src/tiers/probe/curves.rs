@@ -1,6 +1,6 @@
-//! Bandwidth against threads of memory, and of what is mapped like memory.
+//! Bandwidth against threads, for memory and for mapped files.
 //!
-//! Stores go into a mapping through `device::pmem::bare`, the plainest loop there is; reads sum what they read.
+//! Stores go into a mapping through `device::pmem::bare`, the simplest loop; reads sum the values.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use device::AlignedBuffer;
 use device::pmem::bare::{Bare, Stores};
 use serde::Serialize;
 
-use super::times::{Measured, Random, rate};
+use super::times::{Measured, rate};
 
 /// Bytes that one turn of a thread moves before it looks at the clock.
 const TURN_BYTES: usize = 256 << 10;
@@ -27,7 +27,7 @@ pub struct Curve {
     pub bytes: usize,
     /// Threads of each point.
     pub threads: Vec<usize>,
-    /// What all of them did together, 1e9 bytes a second.
+    /// The sum of all threads, 1e9 bytes a second.
     pub gb_per_s: Vec<f64>,
     /// The turns that each of them is the middle of.
     pub turns: Vec<Measured>,
@@ -50,11 +50,11 @@ impl fmt::Display for Curve {
     }
 }
 
-/// What is measured of reads: pattern and length.
+/// The measured reads: pattern and length.
 const READS: [(&str, usize); 5] =
     [("sequential", 64), ("sequential", 256), ("sequential", 4096), ("random", 64), ("random", 256)];
 
-/// What is measured of stores.
+/// The measured stores.
 const WRITES: [(&str, &str, usize); 8] = [
     ("sequential", "none", 256),
     ("sequential", "none", 1024),
@@ -69,21 +69,21 @@ const WRITES: [(&str, &str, usize); 8] = [
 /// Where accesses go next.
 struct Walk {
     at: usize,
-    random: Option<Random>,
+    random: Option<fastrand::Rng>,
     step: usize,
     bytes: usize,
 }
 
 impl Walk {
     fn new(pattern: &str, step: usize, bytes: usize, thread: usize) -> Walk {
-        let random = (pattern == "random").then_some(Random(thread as u64 + 1));
+        let random = (pattern == "random").then_some(fastrand::Rng::with_seed(thread as u64 + 1));
         Walk { at: 0, random, step, bytes }
     }
 
     fn next(&mut self) -> usize {
         let places = self.bytes / self.step;
         let place = match &mut self.random {
-            Some(random) => random.below(places),
+            Some(random) => random.usize(..places),
             None => {
                 self.at = (self.at + 1) % places;
                 self.at

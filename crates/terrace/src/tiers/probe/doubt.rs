@@ -1,7 +1,7 @@
 //! Why figures of a probe may not be those of the media: other work on the machine, and turns that differ.
 //!
-//! Figures are given all the same: it is the reader who knows whether the machine is ever quiet. What is written as a medium
-//! carries the doubts in its source.
+//! Figures are printed nevertheless: only the user knows whether the machine is ever quiet. A medium written from them
+//! contains the doubts in its source.
 
 use super::Probed;
 use super::times::Measured;
@@ -10,7 +10,7 @@ use super::times::Measured;
 const QUIET: f64 = 0.25;
 
 /// Turns of one figure are called steady up to this ratio. Calibration tolerates 10 % to either side
-/// (`catalogue::calibrate`); beyond that a model made of the figure would miss what it was made of.
+/// (`catalogue::calibrate`); beyond that a model made from the figure would miss the figure.
 const STEADY: f64 = 1.2;
 
 /// All doubts, a sentence each.

@@ -1,7 +1,7 @@
 //! A directory: files as the journal uses them, and the mapping where it is on persistent memory.
 //!
-//! All files lie in a folder of the probe's own, which is removed at the end, and are removed from it as soon as they are
-//! open: their space is given back even if the probe is killed.
+//! All files lie in a folder of the probe's own, which is removed at the end, and are removed from it as soon as they
+//! are open: their space is freed even if the probe is killed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use device::{AlignedBuffer, Device, DeviceError, FileOptions, FileShelf, Shelf};
 use serde::Serialize;
 
 use super::curves::{Curve, reads, writes};
-use super::times::{Latency, Measured, Random, rate, sample};
+use super::times::{Latency, Measured, rate, sample};
 
 /// Threads that keep a drive busy for its IOPS.
 pub const DEPTH: usize = 16;
@@ -24,14 +24,14 @@ const SAMPLING: Duration = Duration::from_secs(1);
 /// Bytes of one sequential access.
 const LARGE: usize = 1 << 20;
 
-/// What was measured of a directory.
+/// The results for a directory.
 #[derive(Debug, Clone, Serialize)]
 pub struct Folder {
     /// Where.
     pub path: String,
     /// How much was free there, in bytes.
     pub free_bytes: u64,
-    /// What it is, in words of the device.
+    /// Its kind, in words of the device.
     pub kind: String,
     /// Latencies of one operation at a time.
     pub latencies: Vec<Latency>,
@@ -80,7 +80,7 @@ pub fn measure(path: &Path, bytes: usize, threads: &[usize]) -> anyhow::Result<F
     result
 }
 
-/// A device whose name is gone: its space goes with the handle.
+/// A device whose name is removed: its space is freed with the handle.
 fn nameless(shelf: &dyn Shelf, bytes: usize) -> anyhow::Result<Arc<dyn Device>> {
     let device = shelf.create("probe", bytes as u64)?;
     shelf.remove("probe")?;
@@ -92,15 +92,15 @@ fn files(path: &Path, place: &Path, bytes: usize) -> anyhow::Result<Folder> {
     let device = nameless(&shelf, bytes)?;
     let buffer = || AlignedBuffer::zeroed(LARGE);
     let (mut large, blocks) = (buffer(), bytes / 4096);
-    let mut random = Random(1);
+    let mut random = fastrand::Rng::with_seed(1);
     let small = AlignedBuffer::zeroed(4096);
     let place_of = |number: usize| (number % blocks * 4096) as u64;
     let flushed = sample("write and flush 4096 B", SAMPLING, |n| device.write_flush(place_of(n), &small))?;
-    let written = sample("write 4096 B", SAMPLING, |_| device.write((random.below(blocks) * 4096) as u64, &small))?;
+    let written = sample("write 4096 B", SAMPLING, |_| device.write((random.usize(..blocks) * 4096) as u64, &small))?;
     device.flush()?;
     let mut into = AlignedBuffer::zeroed(4096);
     let read =
-        sample("read 4096 B, anywhere", SAMPLING, |_| device.read((random.below(blocks) * 4096) as u64, &mut into))?;
+        sample("read 4096 B, anywhere", SAMPLING, |_| device.read((random.usize(..blocks) * 4096) as u64, &mut into))?;
     let begin = std::time::Instant::now();
     for at in (0..bytes).step_by(LARGE) {
         device.write(at as u64, &large[..LARGE.min(bytes - at)])?;
@@ -113,13 +113,15 @@ fn files(path: &Path, place: &Path, bytes: usize) -> anyhow::Result<Folder> {
         device.read(at as u64, &mut large[..length])?;
     }
     let read_gb_per_s = bytes as f64 / begin.elapsed().as_nanos() as f64;
-    let state = |thread: usize| Ok::<_, anyhow::Error>((Random(thread as u64 + 7), AlignedBuffer::zeroed(4096)));
+    let state = |thread: usize| {
+        Ok::<_, anyhow::Error>((fastrand::Rng::with_seed(thread as u64 + 7), AlignedBuffer::zeroed(4096)))
+    };
     let read_iops = rate(DEPTH, state, |(random, into)| {
-        device.read((random.below(blocks) * 4096) as u64, into)?;
+        device.read((random.usize(..blocks) * 4096) as u64, into)?;
         Ok(1)
     })?;
     let write_iops = rate(DEPTH, state, |(random, from)| {
-        device.write((random.below(blocks) * 4096) as u64, from)?;
+        device.write((random.usize(..blocks) * 4096) as u64, from)?;
         Ok(1)
     })?;
     let p50_ns = [read.p50_ns, written.p50_ns, flushed.p50_ns];
@@ -158,15 +160,15 @@ fn mapped(path: &Path, place: &Path, shelf: &PmemShelf, bytes: usize, threads: &
     })
 }
 
-/// Nanoseconds for each read of a line whose place the one before it told: the median of several stretches.
+/// Nanoseconds for each read of a line whose place was in the one before it: the median of several stretches.
 fn chase(device: &dyn Device, bytes: usize, shuffled: bool) -> anyhow::Result<Measured> {
     const STEPS: usize = 2000;
     let lines = bytes / 64;
     let mut order: Vec<usize> = (0..lines).collect();
-    let mut random = Random(1);
+    let mut random = fastrand::Rng::with_seed(1);
     if shuffled {
         for at in (1..lines).rev() {
-            order.swap(at, random.below(at + 1));
+            order.swap(at, random.usize(..at + 1));
         }
     }
     let mut image = vec![0u8; lines * 64];

@@ -1,4 +1,5 @@
-//! What was measured, as a medium's file that the catalogue reads: the last directory named, or the memory without one.
+//! Writes the results as a medium's file that the catalogue reads: those of the last directory, or of the memory
+//! without one.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -24,13 +25,13 @@ pub fn name(file: &Path) -> anyhow::Result<&str> {
 pub fn write(file: &Path, probed: &Probed) -> anyhow::Result<()> {
     let name = name(file)?;
     let text = text(name, probed)?;
-    let medium = Medium::parse(name, &text).context("the catalogue does not read what was measured")?;
-    Model::of(&medium, 1).context("no model can be made of what was measured")?;
+    let medium = Medium::parse(name, &text).context("the catalogue cannot read the results")?;
+    Model::of(&medium, 1).context("no model can be made from the results")?;
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 fn text(name: &str, probed: &Probed) -> anyhow::Result<String> {
-    // Whoever models on these figures later is told what was wrong with them.
+    // A model made from these figures later contains the doubts about them.
     let doubts: String = probed.doubts.iter().map(|doubt| format!("; {doubt}")).collect();
     let source = format!("measured by terrace tier probe, {}, {}{doubts}", probed.date, probed.machine);
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
@@ -95,7 +96,8 @@ fn drive(files: &Files) -> Vec<(&'static str, f64, &'static str)> {
     vec![
         ("read_latency", read, "ns"),
         ("write_latency", written, "ns"),
-        // What the flush adds to the write; a write that is slower alone than flushed shows only noise.
+        // The time that the flush adds to the write; if a write alone is slower than with a flush, the difference is
+        // noise.
         ("flush_latency", (flushed - written).max(1.0), "ns"),
         ("read_iops", files.read_iops.median, "IOPS"),
         ("write_iops", files.write_iops.median, "IOPS"),

@@ -13,9 +13,9 @@ use catalogue::provision::{Machine, machine};
 use serde::Serialize;
 
 use super::curves::{Curve, reads, writes};
-use super::times::{Measured, Random, TURN};
+use super::times::{Measured, TURN};
 
-/// What was measured of a node.
+/// The results for a node.
 #[derive(Debug, Clone, Serialize)]
 pub struct Memory {
     /// Which; none where the machine has one.
@@ -79,9 +79,9 @@ fn chain(lines: usize, shuffled: bool) -> Vec<usize> {
     let mut words = vec![0usize; lines * WORDS];
     let mut order: Vec<usize> = (0..lines).collect();
     if shuffled {
-        let mut random = Random(1);
+        let mut random = fastrand::Rng::with_seed(1);
         for at in (1..lines).rev() {
-            order.swap(at, random.below(at + 1));
+            order.swap(at, random.usize(..at + 1));
         }
     }
     for at in 0..lines {

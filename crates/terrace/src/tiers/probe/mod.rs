@@ -10,7 +10,7 @@
 //! killed probe leaves no bytes behind (an empty folder at most). Percentiles and medians, never means: other work on the
 //! machine shows as p99.
 //!
-//! What it is not: a benchmark of a medium at its best. It shows what one gets with the queue depth and the threads named.
+//! It is no benchmark of a medium at its best. It shows the speed with the queue depth and the threads named.
 
 mod curves;
 mod doubt;
@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use super::args::ProbeArgs;
 use super::planning;
-use crate::show::Table;
+use crate::show::TextTable;
 
 use curves::Curve;
 use folder::Folder;
@@ -155,7 +155,7 @@ fn text(probed: &Probed) -> String {
     }
     for folder in &probed.directories {
         out += &format!("\n{}: {}\n\n", folder.path, folder.kind);
-        let mut table = Table::new(&["operation", "p50 us", "p99 us"]);
+        let mut table = TextTable::new(&["operation", "p50 us", "p99 us"]);
         for row in &folder.latencies {
             table.row(&[&row.operation, &format!("{:.2}", row.p50_ns / 1e3), &format!("{:.2}", row.p99_ns / 1e3)]);
         }
@@ -186,7 +186,7 @@ fn bandwidth(curves: &[Curve]) -> String {
     let mut headings = vec!["GB/s by threads".to_owned()];
     headings.extend(curves.first().into_iter().flat_map(|curve| curve.threads.iter().map(ToString::to_string)));
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for curve in curves {
         let mut cells = vec![curve.to_string()];
         cells.extend(curve.gb_per_s.iter().map(|rate| format!("{rate:.2}")));
@@ -221,12 +221,12 @@ mod tests {
             catalogue::Model::of(&read, 1).expect("and models it");
             // The second time with the directory: then that is the medium.
             if probed.directories.is_empty() {
-                assert_eq!(read.kind, catalogue::Kind::Memory);
+                assert_eq!(read.kind, catalogue::MediumKind::Memory);
                 probed.directories.push(folder::measure(place.path(), bytes, &[1, 2]).expect("a directory"));
             } else {
                 assert_eq!(
                     read.kind,
-                    if folder.mapped.is_some() { catalogue::Kind::Pmem } else { catalogue::Kind::Drive }
+                    if folder.mapped.is_some() { catalogue::MediumKind::Pmem } else { catalogue::MediumKind::Drive }
                 );
             }
         }

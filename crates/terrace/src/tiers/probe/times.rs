@@ -71,7 +71,7 @@ pub fn sample<E>(name: &str, limit: Duration, mut operation: impl FnMut(usize) -
     Ok(Latency { operation: name.to_owned(), p50_ns: at(0.5), p99_ns: at(0.99), thirds })
 }
 
-/// Runs `turn(state)` on threads, several times for [`TURN`], and adds up what each call answers; per second.
+/// Runs `turn(state)` on threads, several times for [`TURN`], and adds up the results of the calls; per second.
 /// `prepare(thread)` makes a thread's state before the time runs.
 pub fn rate<S, E: Send>(
     threads: usize,
@@ -108,21 +108,6 @@ fn rate_once<S, E: Send>(
         stop.store(true, Ordering::Relaxed);
         handles.into_iter().map(|handle| handle.join().expect("a measuring thread does not panic")).sum()
     })
-}
-
-/// A small generator of offsets: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). Measuring needs speed, not quality.
-#[derive(Debug, Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * bound as u128) >> 64) as usize
-    }
 }
 
 #[cfg(test)]

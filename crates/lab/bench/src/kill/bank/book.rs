@@ -1,4 +1,4 @@
-//! [`Book`]: what one teller knows of its transactions, and what must therefore be stored. Pure.
+//! [`Book`]: one teller's record of its transactions, and the data that must therefore be stored. Pure.
 //!
 //! ```text
 //!   planned --commit answered-------------------> kept        must be there, whole
@@ -7,20 +7,20 @@
 //!      +--connection broke--> in doubt --looked-> kept, or void: from now on one of the two for good
 //! ```
 //!
-//! Every transaction writes one row of the ledger, whose id nobody else uses; by that row it is known whether it is there.
-//! What else it wrote tells whether it is there *whole*: balances follow from the transfers that are kept, and a teller's notes
-//! are its own, so that each of them is known to the byte.
+//! Every transaction writes one row of the ledger with an id that no other transaction uses; this row shows whether the
+//! transaction is present. Its other writes show whether it is present *as a whole*: balances follow from the kept
+//! transfers, and each teller's notes are its own, so that each of them is known to the byte.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// Accounts, numbered from 0.
 pub(super) const ACCOUNTS: usize = 64;
-/// What lies in each at the beginning.
+/// The balance of each at the beginning.
 pub(super) const BALANCE: i64 = 1_000;
 /// Ids of a teller's rows begin at its number times this.
 const IDS: i64 = 1_000_000_000;
 
-/// What a transaction does besides its row of the ledger.
+/// The writes of a transaction besides its row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     /// Moves an amount from one account to another.
@@ -38,7 +38,7 @@ pub(super) enum Deed {
 pub(super) struct BankPlan {
     /// Id of its row of the ledger.
     pub(super) id: i64,
-    /// What it does.
+    /// Its writes.
     pub(super) deed: Deed,
     /// How it is sent.
     pub(super) way: Way,
@@ -55,7 +55,7 @@ pub(super) enum Way {
     TakenBack,
 }
 
-/// What is known of a transaction.
+/// The known state of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Kept,
@@ -86,7 +86,7 @@ pub(super) struct Book {
     notes: BTreeMap<i64, String>,
 }
 
-/// What a comparison with the database came to; all but `found` and `absent` must be zero.
+/// The result of a comparison with the database; all but `found` and `absent` must be zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct BankCompared {
     /// In doubt, and there.
@@ -112,7 +112,7 @@ impl BankCompared {
     }
 }
 
-/// The teller who uses an id.
+/// The teller that uses an id.
 pub(super) fn teller_of(id: i64) -> i64 {
     id / IDS
 }
@@ -174,7 +174,7 @@ impl Book {
 
     /// The connection broke before it was answered.
     pub(super) fn doubt(&mut self, plan: BankPlan) {
-        // What was to be taken back is committed by nobody.
+        // A transaction that was to be rolled back is never committed.
         let state = if plan.way == Way::TakenBack { State::Void } else { State::InDoubt };
         self.transactions.push((plan, state));
     }
@@ -194,7 +194,8 @@ impl Book {
         self.transactions.iter().filter(|(_, state)| *state == State::Kept).count() as u64
     }
 
-    /// Compares with the teller's rows of the ledger and its notes, as they are stored. What was in doubt is so no more.
+    /// Compares with the teller's rows of the ledger and its notes, as they are stored. Transactions in doubt are then
+    /// decided.
     pub(super) fn compare(&mut self, ledger: &HashMap<i64, Entry>, notes: &BTreeMap<i64, String>) -> BankCompared {
         let mut compared = BankCompared::default();
         let mut known = 0;
@@ -239,7 +240,7 @@ impl Book {
     }
 }
 
-/// Keys of which only one side knows, or whose values differ.
+/// Keys that exist on one side only, or whose values differ.
 fn differences(expected: &BTreeMap<i64, String>, found: &BTreeMap<i64, String>) -> u64 {
     let missing_or_other = expected.iter().filter(|(id, text)| found.get(id) != Some(text)).count();
     let left_over = found.keys().filter(|id| !expected.contains_key(id)).count();
@@ -252,7 +253,7 @@ mod tests {
 
     type Stored = (HashMap<i64, Entry>, BTreeMap<i64, String>);
 
-    /// A book with ten transactions that are kept, what is stored of them, and one more in doubt, with notes.
+    /// A book with ten kept transactions, their stored rows, and one more transaction in doubt, with notes.
     fn in_doubt() -> (Book, Stored, BankPlan) {
         let mut book = Book::new(1, 7);
         let mut ledger = HashMap::new();

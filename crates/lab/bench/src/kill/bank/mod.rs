@@ -1,4 +1,4 @@
-//! A bank over SQL, beside the message load: tellers whose transactions are killed in the middle of anything.
+//! A bank over SQL, beside the message load: tellers whose transactions are killed at any point.
 //!
 //! ```text
 //!   teller 0 --- a connection ---+                     ledger   a row for each transaction, its id drawn by the teller
@@ -7,12 +7,12 @@
 //!   look     --- after a kill ---+
 //! ```
 //!
-//! Each teller is a thread with one transaction outstanding; several of them change the same accounts, so that the node also
-//! refuses some. When a connection breaks, the transaction is in doubt until somebody looks at the ledger.
+//! Each teller is a thread with one transaction outstanding; several of them change the same accounts, so that the node
+//! also refuses some. When a connection breaks, the transaction is in doubt until the ledger is read.
 //!
-//! Verified after every kill: each acknowledged transaction is there and whole, what was in doubt is there whole or not at all,
-//! what was refused or rolled back is not, and what was found once stays (`book`). The sum of all balances is asked of the node,
-//! too.
+//! Verified after every kill: each acknowledged transaction is present as a whole, one in doubt is present as a whole
+//! or not at all, one that was refused or rolled back is absent, and one that was found once stays (`book`). The sum of
+//! all balances is queried from the node, too.
 
 mod book;
 mod teller;
@@ -32,13 +32,13 @@ use teller::{Desk, Orders, Teller};
 
 use crate::postgres::Client;
 
-/// Who logs in; without a password.
+/// The user that logs in; without a password.
 pub(super) const USER: &str = "teller";
 
 /// How long a statement may take on a machine that does much else; recovery is over by then.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BankReport {
     /// Connections, each with one transaction outstanding.
@@ -49,7 +49,7 @@ pub struct BankReport {
     pub refused: u64,
     /// Times that everything was looked at.
     pub looks: u64,
-    /// What those looks came to.
+    /// The results of these checks.
     #[serde(flatten)]
     pub compared: BankCompared,
     /// Looks at which the sum of all balances was wrong.
@@ -57,7 +57,7 @@ pub struct BankReport {
 }
 
 impl BankReport {
-    /// What must be zero.
+    /// The counts that must be zero.
     pub fn faults(&self) -> u64 {
         let BankCompared { lost, half, foreign, .. } = self.compared;
         lost + half + foreign + self.wrong_sums
@@ -105,12 +105,13 @@ impl Bank {
         self.desk.order(|orders| orders.address = Some(address));
     }
 
-    /// The node is about to be killed: who is cut off stays so, for another process may get the port.
+    /// The node is about to be killed: a teller whose connection breaks does not reconnect, because another process may
+    /// get the port.
     pub(super) fn node_dies(&self) {
         self.desk.order(Orders::close);
     }
 
-    /// Waits until no teller has a connection: what is not answered by now is in doubt.
+    /// Waits until no teller has a connection: a transaction without an answer by now is in doubt.
     pub(super) fn wait_idle(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         while self.tellers.iter().any(|teller| teller.is_busy()) {
@@ -122,7 +123,7 @@ impl Bank {
         self.complaint()
     }
 
-    /// What a teller was answered that no node should answer.
+    /// Answers to a teller that no node should send.
     pub(super) fn complaint(&self) -> anyhow::Result<()> {
         match self.tellers.iter().find_map(|teller| teller.complaint()) {
             Some(complaint) => bail!("SQL: {complaint}"),
@@ -135,7 +136,7 @@ impl Bank {
         self.tellers.iter().map(|teller| teller.acknowledged()).sum()
     }
 
-    /// Compares what is stored with what the tellers know. They must be idle.
+    /// Compares the stored data with the tellers' records. The tellers must be idle.
     pub(super) fn look(&mut self, address: SocketAddr) -> anyhow::Result<()> {
         let stored = Stored::read(address).context("looking at what the bank has stored")?;
         let mut balances = [BALANCE; ACCOUNTS];
@@ -168,7 +169,7 @@ impl Drop for Bank {
     fn drop(&mut self) {
         self.desk.order(Orders::end);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so on standard error.
+            // A thread that panicked has printed that on standard error.
             let _ = thread.join();
         }
     }
@@ -177,7 +178,7 @@ impl Drop for Bank {
 /// Rows of the ledger, and notes.
 type Rows = (HashMap<i64, Entry>, BTreeMap<i64, String>);
 
-/// What the node's tables hold.
+/// The content of the node's tables.
 #[derive(Debug)]
 struct Stored {
     by_teller: HashMap<i64, Rows>,

@@ -8,7 +8,7 @@ use super::book::{BankPlan, Book, Deed, Way};
 use super::{PATIENCE, USER};
 use crate::postgres::{Client, Error};
 
-/// What the tellers are told.
+/// The commands to the tellers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
     /// Where to work; nowhere while the node is dead or dying.
@@ -110,7 +110,7 @@ impl Teller {
                 self.work(client, &mut book, desk, address);
             }
             drop(book);
-            // A node that refuses connections is not asked in a loop.
+            // Pause, so that a node that refuses connections is not called in a tight loop.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
@@ -167,7 +167,7 @@ fn perform(client: &mut Client, plan: &BankPlan) -> Result<bool, Error> {
     }
     client.query(&entry)?;
     let end = if plan.way == Way::TakenBack { "ROLLBACK" } else { "COMMIT" };
-    // A transaction that failed answers COMMIT with ROLLBACK; but then a statement was refused before.
+    // The answer to COMMIT in a failed transaction is ROLLBACK; but then a statement was refused before.
     Ok(client.query(end)?.tag == "COMMIT")
 }
 

@@ -1,11 +1,11 @@
-//! The routines on aarch64; registers as the procedure call standard passes them.
+//! The routines on aarch64; registers according to the procedure call standard.
 //!
 //! ```text
-//!   x0   where to, then the answer        x1   where from, or the length of a line        x2   bytes left
+//!   x0   destination, then the result     x1   source, or the length of a line            x2   bytes left
 //! ```
 //!
-//! There is no store past the cache that ends in the persistence domain (`stnp` is a hint): such a store here is a store,
-//! and then a write-back of its lines. The barrier after write-backs is `dsb sy`, as in Linux's own
+//! There is no store past the cache that ends in the persistence domain (`stnp` is a hint), so here it is a store
+//! followed by a write-back of its lines. The barrier after write-backs is `dsb sy`, as in Linux's own
 //! `dcache_clean_pop` (arch/arm64/mm/cache.S): the point of persistence may lie outside the inner shareable domain.
 
 use std::arch::{asm, global_asm};
@@ -98,17 +98,17 @@ unsafe extern "C" {
 /// `HWCAP_DCPOP` of the auxiliary vector (Linux, arch/arm64/include/uapi/asm/hwcap.h): the CPU has `dc cvap`.
 const HWCAP_DCPOP: u64 = 1 << 16;
 
-/// The routines, with what this CPU has.
+/// The routines, and the features of this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instructions {
-    /// Cleans to the point of persistence; else to the point of coherency, which lies beyond the caches too.
+    /// Cleans to the point of persistence; else to the point of coherency, which is also beyond the caches.
     cvap: bool,
     /// The shortest line of any data cache, a power of two.
     line: usize,
 }
 
 impl Instructions {
-    /// Looks what this CPU has; it always has something.
+    /// Detects the features of this CPU; it never fails.
     pub(crate) fn find() -> Result<Instructions, String> {
         let cache_type: u64;
         // SAFETY: CTR_EL0 can be read by every program: Linux allows it, or answers in the CPU's place.
@@ -120,12 +120,12 @@ impl Instructions {
         Ok(Instructions { cvap: capabilities & HWCAP_DCPOP != 0, line })
     }
 
-    /// The instruction that writes a line back, by its name.
+    /// The name of the instruction that writes a line back.
     pub(crate) fn write_back_name(self) -> &'static str {
         if self.cvap { "dc cvap" } else { "dc cvac" }
     }
 
-    /// Copies out of a mapping; the number of bytes left, which is not 0 where a page was lost.
+    /// Copies from a mapping; returns the number of bytes left, which is not 0 if a page was lost.
     ///
     /// # Safety
     /// `to` is writable and `from` mapped for `bytes`, a multiple of 8; `from` is aligned to 8.
@@ -135,7 +135,7 @@ impl Instructions {
         unsafe { device_pmem_copy(to, from, bytes) }
     }
 
-    /// Copies into a mapping through the cache, words upwards; the number of bytes left.
+    /// Copies into a mapping through the cache, words upwards; returns the number of bytes left.
     ///
     /// # Safety
     /// `to` is mapped to write and `from` readable for `bytes`, a multiple of 8; `to` is aligned to 8.
@@ -145,7 +145,7 @@ impl Instructions {
         unsafe { device_pmem_copy(to, from, bytes) }
     }
 
-    /// Stores and writes back; persistent after a fence. The number of bytes left.
+    /// Stores and writes back; persistent after a fence. Returns the number of bytes left.
     ///
     /// # Safety
     /// As for [`store`](Instructions::store).
@@ -159,14 +159,14 @@ impl Instructions {
         }
     }
 
-    /// Writes back every line that the range touches; persistent after a fence. Not 0 where a page was lost.
+    /// Writes back every line that the range touches; persistent after a fence. The result is not 0 if a page was lost.
     ///
     /// # Safety
     /// The range is mapped.
     #[inline]
     pub(crate) unsafe fn write_back(self, at: *const u8, bytes: usize) -> usize {
         let line = self.line;
-        // A power of two; the compiler does not know.
+        // A power of two, which the compiler does not know.
         let into = at.addr() & (line - 1);
         let bytes = if bytes == 0 { 0 } else { (into + bytes + line - 1) & !(line - 1) };
         let at = at.wrapping_sub(into);
@@ -174,7 +174,8 @@ impl Instructions {
         unsafe { if self.cvap { device_pmem_cvap(at, line, bytes) } else { device_pmem_cvac(at, line, bytes) } }
     }
 
-    /// Has every page of the range present and writable, changing none; the number of bytes left, a multiple of 4096.
+    /// Makes every page of the range present and writable without changing it; returns the number of bytes left, a
+    /// multiple of 4096.
     ///
     /// # Safety
     /// The range is mapped to write; address and length are multiples of 4096.
@@ -191,12 +192,12 @@ impl Instructions {
     }
 }
 
-/// Lets an interrupted routine return early; false if the interrupted code is no routine.
+/// Makes an interrupted routine return early; returns `false` if the interrupted code is not a routine.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler, still running.
 pub(crate) unsafe fn resume(context: *mut c_void) -> bool {
-    // SAFETY: the kernel passes a ucontext_t, which nobody else uses while the handler runs.
+    // SAFETY: the kernel passes a ucontext_t, and no other code uses it while the handler runs.
     let interrupted = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.pc };
     let routines = (&raw const device_pmem_begin).addr()..(&raw const device_pmem_end).addr();
     if !routines.contains(&(*interrupted as usize)) {

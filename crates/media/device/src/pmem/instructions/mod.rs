@@ -1,4 +1,4 @@
-//! The few routines of machine code through which every load and store to a mapping goes, and nothing else does.
+//! The machine-code routines through which all loads and stores to a mapping go.
 //!
 //! ```text
 //!   routine            x86-64                              aarch64
@@ -10,24 +10,24 @@
 //!   fence              sfence                              dsb sy
 //! ```
 //!
-//! Why not plain copies: a page of a mapping can vanish while it is used (poison, or somebody shortens the file), and
-//! then the CPU stops in the middle of an instruction and the kernel sends `SIGBUS`. The code here is written so that
-//! stopping is harmless anywhere in it.
+//! Plain copies are not possible: a page of a mapping can disappear while it is used (poison, or another process
+//! truncates the file). Then the CPU stops in the middle of an instruction and the kernel sends `SIGBUS`. The code here
+//! is written so that it can be stopped at any instruction without harm.
 //!
-//! Invariants, of every routine, which the signal handler in `guard.rs` relies on:
+//! Invariants of every routine, on which the signal handler in `guard.rs` relies:
 //! 1. It lies between the labels `device_pmem_begin` and `device_pmem_end`.
 //! 2. It keeps nothing on the stack and uses only registers that a C function may overwrite.
-//! 3. One register holds how many bytes are left, and goes down only after the bytes have been moved.
+//! 3. One register contains the number of bytes left, and decreases only after the bytes have been moved.
 //!
-//! So from any instruction of any routine, jumping to the label `device_pmem_fixup` returns to the caller, with the number
-//! of bytes left. A routine that ran to its end returns 0.
+//! So from any instruction of any routine, a jump to the label `device_pmem_fixup` returns to the caller, with the
+//! number of bytes left. A routine that ran to its end returns 0.
 //!
 //! Words of 8 bytes are never torn: addresses in the mapping and lengths are multiples of 8, and every access to it is
-//! an aligned one of 8 or 16 bytes. (An aligned 16-byte access is atomic on every CPU with AVX; on an older one
-//! it may be two of 8. Intel 64 SDM vol. 3A, "Guaranteed Atomic Operations".)
+//! an aligned one of 8 or 16 bytes. (An aligned 16-byte access is atomic on every CPU with AVX; on an older one it may
+//! be two of 8. Intel 64 SDM vol. 3A, "Guaranteed Atomic Operations".)
 //!
-//! A CPU that is neither has no routines: [`Instructions`] is then a type without values, and [`Instructions::find`]
-//! always the error.
+//! Other CPUs have no routines: [`Instructions`] is then a type without values, and [`Instructions::find`] always
+//! returns the error.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -90,7 +90,7 @@ mod tests {
             for at in (0..80).step_by(8) {
                 for bytes in (0..=600).step_by(8) {
                     for shift in [0, 1, 8, 13] {
-                        // The side that is a mapping is aligned to words, the other one to nothing.
+                        // The side that is a mapping is aligned to words, the other one is not aligned.
                         let (from, to) = if name == "load" { (at, shift) } else { (shift, at) };
                         let mut memory = AlignedBuffer::zeroed(1024);
                         let aligned = AlignedBuffer::from(&source[..]);

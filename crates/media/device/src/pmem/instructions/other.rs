@@ -1,4 +1,4 @@
-//! No routines: a CPU whose rules of persistence nobody here has written down. What cannot be found cannot be used.
+//! No routines: for CPUs whose persistence rules are not implemented here. [`Instructions::find`] always fails.
 
 use std::ffi::c_void;
 
@@ -7,9 +7,9 @@ use std::ffi::c_void;
 pub(crate) enum Instructions {}
 
 impl Instructions {
-    /// Says that there are none.
+    /// Returns an error: there are none.
     pub(crate) fn find() -> Result<Instructions, String> {
-        Err(format!("nobody has said how {} makes a store persistent; use files", std::env::consts::ARCH))
+        Err(format!("persistent stores are not implemented for {}; use files", std::env::consts::ARCH))
     }
 
     /// See x86_64.rs.
@@ -53,7 +53,7 @@ impl Instructions {
     }
 }
 
-/// Nothing that could be resumed was ever running.
+/// There is no routine that could be resumed.
 ///
 /// # Safety
 /// Touches nothing.

@@ -1,7 +1,7 @@
-//! The routines on x86-64; registers as the System V calling convention passes them.
+//! The routines on x86-64; registers according to the System V calling convention.
 //!
 //! ```text
-//!   rdi   where to        rsi   where from        rdx   bytes left        rax   the answer
+//!   rdi   destination     rsi   source            rdx   bytes left        rax   the result
 //! ```
 
 use std::arch::global_asm;
@@ -196,27 +196,28 @@ unsafe extern "C" {
     fn device_pmem_clflush(at: *const u8, unused: usize, bytes: usize) -> usize;
 }
 
-/// What this CPU has to write a line back, best first.
+/// The instruction of this CPU to write a line back, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteBack {
     /// Keeps the line in the cache.
     Clwb,
-    /// Drops it.
+    /// Drops the line from the cache.
     Clflushopt,
-    /// Drops it, one line after the other.
+    /// Drops the line from the cache, one line after the other.
     Clflush,
 }
 
-/// The routines, with what this CPU has.
+/// The routines, and the features of this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instructions {
     write_back: WriteBack,
 }
 
 impl Instructions {
-    /// Looks what this CPU has: CPUID leaf 7, EBX bits 24 (clwb) and 23 (clflushopt); every x86-64 has clflush.
+    /// Detects the features of this CPU: CPUID leaf 7, EBX bits 24 (clwb) and 23 (clflushopt); every x86-64 has
+    /// clflush.
     pub(crate) fn find() -> Result<Instructions, String> {
-        // Leaf 0 says which leaves there are.
+        // Leaf 0 contains the number of leaves.
         let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
         let write_back = match (features >> 24 & 1, features >> 23 & 1) {
             (1, _) => WriteBack::Clwb,
@@ -226,7 +227,7 @@ impl Instructions {
         Ok(Instructions { write_back })
     }
 
-    /// The instruction that writes a line back, by its name.
+    /// The name of the instruction that writes a line back.
     pub(crate) fn write_back_name(self) -> &'static str {
         match self.write_back {
             WriteBack::Clwb => "clwb",
@@ -235,7 +236,7 @@ impl Instructions {
         }
     }
 
-    /// Copies out of a mapping; the number of bytes left, which is not 0 where a page was lost.
+    /// Copies from a mapping; returns the number of bytes left, which is not 0 if a page was lost.
     ///
     /// # Safety
     /// `to` is writable and `from` mapped for `bytes`, a multiple of 8; `from` is aligned to 8.
@@ -245,7 +246,7 @@ impl Instructions {
         unsafe { device_pmem_load(to, from, bytes) }
     }
 
-    /// Copies into a mapping through the cache, words upwards; the number of bytes left.
+    /// Copies into a mapping through the cache, words upwards; returns the number of bytes left.
     ///
     /// # Safety
     /// `to` is mapped to write and `from` readable for `bytes`, a multiple of 8; `to` is aligned to 8.
@@ -255,7 +256,7 @@ impl Instructions {
         unsafe { device_pmem_store(to, from, bytes) }
     }
 
-    /// Copies into a mapping past the cache; persistent after a fence. The number of bytes left.
+    /// Copies into a mapping past the cache; persistent after a fence. Returns the number of bytes left.
     ///
     /// # Safety
     /// As for [`store`](Instructions::store).
@@ -265,7 +266,7 @@ impl Instructions {
         unsafe { device_pmem_store_past_cache(to, from, bytes) }
     }
 
-    /// Writes back every line that the range touches; persistent after a fence. Not 0 where a page was lost.
+    /// Writes back every line that the range touches; persistent after a fence. The result is not 0 if a page was lost.
     ///
     /// # Safety
     /// The range is mapped.
@@ -284,7 +285,8 @@ impl Instructions {
         }
     }
 
-    /// Has every page of the range present and writable, changing none; the number of bytes left, a multiple of 4096.
+    /// Makes every page of the range present and writable without changing it; returns the number of bytes left, a
+    /// multiple of 4096.
     ///
     /// # Safety
     /// The range is mapped to write; address and length are multiples of 4096.
@@ -301,12 +303,12 @@ impl Instructions {
     }
 }
 
-/// Lets an interrupted routine return early; false if the interrupted code is no routine.
+/// Makes an interrupted routine return early; returns `false` if the interrupted code is not a routine.
 ///
 /// # Safety
 /// `context` is the third argument of a signal handler, still running.
 pub(crate) unsafe fn resume(context: *mut c_void) -> bool {
-    // SAFETY: the kernel passes a ucontext_t, which nobody else uses while the handler runs.
+    // SAFETY: the kernel passes a ucontext_t, and no other code uses it while the handler runs.
     let interrupted = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] };
     let routines = (&raw const device_pmem_begin).addr()..(&raw const device_pmem_end).addr();
     if !routines.contains(&(*interrupted as usize)) {

@@ -3,21 +3,21 @@
 //! `a and b` is `a; JumpUnless end; b; end:` and `a or b` is `a; JumpIf end; b; end:`, so a side that cannot change
 //! the outcome is not run.
 
-use super::super::diagnostic::{Fault, Span};
-use super::super::program::{Check, Op, Operand, Relation, SpotId};
-use super::super::syntax::{self, Base, Condition, Expression, Kind, Order, Reference, Test};
+use super::super::diagnostic::{Fault, SourceSpan};
+use super::super::program::{Check, CompiledRelation, Op, Operand, SpotId};
+use super::super::syntax::{self, Base, Condition, Expression, Kind, NumberOrder, Reference, Test};
 use super::{Binding, Compiler, Reach, is_segment};
 use hl7::Path;
 
 impl Compiler<'_> {
-    /// Emits what leaves the truth of a condition in the flag.
+    /// Emits the operations that leave the truth of a condition in the flag.
     pub(super) fn condition(&mut self, condition: &Condition) -> Result<(), Fault> {
         match condition {
             Condition::Or(sides) => self.circuit(sides, Op::JumpIf(0)),
             Condition::And(sides) => self.circuit(sides, Op::JumpUnless(0)),
             Condition::Not(inner) => {
                 self.condition(inner)?;
-                self.emit(Op::Not, Span::default());
+                self.emit(Op::Not, SourceSpan::default());
                 Ok(())
             }
             Condition::Exists(reference) => {
@@ -47,7 +47,7 @@ impl Compiler<'_> {
         for side in before {
             self.condition(side)?;
             let jump = if matches!(jump, Op::JumpIf(_)) { Op::JumpIf(0) } else { Op::JumpUnless(0) };
-            ends.push(self.emit(jump, Span::default()));
+            ends.push(self.emit(jump, SourceSpan::default()));
         }
         self.condition(last)?;
         ends.into_iter().for_each(|end| self.land(end));
@@ -86,31 +86,31 @@ impl Compiler<'_> {
         matches!(&reference.base, Base::Variable(name) if matches!(self.find(&name.text), Some(Binding::Variable(_))))
     }
 
-    fn relation(&mut self, test: &Test, place: Option<SpotId>) -> Result<Relation, Fault> {
+    fn relation(&mut self, test: &Test, place: Option<SpotId>) -> Result<CompiledRelation, Fault> {
         use syntax::Relation as R;
         Ok(match &test.relation {
-            R::Equals(Expression { kind: Kind::Null, .. }) | R::Null => Relation::Null,
+            R::Equals(Expression { kind: Kind::Null, .. }) | R::Null => CompiledRelation::Null,
             R::Equals(right) => {
                 self.refuse_structure_in_test(&test.left, right)?;
                 if matches!(right.kind, Kind::Number(_)) || matches!(test.left.kind, Kind::Number(_)) {
-                    Relation::EqualsNumber(self.operand(right)?)
+                    CompiledRelation::EqualsNumber(self.operand(right)?)
                 } else {
-                    Relation::Equals(self.operand(right)?)
+                    CompiledRelation::Equals(self.operand(right)?)
                 }
             }
             R::Ordered(order, right) => self.ordered(*order, right)?,
-            R::In(items) => Relation::OneOf(self.items(&test.left, items)?),
-            R::InTable(name) => Relation::InTable(self.table(name)?),
-            R::Contains(right) => Relation::Contains(self.operand(right)?),
-            R::StartsWith(right) => Relation::StartsWith(self.operand(right)?),
-            R::EndsWith(right) => Relation::EndsWith(self.operand(right)?),
-            R::Matches(pattern) => Relation::Matches(pattern.as_str().into()),
-            R::Empty => Relation::Empty,
+            R::In(items) => CompiledRelation::OneOf(self.items(&test.left, items)?),
+            R::InTable(name) => CompiledRelation::InTable(self.table(name)?),
+            R::Contains(right) => CompiledRelation::Contains(self.operand(right)?),
+            R::StartsWith(right) => CompiledRelation::StartsWith(self.operand(right)?),
+            R::EndsWith(right) => CompiledRelation::EndsWith(self.operand(right)?),
+            R::Matches(pattern) => CompiledRelation::Matches(pattern.as_str().into()),
+            R::Empty => CompiledRelation::Empty,
             R::Absent if place.is_none() => {
                 return Err(Fault::new(test.left.span, "only a place of the message can be absent")
                     .hint("a computed value is empty or not: `is empty`"));
             }
-            R::Absent => Relation::Absent,
+            R::Absent => CompiledRelation::Absent,
         })
     }
 
@@ -122,14 +122,14 @@ impl Compiler<'_> {
         Ok(Operand::Stack)
     }
 
-    fn ordered(&mut self, order: Order, right: &Expression) -> Result<Relation, Fault> {
+    fn ordered(&mut self, order: NumberOrder, right: &Expression) -> Result<CompiledRelation, Fault> {
         if let Kind::Text(text) = &right.kind
             && super::super::number::compare(text.as_bytes(), b"0").is_none()
         {
             return Err(Fault::new(right.span, "`<` and `>` compare numbers, and this text is none")
                 .hint("timestamps are numbers in HL7's form, such as 20240131"));
         }
-        Ok(Relation::Ordered(order, self.operand(right)?))
+        Ok(CompiledRelation::Ordered(order, self.operand(right)?))
     }
 
     /// The texts of a list, sorted.
@@ -147,7 +147,7 @@ impl Compiler<'_> {
         Ok(texts)
     }
 
-    /// `MSH-9 = 'ADT^A01'` would hold or not by the delimiters the sender chose.
+    /// Whether `MSH-9 = 'ADT^A01'` holds would depend on the sender's delimiters.
     fn refuse_structure_in_test(&self, left: &Expression, right: &Expression) -> Result<(), Fault> {
         let whole_field = match &left.kind {
             Kind::Reference(Reference {

@@ -1,26 +1,26 @@
-//! From syntax tree to program: names become indices, and what cannot work is refused here rather than at run time.
+//! From syntax tree to program: names become indices, and faults are refused here rather than at run time.
 //!
 //! ```text
-//! mod         pools, scopes, what names stand for
+//! mod         pools, scopes, meanings of names
 //! statement   edits, loops, choices
 //! value       expressions and functions
 //! condition   tests, short circuits
 //! ```
 //!
-//! A fault costs its statement; the rest is still checked, so that one load reports all there is to mend.
+//! A fault skips its statement only; the rest is still checked, so that one load reports all faults.
 
 mod condition;
 mod statement;
 mod value;
 
-use super::diagnostic::{Fault, Source, Span, suggest};
+use super::diagnostic::{Fault, Source, SourceSpan, suggest};
 use super::program::{Address, Check, Constant, ConstantId, Cursor, Op, Program, Spot, SpotId, TextId, Variable};
 use super::scan::KEYWORDS;
 use super::syntax::{Base, Block, Condition, Name, Reference};
 use super::table::{TableId, Tables};
 use hl7::{Path, SegmentName, Which};
 
-/// What names outside the file a program may speak of.
+/// The names outside the file that a program may use.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) tables: &'a Tables,
@@ -30,7 +30,7 @@ pub(super) struct Known<'a> {
 /// A compiled transform and the transforms it calls, with the places of the calls.
 pub(super) struct Compiled {
     pub(super) program: Program,
-    pub(super) calls: Vec<(usize, Span)>,
+    pub(super) calls: Vec<(usize, SourceSpan)>,
 }
 
 /// Compiles a transform of which the parser read `block` and found `faults`.
@@ -41,11 +41,11 @@ pub(super) fn transform(
 ) -> Result<Compiled, Vec<Fault>> {
     let mut compiler = Compiler::new(source, known);
     compiler.block(&block);
-    compiler.emit(Op::End, Span::default());
+    compiler.emit(Op::End, SourceSpan::default());
     compiler.finish(faults)
 }
 
-/// Compiles the conditions of rules; answers where each begins. A condition ends with [`Op::End`] and leaves the flag.
+/// Compiles the conditions of rules; returns where each begins. A condition ends with [`Op::End`] and leaves the flag.
 pub(super) fn conditions<'c>(
     source: &Source<'_>,
     conditions: impl Iterator<Item = Option<&'c Condition>>,
@@ -58,17 +58,17 @@ pub(super) fn conditions<'c>(
         let result = match condition {
             Some(condition) => compiler.condition(condition),
             None => {
-                compiler.emit(Op::True, Span::default());
+                compiler.emit(Op::True, SourceSpan::default());
                 Ok(())
             }
         };
         compiler.note(result);
-        compiler.emit(Op::End, Span::default());
+        compiler.emit(Op::End, SourceSpan::default());
     }
     compiler.finish(Vec::new()).map(|compiled| (compiled.program, starts))
 }
 
-/// What a name in the file stands for.
+/// The meaning of a name in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Binding {
     Variable(Variable),
@@ -76,11 +76,11 @@ enum Binding {
     Repetition(Cursor),
 }
 
-/// How many places a reference stands for.
+/// How many places a reference selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     One,
-    /// Those that meet a condition: the first of them where one value is wanted.
+    /// Those that meet a condition: the first of them where one value is expected.
     Some,
     /// `[*]`
     All,
@@ -93,7 +93,7 @@ struct Compiler<'a> {
     lines: Vec<u32>,
     program: Program,
     scopes: Vec<Vec<(String, Binding)>>,
-    calls: Vec<(usize, Span)>,
+    calls: Vec<(usize, SourceSpan)>,
     faults: Vec<Fault>,
 }
 
@@ -111,10 +111,10 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The program, or all that is wrong: what the parser found, and what was found here beside it.
+    /// The program, or all faults: those of the parser and those found here.
     fn finish(mut self, mut faults: Vec<Fault>) -> Result<Compiled, Vec<Fault>> {
         if !faults.is_empty() {
-            // Where a statement was not read, what it would have declared is not missing.
+            // If a statement could not be read, names that it would have declared are not reported as unknown.
             self.faults.retain(|fault| !fault.consequent);
         }
         faults.append(&mut self.faults);
@@ -126,16 +126,16 @@ impl<'a> Compiler<'a> {
         Ok(Compiled { program: self.program, calls: self.calls })
     }
 
-    /// Notes a fault, if it is one, and goes on.
+    /// Records a fault, if it is one, and continues.
     fn note(&mut self, result: Result<(), Fault>) {
         self.faults.extend(result.err());
     }
 
-    fn emit(&mut self, op: Op, span: Span) -> Address {
+    fn emit(&mut self, op: Op, span: SourceSpan) -> Address {
         let at = self.here();
         self.program.ops.push(op);
-        // What joins operations stands nowhere itself: it belongs to the line of the one before.
-        let before = self.program.lines.last().copied().filter(|_| span == Span::default());
+        // An operation that only joins others has no place in the source: it belongs to the line of the one before.
+        let before = self.program.lines.last().copied().filter(|_| span == SourceSpan::default());
         let line = before.unwrap_or_else(|| self.lines.partition_point(|start| *start <= span.start) as u32);
         self.program.lines.push(line);
         at
@@ -176,17 +176,17 @@ impl<'a> Compiler<'a> {
     }
 
     /// The source of a span, to name the thing in a message at run time.
-    fn quote(&mut self, span: Span) -> TextId {
+    fn quote(&mut self, span: SourceSpan) -> TextId {
         self.text(&self.source.text[span.start as usize..span.end as usize])
     }
 
-    fn spot(&mut self, spot: Spot, span: Span) -> SpotId {
+    fn spot(&mut self, spot: Spot, span: SourceSpan) -> SpotId {
         self.program.spots.push(spot);
         self.program.labels.push(self.source.text[span.start as usize..span.end as usize].to_owned());
         (self.program.spots.len() - 1) as SpotId
     }
 
-    fn check(&mut self, check: Check, span: Span) {
+    fn check(&mut self, check: Check, span: SourceSpan) {
         self.program.checks.push(check);
         self.emit(Op::Check((self.program.checks.len() - 1) as u32), span);
     }
@@ -222,12 +222,12 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn new_variable(&mut self, span: Span) -> Result<Variable, Fault> {
+    fn new_variable(&mut self, span: SourceSpan) -> Result<Variable, Fault> {
         let next = self.program.variables.checked_add(1).ok_or_else(|| too_many(span));
         next.map(|next| std::mem::replace(&mut self.program.variables, next))
     }
 
-    fn new_cursor(&mut self, span: Span) -> Result<Cursor, Fault> {
+    fn new_cursor(&mut self, span: SourceSpan) -> Result<Cursor, Fault> {
         let next = self.program.cursors.checked_add(1).ok_or_else(|| too_many(span));
         next.map(|next| std::mem::replace(&mut self.program.cursors, next))
     }
@@ -261,7 +261,7 @@ impl<'a> Compiler<'a> {
 
     // Places.
 
-    /// The place a reference stands for, and how many they are.
+    /// The place of a reference, and how many places it selects.
     fn place(&mut self, reference: &Reference) -> Result<(Spot, Reach), Fault> {
         match &reference.base {
             Base::Message { path, .. } => Ok((Spot::Path(path.clone()), reach(path))),
@@ -301,7 +301,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The place, where one value is wanted.
+    /// The place, where one value is expected.
     fn single(&mut self, reference: &Reference) -> Result<SpotId, Fault> {
         let (spot, reach) = self.place(reference)?;
         if reach == Reach::All {
@@ -338,7 +338,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-fn too_many(span: Span) -> Fault {
+fn too_many(span: SourceSpan) -> Fault {
     Fault::new(span, format!("a file has at most {} variables", Variable::MAX))
 }
 
@@ -346,8 +346,8 @@ fn is_segment(spot: &Spot) -> bool {
     matches!(spot, Spot::Segment(_) | Spot::Path(Path { place: None, .. }))
 }
 
-/// MSH-1 and MSH-2 say how the rest is read: changing them would change every field.
-fn refuse_delimiters(spot: &Spot, span: Span) -> Result<(), Fault> {
+/// MSH-1 and MSH-2 determine how the rest is read: changing them would change every field.
+fn refuse_delimiters(spot: &Spot, span: SourceSpan) -> Result<(), Fault> {
     match spot {
         Spot::Path(Path { segment, place: Some(place) }) if segment.name.is_header() && place.field <= 2 => {
             Err(Fault::new(span, "MSH-1 and MSH-2 declare the delimiters and cannot be changed"))

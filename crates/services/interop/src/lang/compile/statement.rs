@@ -5,14 +5,16 @@
 //! if A { x } else { y }                    A;  JumpUnless other;  x;  Jump end;  other: y;  end:
 //! ```
 //!
-//! What a statement may name is checked here: whole segments against fields, one place against many, delimiters that
+//! The places that a statement names are checked here: whole segments or fields, one place or several, delimiters that
 //! must not change. A name lives to the end of its block.
 
 use hl7::{Path, Which};
 
-use super::super::diagnostic::{Fault, Span, suggest};
+use super::super::diagnostic::{Fault, SourceSpan, suggest};
 use super::super::program::{Address, Cursor, Op, Spot, SpotId};
-use super::super::syntax::{Action, Base, Beside, Block, Condition, Expression, Kind, Name, Reference, Statement};
+use super::super::syntax::{
+    Base, Beside, Block, Condition, Expression, Kind, Name, Reference, Statement, StatementAction,
+};
 use super::{Binding, Compiler, Reach, is_segment, refuse_delimiters};
 
 impl Compiler<'_> {
@@ -27,15 +29,15 @@ impl Compiler<'_> {
     fn statement(&mut self, statement: &Statement) -> Result<(), Fault> {
         let span = statement.span;
         match &statement.action {
-            Action::Set(target, value) => self.set(target, value, span)?,
-            Action::Append(target, value) => self.append(target, value, span)?,
-            Action::Copy(from, to) => {
+            StatementAction::Set(target, value) => self.set(target, value, span)?,
+            StatementAction::Append(target, value) => self.append(target, value, span)?,
+            StatementAction::Copy(from, to) => {
                 let (from, to) = self.pair(from, to)?;
                 self.emit(Op::Copy { from, to }, span);
             }
-            Action::Move(from, to) => self.relocate(from, to, span)?,
-            Action::Delete(what) => self.delete(what, span)?,
-            Action::Insert { segment, beside, name, block } => {
+            StatementAction::Move(from, to) => self.relocate(from, to, span)?,
+            StatementAction::Delete(what) => self.delete(what, span)?,
+            StatementAction::Insert { segment, beside, name, block } => {
                 let (after, beside) = match beside {
                     Beside::After(place) => (true, Some(self.neighbour(place, true)?)),
                     Beside::Before(place) => (false, Some(self.neighbour(place, false)?)),
@@ -48,22 +50,24 @@ impl Compiler<'_> {
                 self.emit(Op::Insert { segment: *segment, beside, after, cursor }, span);
                 self.name_inserted(name.as_ref().zip(cursor), block.as_ref())?;
             }
-            Action::ForEach { what, under, name, block } => self.for_each(what, under.as_ref(), name, block)?,
-            Action::If { arms, otherwise } => self.choice(arms, otherwise.as_ref(), span),
-            Action::Let(name, value) => self.keep(name, value)?,
-            Action::Call(name) => self.call(name, span)?,
-            Action::Fail(text) => {
+            StatementAction::ForEach { what, under, name, block } => {
+                self.for_each(what, under.as_ref(), name, block)?
+            }
+            StatementAction::If { arms, otherwise } => self.choice(arms, otherwise.as_ref(), span),
+            StatementAction::Let(name, value) => self.keep(name, value)?,
+            StatementAction::Call(name) => self.call(name, span)?,
+            StatementAction::Fail(text) => {
                 let text = self.text(text);
                 self.emit(Op::Fail(text), span);
             }
-            Action::Skip => {
+            StatementAction::Skip => {
                 self.emit(Op::Skip, span);
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, target: &Reference, value: &Expression, span: Span) -> Result<(), Fault> {
+    fn set(&mut self, target: &Reference, value: &Expression, span: SourceSpan) -> Result<(), Fault> {
         self.refuse_structure(target, value)?;
         if let Kind::Reference(from) = &value.kind
             && !self.is_variable(from)
@@ -88,9 +92,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// `set P = P + ...` adds to what is there, where that is long: written anew in each turn of a loop, a text would cost
-    /// its length squared. Answers the jump past the ordinary way.
-    fn extend(&mut self, target: &Reference, value: &Expression, span: Span) -> Result<Option<Address>, Fault> {
+    /// `set P = P + ...` appends to the present value if that is long: if a loop wrote the text anew in each pass, the
+    /// time would grow with the square of its length. Returns the jump past the ordinary operations.
+    fn extend(&mut self, target: &Reference, value: &Expression, span: SourceSpan) -> Result<Option<Address>, Fault> {
         let Kind::Concat(parts) = &value.kind else { return Ok(None) };
         let Some((Expression { kind: Kind::Reference(first), .. }, more)) = parts.split_first() else {
             return Ok(None);
@@ -110,7 +114,7 @@ impl Compiler<'_> {
         Ok(Some(end))
     }
 
-    fn append(&mut self, target: &Reference, value: &Expression, span: Span) -> Result<(), Fault> {
+    fn append(&mut self, target: &Reference, value: &Expression, span: SourceSpan) -> Result<(), Fault> {
         self.refuse_structure(target, value)?;
         let (spot, _) = self.place(target)?;
         let whole_field = match &spot {
@@ -130,7 +134,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// A text with `^` or `~` for a whole field may mean components or the characters: which, the author must say.
+    /// A text with `^` or `~` for a whole field may mean components or the characters: the author must specify which.
     fn refuse_structure(&mut self, target: &Reference, value: &Expression) -> Result<(), Fault> {
         let place = match &target.base {
             Base::Message { path: Path { place: Some(place), .. }, .. } | Base::OfSegment(_, place) => place,
@@ -177,7 +181,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn relocate(&mut self, from: &Reference, to: &Reference, span: Span) -> Result<(), Fault> {
+    fn relocate(&mut self, from: &Reference, to: &Reference, span: SourceSpan) -> Result<(), Fault> {
         let (source, _) = self.place(from)?;
         if is_segment(&source) {
             return Err(Fault::new(from.span, "`move` moves fields and parts of them, not segments")
@@ -189,7 +193,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, what: &Reference, span: Span) -> Result<(), Fault> {
+    fn delete(&mut self, what: &Reference, span: SourceSpan) -> Result<(), Fault> {
         let (mut spot, _) = self.place(what)?;
         if let Spot::Path(path) = &mut spot
             && path.place.is_none()
@@ -294,7 +298,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn choice(&mut self, arms: &[(Condition, Block)], otherwise: Option<&Block>, span: Span) {
+    fn choice(&mut self, arms: &[(Condition, Block)], otherwise: Option<&Block>, span: SourceSpan) {
         let mut ends = Vec::new();
         for (at, (condition, block)) in arms.iter().enumerate() {
             let result = self.condition(condition);
@@ -316,7 +320,8 @@ impl Compiler<'_> {
 
     /// `let` makes a variable, or gives the one of this name another value.
     fn keep(&mut self, name: &Name, value: &Expression) -> Result<(), Fault> {
-        // `let x = x + ...` adds to what is there: copied in each turn of a loop, a text would cost its length squared.
+        // `let x = x + ...` appends to the value: copying the text in each pass of a loop would take time that grows
+        // with the square of its length.
         if let Kind::Concat(parts) = &value.kind
             && let Some((Expression { kind: Kind::Reference(first), .. }, more)) = parts.split_first()
             && matches!(&first.base, Base::Variable(variable) if variable.text == name.text)
@@ -341,7 +346,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn call(&mut self, name: &Name, span: Span) -> Result<(), Fault> {
+    fn call(&mut self, name: &Name, span: SourceSpan) -> Result<(), Fault> {
         let Some(id) = self.known.transforms.iter().position(|known| *known == name.text) else {
             return Err(Fault::new(name.span, format!("there is no transform `{}`", name.text)).hint(suggest(
                 &name.text,
@@ -355,7 +360,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Where a statement speaks of segments as such, a bare name means all of them.
+/// In a statement about segments as such, a bare name means all of them.
 pub(super) fn name_all(path: &mut Path, written: &Reference) {
     if matches!(&written.base, Base::Message { indexed: false, .. }) {
         path.segment.which = Which::All;

@@ -1,13 +1,13 @@
-//! Values and functions: what leaves one value on the stack.
+//! Values and functions: each leaves one value on the stack.
 //!
 //! A literal is a constant of the program. Numbers that count (a start, a width, days) and forms of time are literals
 //! too and go into the operation, so they are checked when the file is loaded. Defaults of `lookup` and `date`, and the
-//! later values of `coalesce`, are only worked out if they are needed: operations jump over them.
+//! later values of `coalesce`, are only computed if they are needed: operations jump over them.
 //!
 //! Not here: user functions and arithmetic, which the language does not have.
 
 use super::super::content;
-use super::super::diagnostic::{Fault, Span, suggest};
+use super::super::diagnostic::{Fault, SourceSpan, suggest};
 use super::super::program::{ConstantId, Op, Spot};
 use super::super::syntax::{Base, Expression, Kind, Name, Reference};
 use super::super::time::{Form, Unit};
@@ -53,7 +53,7 @@ const FUNCTIONS: [Signature; 24] = [
 ];
 
 impl Compiler<'_> {
-    /// Emits what leaves the value on the stack.
+    /// Emits the operations that leave the value on the stack.
     pub(super) fn value(&mut self, expression: &Expression) -> Result<(), Fault> {
         if let Some(constant) = self.literal(expression)? {
             self.emit(Op::Constant(constant), expression.span);
@@ -79,7 +79,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Emits what leaves the values to be joined on the stack.
+    /// Emits the operations that leave the values to be joined on the stack.
     pub(super) fn parts(&mut self, parts: &[Expression]) -> Result<(), Fault> {
         for part in parts {
             if matches!(part.kind, Kind::Null) {
@@ -136,7 +136,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn lookup(&mut self, table: &Name, arguments: &[Expression], span: Span) -> Result<(), Fault> {
+    fn lookup(&mut self, table: &Name, arguments: &[Expression], span: SourceSpan) -> Result<(), Fault> {
         let (key, default) = match arguments {
             [key] => (key, None),
             [key, default] => (key, Some(default)),
@@ -155,7 +155,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn call_function(&mut self, function: &Name, arguments: &[Expression], span: Span) -> Result<(), Fault> {
+    fn call_function(&mut self, function: &Name, arguments: &[Expression], span: SourceSpan) -> Result<(), Fault> {
         let Some(signature) = FUNCTIONS.iter().find(|known| known.name == function.text) else {
             return Err(Fault::new(function.span, format!("there is no function `{}`", function.text)).hint(suggest(
                 &function.text,
@@ -237,7 +237,7 @@ impl Compiler<'_> {
         Ok(Op::Add { unit, amount, what: self.quote(arguments[0].span) })
     }
 
-    /// The last value is taken as it is; each one before it only if it is not empty.
+    /// The last value is used in any case; each one before it only if it is not empty.
     fn coalesce(&mut self, arguments: &[Expression]) -> Result<(), Fault> {
         let (last, before) = arguments.split_last().expect("coalesce has two arguments at least");
         let mut ends = Vec::new();
@@ -251,7 +251,7 @@ impl Compiler<'_> {
     }
 
     /// The functions of places rather than values.
-    fn of_places(&mut self, name: &str, arguments: &[Expression], span: Span) -> Result<(), Fault> {
+    fn of_places(&mut self, name: &str, arguments: &[Expression], span: SourceSpan) -> Result<(), Fault> {
         let Kind::Reference(reference) = &arguments[0].kind else {
             return Err(Fault::new(arguments[0].span, format!("{name} is of places, not of values")).hint(usage(name)));
         };
@@ -282,7 +282,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn time(&mut self, arguments: &[Expression], span: Span) -> Result<(), Fault> {
+    fn time(&mut self, arguments: &[Expression], span: SourceSpan) -> Result<(), Fault> {
         if let [pattern] = arguments {
             let form = self.form(pattern, Form::to_write)?;
             self.emit(Op::Now(form), span);
@@ -333,7 +333,7 @@ fn whole_number(expression: &Expression, what: &str, least: i32) -> Result<i32, 
     })
 }
 
-/// `count` speaks of segments and repetitions as such: a bare name means all of them.
+/// `count` counts segments and repetitions as such: a bare name means all of them.
 fn count_all(spot: &mut Spot, written: &Reference) {
     use hl7::{Path, Which};
     if let Spot::Path(path) = spot

@@ -1,14 +1,14 @@
 //! Tests of places and values.
 //!
-//! Texts are compared as people read them: escapes and character set decoded. `hl7("...")` is compared as content,
-//! byte for byte. Order is that of numbers; a side that is no number makes the test false.
+//! Texts are compared after their escapes and character set are decoded. `hl7("...")` is compared as content, byte for
+//! byte. Order is that of numbers; a side that is no number makes the test false.
 
 use std::cmp::Ordering;
 
 use hl7::{Path, Value};
 
-use super::super::program::{Operand, Relation, Spot, SpotId};
-use super::super::syntax::Order;
+use super::super::program::{CompiledRelation, Operand, Spot, SpotId};
+use super::super::syntax::NumberOrder;
 use super::super::{content, number};
 use super::value::{standing, value};
 use super::{Frame, Machine, Stop};
@@ -32,7 +32,7 @@ impl<'s> Machine<'s, '_> {
             None => passes(self, Value::of(self.peek(right)))?,
             Some(spot) if !check.many => passes(self, value(&self.subject, &self.cursors, frame, spot)?)?,
             Some(spot) => {
-                // Any one that passes decides `any`, any one that does not decides `all`.
+                // One value that passes decides `any`; one that does not pass decides `all`.
                 let (mut seen, mut decided, mut failed) = (false, false, None);
                 self.each_value(frame, spot, &mut |value| {
                     seen = true;
@@ -69,30 +69,32 @@ impl<'s> Machine<'s, '_> {
         }
     }
 
-    /// Whether a value stands in the relation, not turned round.
-    fn relate(&self, frame: Frame<'s>, relation: &Relation, value: Value<'_>) -> Result<bool, Stop> {
+    /// Whether a value is in the relation, before negation.
+    fn relate(&self, frame: Frame<'s>, relation: &CompiledRelation, value: Value<'_>) -> Result<bool, Stop> {
         let raw = value.bytes();
         Ok(match relation {
-            Relation::Empty => raw.is_empty(),
-            Relation::Absent => value == Value::Absent,
-            Relation::Null => value == Value::Null,
-            Relation::Equals(right) => self.equals(frame, raw, *right)?,
-            Relation::EqualsNumber(right) => self.compare(frame, raw, *right) == Some(Ordering::Equal),
-            Relation::Ordered(order, right) => self.compare(frame, raw, *right).is_some_and(|found| match order {
-                Order::Less => found.is_lt(),
-                Order::LessOrEqual => found.is_le(),
-                Order::Greater => found.is_gt(),
-                Order::GreaterOrEqual => found.is_ge(),
-            }),
-            Relation::OneOf(texts) => {
+            CompiledRelation::Empty => raw.is_empty(),
+            CompiledRelation::Absent => value == Value::Absent,
+            CompiledRelation::Null => value == Value::Null,
+            CompiledRelation::Equals(right) => self.equals(frame, raw, *right)?,
+            CompiledRelation::EqualsNumber(right) => self.compare(frame, raw, *right) == Some(Ordering::Equal),
+            CompiledRelation::Ordered(order, right) => {
+                self.compare(frame, raw, *right).is_some_and(|found| match order {
+                    NumberOrder::Less => found.is_lt(),
+                    NumberOrder::LessOrEqual => found.is_le(),
+                    NumberOrder::Greater => found.is_gt(),
+                    NumberOrder::GreaterOrEqual => found.is_ge(),
+                })
+            }
+            CompiledRelation::OneOf(texts) => {
                 let text = self.text(raw);
                 texts.binary_search_by(|known| (**known).cmp(&text)).is_ok()
             }
-            Relation::InTable(table) => self.tables.table(*table).get(&self.text(raw)).is_some(),
-            Relation::Contains(right) => self.text(raw).contains(&*self.right_text(frame, *right)),
-            Relation::StartsWith(right) => self.text(raw).starts_with(&*self.right_text(frame, *right)),
-            Relation::EndsWith(right) => self.text(raw).ends_with(&*self.right_text(frame, *right)),
-            Relation::Matches(pattern) => content::matches(&self.text(raw), pattern),
+            CompiledRelation::InTable(table) => self.tables.table(*table).get(&self.text(raw)).is_some(),
+            CompiledRelation::Contains(right) => self.text(raw).contains(&*self.right_text(frame, *right)),
+            CompiledRelation::StartsWith(right) => self.text(raw).starts_with(&*self.right_text(frame, *right)),
+            CompiledRelation::EndsWith(right) => self.text(raw).ends_with(&*self.right_text(frame, *right)),
+            CompiledRelation::Matches(pattern) => content::matches(&self.text(raw), pattern),
         })
     }
 

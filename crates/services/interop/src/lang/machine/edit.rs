@@ -1,10 +1,11 @@
-//! Edits and loops: what changes the draft, and what keeps cursors where they belong when segments come and go.
+//! Edits and loops: operations that change the draft, and that keep cursors at their segments when others are inserted
+//! or deleted.
 
 use std::borrow::Cow;
 
 use hl7::{Draft, EditError, Path, Place, SegmentId, SegmentName, Value, Which};
 
-use super::super::context::Problem;
+use super::super::context::RunProblem;
 use super::super::program::{ConstantId, Spot, SpotId};
 use super::function::NULL;
 use super::value::{repetition_place, standing, value};
@@ -34,11 +35,11 @@ impl<'s, 'm> Machine<'s, 'm> {
         result
     }
 
-    /// Counts what is about to be written.
+    /// Counts the bytes that are about to be written.
     fn account(&mut self, bytes: usize) -> Result<(), Stop> {
         self.written = self.written.saturating_add(bytes);
         if self.written > MAX_WRITTEN_BYTES {
-            return Err(Problem::TooMuch { limit: MAX_WRITTEN_BYTES as u32, what: "bytes" }.into());
+            return Err(RunProblem::TooMuch { limit: MAX_WRITTEN_BYTES as u32, what: "bytes" }.into());
         }
         Ok(())
     }
@@ -65,7 +66,7 @@ impl<'s, 'm> Machine<'s, 'm> {
         result.map(|_| ()).map_err(|source| refused(frame, spot, source))
     }
 
-    /// The segment is there and ends before the place: to write nothing there is to change nothing.
+    /// The segment exists and ends before the place: writing an empty value there changes nothing.
     fn is_blank(&self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
         let absent = value(&self.subject, &self.cursors, frame, spot)? == Value::Absent;
         Ok(absent && self.segment_of(frame, spot).is_ok())
@@ -91,13 +92,13 @@ impl<'s, 'm> Machine<'s, 'm> {
         result
     }
 
-    /// Whether a place can be added to at the cost of what is added.
+    /// Whether a value can be appended to a place at a cost that depends on the appended bytes only.
     pub(super) fn can_extend(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<bool, Stop> {
         let found = self.one_place(frame, spot)?;
         Ok(found.is_some_and(|(at, place)| self.draft().can_extend(at, &place)))
     }
 
-    /// Takes values and writes them behind what stands at a place. Null among them is nothing, as in joining.
+    /// Takes values and appends them to the content of a place. Null among them counts as empty, as in joining.
     pub(super) fn extend_place(&mut self, frame: Frame<'s>, spot: SpotId, parts: usize) -> Result<(), Stop> {
         self.concat(parts);
         self.account(self.peek(0).len())?;
@@ -111,7 +112,7 @@ impl<'s, 'm> Machine<'s, 'm> {
         result.map_err(|source| refused(frame, spot, source))
     }
 
-    /// The one place of a segment that a spot stands for; none where it is no place, several, or the segment is not there.
+    /// The one place of a segment that a spot names; none if it is no place, or several, or the segment does not exist.
     fn one_place(&self, frame: Frame<'s>, spot: SpotId) -> Result<Option<(SegmentId, Cow<'s, Place>)>, Stop> {
         let spots = &frame.program.spots;
         Ok(match &spots[spot as usize] {
@@ -149,12 +150,12 @@ impl<'s, 'm> Machine<'s, 'm> {
         draft.set_segment(target, &raw).map_err(|source| refused(frame, to, source))
     }
 
-    /// The one segment a spot stands for.
+    /// The one segment that a spot names.
     fn segment_of(&self, frame: Frame<'s>, spot: SpotId) -> Result<SegmentId, Stop> {
         match &frame.program.spots[spot as usize] {
             Spot::Path(path) => {
                 let found = self.subject.first(&path.segment);
-                found.ok_or_else(|| Problem::NoSegment { place: frame.label(spot) }.into())
+                found.ok_or_else(|| RunProblem::NoSegment { place: frame.label(spot) }.into())
             }
             Spot::Segment(cursor) | Spot::Place(cursor, _) | Spot::Repetition { cursor, .. } => {
                 Ok(standing(&self.subject, &self.cursors, frame, *cursor, spot)?.0)
@@ -200,7 +201,7 @@ impl<'s, 'm> Machine<'s, 'm> {
     ) -> Result<(), Stop> {
         self.inserts += 1;
         if self.inserts > MAX_INSERTS {
-            return Err(Problem::TooMuch { limit: MAX_INSERTS, what: "segments" }.into());
+            return Err(RunProblem::TooMuch { limit: MAX_INSERTS, what: "segments" }.into());
         }
         let beside = beside.map(|spot| self.segment_of(frame, spot)).transpose()?;
         let draft = self.draft();
@@ -209,7 +210,7 @@ impl<'s, 'm> Machine<'s, 'm> {
             Some(at) => draft.insert_before(at, name),
             None => draft.insert_last(name),
         };
-        let at = inserted.map_err(|source| Problem::Edit { place: name.to_string(), source })?;
+        let at = inserted.map_err(|source| RunProblem::Edit { place: name.to_string(), source })?;
         if let Some(cursor) = cursor {
             self.cursors[frame.cursor(cursor)] = Cursor { segment: Some(at), turn: 1, ..Cursor::default() };
         }
@@ -260,7 +261,7 @@ impl<'s, 'm> Machine<'s, 'm> {
         let state = &mut self.cursors[frame.cursor(cursor)];
         state.turn += 1;
         if state.field == 0 {
-            // What was deleted before its turn has none.
+            // A segment that was deleted before its turn has no pass.
             state.segment = std::iter::from_fn(|| state.pending.pop()).find(|at| self.subject.contains(*at));
             return state.segment.is_some();
         }
@@ -286,7 +287,7 @@ fn names_one(spot: &Spot) -> bool {
 
 fn refused(frame: Frame<'_>, spot: SpotId, source: EditError) -> Stop {
     if let (EditError::NoSegment { .. }, Spot::Path(path)) = (source, &frame.program.spots[spot as usize]) {
-        return Problem::NoSegment { place: path.segment.to_string() }.into();
+        return RunProblem::NoSegment { place: path.segment.to_string() }.into();
     }
-    Problem::Edit { place: frame.label(spot), source }.into()
+    RunProblem::Edit { place: frame.label(spot), source }.into()
 }

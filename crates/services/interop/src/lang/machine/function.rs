@@ -3,7 +3,7 @@
 use hl7::{Path, Value, Which};
 
 use super::super::content::{self, Case};
-use super::super::context::Problem;
+use super::super::context::RunProblem;
 use super::super::program::{Op, Spot, SpotId};
 use super::super::time::{Form, Present, Unfit};
 use super::value::{standing, value};
@@ -59,7 +59,7 @@ impl<'s> Machine<'s, '_> {
                 }
                 if found.is_none() {
                     let table = self.tables.name(*table).to_owned();
-                    return Err(Problem::NoEntry { table, what: frame.text(*what) }.into());
+                    return Err(RunProblem::NoEntry { table, what: frame.text(*what) }.into());
                 }
                 self.pop();
             }
@@ -169,7 +169,8 @@ impl<'s> Machine<'s, '_> {
         if length <= MAX_VALUE_BYTES { Ok(()) } else { Err(too_long()) }
     }
 
-    /// Makes one value of the topmost `parts`. A null among them is nothing: joined to text it would be two quotes.
+    /// Makes one value of the topmost `parts`. A null among them counts as empty: joined to text it would be two
+    /// quotes.
     pub(super) fn concat(&mut self, parts: usize) {
         let has_null = (0..parts).any(|depth| self.peek(depth) == NULL);
         if has_null {
@@ -198,8 +199,8 @@ impl<'s> Machine<'s, '_> {
         self.scratch = made;
     }
 
-    /// Replaces the key on the stack by its entry; false if there is none. Without a default (`or_else`), nothing is
-    /// translated to nothing and null to null.
+    /// Replaces the key on the stack by its entry; false if there is none. Without a default (`or_else`), an empty key
+    /// gives an empty value and null gives null.
     fn lookup(&mut self, table: u32, or_else: bool) -> Result<bool, Stop> {
         let key = self.text(self.peek(0));
         let Some(found) = self.tables.table(table).get(&key) else {
@@ -211,7 +212,7 @@ impl<'s> Machine<'s, '_> {
         Ok(true)
     }
 
-    /// Replaces the time on the stack by its other form, if it is one. Empty and null stay what they are.
+    /// Replaces the time on the stack by its other form, if it is a time. Empty and null stay unchanged.
     fn date(&mut self, from: &Form, to: &Form) -> Result<Result<(), Unfit>, Stop> {
         if matches!(self.peek(0), b"" | NULL) {
             return Ok(Ok(()));
@@ -229,7 +230,7 @@ impl<'s> Machine<'s, '_> {
         Ok(Ok(()))
     }
 
-    /// How many segments, or places that hold something.
+    /// The number of segments, or of places with content.
     fn count(&self, frame: Frame<'s>, spot: SpotId) -> Result<usize, Stop> {
         if let Spot::Path(Path { segment, place: None }) = &frame.program.spots[spot as usize] {
             return Ok(self.subject.count(segment));
@@ -242,7 +243,7 @@ impl<'s> Machine<'s, '_> {
         Ok(count)
     }
 
-    /// Replaces the separator on the stack by all values of a spot that hold something, joined by it.
+    /// Replaces the separator on the stack by all values of a spot that have content, joined by it.
     fn join(&mut self, frame: Frame<'s>, spot: SpotId) -> Result<(), Stop> {
         let mut joined = std::mem::take(&mut self.scratch);
         joined.clear();
@@ -261,7 +262,7 @@ impl<'s> Machine<'s, '_> {
         Ok(())
     }
 
-    /// Gives every value of a spot to `see` until that answers false; nothing, if the spot selects nothing.
+    /// Calls `see` with every value of a spot until it returns false; without any value, if the spot selects nothing.
     pub(super) fn each_value(
         &self,
         frame: Frame<'_>,
@@ -292,9 +293,9 @@ impl<'s> Machine<'s, '_> {
     }
 }
 
-fn problem(unfit: Unfit, what: String) -> Problem {
+fn problem(unfit: Unfit, what: String) -> RunProblem {
     match unfit {
-        Unfit::NotATime => Problem::NotATime { what },
-        Unfit::Imprecise => Problem::Imprecise { what },
+        Unfit::NotATime => RunProblem::NotATime { what },
+        Unfit::Imprecise => RunProblem::Imprecise { what },
     }
 }

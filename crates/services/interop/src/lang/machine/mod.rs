@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! arena    S m i t h , _ A n n        bytes of all values on the stack
-//! starts   0         5 7              where each begins; joining values is forgetting their starts
+//! starts   0         5 7              where each begins; values are joined by removing their starts
 //! ```
 //!
-//! A loop over a flat list of operations. A value is raw content: bytes as they stand, or will stand, in the message.
+//! A loop over a flat list of operations. A value is raw content: bytes as they are, or will be, in the message.
 //! Setting constants and copying allocate nothing but what the edit itself needs and, once, the arena.
 //!
-//! Cursors (loop variables, new segments) hold ids of segments, which stay what they are when others come or go, so that
-//! a loop may insert and delete. An operation costs what it reads and changes, not what the message holds besides.
+//! Cursors (loop variables, new segments) hold ids of segments. An id does not change when other segments are inserted
+//! or deleted, so a loop may insert and delete. The cost of an operation depends on the parts that it reads and
+//! changes, not on the rest of the message.
 
 mod check;
 mod edit;
@@ -23,7 +24,7 @@ use hl7::charset::Charset;
 use hl7::{Delimiters, Draft, Message, SegmentId};
 
 use super::allowance::LOOK;
-use super::context::{Context, Outcome, Problem, RunError};
+use super::context::{Context, Outcome, RunError, RunProblem};
 use super::program::{Address, Op, Program, SpotId};
 use super::table::Tables;
 use super::time::Moment;
@@ -38,13 +39,13 @@ const MAX_WRITTEN_BYTES: usize = 256 << 20;
 /// The longest value that is computed: more than the largest document sent in a field, and memory stays bounded.
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
-/// What a program reads, and a transform edits.
+/// The message that a program reads, or the draft that a transform edits.
 enum Subject<'s, 'm> {
     Message(&'s Message<'m>),
     Draft(&'s mut Draft<'m>),
 }
 
-/// What a loop variable or a new segment's name stands for.
+/// The value of a loop variable or of a new segment's name.
 #[derive(Default)]
 struct Cursor {
     /// The segment; none before the first turn.
@@ -79,9 +80,9 @@ pub(super) struct Machine<'s, 'm> {
     variables: Vec<Vec<u8>>,
     cursors: Vec<Cursor>,
     flag: bool,
-    /// What operations were charged since the meter was last looked at.
+    /// The charges since the meter was last read.
     charged: u32,
-    /// What an operation is charged: 1, and more where it may go through a large message.
+    /// The charge of an operation: 1, and more if it may go through a large message.
     charge: u32,
     inserts: u32,
     written: usize,
@@ -191,12 +192,12 @@ impl<'s, 'm> Machine<'s, 'm> {
         Ok(skipped)
     }
 
-    /// Looks whether there is time left.
+    /// Checks whether time is left.
     #[cold]
     fn look(&mut self) -> Result<(), Stop> {
         self.charged = 0;
         match self.context.allowance {
-            Some(allowance) if allowance.is_over() => Err(Problem::OutOfTime { limit: allowance.limit() }.into()),
+            Some(allowance) if allowance.is_over() => Err(RunProblem::OutOfTime { limit: allowance.limit() }.into()),
             _ => Ok(()),
         }
     }
@@ -245,7 +246,9 @@ impl<'s, 'm> Machine<'s, 'm> {
                 return Ok(if skipped { Flow::Skip } else { Flow::Next });
             }
             Op::Skip => return Ok(Flow::Skip),
-            Op::Fail(text) => return Err(Problem::Failed { text: frame.program.texts[*text as usize].clone() }.into()),
+            Op::Fail(text) => {
+                return Err(RunProblem::Failed { text: frame.program.texts[*text as usize].clone() }.into());
+            }
             Op::End => return Ok(Flow::Return),
             op => {
                 let flow = self.value_step(frame, op)?;
@@ -256,26 +259,26 @@ impl<'s, 'm> Machine<'s, 'm> {
     }
 }
 
-/// What an operation on this message is charged: 1 for about 50 ns, and as much again for every 1,024 segments or 64 KiB,
-/// the most of it that an operation goes through as a rule.
+/// The charge of an operation on this message: 1 for about 50 ns, and as much again for every 1,024 segments or 64 KiB,
+/// because an operation goes at most once through the message as a rule.
 fn charge(message: &Message<'_>) -> u32 {
     let parts = message.len() / 1024 + message.raw().len() / (64 << 10);
     1 + u32::try_from(parts).map_or(LOOK, |parts| parts.min(LOOK))
 }
 
 fn too_long() -> Stop {
-    Problem::TooMuch { limit: MAX_VALUE_BYTES as u32, what: "bytes in a value" }.into()
+    RunProblem::TooMuch { limit: MAX_VALUE_BYTES as u32, what: "bytes in a value" }.into()
 }
 
-/// Why a step did not go on: its own problem, or an error of a called transform, which knows its file and line.
-/// Boxed: errors are rare, and a large result would be moved on every step.
+/// Why a step failed: its own problem, or an error of a called transform, which knows its file and line. Boxed: errors
+/// are rare, and a large result would be moved on every step.
 enum Stop {
-    Problem(Box<Problem>),
+    Problem(Box<RunProblem>),
     Called(Box<RunError>),
 }
 
-impl From<Problem> for Stop {
-    fn from(problem: Problem) -> Stop {
+impl From<RunProblem> for Stop {
+    fn from(problem: RunProblem) -> Stop {
         Stop::Problem(Box::new(problem))
     }
 }

@@ -1,11 +1,11 @@
-//! Values: where they come from, and the stack they stand on.
+//! Values: their sources, and the stack that holds them.
 
 use std::borrow::Cow;
 
 use hl7::charset::Charset;
 use hl7::{Message, Place, Segment, SegmentId, SegmentSelector, Value, Which, escape};
 
-use super::super::context::Problem;
+use super::super::context::RunProblem;
 use super::super::program::{ConstantId, Spot, SpotId};
 use super::super::time::Moment;
 use super::{Cursor, Frame, Machine, Stop, Subject};
@@ -25,7 +25,7 @@ impl Subject<'_, '_> {
         }
     }
 
-    /// What stands at a place of a segment.
+    /// The value at a place of a segment.
     pub(super) fn get_at(&self, at: SegmentId, place: &Place) -> Value<'_> {
         match self {
             Subject::Message(_) => self.segment(at).get(place),
@@ -93,7 +93,7 @@ fn positions(message: &Message<'_>, selector: &SegmentSelector) -> Vec<SegmentId
     }
 }
 
-/// What a spot holds; of several places the first.
+/// The value of a spot; of several places the first.
 pub(super) fn value<'v>(
     subject: &'v Subject<'_, '_>,
     cursors: &[Cursor],
@@ -127,11 +127,11 @@ pub(super) fn standing<'c>(
     let state = &cursors[frame.cursor(cursor)];
     match state.segment {
         Some(at) if !state.gone && subject.contains(at) => Ok((at, state)),
-        _ => Err(Problem::Deleted { place: frame.label(spot) }.into()),
+        _ => Err(RunProblem::Deleted { place: frame.label(spot) }.into()),
     }
 }
 
-/// The place of the repetition a cursor stands on.
+/// The place of a cursor's repetition.
 pub(super) fn repetition_place(state: &Cursor, component: Option<u16>, subcomponent: Option<u16>) -> Place {
     Place { field: state.field, repetition: Some(Which::Nth(state.repetition)), component, subcomponent }
 }
@@ -179,7 +179,7 @@ impl Machine<'_, '_> {
 
     // Literals and text.
 
-    /// A literal as it stands in this message.
+    /// A literal, as written in this message.
     pub(super) fn constant<'s>(&self, frame: Frame<'s>, constant: ConstantId) -> Result<Cow<'s, [u8]>, Stop> {
         let constant = &frame.program.constants[constant as usize];
         if self.standard && (constant.text.is_ascii() || self.charset() == Charset::UTF_8) {
@@ -194,7 +194,7 @@ impl Machine<'_, '_> {
         Ok(Cow::Owned(made.into_owned()))
     }
 
-    /// Plain text of the configuration as it stands in this message.
+    /// Plain text of the configuration, as written in this message.
     pub(super) fn content_of(&self, text: &str) -> Result<Vec<u8>, Stop> {
         let encoded = self.encode(text)?;
         Ok(escape::escape(&encoded, self.delimiters).into_owned())
@@ -205,10 +205,10 @@ impl Machine<'_, '_> {
             return Ok(Cow::Borrowed(text.as_bytes()));
         }
         let charset = self.charset();
-        charset.encode(text).map_err(|_| Problem::Charset { charset: charset.name() }.into())
+        charset.encode(text).map_err(|_| RunProblem::Charset { charset: charset.name() }.into())
     }
 
-    /// A value as people read it: escapes and character set decoded.
+    /// A value as text: escapes and character set decoded.
     pub(in super::super) fn text<'v>(&self, raw: &'v [u8]) -> Cow<'v, str> {
         let plain = self.delimiters.escape.is_none_or(|escape| memchr::memchr(escape, raw).is_none());
         match std::str::from_utf8(raw) {

@@ -12,9 +12,9 @@
 //!           | "is" [ "not" ] ( "empty" | "absent" | "null" )
 //! ```
 
-use super::super::diagnostic::{Fault, Span};
+use super::super::diagnostic::{Fault, SourceSpan};
 use super::super::scan::KEYWORDS;
-use super::super::syntax::{Base, Condition, Expression, Kind, Name, Order, Reference, Relation, Test};
+use super::super::syntax::{Base, Condition, Expression, Kind, Name, NumberOrder, Reference, Relation, Test};
 use super::Parser;
 
 /// The relations, for the fault of a condition that has none.
@@ -65,7 +65,7 @@ impl Parser<'_> {
         Ok(Expression { kind, span: self.scan.since(start) })
     }
 
-    /// Whether the word here has its arguments behind it.
+    /// Whether arguments follow the word here.
     fn calls(&self, word: &str) -> bool {
         self.scan.rest()[word.len()..].trim_start_matches([' ', '\t']).starts_with('(')
     }
@@ -93,7 +93,7 @@ impl Parser<'_> {
         Ok((table, arguments))
     }
 
-    /// A path, a loop variable with a place behind it, or a variable.
+    /// A path, a loop variable followed by a place, or a variable.
     pub(super) fn reference(&mut self, what: &str) -> Result<Reference, Fault> {
         if self.scan.sees_segment() {
             let (path, indexed, span) = self.scan.path()?;
@@ -159,10 +159,14 @@ impl Parser<'_> {
         Ok(Condition::Test(Box::new(Test { all, left, negated, relation, span: self.scan.since(start) })))
     }
 
-    fn relation(&mut self, left: Span) -> Result<(bool, Relation), Fault> {
+    fn relation(&mut self, left: SourceSpan) -> Result<(bool, Relation), Fault> {
         // Longer marks first: `<=` begins with `<`.
-        let marks =
-            [("<=", Order::LessOrEqual), (">=", Order::GreaterOrEqual), ("<", Order::Less), (">", Order::Greater)];
+        let marks = [
+            ("<=", NumberOrder::LessOrEqual),
+            (">=", NumberOrder::GreaterOrEqual),
+            ("<", NumberOrder::Less),
+            (">", NumberOrder::Greater),
+        ];
         if self.scan.sees("==") {
             let fault = Fault::new(self.scan.word_span(), "`==` is not a relation");
             return Err(fault.hint("equality is one `=`"));
@@ -194,7 +198,7 @@ impl Parser<'_> {
         Err(self.scan.unexpected("`empty`, `absent` or `null` after `is`").hint("to compare with a value write `=`"))
     }
 
-    fn worded_relation(&mut self, left: Span) -> Result<Relation, Fault> {
+    fn worded_relation(&mut self, left: SourceSpan) -> Result<Relation, Fault> {
         if self.scan.accept_word("in") {
             return self.membership();
         }

@@ -5,8 +5,8 @@
 //! block     = "{" { statement } "}"             rule  = "rule" NAME [ "when" condition ] "{" actions "}"
 //! ```
 //!
-//! A fault costs its statement, not the file: the parser notes it, goes to the next line (past the block, if one was
-//! opened) and reads on, so that one load reports all there is to mend.
+//! A fault skips its statement, not the file: the parser records it, goes to the next line (past the block, if one was
+//! opened) and continues, so that one load reports all faults.
 
 mod expression;
 mod rules;
@@ -16,7 +16,7 @@ use super::diagnostic::{Fault, Source};
 use super::scan::Scanner;
 use super::syntax::{Block, Name, RuleFile};
 
-/// Deepest nesting of blocks and conditions: the parser recurses, and nobody reads deeper.
+/// Deepest nesting of blocks and conditions: the parser recurses, and a deeper nesting would be unreadable.
 const MAX_DEPTH: usize = 64;
 
 struct Parser<'a> {
@@ -25,13 +25,13 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// Reads a transform: what could be read, and what is wrong with the rest.
+/// Reads a transform; returns the statements that could be read, and the faults of the rest.
 pub(super) fn transform(source: &Source<'_>) -> (Block, Vec<Fault>) {
     let mut parser = Parser::new(source);
     (parser.statements(false), parser.faults)
 }
 
-/// Reads a file of rules: what could be read, and what is wrong with the rest.
+/// Reads a file of rules; returns the rules that could be read, and the faults of the rest.
 pub(super) fn rules(source: &Source<'_>) -> (RuleFile, Vec<Fault>) {
     let mut parser = Parser::new(source);
     (parser.rule_file(), parser.faults)
@@ -40,12 +40,12 @@ pub(super) fn rules(source: &Source<'_>) -> (RuleFile, Vec<Fault>) {
 impl<'a> Parser<'a> {
     fn new(source: &Source<'a>) -> Parser<'a> {
         let fault = source.check_size().err();
-        // What is too long is not read at all.
+        // A file that is too long is not read at all.
         let text = if fault.is_some() { "" } else { source.text };
         Parser { scan: Scanner::new(text), faults: fault.into_iter().collect(), depth: 0 }
     }
 
-    /// Runs `read` one level deeper, refusing what is nested beyond reason.
+    /// Runs `read` one level deeper; refuses nesting beyond the limit.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.depth == MAX_DEPTH {
             let span = self.scan.word_span();

@@ -1,17 +1,17 @@
-//! Rules and what they do.
+//! Rules and their actions.
 //!
 //! ```text
 //! actions = { "send" "to" OPERATION [ "using" TRANSFORM ] } | "drop" TEXT | "reject" TEXT [ "code" NUMBER ]
 //! ```
 
 use super::super::diagnostic::{Fault, suggest};
-use super::super::syntax::{Actions, Mode, Rule, RuleFile, Send};
+use super::super::syntax::{Actions, MatchMode, Rule, RuleFile, SendAction};
 use super::Parser;
 
 /// HL7 table 0357, the codes of a message that is rejected rather than malformed (reference: HL7 v2.5.1, 2.15.5.3).
 const REJECT_CODES: std::ops::RangeInclusive<u16> = 200..=207;
 
-/// "Application internal error": what table 0357 has for reasons it does not list.
+/// "Application internal error": the code of table 0357 for all other reasons.
 const DEFAULT_REJECT_CODE: u16 = 207;
 
 impl Parser<'_> {
@@ -20,7 +20,7 @@ impl Parser<'_> {
         let mode = self.mode().unwrap_or_else(|fault| {
             self.faults.push(fault);
             self.scan.recover();
-            Mode::First
+            MatchMode::First
         });
         let mut file = RuleFile { mode, rules: Vec::new(), otherwise: None };
         loop {
@@ -36,16 +36,16 @@ impl Parser<'_> {
         }
     }
 
-    fn mode(&mut self) -> Result<Mode, Fault> {
+    fn mode(&mut self) -> Result<MatchMode, Fault> {
         if !self.scan.accept_word("match") {
             return Err(self.scan.unexpected("`match first` or `match all`").hint(
                 "the first line says whether the first rule that holds ends the routing, or all that hold count",
             ));
         }
         let mode = if self.scan.accept_word("first") {
-            Mode::First
+            MatchMode::First
         } else if self.scan.accept_word("all") {
-            Mode::All
+            MatchMode::All
         } else {
             return Err(self.scan.unexpected("`first` or `all` after `match`"));
         };
@@ -124,13 +124,13 @@ impl Parser<'_> {
         }
     }
 
-    fn rule_action(&mut self, sends: &mut Vec<Send>) -> Result<Option<Actions>, Fault> {
+    fn rule_action(&mut self, sends: &mut Vec<SendAction>) -> Result<Option<Actions>, Fault> {
         let verdict = if self.scan.accept_word("send") {
             self.scan.expect_word("to", "after `send`")?;
             let operation = self.name("the name of an operation")?;
             let transform =
                 if self.scan.accept_word("using") { Some(self.name("the name of a transform")?) } else { None };
-            sends.push(Send { operation, transform });
+            sends.push(SendAction { operation, transform });
             None
         } else if self.scan.accept_word("drop") {
             Some(Actions::Drop(self.reason()?))
@@ -143,7 +143,7 @@ impl Parser<'_> {
         Ok(verdict)
     }
 
-    /// Why a message goes nowhere: required, because somebody will ask.
+    /// Why a message is not delivered: required, because users will need the reason.
     fn reason(&mut self) -> Result<String, Fault> {
         if !self.scan.sees_string() {
             return Err(self.scan.unexpected("the reason in quotes").hint("the reason is stored with the message"));

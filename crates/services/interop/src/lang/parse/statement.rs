@@ -10,7 +10,7 @@
 //! ```
 
 use super::super::diagnostic::{Fault, suggest};
-use super::super::syntax::{Action, Base, Beside, Block, Statement};
+use super::super::syntax::{Base, Beside, Block, Statement, StatementAction};
 use super::Parser;
 
 const STATEMENTS: [&str; 12] =
@@ -31,7 +31,7 @@ impl Parser<'_> {
                     self.faults.push(fault);
                     self.scan.recover();
                     if !inside {
-                        // A brace too many closed nothing: reported above or by this fault's own block.
+                        // A surplus closing brace: reported above or by this fault's own block.
                         self.scan.accept("}");
                     }
                 }
@@ -52,7 +52,7 @@ impl Parser<'_> {
         Ok(Statement { action, span })
     }
 
-    fn action(&mut self) -> Result<Action, Fault> {
+    fn action(&mut self) -> Result<StatementAction, Fault> {
         let Some(word) = self.scan.word() else { return Err(self.not_a_statement()) };
         let start = self.scan.here();
         let known = ["set", "append", "copy", "move", "delete", "insert", "for", "if", "let", "call", "fail", "skip"];
@@ -65,32 +65,32 @@ impl Parser<'_> {
                 let place = self.reference("the place to change, such as PID-5.1")?;
                 self.scan.expect("=", "and the new value")?;
                 let value = self.expression()?;
-                if word == "set" { Action::Set(place, value) } else { Action::Append(place, value) }
+                if word == "set" { StatementAction::Set(place, value) } else { StatementAction::Append(place, value) }
             }
             "copy" | "move" => {
                 let from = self.reference("the place to take from, such as PID-3")?;
                 self.scan.expect_word("to", "and the place to write")?;
                 let to = self.reference("the place to write, such as PID-2")?;
-                if word == "copy" { Action::Copy(from, to) } else { Action::Move(from, to) }
+                if word == "copy" { StatementAction::Copy(from, to) } else { StatementAction::Move(from, to) }
             }
-            "delete" => Action::Delete(self.reference("what to delete, such as PID-19 or NK1[*]")?),
+            "delete" => StatementAction::Delete(self.reference("what to delete, such as PID-19 or NK1[*]")?),
             "insert" => self.insert()?,
             "for" => self.for_each()?,
             "if" => self.choice()?,
             "let" => {
                 let name = self.identifier("the name of the variable")?;
                 self.scan.expect("=", "and its value")?;
-                Action::Let(name, self.expression()?)
+                StatementAction::Let(name, self.expression()?)
             }
-            "call" => Action::Call(self.name("the name of a transform")?),
+            "call" => StatementAction::Call(self.name("the name of a transform")?),
             "fail" => {
                 let text = self.scan.string()?;
                 if text.trim().is_empty() {
                     return Err(Fault::new(self.scan.since(start), "this says nothing about what is wrong"));
                 }
-                Action::Fail(text)
+                StatementAction::Fail(text)
             }
-            _ => Action::Skip,
+            _ => StatementAction::Skip,
         })
     }
 
@@ -110,7 +110,7 @@ impl Parser<'_> {
         fault.hint(suggest(word, STATEMENTS, "statements"))
     }
 
-    fn insert(&mut self) -> Result<Action, Fault> {
+    fn insert(&mut self) -> Result<StatementAction, Fault> {
         let place = self.reference("the name of the new segment, such as NTE")?;
         let Base::Message { path, indexed: false } = &place.base else {
             return Err(Fault::new(place.span, "the name of a new segment is three letters or digits, such as NTE"));
@@ -133,7 +133,7 @@ impl Parser<'_> {
         let name =
             if self.scan.accept_word("as") { Some(self.identifier("a name for the new segment")?) } else { None };
         if !self.scan.sees("{") {
-            return Ok(Action::Insert { segment, beside, name, block: None });
+            return Ok(StatementAction::Insert { segment, beside, name, block: None });
         }
         if name.is_none() {
             return Err(self
@@ -141,10 +141,15 @@ impl Parser<'_> {
                 .unexpected("the end of the line")
                 .hint(format!("give the new segment a name to use in the block: insert {segment} ... as new {{")));
         }
-        Ok(Action::Insert { segment, beside, name, block: Some(self.block("to begin the new segment's block")?) })
+        Ok(StatementAction::Insert {
+            segment,
+            beside,
+            name,
+            block: Some(self.block("to begin the new segment's block")?),
+        })
     }
 
-    fn for_each(&mut self) -> Result<Action, Fault> {
+    fn for_each(&mut self) -> Result<StatementAction, Fault> {
         self.scan.expect_word("each", "after `for`")?;
         let what = self.reference("segments or a field, such as OBX or PID-3")?;
         let under = if self.scan.accept_word("under") {
@@ -159,19 +164,19 @@ impl Parser<'_> {
                 .hint("for each OBX as o { ... o-5 ... }"));
         }
         let name = self.identifier("a name for each of them")?;
-        Ok(Action::ForEach { what, under, name, block: self.block("to begin the loop")? })
+        Ok(StatementAction::ForEach { what, under, name, block: self.block("to begin the loop")? })
     }
 
-    fn choice(&mut self) -> Result<Action, Fault> {
+    fn choice(&mut self) -> Result<StatementAction, Fault> {
         let mut arms = Vec::new();
         loop {
             let condition = self.condition()?;
             arms.push((condition, self.block("after the condition")?));
             if !self.scan.accept_word_below("else") {
-                return Ok(Action::If { arms, otherwise: None });
+                return Ok(StatementAction::If { arms, otherwise: None });
             }
             if !self.scan.accept_word("if") {
-                return Ok(Action::If { arms, otherwise: Some(self.block("after `else`")?) });
+                return Ok(StatementAction::If { arms, otherwise: Some(self.block("after `else`")?) });
             }
         }
     }

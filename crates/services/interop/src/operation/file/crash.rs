@@ -1,7 +1,9 @@
-//! The power fails in the middle of a group: a folder whose un-flushed content and names may be lost, kept, or half there.
+//! Tests of a power failure in the middle of a group: a folder whose un-flushed content and names may be lost, kept, or
+//! partly kept.
 //!
-//! What a file system may hold then, by POSIX: of content that was not flushed any first part, or zeros in its place; of changes of
-//! names since the folder was flushed any selection. A change of a name is there as a whole or not at all.
+//! By POSIX a file system may then contain: of content that was not flushed, any first part, or zeros in its place; of
+//! changes of names since the folder was flushed, any selection. A change of a name is present as a whole or not at
+//! all.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -32,7 +34,7 @@ impl Change {
     }
 }
 
-/// What of the machine does not do what it says.
+/// Which part of the machine does not keep its promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Liar {
     Nobody,
@@ -42,7 +44,7 @@ enum Liar {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names as everybody sees them, and as they were when the folder was flushed; the changes between the two.
+    /// Names as visible to programs, and as they were when the folder was flushed; the changes between the two.
     names: BTreeMap<OsString, usize>,
     flushed_names: BTreeMap<OsString, usize>,
     changes: Vec<Change>,
@@ -83,8 +85,8 @@ impl Failing {
         step(&mut state)
     }
 
-    /// What the medium may hold: with nothing that was not flushed, with all names and none of such content, with everything, or by
-    /// chance.
+    /// The possible contents of the medium: with nothing that was not flushed, with all names and none of such content,
+    /// with everything, or by chance.
     fn image(&self, number: usize, random: &mut fastrand::Rng) -> BTreeMap<OsString, Vec<u8>> {
         let state = self.state();
         let mut names = state.flushed_names.clone();
@@ -112,7 +114,7 @@ impl Failing {
     }
 }
 
-/// Whether an image keeps what was not flushed: the plain ones say, others leave it to chance.
+/// Whether an image keeps data that was not flushed: fixed for the plain images, random for the others.
 fn kept(number: usize, of: [bool; 3], random: &mut fastrand::Rng) -> bool {
     of.get(number).copied().unwrap_or_else(|| random.bool())
 }
@@ -182,14 +184,14 @@ impl DeliveryFolder for Failing {
     }
 }
 
-/// Delivers; how many were answered as written.
+/// Delivers; returns how many were reported as written.
 fn written(folder: &Failing, ids: &[u64]) -> usize {
     let settings = settings(Path::new("out"));
     let items: Vec<Item> = ids.iter().map(|id| item(*id)).collect();
     deliver(folder, &settings, &items).iter().filter(|answer| **answer == Answer::Written).count()
 }
 
-/// No half of a message has its final name, and what was acknowledged is whole.
+/// No incomplete message has its final name, and every acknowledged one is complete.
 fn check(image: &BTreeMap<OsString, Vec<u8>>, ids: &[u64], acknowledged: &[u64]) -> Result<(), String> {
     for id in ids {
         match image.get(OsStr::new(&format!("{id}-0.hl7"))) {

@@ -1,7 +1,9 @@
-//! A file of messages, read in pieces: as it is, or from UTF-16, in which a file may be and a frame may not.
+//! Reads a file of messages in pieces: unchanged, or converted from UTF-16, which is allowed in a file and not in a
+//! frame.
 //!
-//! A note beside the files that are done says how many messages of which version of a file are stored. It is written without a
-//! flush: lost or old after a loss of power, messages are taken again; it is never ahead of what is durable.
+//! A progress file beside the finished files contains how many messages of which version of a file are stored. It is
+//! written without a flush: if it is lost or old after a loss of power, messages are ingested again. It never counts a
+//! message that is not durable.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,9 +13,9 @@ use hl7::batch::{BatchEvent, Stream};
 use hl7::charset::Charset;
 use hl7::{Draft, Reading};
 
-use crate::folder::{Folder, Stamp};
+use crate::folder::{FileStamp, Folder};
 
-/// What is read at a time.
+/// How many bytes are read at a time.
 const PIECE: usize = 256 << 10;
 
 /// Messages that are taken before the next are read, by number and by bytes: they share a flush of the journal.
@@ -23,7 +25,7 @@ const WINDOW_BYTES: usize = 4 << 20;
 /// A file that is being read.
 pub(super) struct Input {
     file: File,
-    stamp: Stamp,
+    stamp: FileStamp,
     wide: Option<Wide>,
     stream: Option<Stream>,
     broken: bool,
@@ -34,7 +36,7 @@ impl Input {
     pub(super) fn open(folder: &Folder, name: &OsStr, bound: usize) -> io::Result<Input> {
         let (file, stamp) = folder.read(name)?;
         let mut input = Input { file, stamp, wide: None, stream: None, broken: false };
-        // What an LF means depends on whether there is a CR anywhere: mostly the first piece has one.
+        // The meaning of an LF depends on whether there is a CR anywhere: mostly the first piece has one.
         let mut has_cr = false;
         let mut first = true;
         let mut wide = None;
@@ -55,7 +57,7 @@ impl Input {
     }
 
     /// The version of the file that was opened.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> FileStamp {
         self.stamp
     }
 
@@ -64,7 +66,7 @@ impl Input {
         self.stream.is_none()
     }
 
-    /// Whether it is none of what it begins as; nothing more comes of it.
+    /// Whether its content contradicts its beginning; no more input is read from it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -116,7 +118,8 @@ impl Input {
     }
 }
 
-/// Makes a message that was UTF-16 say that it is UTF-8. Where its delimiters do not let the name stand in MSH-18, that stays.
+/// Makes a message that was UTF-16 declare UTF-8. If its delimiters do not permit the name in MSH-18, MSH-18 is
+/// unchanged.
 fn declare_utf8(message: &mut Vec<u8>) {
     let Ok(text) = std::str::from_utf8(message) else { return };
     let reading = Reading::of_text(text);
@@ -129,7 +132,7 @@ fn declare_utf8(message: &mut Vec<u8>) {
     }
 }
 
-/// UTF-16 in pieces: what of a unit or a pair of units a piece ended in.
+/// UTF-16 in pieces: the incomplete unit or pair of units at the end of a piece.
 #[derive(Clone)]
 struct Wide {
     is_little: bool,
@@ -138,7 +141,7 @@ struct Wide {
 }
 
 impl Wide {
-    /// What the first piece of a file begins as: a byte order mark, or a header in two bytes a letter.
+    /// The encoding by which the first piece of a file begins: a byte order mark, or a header in two bytes a letter.
     fn of(piece: &[u8]) -> Option<Wide> {
         let is_header = |name: &[u8]| matches!(name, b"MSH" | b"FHS" | b"BHS");
         let (is_little, is_wide) = match *piece {
@@ -180,38 +183,38 @@ impl Wide {
     }
 }
 
-/// The name of the note about a file.
-fn note_name(name: &OsStr) -> OsString {
-    let mut note = OsString::from(".");
-    note.push(name);
-    note.push(".taken");
-    note
+/// The name of the progress file of a file.
+fn progress_name(name: &OsStr) -> OsString {
+    let mut progress = OsString::from(".");
+    progress.push(name);
+    progress.push(".taken");
+    progress
 }
 
-fn version(stamp: &Stamp) -> String {
+fn version(stamp: &FileStamp) -> String {
     format!("{} {} {} {}", stamp.size, stamp.changed.0, stamp.changed.1, stamp.number)
 }
 
 /// Notes how many messages of a file are stored.
-pub(super) fn note(folder: &Folder, name: &OsStr, stamp: &Stamp, stored: u64) -> io::Result<()> {
-    let note = note_name(name);
-    let mut part = note.clone();
+pub(super) fn write_progress(folder: &Folder, name: &OsStr, stamp: &FileStamp, stored: u64) -> io::Result<()> {
+    let path = progress_name(name);
+    let mut part = path.clone();
     part.push(".part");
     folder.create(&part)?.write_all(format!("{stored} {}\n", version(stamp)).as_bytes())?;
-    folder.replace(&part, &note)
+    folder.replace(&part, &path)
 }
 
-/// How many messages of this version of a file were noted as stored. A note that cannot be read says nothing.
-pub(super) fn noted(folder: &Folder, name: &OsStr, stamp: &Stamp) -> u64 {
+/// How many messages of this version of a file its progress file has as stored; 0 where that cannot be read.
+pub(super) fn read_progress(folder: &Folder, name: &OsStr, stamp: &FileStamp) -> u64 {
     let mut text = String::new();
-    let read = folder.read(&note_name(name)).and_then(|(file, _)| file.take(1 << 10).read_to_string(&mut text));
-    let noted = read.ok().and_then(|_| text.trim_end().split_once(' '));
-    noted.filter(|(_, of)| *of == version(stamp)).and_then(|(stored, _)| stored.parse().ok()).unwrap_or(0)
+    let read = folder.read(&progress_name(name)).and_then(|(file, _)| file.take(1 << 10).read_to_string(&mut text));
+    let found = read.ok().and_then(|_| text.trim_end().split_once(' '));
+    found.filter(|(_, of)| *of == version(stamp)).and_then(|(stored, _)| stored.parse().ok()).unwrap_or(0)
 }
 
-/// Removes the note about a file that was moved; where that fails it is one about a version that does not come back.
+/// Removes the progress file of a file that was moved; where that fails it is of a version that does not come back.
 pub(super) fn forget(folder: &Folder, name: &OsStr) {
-    drop(folder.remove(&note_name(name)));
+    drop(folder.remove(&progress_name(name)));
 }
 
 #[cfg(test)]
@@ -243,16 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn a_note_counts_for_the_version_of_the_file_it_is_about() {
+    fn a_progress_file_counts_for_one_version_of_its_file() {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(dir.path()).expect("a folder");
         let name = OsStr::new("a.hl7");
-        let stamp = Stamp { is_file: true, is_link: false, size: 7, changed: (1, 2), number: 3 };
-        assert_eq!(noted(&folder, name, &stamp), 0);
-        note(&folder, name, &stamp, 512).expect("it can be written");
-        note(&folder, name, &stamp, 768).expect("it can be written");
-        assert_eq!(noted(&folder, name, &stamp), 768);
-        assert_eq!(noted(&folder, name, &Stamp { changed: (1, 3), ..stamp }), 0, "the file was written again");
+        let stamp = FileStamp { is_file: true, is_link: false, size: 7, changed: (1, 2), number: 3 };
+        assert_eq!(read_progress(&folder, name, &stamp), 0);
+        write_progress(&folder, name, &stamp, 512).expect("it can be written");
+        write_progress(&folder, name, &stamp, 768).expect("it can be written");
+        assert_eq!(read_progress(&folder, name, &stamp), 768);
+        assert_eq!(
+            read_progress(&folder, name, &FileStamp { changed: (1, 3), ..stamp }),
+            0,
+            "the file was written again"
+        );
         forget(&folder, name);
         assert_eq!(folder.names().expect("names"), Vec::<OsString>::new());
     }

@@ -4,8 +4,9 @@
 //!   (TLS) -> read -> frames -> engine.take, one after the other -> wait until durable -> answers in order
 //! ```
 //!
-//! Invariants: those of the service (see `mllp`). Besides: an unfinished frame over [`FREE_BYTES`] is read on only as far as
-//! the memory of the service and the node goes; what ends a connection is told in the service's status.
+//! Invariants: those of the service (see `mllp`). Besides: an unfinished frame over [`FREE_BYTES`] is read on only as
+//! far as the memory limits of the service and the node allow; the reasons for which connections end are counted in the
+//! service's status.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::node::admission::{FREE_BYTES, STEP_BYTES};
-use ::node::{Permit, Reason};
 use bytes::BufMut;
 use hl7::mllp::{self, Decoder, Event, Limits};
+use node::admission::{FREE_BYTES, STEP_BYTES};
+use node::{Permit, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -27,11 +28,10 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::pace::Pace;
 use super::{CLOSING, PIPELINE, READ_AHEAD_BYTES, WRITE_PATIENCE, settings_of};
-use crate::engine::{Engine, Taken, Waits, aside, count};
+use crate::engine::{Engine, Ingested, Waits, aside, count};
 use crate::production::settings::ServerTls;
 use crate::production::{Service, tls};
-use crate::record::Status;
-use crate::service::apart;
+use crate::service::batch_frame;
 
 /// How long a sender that has closed its side is still taken to wait for the answer: about what senders wait for one.
 const CLOSED: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ pub(super) struct Connection {
     pub(super) pace: Pace,
     /// Bytes that an unfinished frame may have in memory.
     pub(super) granted: usize,
-    /// What the message in hand waits for.
+    /// The reason why the present message waits.
     pub(super) waits: Waits,
 }
 
@@ -66,7 +66,7 @@ impl Connection {
     /// Serves it to its end.
     pub(super) async fn start(mut self, socket: TcpStream) {
         let service = Arc::clone(&self.service.borrow());
-        if let Err(error) = ::node::socket::prepare(&socket) {
+        if let Err(error) = node::socket::prepare(&socket) {
             tracing::debug!(service = service.name, peer = %self.peer, %error, "socket options refused");
         }
         match (&service.tls, &settings_of(&service).tls) {
@@ -99,7 +99,7 @@ impl Connection {
             }
             Ok(Ok(mut stream)) => {
                 self.permit.note(Reason::Certificate, &self.peer.to_string());
-                // It is told; nothing can be done where that fails.
+                // The peer gets a close notification; nothing can be done where that fails.
                 let _ = timeout(CLOSING, stream.shutdown()).await;
                 None
             }
@@ -118,13 +118,13 @@ impl Connection {
         let service = Arc::clone(&self.service.borrow());
         match self.exchange(&mut stream).await {
             Ok(()) => tracing::debug!(service = service.name, peer = %self.peer, "connection closed"),
-            // What the node is to blame for; what a peer does to its connection would fill the log at its will.
+            // Only faults of the node are logged; otherwise a peer could fill the log with its connections.
             Err(error) if error.kind() == io::ErrorKind::Other => {
                 tracing::info!(service = service.name, peer = %self.peer, %error, "connection ended");
             }
             Err(error) => tracing::debug!(service = service.name, peer = %self.peer, %error, "connection ended"),
         }
-        // A TLS peer is told; nothing can be done where that fails.
+        // A TLS peer gets a close notification; nothing can be done where that fails.
         let _ = timeout(CLOSING, stream.shutdown()).await;
     }
 
@@ -146,21 +146,21 @@ impl Connection {
                 let Some(event) = decoder.next() else { break };
                 ended |= self.ends(&event);
                 let service = Arc::clone(&self.service.borrow());
-                let mut taking = std::pin::pin!(self.event(&service, event));
-                let taken = tokio::select! {
+                let mut ingesting = std::pin::pin!(self.event(&service, event));
+                let ingested = tokio::select! {
                     biased;
-                    taken = &mut taking => taken,
+                    ingested = &mut ingesting => ingested,
                     () = std::future::ready(()) => {
-                        // It waits for room, maybe for long: what is stored already is not kept waiting with it.
+                        // It waits for room, possibly for long: the answers to messages already stored are sent before.
                         self.settle(&service, &mut due, &mut answers).await?;
                         flush(stream, &mut answers).await?;
-                        match self.still_there(stream, &mut decoder, taking).await? {
-                            Some(taken) => taken,
+                        match self.still_there(stream, &mut decoder, ingesting).await? {
+                            Some(ingested) => ingested,
                             None => return Ok(()),
                         }
                     }
                 };
-                due.extend(taken);
+                due.extend(ingested);
                 if due.len() == PIPELINE {
                     self.settle(&service, &mut due, &mut answers).await?;
                     flush(stream, &mut answers).await?;
@@ -206,20 +206,20 @@ impl Connection {
     }
 
     /// Waits for a message that waits for room or is decided on, as long as its sender is there. One that has gone away will
-    /// send the message again: taken in later, each copy would be delivered. It cannot be told from one that only closed its
+    /// send the message again: taken in later, each copy would be delivered. It looks the same as one that only closed its
     /// side and waits for the answer; that has its answer unless the message waits for room, or for longer than [`CLOSED`].
     async fn still_there<S: AsyncRead + Unpin, T>(
         &self,
         stream: &mut S,
         decoder: &mut Decoder,
-        mut taking: Pin<&mut impl Future<Output = T>>,
+        mut ingesting: Pin<&mut impl Future<Output = T>>,
     ) -> io::Result<Option<T>> {
         let mut stop = self.stop.clone();
         loop {
             let more = decoder.buffer().len() < READ_AHEAD_BYTES;
             tokio::select! {
                 biased;
-                taken = &mut taking => return Ok(Some(taken)),
+                ingested = &mut ingesting => return Ok(Some(ingested)),
                 read = stream.read_buf(decoder.buffer()), if more => {
                     if read? == 0 {
                         break;
@@ -230,7 +230,7 @@ impl Connection {
         }
         tokio::select! {
             biased;
-            taken = &mut taking => Ok(Some(taken)),
+            ingested = &mut ingesting => Ok(Some(ingested)),
             () = self.waits.for_room() => Ok(None),
             () = tokio::time::sleep(CLOSED) => Ok(None),
             _ = stop.wait_for(|stop| *stop) => Ok(None),
@@ -286,85 +286,61 @@ impl Connection {
         }
     }
 
-    /// What an event leaves to be answered.
-    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Taken> {
+    /// The answers that an event requires.
+    async fn event(&self, service: &Arc<Service>, event: Event) -> Option<Ingested> {
         let counters = &self.engine.counters;
         match event {
             Event::Frame(frame) => {
                 device::supervise::rehearse("mllp");
-                return Some(match aside(frame.len(), || apart::several(&frame)) {
-                    None => self.engine.take(service, frame, &self.waits).await,
-                    Some(batch) => apart::take(&self.engine, service, &frame, &batch, &self.waits).await,
+                return Some(match aside(frame.len(), || batch_frame::several(&frame)) {
+                    None => self.engine.ingest(service, frame, &self.waits).await,
+                    Some(batch) => batch_frame::take(&self.engine, service, &frame, &batch, &self.waits).await,
                 });
             }
             Event::Oversize { seen } => {
                 count(&counters.oversize);
-                self.tell(service, 0, "a message over message_bytes was refused");
+                self.log(service, 0, "a message over message_bytes was refused");
                 let answer = self.engine.refuse_oversize(service, &seen);
-                return Some(Taken::Now { answer, accepted: false });
+                return Some(Ingested::Now { answer, accepted: false });
             }
             Event::Junk { bytes, first } => {
                 counters.junk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 let what = mllp::explain(&first);
                 if what != mllp::Stray::Blank {
-                    self.tell(service, bytes, &format!("dropped: {what}"));
+                    self.log(service, bytes, &format!("dropped: {what}"));
                 }
             }
             Event::Restarted { discarded } => {
                 count(&counters.partial);
-                self.tell(service, discarded, "the sender began a new frame inside one");
+                self.log(service, discarded, "the sender began a new frame inside one");
             }
             Event::Truncated { bytes } => {
                 count(&counters.partial);
-                self.tell(service, bytes, "closed inside a frame; the part was not taken");
+                self.log(service, bytes, "closed inside a frame; the part was not taken");
             }
             Event::Commit(_) => unreachable!("a service's decoder does not look for commit frames"),
         }
         None
     }
 
-    /// Logs what is wrong with bytes of the peer, as often as that may be.
-    fn tell(&self, service: &Service, bytes: usize, what: &str) {
+    /// Logs a fault in the peer's bytes, within the rate limit.
+    fn log(&self, service: &Service, bytes: usize, what: &str) {
         if let Some(left_out) = self.permit.line() {
             tracing::warn!(service = service.name, peer = %self.peer, bytes, left_out, "{what}");
         }
     }
 
     /// Waits for each taken frame, in order, and gathers the answers.
-    async fn settle(&self, service: &Service, due: &mut Vec<Taken>, answers: &mut Vec<u8>) -> io::Result<()> {
+    async fn settle(&self, service: &Service, due: &mut Vec<Ingested>, answers: &mut Vec<u8>) -> io::Result<()> {
         let commit_bytes = settings_of(service).commit_bytes;
-        for taken in due.drain(..) {
-            let (answer, accepted) = answered(&self.engine, service, taken).await?;
+        for ingested in due.drain(..) {
+            let (answer, accepted) = ingested.answer(&self.engine, service).await?;
             if commit_bytes {
                 answers.extend_from_slice(if accepted { &mllp::COMMIT_ACK } else { &mllp::COMMIT_NAK });
             }
             answers.extend_from_slice(&answer);
         }
         Ok(())
-    }
-}
-
-/// What to answer, once that may be said, and whether the message was accepted.
-///
-/// # Errors
-/// The node is stopping: nothing can be said.
-pub(in crate::service) async fn answered(
-    engine: &Engine,
-    service: &Service,
-    taken: Taken,
-) -> io::Result<(Vec<u8>, bool)> {
-    let taken = match taken {
-        Taken::Stored { durable, answer, status, raw } => match durable.await {
-            Ok(_) => return Ok((answer, !matches!(status, Status::Rejected | Status::Errored))),
-            Err(_) => engine.lost(service, &raw),
-        },
-        taken => taken,
-    };
-    match taken {
-        Taken::Now { answer, accepted } => Ok((answer, accepted)),
-        Taken::Closed | Taken::Stored { .. } => {
-            Err(io::Error::other("the node is stopping; the message is not acknowledged"))
-        }
     }
 }
 

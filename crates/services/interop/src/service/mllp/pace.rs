@@ -1,7 +1,7 @@
-//! How long a frame may take: it must become whole within a time, or grow by another [`STEP_BYTES`] in it.
+//! The time limit of a frame: it must be complete within a time, or grow by another [`STEP_BYTES`] in it.
 //!
-//! So a message over a slow link has all the time that it needs, and one byte now and then is not enough. An oversize frame
-//! that is skipped does not grow: it gets that time once.
+//! So a message over a slow link has all the time that it needs, but single bytes at intervals are not enough. An
+//! oversize frame that is skipped does not grow: it gets that time once.
 
 use std::time::Duration;
 

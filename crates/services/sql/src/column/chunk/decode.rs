@@ -1,4 +1,4 @@
-//! From a chunk to arrays: all of some rows in a row, or rows picked one by one.
+//! From a chunk to arrays: consecutive rows, or rows picked one by one.
 
 use datafusion::arrow::array::{
     Array, ArrayDataBuilder, ArrayRef, BooleanArray, UInt8Array, UInt16Array, UInt32Array, make_array, new_null_array,
@@ -7,41 +7,41 @@ use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer}
 use datafusion::arrow::compute::{cast, concat, take};
 use datafusion::arrow::datatypes::{ArrowNativeType, DataType};
 
-use super::{Body, Chunk, Domain};
+use super::{Body, ColumnChunk, Domain};
 use crate::SqlError;
 
-/// Rows of a chunk or of a segment, counted from its first.
+/// Rows of a chunk or of a row group, counted from its first.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
-    /// `from`, and how many.
+pub enum PickedRows<'a> {
+    /// The first row, and the number of rows.
     Range(usize, usize),
     /// Each by its number, ascending.
     At(&'a [u32]),
 }
 
-impl Rows<'_> {
-    /// How many.
+impl PickedRows<'_> {
+    /// The number of rows.
     pub fn len(&self) -> usize {
         match self {
-            Rows::Range(_, rows) => *rows,
-            Rows::At(rows) => rows.len(),
+            PickedRows::Range(_, rows) => *rows,
+            PickedRows::At(rows) => rows.len(),
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-impl Chunk {
+impl ColumnChunk {
     /// Those rows as an array of the column's type. The rows must be rows of the chunk.
-    pub fn decode(&self, rows: Rows<'_>) -> Result<ArrayRef, SqlError> {
+    pub fn decode(&self, rows: PickedRows<'_>) -> Result<ArrayRef, SqlError> {
         match &self.body {
             Body::Whole(all) => {
                 let some = match rows {
-                    Rows::Range(from, length) => all.slice(from, length),
-                    Rows::At(rows) => take(all, &UInt32Array::from(rows.to_vec()), None)?,
+                    PickedRows::Range(from, length) => all.slice(from, length),
+                    PickedRows::At(rows) => take(all, &UInt32Array::from(rows.to_vec()), None)?,
                 };
                 Ok(if some.data_type() == &self.kind { some } else { cast(&some, &self.kind)? })
             }
@@ -68,14 +68,14 @@ impl Chunk {
         }
     }
 
-    /// The values that can occur, where they are few against the rows: at most `most`.
+    /// The values that can occur, if they are few compared with the rows: at most `most`.
     pub fn domain(&self, most: usize) -> Result<Option<Domain>, SqlError> {
         let values = match &self.body {
             Body::Dictionary { entries, .. } if entries.len() <= most => entries.clone(),
             Body::Narrow { width, base, values } => {
                 let Some(largest) = self.largest_difference(*width, values, most) else { return Ok(None) };
                 let all = Buffer::from_vec((0..=largest as u64).collect::<Vec<u64>>());
-                let native = widen::<u64>(&self.kind, *base, &all, Rows::Range(0, largest + 1));
+                let native = widen::<u64>(&self.kind, *base, &all, PickedRows::Range(0, largest + 1));
                 make_array(ArrayDataBuilder::new(self.kind.clone()).len(largest + 1).add_buffer(native).build()?)
             }
             _ => return Ok(None),
@@ -97,9 +97,9 @@ impl Chunk {
         usize::try_from(largest).ok().filter(|&largest| largest < most)
     }
 
-    /// Adds to `kept` those of the rows whose value has its bit set in `answers`, which belong to the values of
-    /// [`domain`](Chunk::domain). Numbers are those given plus `first`.
-    pub fn select(&self, rows: Rows<'_>, answers: &[bool], first: u32, kept: &mut Vec<u32>) {
+    /// Adds to `kept` those rows whose value has its flag set in `answers`, which are for the values of
+    /// [`domain`](ColumnChunk::domain). `first` is added to the row numbers.
+    pub fn select(&self, rows: PickedRows<'_>, answers: &[bool], first: u32, kept: &mut Vec<u32>) {
         let null_answer = answers.last().copied().unwrap_or(false);
         let nulls = self.nulls.as_ref();
         match &self.body {
@@ -113,11 +113,11 @@ impl Chunk {
         }
     }
 
-    fn nulls_of(&self, rows: Rows<'_>) -> Option<NullBuffer> {
+    fn nulls_of(&self, rows: PickedRows<'_>) -> Option<NullBuffer> {
         let nulls = self.nulls.as_ref()?;
         let picked = match rows {
-            Rows::Range(from, length) => nulls.slice(from, length),
-            Rows::At(rows) => {
+            PickedRows::Range(from, length) => nulls.slice(from, length),
+            PickedRows::At(rows) => {
                 NullBuffer::new(BooleanBuffer::collect_bool(rows.len(), |at| nulls.is_valid(rows[at] as usize)))
             }
         };
@@ -127,7 +127,7 @@ impl Chunk {
 
 fn select<S: ArrowNativeType>(
     stored: &[S],
-    rows: Rows<'_>,
+    rows: PickedRows<'_>,
     answers: &[bool],
     nulls: Option<(&NullBuffer, bool)>,
     first: u32,
@@ -137,7 +137,8 @@ fn select<S: ArrowNativeType>(
         Some((nulls, null_answer)) if nulls.is_null(row) => null_answer,
         _ => answers.get(stored[row].as_usize()).copied().unwrap_or(false),
     };
-    // Room for all first and then one unconditional store for each row: a branch for each row would be mispredicted.
+    // First reserve room for all, then do one unconditional store for each row: a branch for each row would be
+    // mispredicted.
     let mut end = kept.len();
     kept.resize(end + rows.len(), 0);
     let mut note = |row: usize| {
@@ -145,16 +146,16 @@ fn select<S: ArrowNativeType>(
         end += usize::from(answer(row));
     };
     match rows {
-        Rows::Range(from, length) => (from..from + length).for_each(&mut note),
-        Rows::At(rows) => rows.iter().for_each(|&row| note(row as usize)),
+        PickedRows::Range(from, length) => (from..from + length).for_each(&mut note),
+        PickedRows::At(rows) => rows.iter().for_each(|&row| note(row as usize)),
     }
     kept.truncate(end);
 }
 
-fn pick<S: ArrowNativeType>(stored: &Buffer, rows: Rows<'_>) -> ScalarBuffer<S> {
+fn pick<S: ArrowNativeType>(stored: &Buffer, rows: PickedRows<'_>) -> ScalarBuffer<S> {
     match rows {
-        Rows::Range(from, length) => ScalarBuffer::new(stored.clone(), from, length),
-        Rows::At(rows) => {
+        PickedRows::Range(from, length) => ScalarBuffer::new(stored.clone(), from, length),
+        PickedRows::At(rows) => {
             let stored = stored.typed_data::<S>();
             rows.iter().map(|&row| stored[row as usize]).collect()
         }
@@ -168,7 +169,7 @@ impl Stored for u16 {}
 impl Stored for u32 {}
 impl Stored for u64 {}
 
-fn widen<S: Stored>(kind: &DataType, base: i128, stored: &Buffer, rows: Rows<'_>) -> Buffer {
+fn widen<S: Stored>(kind: &DataType, base: i128, stored: &Buffer, rows: PickedRows<'_>) -> Buffer {
     let stored = stored.typed_data::<S>();
     match super::super::fixed_width(kind) {
         Some(1) => Buffer::from_vec(map(stored, rows, |v| (base as i8).wrapping_add(v as i8))),
@@ -179,14 +180,14 @@ fn widen<S: Stored>(kind: &DataType, base: i128, stored: &Buffer, rows: Rows<'_>
     }
 }
 
-fn map<S: Stored, N>(stored: &[S], rows: Rows<'_>, native: impl Fn(u64) -> N) -> Vec<N> {
+fn map<S: Stored, N>(stored: &[S], rows: PickedRows<'_>, native: impl Fn(u64) -> N) -> Vec<N> {
     match rows {
-        Rows::Range(from, length) => stored[from..from + length].iter().map(|&v| native(v.into())).collect(),
-        Rows::At(rows) => rows.iter().map(|&row| native(stored[row as usize].into())).collect(),
+        PickedRows::Range(from, length) => stored[from..from + length].iter().map(|&v| native(v.into())).collect(),
+        PickedRows::At(rows) => rows.iter().map(|&row| native(stored[row as usize].into())).collect(),
     }
 }
 
-/// The answers of a condition as one flag for each value: null counts as no.
+/// The results of a condition as one flag for each value: null counts as false.
 pub fn answers(condition: &BooleanArray) -> Vec<bool> {
     (0..condition.len()).map(|row| condition.is_valid(row) && condition.value(row)).collect()
 }

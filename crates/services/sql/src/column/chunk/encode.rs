@@ -1,11 +1,11 @@
-//! From a segment's column to chunks: which encoding, how many vectors each, and the bytes.
+//! From a row group's column to chunks: the encoding, the number of vectors in each, and the bytes.
 //!
-//! - Texts are a dictionary where each entry serves for eight rows or more, else offsets and bytes.
-//! - Whole numbers, decimals, dates and times are differences to the smallest where that takes fewer bytes.
-//! - Everything else is as Arrow has it.
+//! - Texts are a dictionary if each entry is used by eight rows or more, otherwise offsets and bytes.
+//! - Whole numbers, decimals, dates and times are differences to the smallest value, if that takes fewer bytes.
+//! - All other values are stored as in Arrow.
 //!
-//! A chunk holds as many whole vectors as stay within [`CHUNK_BYTES_MAX`], so that it lies in one piece of the page cache; one
-//! vector alone may be longer.
+//! A chunk contains as many whole vectors as fit in [`CHUNK_BYTES_MAX`], so it is in one piece in the page cache; a
+//! single vector may be longer.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ use super::{ALIGNMENT, BITS, DICTIONARY, HEADER_BYTES, NARROW, PLAIN, TEXT};
 use crate::SqlError;
 use crate::column::{VECTOR_ROWS, fixed_width, is_narrowable, text_type, unsupported};
 
-/// What a chunk takes at most, unless one vector takes more: the longest value that the store keeps in one piece.
+/// Largest size of a chunk, unless one vector takes more: the longest value that the store keeps in one piece.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// A dictionary has at most this many entries, and at most one for eight rows.
 const ENTRIES_MAX: usize = 8192;
 
-/// Encodes a segment's column: each chunk's first vector and bytes.
+/// Encodes a row group's column: each chunk's first vector and bytes.
 pub fn encode(column: &ArrayRef) -> Result<Vec<(u16, Vec<u8>)>, SqlError> {
     let kind = column.data_type();
     if let Some(width) = fixed_width(kind) {
@@ -46,13 +46,14 @@ pub fn encode(column: &ArrayRef) -> Result<Vec<(u16, Vec<u8>)>, SqlError> {
     }
 }
 
-/// Cuts rows into chunks of whole vectors, each as long as fits.
+/// Cuts rows into chunks of whole vectors, each as long as possible.
 fn cut(rows: usize, chunk: impl Fn(usize, usize) -> Vec<u8>) -> Vec<(u16, Vec<u8>)> {
     let all = chunk(0, rows);
     if all.len() <= CHUNK_BYTES_MAX || rows <= VECTOR_ROWS {
         return vec![(0, all)];
     }
-    // Bytes for a row vary little inside a segment: begin with what the average gives, and shrink where that was too much.
+    // Bytes for a row vary little inside a row group: begin with the number of vectors from the average, and reduce it
+    // if the chunk is too large.
     let guess = (rows.div_ceil(VECTOR_ROWS) * CHUNK_BYTES_MAX / all.len()).max(1);
     let (mut chunks, mut from) = (Vec::new(), 0);
     while from < rows {
@@ -71,7 +72,7 @@ fn cut(rows: usize, chunk: impl Fn(usize, usize) -> Vec<u8>) -> Vec<(u16, Vec<u8
     chunks
 }
 
-/// Puts a chunk together.
+/// Assembles a chunk.
 struct Writer {
     out: Vec<u8>,
 }
@@ -119,7 +120,7 @@ fn plain_chunk(column: &ArrayRef, width: usize, from: usize, rows: usize) -> Vec
     let data = column.to_data();
     let first = (data.offset() + from) * width;
     let mut values = data.buffers()[0].as_slice()[first..first + rows * width].to_vec();
-    // What lies under a null is not said by Arrow; one encoding for the same values needs it said here.
+    // Arrow does not define the value under a null; to give the same values only one encoding, it is defined here.
     if let Some(nulls) = &nulls {
         for row in (0..rows).filter(|&row| nulls.is_null(row)) {
             values[row * width..(row + 1) * width].fill(0);
@@ -234,7 +235,7 @@ fn write_texts<'a>(writer: &mut Writer, part: usize, texts: impl Iterator<Item =
     writer.part(3, &bytes);
 }
 
-/// Codes in the order of first appearance, and their entries; `None` where texts repeat too seldom.
+/// Codes in the order of first appearance, and their entries; `None` if texts repeat too rarely.
 fn dictionary<T>(column: &GenericByteArray<T>) -> Option<(Vec<u64>, Vec<&[u8]>)>
 where
     T: ByteArrayType<Offset = i32>,

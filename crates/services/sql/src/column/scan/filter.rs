@@ -14,33 +14,33 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_generation};
 
 use super::Scanned;
-use super::reader::Reader;
-use crate::column::chunk::{Rows, answers};
+use super::reader::RowGroupReader;
+use crate::column::chunk::{PickedRows, answers};
 use crate::column::is_text;
 
-/// A condition is answered once per value where that is at most one value for so many rows.
+/// A condition is evaluated once per value if there is at most one value for this number of rows.
 const ROWS_PER_VALUE: usize = 4;
-/// A condition that a join or a top-k found out is given up where more than this share of rows passes it.
+/// A condition that a join or a top-k computed is dropped if more than this share of rows passes it.
 const USELESS: f64 = 0.85;
-/// ... seen over at least so many rows.
+/// The number of rows over which this share is measured, at least.
 const TRIAL_ROWS: u64 = 65_536;
 
-/// One condition; all of a scan's hold for every row it gives.
+/// One condition; every row of a scan fulfils all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Conjunct {
-    /// Over the addressed schema.
+    /// The condition over the addressed schema.
     pub(crate) over_table: Arc<dyn PhysicalExpr>,
-    /// Over its own columns only, in their order.
+    /// The condition over its own columns only, in their order.
     compact: Arc<dyn PhysicalExpr>,
     /// Positions of its columns in the addressed schema.
     pub(crate) columns: Vec<usize>,
     schema: SchemaRef,
-    /// Found out while the query runs: it may change, and it may be left out.
+    /// Whether it is computed while the query runs: it may change, and it may be left out.
     pub(crate) dynamic: bool,
     rank: u8,
 }
 
-/// Whether a condition gives the same answer whenever it is asked about the same row.
+/// Whether a condition gives the same result each time for the same row.
 pub(crate) fn is_repeatable(condition: &Arc<dyn PhysicalExpr>) -> bool {
     !is_volatile(condition)
 }
@@ -79,12 +79,12 @@ impl Conjunct {
     }
 }
 
-/// The rows of a vector that are left; numbers are the segment's.
+/// The remaining rows of a vector; their numbers are those in the row group.
 #[derive(Debug)]
 pub(crate) enum Left {
-    /// All from the first on.
+    /// So many rows from the first one on.
     All(usize, usize),
-    /// Some.
+    /// These rows.
     Some(Vec<u32>),
 }
 
@@ -96,10 +96,10 @@ impl Left {
         }
     }
 
-    pub(crate) fn rows(&self) -> Rows<'_> {
+    pub(crate) fn rows(&self) -> PickedRows<'_> {
         match self {
-            Left::All(from, rows) => Rows::Range(*from, *rows),
-            Left::Some(rows) => Rows::At(rows),
+            Left::All(from, rows) => PickedRows::Range(*from, *rows),
+            Left::Some(rows) => PickedRows::At(rows),
         }
     }
 
@@ -118,26 +118,26 @@ impl Left {
     }
 }
 
-/// How one condition did so far.
+/// How many rows one condition has tested and passed so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     asked: u64,
     passed: u64,
 }
 
-/// A scan's conditions at work. One for each partition.
+/// A scan's conditions with their state. One for each partition.
 pub(crate) struct Filter {
     conjuncts: Vec<Conjunct>,
     records: Vec<Record>,
-    /// Answers for each value, by condition and chunk of the segment at hand; `None` where values are too many.
+    /// Results for each value, by condition and chunk of the present row group; `None` if there are too many values.
     known: HashMap<(usize, usize), Option<Vec<bool>>>,
-    /// The first condition is for segments across a border of partitions only, and this is none.
+    /// Whether the first condition is left out: it is only for row groups that cross a border of partitions.
     skips_first: bool,
     has_bounds: bool,
 }
 
 impl Filter {
-    /// All conditions, and those of rows in segments across a border.
+    /// All conditions, and those for row groups that cross a border.
     pub(crate) fn new(mut conjuncts: Vec<Conjunct>, bounds: Option<Conjunct>) -> Filter {
         conjuncts.sort_by_key(|conjunct| conjunct.rank);
         let has_bounds = bounds.is_some();
@@ -146,14 +146,14 @@ impl Filter {
         Filter { conjuncts, records, known: HashMap::new(), skips_first: false, has_bounds }
     }
 
-    /// Another segment begins, across a border or not.
+    /// Begins another row group, which crosses a border or not.
     pub(crate) fn begin(&mut self, across: bool) {
         self.known.clear();
         self.skips_first = self.has_bounds && !across;
     }
 
-    /// The rows of a vector that all conditions let pass.
-    pub(crate) fn narrow(&mut self, reader: &mut Reader, mut left: Left) -> Result<Left> {
+    /// The rows of a vector that fulfil all conditions.
+    pub(crate) fn narrow(&mut self, reader: &mut RowGroupReader, mut left: Left) -> Result<Left> {
         for number in usize::from(self.skips_first)..self.conjuncts.len() {
             if left.len() == 0 {
                 break;
@@ -171,7 +171,7 @@ impl Filter {
         Ok(left)
     }
 
-    fn apply(&mut self, number: usize, reader: &mut Reader, left: Left) -> Result<Left> {
+    fn apply(&mut self, number: usize, reader: &mut RowGroupReader, left: Left) -> Result<Left> {
         let conjunct = &self.conjuncts[number];
         if let &[column] = conjunct.columns.as_slice()
             && reader.has(column)
@@ -185,7 +185,7 @@ impl Filter {
                 Some(known) => known,
                 None => {
                     let made = match chunk.domain(chunk.rows() / ROWS_PER_VALUE)? {
-                        // A value that is in no row may be one that the condition fails on: then rows are asked.
+                        // The condition may fail on a value that no remaining row has: then it is evaluated on rows.
                         Some(domain) => {
                             let rows = domain.values.len();
                             conjunct.ask(vec![domain.values], rows).ok().map(|answer| answers(&answer))
@@ -207,7 +207,7 @@ impl Filter {
     }
 }
 
-fn select(chunk: &crate::column::chunk::Chunk, first: usize, answers: &[bool], left: Left) -> Left {
+fn select(chunk: &crate::column::chunk::ColumnChunk, first: usize, answers: &[bool], left: Left) -> Left {
     if answers.iter().all(|&answer| answer) {
         return left;
     }
@@ -216,11 +216,11 @@ fn select(chunk: &crate::column::chunk::Chunk, first: usize, answers: &[bool], l
     }
     let mut kept = Vec::new();
     match &left {
-        Left::All(from, rows) => chunk.select(Rows::Range(from - first, *rows), answers, first as u32, &mut kept),
-        Left::Some(rows) if first == 0 => chunk.select(Rows::At(rows), answers, 0, &mut kept),
+        Left::All(from, rows) => chunk.select(PickedRows::Range(from - first, *rows), answers, first as u32, &mut kept),
+        Left::Some(rows) if first == 0 => chunk.select(PickedRows::At(rows), answers, 0, &mut kept),
         Left::Some(rows) => {
             let inside: Vec<u32> = rows.iter().map(|&row| row - first as u32).collect();
-            chunk.select(Rows::At(&inside), answers, first as u32, &mut kept);
+            chunk.select(PickedRows::At(&inside), answers, first as u32, &mut kept);
         }
     }
     if kept.len() == left.len() { left } else { Left::Some(kept) }

@@ -1,12 +1,13 @@
-//! [`Layout`]: which partition reads which segments.
+//! [`ScanLayout`]: which partition reads which row groups.
 //!
-//! Where the first column of the primary key is a whole number, partitions are equal ranges of its values between the table's
-//! least and largest. Two tables with the same least and largest, such as orders and their lines, are then cut at the same
-//! values, and DataFusion joins and groups them by that column without dealing their rows out again. A segment across a border
-//! is read by both sides, each of which takes its rows. Elsewhere every n-th segment is a partition's.
+//! If the first column of the primary key is a whole number, partitions are equal ranges of its values between the
+//! table's least and largest value. Two tables with the same least and largest value, such as orders and their lines,
+//! are then cut at the same values, and DataFusion joins and groups them by that column without repartitioning their
+//! rows. A row group that crosses a border is read by both partitions, each of which takes its own rows. Otherwise each
+//! partition gets every n-th row group.
 //!
-//! Where segments follow each other without overlap in key order, which is how a load in key order leaves them, a partition's
-//! rows come in that order, and the plan says so.
+//! If row groups follow each other in key order without overlap, as a load in key order leaves them, a partition's rows
+//! come in that order, and the plan declares it.
 
 use std::sync::Arc;
 
@@ -22,69 +23,69 @@ use datafusion::physical_plan::PlanProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::scalar::ScalarValue;
 
-use crate::column::{Segments, VECTOR_ROWS};
+use crate::column::{RowGroups, VECTOR_ROWS};
 
-/// A partition has at least so many rows, as long as there is more than one.
+/// The least number of rows in a partition, if there is more than one.
 const PARTITION_ROWS: usize = 2 * VECTOR_ROWS;
 
-/// A segment that a partition reads.
+/// A row group that a partition reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its place in the list of segments.
-    pub(crate) segment: usize,
-    /// Some of its rows belong to another partition.
+    /// The index of the row group in the list.
+    pub(crate) row_group: usize,
+    /// Whether some of its rows belong to another partition.
     pub(crate) across: bool,
 }
 
 /// The partitions of a scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct ScanLayout {
     pub(crate) parts: Vec<Vec<Part>>,
-    /// Positions of the primary key whose order rows have; empty for none.
+    /// The key columns, by position, in whose order the rows come; empty for none.
     ordered: Vec<usize>,
     /// The key's first column and the values where partitions after the first begin.
     ranges: Option<(usize, Vec<ScalarValue>)>,
 }
 
-impl Layout {
-    /// At most so many partitions.
-    pub(crate) fn new(segments: &Segments, partitions: usize) -> Layout {
-        let list = &segments.list;
-        let rows: usize = list.iter().map(|segment| segment.rows()).sum();
+impl ScanLayout {
+    /// A layout of at most `partitions` partitions.
+    pub(crate) fn new(row_groups: &RowGroups, partitions: usize) -> ScanLayout {
+        let list = &row_groups.list;
+        let rows: usize = list.iter().map(|row_group| row_group.rows()).sum();
         let count = partitions.min(rows / PARTITION_ROWS).max(1);
         let mut order: Vec<usize> = (0..list.len()).collect();
-        let keyed = list.iter().all(|segment| !segment.descriptor.keys.is_empty());
-        let keys = |at: usize| &list[at].descriptor.keys;
+        let keyed = list.iter().all(|row_group| !row_group.metadata.keys.is_empty());
+        let keys = |at: usize| &list[at].metadata.keys;
         let mut ordered = Vec::new();
         if keyed {
             order.sort_by(|&a, &b| keys(a).cmp(keys(b)));
             if order.windows(2).all(|pair| keys(pair[0]).last() < keys(pair[1]).first()) {
-                ordered = segments.table.key.clone();
+                ordered = row_groups.table.key.clone();
             }
         }
         if count == 1 {
-            let parts = order.into_iter().map(|segment| Part { segment, across: false }).collect();
-            return Layout { parts: vec![parts], ordered, ranges: None };
+            let parts = order.into_iter().map(|row_group| Part { row_group, across: false }).collect();
+            return ScanLayout { parts: vec![parts], ordered, ranges: None };
         }
-        if let Some(layout) = Layout::by_ranges(segments, &order, count, &ordered) {
+        if let Some(layout) = ScanLayout::by_ranges(row_groups, &order, count, &ordered) {
             return layout;
         }
         let count = count.min(list.len());
         let every = |first: usize| order.iter().skip(first).step_by(count);
-        let parts = (0..count).map(|first| every(first).map(|&segment| Part { segment, across: false }).collect());
-        Layout { parts: parts.collect(), ordered, ranges: None }
+        let parts = (0..count).map(|first| every(first).map(|&row_group| Part { row_group, across: false }).collect());
+        ScanLayout { parts: parts.collect(), ordered, ranges: None }
     }
 
-    fn by_ranges(segments: &Segments, order: &[usize], count: usize, ordered: &[usize]) -> Option<Layout> {
-        let &column = segments.table.key.first()?;
-        let kind = segments.schema().field(column).data_type();
+    fn by_ranges(row_groups: &RowGroups, order: &[usize], count: usize, ordered: &[usize]) -> Option<ScanLayout> {
+        let &column = row_groups.table.key.first()?;
+        let kind = row_groups.schema().field(column).data_type();
         if !matches!(kind, DataType::Int16 | DataType::Int32 | DataType::Int64) {
             return None;
         }
         let mut zones = Vec::new();
-        for &segment in order {
-            let zone = &segments.list[segment].descriptor.columns.get(column)?.zone;
-            zones.push((segment, number(&zone.least)?, number(&zone.largest)?));
+        for &row_group in order {
+            let zone = &row_groups.list[row_group].metadata.columns.get(column)?.zone;
+            zones.push((row_group, number(&zone.least)?, number(&zone.largest)?));
         }
         let least = zones.iter().map(|zone| zone.1).min()?;
         let largest = zones.iter().map(|zone| zone.2).max()?;
@@ -97,20 +98,20 @@ impl Layout {
             let (from, to) = (begin(part), begin(part + 1));
             let meets = |zone: &&(usize, i64, i64)| i128::from(zone.2) >= from && i128::from(zone.1) < to;
             let across = |zone: &(usize, i64, i64)| i128::from(zone.1) < from || i128::from(zone.2) >= to;
-            zones.iter().filter(meets).map(|zone| Part { segment: zone.0, across: across(zone) }).collect()
+            zones.iter().filter(meets).map(|zone| Part { row_group: zone.0, across: across(zone) }).collect()
         };
         let border = |part: usize| ScalarValue::Int64(Some(begin(part) as i64)).cast_to(kind).ok();
         let borders = (1..count).map(border).collect::<Option<Vec<_>>>()?;
         let parts = (0..count).map(part).collect();
-        Some(Layout { parts, ordered: ordered.to_vec(), ranges: Some((column, borders)) })
+        Some(ScanLayout { parts, ordered: ordered.to_vec(), ranges: Some((column, borders)) })
     }
 
-    /// How many partitions.
+    /// The number of partitions.
     pub(crate) fn count(&self) -> usize {
         self.parts.len()
     }
 
-    /// What rows of a segment across a border must fulfil to be a partition's, over the addressed schema.
+    /// The condition for the rows of a partition in row groups that cross a border, over the addressed schema.
     pub(crate) fn bounds(&self, partition: usize, schema: &SchemaRef) -> Option<Arc<dyn PhysicalExpr>> {
         let (column, borders) = self.ranges.as_ref()?;
         let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new(schema.field(*column).name(), *column));
@@ -126,7 +127,7 @@ impl Layout {
         }
     }
 
-    /// What the plan says of its output.
+    /// The properties of the plan's output.
     pub(crate) fn properties(&self, schema: SchemaRef, projection: &[usize]) -> Result<Arc<PlanProperties>> {
         let sorted = |position: usize| {
             let at = projection.iter().position(|&wanted| wanted == position)?;

@@ -1,4 +1,4 @@
-//! What zones exclude: segments, and vectors of a segment.
+//! Skips row groups, and vectors of a row group, whose zones exclude the conditions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use datafusion::scalar::ScalarValue;
 
 use super::Scanned;
 use super::filter::Conjunct;
-use crate::column::descriptor::{self, Descriptor};
+use crate::column::metadata;
+use crate::column::metadata::RowGroupMetadata;
 
-/// Conditions over zones; made anew when a condition was found out or changed meanwhile.
+/// Conditions over zones; made again when a condition was computed or changed meanwhile.
 pub(crate) struct Pruner {
     condition: Option<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
@@ -38,44 +39,44 @@ impl Pruner {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
             let builder = PruningPredicateBuilder::new().with_file_schema(self.schema.clone());
-            // What cannot be said over zones excludes nothing.
+            // A condition that cannot be expressed over zones excludes nothing.
             self.predicate = builder.try_build(condition.clone()).ok().filter(|made| !made.always_true());
         }
         self.predicate.as_ref()
     }
 
-    /// Whether a segment may hold rows that are wanted.
-    pub(crate) fn may_hold(&mut self, descriptor: &Descriptor) -> Result<bool> {
+    /// Whether a row group may contain matching rows.
+    pub(crate) fn may_hold(&mut self, metadata: &RowGroupMetadata) -> Result<bool> {
         let schema = self.schema.clone();
         match self.predicate() {
             None => Ok(true),
             Some(predicate) => {
-                let zones = Zones { descriptor, schema, vectors: false };
+                let zones = Zones { metadata, schema, vectors: false };
                 Ok(predicate.prune(&zones)?.into_iter().all(|may| may))
             }
         }
     }
 
-    /// Which vectors may hold rows that are wanted; `None`: all.
-    pub(crate) fn vectors(&mut self, descriptor: &Descriptor) -> Result<Option<Vec<bool>>> {
+    /// Which vectors may contain matching rows; `None` means all.
+    pub(crate) fn vectors(&mut self, metadata: &RowGroupMetadata) -> Result<Option<Vec<bool>>> {
         let schema = self.schema.clone();
         match self.predicate() {
             None => Ok(None),
-            Some(predicate) => Ok(Some(predicate.prune(&Zones { descriptor, schema, vectors: true })?)),
+            Some(predicate) => Ok(Some(predicate.prune(&Zones { metadata, schema, vectors: true })?)),
         }
     }
 }
 
-/// A segment's zones as DataFusion asks for them.
+/// A row group's zones in DataFusion's interface.
 struct Zones<'a> {
-    descriptor: &'a Descriptor,
+    metadata: &'a RowGroupMetadata,
     schema: SchemaRef,
     vectors: bool,
 }
 
 impl Zones<'_> {
-    fn facts(&self, column: &Column) -> Option<&descriptor::Column> {
-        self.descriptor.columns.get(self.schema.index_of(column.name()).ok()?)
+    fn facts(&self, column: &Column) -> Option<&metadata::ColumnMetadata> {
+        self.metadata.columns.get(self.schema.index_of(column.name()).ok()?)
     }
 }
 
@@ -91,7 +92,7 @@ impl PruningStatistics for Zones<'_> {
     }
 
     fn num_containers(&self) -> usize {
-        if self.vectors { self.descriptor.vectors() } else { 1 }
+        if self.vectors { self.metadata.vectors() } else { 1 }
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
@@ -104,8 +105,8 @@ impl PruningStatistics for Zones<'_> {
 
     fn row_counts(&self) -> Option<ArrayRef> {
         let counts = match self.vectors {
-            true => (0..self.descriptor.vectors()).map(|at| self.descriptor.vector_rows(at) as u64).collect(),
-            false => vec![self.descriptor.rows as u64],
+            true => (0..self.metadata.vectors()).map(|at| self.metadata.vector_rows(at) as u64).collect(),
+            false => vec![self.metadata.rows as u64],
         };
         Some(Arc::new(UInt64Array::from(counts)))
     }

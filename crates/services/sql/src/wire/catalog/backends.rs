@@ -1,4 +1,4 @@
-//! `pg_stat_activity`, and the functions that end what connections do.
+//! `pg_stat_activity`, and the functions that end statements and connections.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,33 +15,34 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use super::tables::{OWNER, Row};
+use super::catalog_row::Row;
+use super::session_objects::OWNER;
 use crate::wire::activity::Doing;
 use crate::wire::registry::Registry;
 
-/// The connections.
+/// The catalog of connections.
 pub(super) const ACTIVITY: &str = "pg_stat_activity";
-/// What GSSAPI does for each connection: nothing.
+/// The catalog of GSSAPI connections: GSSAPI is not used.
 pub(super) const GSSAPI: &str = "pg_stat_gssapi";
-/// PostgreSQL's number of the first database that is made.
+/// PostgreSQL's OID of the first database that is created.
 pub(super) const DATABASE: i32 = 16_384;
 
 /// The connections, as one of them sees them.
 #[derive(Debug, Clone)]
 pub(super) struct Backends {
     registry: Arc<Registry>,
-    /// Its own number.
+    /// The connection's own process number.
     process: i32,
     database: String,
 }
 
 impl Backends {
-    /// As the connection of this number sees them.
+    /// The connections as the one with this process number sees them.
     pub(super) fn new(registry: Arc<Registry>, process: i32, database: String) -> Backends {
         Backends { registry, process, database }
     }
 
-    /// `pg_stat_activity` of this moment.
+    /// `pg_stat_activity` at this moment.
     pub(super) fn activity(&self) -> Result<MemTable> {
         let all = self.registry.activities();
         let count = all.len();
@@ -61,7 +62,7 @@ impl Backends {
             ("datname", texts(&|_| Some(self.database.clone()))),
             ("pid", numbers(&|process, _| process)),
             ("leader_pid", none(&DataType::Int32)),
-            ("usesysid", numbers(&|_, _| OWNER)),
+            ("usesysid", numbers(&|_, _| OWNER as i32)),
             ("usename", texts(&|doing| Some(doing.user.clone()))),
             ("application_name", texts(&|doing| Some(doing.application.clone()))),
             ("client_addr", texts(&|doing| Some(doing.peer.ip().to_string()))),
@@ -87,13 +88,13 @@ impl Backends {
         MemTable::try_new(schema.clone(), vec![vec![RecordBatch::try_new(schema, columns)?]])
     }
 
-    /// Rows of `pg_stat_gssapi`: GSSAPI is not spoken here.
+    /// Rows of `pg_stat_gssapi`: GSSAPI is not supported.
     pub(super) fn without_gssapi(&self) -> Vec<Row> {
         let all = self.registry.activities();
         all.iter().map(|(process, _)| vec![("pid", ScalarValue::from(*process))]).collect()
     }
 
-    /// Adds the functions, in place of any of their names.
+    /// Registers the functions; they replace others of the same names.
     pub(super) fn register(&self, context: &SessionContext) {
         let process = self.process;
         let own = Signature::nullary(Volatility::Volatile);
@@ -113,9 +114,9 @@ impl Backends {
 }
 
 enum Act {
-    /// The connection's own number.
+    /// The connection's own process number.
     Own(i32),
-    /// Something that is done to the connection of a number; answers whether there is one.
+    /// An action on the connection with a process number; returns whether there is one.
     On(Box<dyn Fn(i32) -> bool + Send + Sync>),
 }
 

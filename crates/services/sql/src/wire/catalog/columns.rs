@@ -1,13 +1,14 @@
-//! The columns of PostgreSQL 15's catalogs: of each its name and its type, which [`shapes`](super::shapes) reads.
+//! The columns of PostgreSQL 15's catalogs, each with its name and its type; [`arrow_schema`](super::arrow_schema)
+//! reads them.
 //!
-//! They are what PostgreSQL documents ("System Catalogs", "System Views"), in its order. Lists stand for its vectors, and `text` for
-//! what has no type here: trees of expressions, positions in its log, arrays of anything. `proargtypes` is text, because JDBC reads its
-//! numbers from there.
+//! They are the columns that PostgreSQL documents ("System Catalogs", "System Views"), in its order. Lists replace its
+//! vectors, and `text` replaces types that do not exist here: expression trees, positions in its log, arrays of any
+//! type. `proargtypes` is text, because JDBC reads its OIDs from there.
 //!
-//! Views that would tell of what happens here, were it counted (`pg_locks`, `pg_stat_database`), are not there: empty ones would lie.
-//! `pg_stat_user_tables` is, and empty, because clients join it.
+//! Views of activity that is not counted here (`pg_locks`, `pg_stat_database`) do not exist: empty ones would be wrong.
+//! `pg_stat_user_tables` exists and is empty, because clients join it.
 
-/// What PostgreSQL keeps as tables: name, number (`pg_class.oid`) and columns.
+/// The tables in PostgreSQL: name, OID (`pg_class.oid`) and columns.
 pub(super) const TABLES: &[(&str, u32, &str)] = &[
     (
         "pg_aggregate",
@@ -274,7 +275,7 @@ pub(super) const TABLES: &[(&str, u32, &str)] = &[
     ("pg_user_mapping", 1418, "oid oid, umuser oid, umserver oid, umoptions text[]"),
 ];
 
-/// What is a view in PostgreSQL: name and columns.
+/// The views in PostgreSQL: name and columns.
 pub(super) const VIEWS: &[(&str, &str)] = &[
     (
         "pg_available_extension_versions",

@@ -1,4 +1,4 @@
-//! Functions of the catalogs that tell of the session's tables.
+//! Functions of the catalogs that describe the session's tables.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
 
-use super::facts::{Facts, Moment, SessionFacts};
-use super::tables::{Row, text};
+use super::catalog_row::{Row, text};
+use super::session_objects::{Facts, Moment, SessionFacts};
 use crate::SqlError;
 use crate::table::catalog::PUBLIC;
 use crate::wire::login::SERVER_VERSION;
 
-/// What a function of an object's number, and maybe of a part of it, answers.
+/// Computes the text for an object's OID, and possibly for a part of it.
 type Tell = dyn Fn(Option<u32>, Option<usize>) -> Option<String> + Send + Sync;
 
-/// A function of an object's number and of a number of a part of it, or of nothing, that answers text.
+/// A function of an object's OID and of the number of a part of it, or without arguments, that returns a text.
 struct Told {
     name: &'static str,
     signature: Signature,
@@ -94,7 +94,7 @@ fn register_one(
     context.register_udf(ScalarUDF::from(Told { name, signature, tell: Box::new(tell) }));
 }
 
-/// Adds the functions, in place of any of their names.
+/// Registers the functions; they replace others of the same names.
 pub(super) fn register(context: &SessionContext, facts: &Facts) {
     let none = || Signature::nullary(Volatility::Stable);
     let any = || Signature::variadic_any(Volatility::Stable);
@@ -125,14 +125,14 @@ pub(super) fn register(context: &SessionContext, facts: &Facts) {
         found.query.as_ref().map(ToString::to_string)
     };
     register_one(context, "pg_get_viewdef", any(), query);
-    // There are no such locks.
+    // There are no advisory locks.
     register_one(context, "pg_advisory_unlock_all", none(), |_, _| Some(String::new()));
     context.register_udf(ScalarUDF::from(Setting(any())));
-    // A default is kept as the text that it is.
+    // A default is stored as its text.
     context.register_udf(ScalarUDF::from(Kept(any())));
 }
 
-/// `pg_get_expr`: the text that it is given.
+/// `pg_get_expr`: returns its argument.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Kept(Signature);
 
@@ -155,9 +155,9 @@ impl ScalarUDFImpl for Kept {
     }
 }
 
-/// An index as a statement, or one of its columns.
+/// The statement that creates an index, or one of its columns.
 pub(super) fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<String> {
-    let relation = moment.relations.iter().find(|relation| !relation.key.is_empty() && relation.index_oid() == oid)?;
+    let relation = moment.keyed().find(|relation| relation.index_oid() == oid)?;
     if let Some(part) = part.filter(|part| *part > 0) {
         return relation.key_column(part);
     }
@@ -166,16 +166,15 @@ pub(super) fn index(moment: &Moment, oid: u32, part: Option<usize>) -> Option<St
 }
 
 fn constraint(moment: &Moment, oid: u32) -> Option<String> {
-    let mut keyed = moment.relations.iter().filter(|relation| !relation.key.is_empty());
-    let relation = keyed.find(|relation| relation.constraint_oid() == oid)?;
+    let relation = moment.keyed().find(|relation| relation.constraint_oid() == oid)?;
     Some(format!("PRIMARY KEY ({})", relation.key_columns()))
 }
 
-/// `current_setting` of what no session can change.
+/// `current_setting` for settings that no session can change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Setting(Signature);
 
-/// Settings that are the same in each session. What a session can set, SHOW shows.
+/// Settings that are the same in each session. SHOW returns those that a session can set.
 const FIXED: [(&str, &str); 8] = [
     ("default_table_access_method", "heap"),
     ("integer_datetimes", "on"),
@@ -187,7 +186,7 @@ const FIXED: [(&str, &str); 8] = [
     ("standard_conforming_strings", "on"),
 ];
 
-/// Rows of `pg_settings`: JDBC asks for `max_index_keys` when it is asked for foreign keys.
+/// Rows of `pg_settings`: JDBC reads `max_index_keys` when it is asked for foreign keys.
 pub(super) fn settings(_: &SessionFacts) -> Vec<Row> {
     let row = |(name, setting): &(&str, &str)| {
         let kind = match *setting {
@@ -230,7 +229,7 @@ impl ScalarUDFImpl for Setting {
             match FIXED.iter().find(|(known, _)| *known == name) {
                 Some((_, value)) => Ok(Some(*value)),
                 None => Err(SqlError::unsupported(format!("current_setting('{name}')"))
-                    .with_hint(format!("SHOW {name} shows it, if there is such a setting."))),
+                    .with_hint(format!("Use SHOW {name}, if there is such a setting."))),
             }
         });
         Ok(ColumnarValue::Array(Arc::new(values.collect::<Result<StringArray, SqlError>>()?)))

@@ -8,7 +8,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::{MemTable, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::error::Result;
 
-/// Names of anything.
+/// Keywords that may be names of anything.
 const UNRESERVED: &str = "\
     abort absolute access action add admin after aggregate also alter always asensitive assertion assignment at atomic \
     attach attribute backward before begin breadth by cache call called cascade cascaded catalog chain characteristics \
@@ -32,19 +32,19 @@ const UNRESERVED: &str = "\
     unbounded uncommitted unencrypted unknown unlisten unlogged until update vacuum valid validate validator value \
     varying version view views volatile whitespace within without work wrapper write xml year yes zone";
 
-/// Names of anything but of functions and types.
+/// Keywords that may be names of anything except functions and types.
 const COLUMNS: &str = "\
     between bigint bit boolean char character coalesce dec decimal exists extract float greatest grouping inout int \
     integer interval least national nchar none normalize nullif numeric out overlay position precision real row setof \
     smallint substring time timestamp treat trim values varchar xmlattributes xmlconcat xmlelement xmlexists xmlforest \
     xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable";
 
-/// Names of functions and types only.
+/// Keywords that may be names of functions and types only.
 const FUNCTIONS: &str = "\
     authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left like \
     natural notnull outer overlaps right similar tablesample verbose";
 
-/// Names of nothing.
+/// Keywords that cannot be names.
 const RESERVED: &str = "\
     all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create \
     current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc \
@@ -52,7 +52,7 @@ const RESERVED: &str = "\
     leading limit localtime localtimestamp not null offset on only or order placing primary references returning select \
     session_user some symmetric table then to trailing true union unique user using variadic when where window with";
 
-/// What may be the name of a column only behind AS.
+/// Keywords that may be the name of a column only behind AS.
 const WITH_AS: &str = "\
     array as char character create day except fetch filter for from grant group having hour intersect into isnull limit \
     minute month notnull offset on order over overlaps precision returning second to union varying where window with \
@@ -71,7 +71,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     [COLUMNS, FUNCTIONS, RESERVED].iter().any(|words| words.split(' ').any(|word| word == name))
 }
 
-/// `pg_get_keywords()`.
+/// The function `pg_get_keywords()`.
 #[derive(Debug)]
 pub(super) struct Keywords;
 

@@ -1,5 +1,6 @@
-//! The catalogs that are made from the session's tables: pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint, pg_namespace, and
-//! the views of them. Which catalog has which rows; those that nothing is said of here are empty.
+//! The catalogs made from the session's tables: pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint,
+//! pg_namespace, and the views of them. This file also decides which catalog has which rows; catalogs that are not
+//! mentioned here are empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,20 +14,19 @@ use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
+use super::arrow_schema::{names, shape};
 use super::backends::{ACTIVITY, Backends, GSSAPI};
-use super::facts::{Facts, Moment, Relation, SessionFacts};
-use super::shapes::{names, shape};
+use super::catalog_row::{Row, int, text};
+use super::session_objects::{Facts, Moment, Namespace, OWNER, Relation, SessionFacts};
 use super::types::CatalogType;
-use super::{fixed, functions, owners, types};
+use super::{functions, roles, static_catalogs, types};
 use crate::wire::oid::{Described, Kind, Scalar};
 
-/// PostgreSQL's number of the access method of tables.
+/// PostgreSQL's OID of the access method of tables.
 const HEAP: i32 = 2;
-/// PostgreSQL's number of the access method of trees.
+/// PostgreSQL's OID of the access method of trees.
 const BTREE: i32 = 403;
-/// PostgreSQL's number of the first role.
-pub(super) const OWNER: i32 = super::facts::OWNER as i32;
-/// The columns of which nothing is known have the statistics that PostgreSQL keeps by default.
+/// Columns have PostgreSQL's default statistics target.
 const STATISTICS: i32 = -1;
 
 /// The schema pg_catalog.
@@ -35,15 +35,12 @@ pub(super) struct PgCatalog {
     facts: Facts,
     backends: Backends,
     /// Functions that can be called.
-    functions: Vec<owners::Callable>,
+    functions: Vec<roles::Callable>,
 }
 
-/// A row: values of the columns that are not empty.
-pub(super) type Row = Vec<(&'static str, ScalarValue)>;
-
 impl PgCatalog {
-    /// Of a session's tables and functions, and of the server's connections.
-    pub(super) fn new(facts: Facts, backends: Backends, functions: Vec<owners::Callable>) -> PgCatalog {
+    /// The schema for a session's tables and functions, and for the server's connections.
+    pub(super) fn new(facts: Facts, backends: Backends, functions: Vec<roles::Callable>) -> PgCatalog {
         PgCatalog { facts, backends, functions }
     }
 }
@@ -64,7 +61,7 @@ impl SchemaProvider for PgCatalog {
         }
         let Some(shape) = shape(name) else { return Ok(None) };
         let rows = match name {
-            "pg_proc" => owners::procedures(&self.functions),
+            "pg_proc" => roles::procedures(&self.functions),
             GSSAPI => self.backends.without_gssapi(),
             _ => match (lasting(name), passing(name)) {
                 (Some(rows), _) => rows(&self.facts.about),
@@ -76,25 +73,25 @@ impl SchemaProvider for PgCatalog {
     }
 }
 
-/// What makes the rows of a catalog that stay the same while a session lasts.
+/// The function for the rows of a catalog that does not change while a session lasts.
 fn lasting(name: &str) -> Option<fn(&SessionFacts) -> Vec<Row>> {
     Some(match name {
-        "pg_am" => fixed::methods,
-        "pg_authid" => owners::authorities,
-        "pg_collation" => fixed::collations,
-        "pg_database" => owners::databases,
-        "pg_language" => fixed::languages,
+        "pg_am" => static_catalogs::methods,
+        "pg_authid" => roles::authorities,
+        "pg_collation" => static_catalogs::collations,
+        "pg_database" => roles::databases,
+        "pg_language" => static_catalogs::languages,
         "pg_range" => types::ranges,
-        "pg_roles" => owners::roles,
+        "pg_roles" => roles::roles,
         "pg_settings" => functions::settings,
-        "pg_shadow" | "pg_user" => owners::users,
-        "pg_tablespace" => fixed::tablespaces,
+        "pg_shadow" | "pg_user" => roles::users,
+        "pg_tablespace" => static_catalogs::tablespaces,
         "pg_type" => types::types,
         _ => return None,
     })
 }
 
-/// What makes the rows of a catalog that change with the session's tables.
+/// The function for the rows of a catalog that changes with the session's tables.
 fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
     Some(match name {
         "pg_attrdef" => defaults,
@@ -102,15 +99,15 @@ fn passing(name: &str) -> Option<fn(&Moment) -> Vec<Row>> {
         "pg_class" => classes,
         "pg_constraint" => constraints,
         "pg_index" => indexes,
-        "pg_indexes" => owners::indexes,
+        "pg_indexes" => roles::indexes,
         "pg_namespace" => namespaces,
-        "pg_tables" => owners::tables,
-        "pg_views" => owners::views,
+        "pg_tables" => roles::tables,
+        "pg_views" => roles::views,
         _ => return None,
     })
 }
 
-/// Whether a catalog has no rows, whatever is done here.
+/// Whether a catalog never has rows here.
 pub(super) fn is_empty(name: &str) -> bool {
     let has_rows = matches!(name, "pg_proc" | GSSAPI) || lasting(name).is_some() || passing(name).is_some();
     !has_rows && names().any(|catalog| catalog == name)
@@ -145,7 +142,7 @@ fn class(relation: &Relation, oid: u32, name: &str, kind: &str, keyed: bool) -> 
         ("oid", int(oid)),
         ("relname", text(name)),
         ("relnamespace", int(relation.namespace.oid)),
-        ("relowner", ScalarValue::from(OWNER)),
+        ("relowner", int(OWNER)),
         ("relam", ScalarValue::from(method)),
         ("relhasindex", ScalarValue::from(keyed)),
         ("relpersistence", text("p")),
@@ -161,7 +158,7 @@ fn attributes(moment: &Moment) -> Vec<Row> {
     for relation in &moment.relations {
         for (at, field) in relation.columns.fields().iter().enumerate() {
             let mut row = attribute(relation.oid, at + 1, field);
-            // A view may have NULL anywhere, as in PostgreSQL.
+            // A column of a view may be NULL, as in PostgreSQL.
             row.push(("attnotnull", ScalarValue::from(!field.is_nullable() && relation.query.is_none())));
             row.push(("atthasdef", ScalarValue::from(relation.defaults.iter().any(|(column, _)| *column == at))));
             rows.push(row);
@@ -199,10 +196,6 @@ fn attribute(relation: u32, number: usize, field: &Field) -> Row {
     ]
 }
 
-pub(super) fn keyed(moment: &Moment) -> impl Iterator<Item = &Relation> {
-    moment.relations.iter().filter(|relation| !relation.key.is_empty())
-}
-
 fn defaults(moment: &Moment) -> Vec<Row> {
     let row = |relation: &Relation, at: usize, default: &str| {
         vec![
@@ -216,13 +209,13 @@ fn defaults(moment: &Moment) -> Vec<Row> {
     all.flat_map(|relation| relation.defaults.iter().map(move |(at, default)| row(relation, *at, default))).collect()
 }
 
-/// The numbers of the primary key's columns, from 1.
+/// The positions of the primary key's columns, from 1.
 fn key_numbers(relation: &Relation) -> ScalarValue {
     let numbers: Vec<ScalarValue> = relation.key.iter().map(|at| ScalarValue::from(*at as i16 + 1)).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int16))
 }
 
-/// For each column of a key that it goes up, with NULL at its end; that it has no collation and no operators of its own.
+/// A zero for each column of a key: ascending order with NULL last, and no collation and no operators of its own.
 fn zeros(count: usize, zero: ScalarValue) -> ScalarValue {
     let kind = zero.data_type();
     ScalarValue::List(ScalarValue::new_list_nullable(&vec![zero; count], &kind))
@@ -247,7 +240,7 @@ fn indexes(moment: &Moment) -> Vec<Row> {
             ("indoption", zeros(relation.key.len(), ScalarValue::from(0i16))),
         ]
     };
-    keyed(moment).map(row).collect()
+    moment.keyed().map(row).collect()
 }
 
 fn constraints(moment: &Moment) -> Vec<Row> {
@@ -264,25 +257,18 @@ fn constraints(moment: &Moment) -> Vec<Row> {
             ("conkey", key_numbers(relation)),
         ]
     };
-    keyed(moment).map(row).collect()
+    moment.keyed().map(row).collect()
 }
 
 fn namespaces(moment: &Moment) -> Vec<Row> {
-    let row = |namespace: &super::facts::Namespace| {
-        vec![("oid", int(namespace.oid)), ("nspname", text(&namespace.name)), ("nspowner", ScalarValue::from(OWNER))]
+    let row = |namespace: &Namespace| {
+        vec![("oid", int(namespace.oid)), ("nspname", text(&namespace.name)), ("nspowner", int(OWNER))]
     };
     moment.namespaces.iter().map(row).collect()
 }
 
-pub(super) fn int(oid: u32) -> ScalarValue {
-    ScalarValue::from(oid as i32)
-}
-
-pub(super) fn text(text: &str) -> ScalarValue {
-    ScalarValue::from(text)
-}
-
-/// A table with these columns and rows. What a row does not tell is NULL if it may be, else nothing: 0, false, no text.
+/// A table with these columns and rows. A value that a row does not contain is NULL if the column allows it, otherwise
+/// 0, false or an empty text.
 fn table(schema: &SchemaRef, rows: &[Row]) -> Result<MemTable> {
     let rows: Vec<HashMap<&str, &ScalarValue>> =
         rows.iter().map(|row| row.iter().map(|(name, value)| (*name, value)).collect()).collect();

@@ -1,18 +1,18 @@
-//! PostgreSQL's own types: the rows of `pg_type` and `pg_range`, and what `format_type` calls a type.
+//! PostgreSQL's own types: the rows of `pg_type` and `pg_range`, and the names of `format_type`.
 //!
-//! All that a client may look up by name are there, also those that no column here can have: a driver that is told to read and write
-//! `jsonb` asks for its number first. Their numbers are the constants of pgwire's `Type`, which a test compares; that table has not their
-//! sizes and kinds.
+//! All types that a client may look up by name are here, also those that no column here can have: a driver that is
+//! configured to read and write `jsonb` first looks up its OID. The OIDs are the constants of pgwire's `Type`; a test
+//! compares them. That table has no sizes and kinds.
 
 use std::sync::LazyLock;
 
 use datafusion::scalar::ScalarValue;
 
-use super::facts::{PG_CATALOG, SessionFacts};
-use super::tables::{OWNER, Row, int, text};
+use super::catalog_row::{Row, int, text};
+use super::session_objects::{OWNER, PG_CATALOG, SessionFacts};
 
-/// name, number, number of the array, length, kind, category, flags (b by value, p preferred, m with a modifier, t without a binary
-/// layout), alignment, storage, what its functions begin with; then what few have.
+/// name, OID, OID of the array, length, kind, category, flags (b by value, p preferred, m with a modifier, t without a
+/// binary layout), alignment, storage, the prefix of its functions; then attributes that few types have.
 const TYPES: &[&str] = &[
     "bool 16 1000 1 b B bp c p bool",
     "bytea 17 1001 -1 b U - i x bytea",
@@ -114,7 +114,8 @@ const TYPES: &[&str] = &[
     "anycompatiblerange 5080 0 -1 p P t d x anycompatiblerange_",
 ];
 
-/// number, number of the items, of the multirange, of the operator class; functions that make it canonical and that subtract.
+/// OID, OIDs of the items, of the multirange, of the operator class; the functions for the canonical form and for
+/// subtraction.
 const RANGES: [(u32, u32, u32, u32, &str, &str); 6] = [
     (3904, 23, 4451, 1978, "int4range_canonical", "int4range_subdiff"),
     (3906, 1700, 4532, 3125, "-", "numrange_subdiff"),
@@ -124,7 +125,7 @@ const RANGES: [(u32, u32, u32, u32, &str, &str); 6] = [
     (3926, 20, 4536, 3124, "int8range_canonical", "int8range_subdiff"),
 ];
 
-/// What SQL calls types whose name in the catalogs is another.
+/// The SQL names of types that have another name in the catalogs.
 const CALLED: [(&str, &str); 15] = [
     ("any", "\"any\""),
     ("bool", "boolean"),
@@ -143,7 +144,7 @@ const CALLED: [(&str, &str); 15] = [
     ("varchar", "character varying"),
 ];
 
-/// A type as the catalogs have it.
+/// A type as the catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CatalogType {
     pub(super) oid: u32,
@@ -155,7 +156,7 @@ pub(super) struct CatalogType {
     flags: &'static str,
     pub(super) align: &'static str,
     pub(super) storage: &'static str,
-    /// What its functions for text and the binary layout begin with.
+    /// The prefix of its functions for text and the binary layout.
     io: &'static str,
     element: u32,
     delimiter: &'static str,
@@ -224,7 +225,7 @@ fn array_of(item: &CatalogType) -> CatalogType {
     }
 }
 
-/// The type of a number.
+/// The type with this OID.
 pub(super) fn of(oid: u32) -> Option<&'static CatalogType> {
     ALL.binary_search_by_key(&oid, |kind| kind.oid).ok().map(|at| &ALL[at])
 }
@@ -239,7 +240,7 @@ impl CatalogType {
         if is_there { text(&format!("{}{end}", self.io)) } else { text("-") }
     }
 
-    /// The function of modifiers; that of an array is its item's.
+    /// The function of modifiers; for an array, its item's.
     fn of_modifier(&self, end: &str) -> ScalarValue {
         let kind = if self.io == "array_" { of(self.element).unwrap_or(self) } else { self };
         let name = || text(&format!("{}typmod{end}", kind.io.trim_end_matches('_')));
@@ -252,7 +253,7 @@ impl CatalogType {
             ("oid", int(self.oid)),
             ("typname", text(&self.name)),
             ("typnamespace", int(PG_CATALOG)),
-            ("typowner", ScalarValue::from(OWNER)),
+            ("typowner", int(OWNER)),
             ("typlen", ScalarValue::from(self.length)),
             ("typbyval", ScalarValue::from(self.by_value())),
             ("typtype", text(self.kind)),
@@ -298,7 +299,7 @@ pub(super) fn ranges(_: &SessionFacts) -> Vec<Row> {
     RANGES.iter().map(row).collect()
 }
 
-/// A type as SQL writes it, with what its modifier says; `-` for none, and `???` for one that is unknown, as PostgreSQL says it.
+/// A type as SQL writes it, with its modifier; `-` for none, and `???` for an unknown one, as in PostgreSQL.
 pub(super) fn formatted(oid: u32, modifier: Option<i32>) -> String {
     let Some(kind) = of(oid) else { return if oid == 0 { "-".into() } else { "???".into() } };
     if kind.io == "array_" {
@@ -307,11 +308,11 @@ pub(super) fn formatted(oid: u32, modifier: Option<i32>) -> String {
     let called = CALLED.iter().find(|(name, _)| *name == kind.name).map_or(kind.name.as_str(), |(_, called)| *called);
     let Some(modifier) = modifier else { return called.to_owned() };
     if modifier < 0 {
-        // Without a length, `character` would be one letter long, and `bit` one bit.
+        // Without a length, `character` would mean one character, and `bit` one bit.
         return if kind.name == "bpchar" { "bpchar".into() } else { called.to_owned() };
     }
     match (kind.name.as_str(), called.split_once(' ')) {
-        // PostgreSQL counts the four bytes of a length into the modifier.
+        // PostgreSQL adds the four bytes of a length to the modifier.
         ("bpchar" | "varchar", _) => format!("{called}({})", modifier - 4),
         ("numeric", _) => format!("numeric({},{})", (modifier - 4) >> 16 & 0xffff, (modifier - 4) & 0x7ff),
         ("bit" | "varbit", _) => format!("{called}({modifier})"),

@@ -1,22 +1,22 @@
-//! COPY's binary format: its head, and rows cut out of it.
+//! COPY's binary format: its header, and its rows.
 
 use bytes::{Buf, BytesMut};
 
 use super::Fields;
-use crate::wire::fault::Fault;
+use crate::wire::error_response::ErrorResponse;
 
-/// How the data begins.
+/// The first bytes of the data.
 pub(super) const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
-/// What stands where the next row would.
+/// The end marker, in the place of a next row.
 pub(super) const END: [u8; 2] = [0xff, 0xff];
 
-fn wrong(text: &str) -> Fault {
-    Fault::new("22P04", text)
+fn wrong(text: &str) -> ErrorResponse {
+    ErrorResponse::new("22P04", text)
 }
 
-/// Takes the head off the front; answers whether it was all there.
-pub(super) fn head(bytes: &mut BytesMut, limit: usize) -> Result<bool, Fault> {
+/// Removes the header from the front. Returns whether it was complete.
+pub(super) fn head(bytes: &mut BytesMut, limit: usize) -> Result<bool, ErrorResponse> {
     let fixed = SIGNATURE.len() + 8;
     let common = bytes.len().min(SIGNATURE.len());
     if bytes[..common] != SIGNATURE[..common] {
@@ -27,7 +27,7 @@ pub(super) fn head(bytes: &mut BytesMut, limit: usize) -> Result<bool, Fault> {
     }
     let mut rest = &bytes[SIGNATURE.len()..];
     let (flags, extension) = (rest.get_u32(), rest.get_u32() as usize);
-    // The upper half of the flags is what a reader must understand; none is known.
+    // A reader must understand the upper half of the flags; none is known.
     if flags >> 16 != 0 {
         return Err(wrong("unrecognized critical flags in COPY file header"));
     }
@@ -41,10 +41,10 @@ pub(super) fn head(bytes: &mut BytesMut, limit: usize) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// What stands next.
+/// The next part of the data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A row; it was taken off.
+    /// A row; it was removed from the buffer.
     Row,
     /// The end.
     End,
@@ -52,8 +52,13 @@ pub(super) enum Next {
     More,
 }
 
-/// Takes the next row off the front.
-pub(super) fn row(bytes: &mut BytesMut, columns: usize, limit: usize, fields: &mut Fields) -> Result<Next, Fault> {
+/// Removes the next row from the front.
+pub(super) fn row(
+    bytes: &mut BytesMut,
+    columns: usize,
+    limit: usize,
+    fields: &mut Fields,
+) -> Result<Next, ErrorResponse> {
     let mut rest = &bytes[..];
     let Ok(count) = rest.try_get_u16() else { return Ok(Next::More) };
     if count.to_be_bytes() == END {

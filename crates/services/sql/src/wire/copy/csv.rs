@@ -12,19 +12,19 @@ pub(super) struct Marks {
     pub(super) escape: u8,
 }
 
-/// Looks for the end of a record, chunk after chunk.
+/// Searches for the end of a record, chunk after chunk.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Ends {
+pub(super) struct RecordEnds {
     quoted: bool,
-    /// The byte before was an escape that is not the quote, inside quotes.
+    /// Whether the byte before was an escape character other than the quote, inside quotes.
     escaped: bool,
 }
 
-impl Ends {
-    /// Where the record's line end is, at or after `from`.
+impl RecordEnds {
+    /// The position of the record's line end, at or after `from`.
     pub(super) fn find(&mut self, bytes: &[u8], from: usize, marks: Marks) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate().skip(from) {
-            // Two quotes inside quotes end and begin them again, which comes to the same.
+            // Two quotes inside quotes end and begin them again, which has the same effect.
             if self.escaped {
                 self.escaped = false;
             } else if self.quoted && *byte == marks.escape && marks.escape != marks.quote {
@@ -38,20 +38,20 @@ impl Ends {
         None
     }
 
-    /// Whether the record ends inside quotes if nothing follows.
+    /// Whether the record is still inside quotes.
     pub(super) fn is_open(self) -> bool {
         self.quoted
     }
 }
 
-/// Takes a record apart. An unquoted field that is `null` is NULL.
+/// Splits a record into fields. An unquoted field that is `null` is NULL.
 pub(super) fn split(record: &[u8], marks: Marks, null: &[u8], fields: &mut Fields) {
     let mut at = 0;
     loop {
         let start = at;
         let mut quoted_ever = false;
         let mut quoted = false;
-        // The first pass over the field adds nothing while it may still be NULL.
+        // The first pass over the field adds nothing, because the field may still be NULL.
         while at < record.len() && (quoted || record[at] != marks.delimiter) {
             let byte = record[at];
             if !quoted && byte == marks.quote {
@@ -88,10 +88,10 @@ fn escapable(byte: u8, marks: Marks) -> bool {
     byte == marks.quote || byte == marks.escape
 }
 
-/// Writes a value; in quotes if it would read as something else without.
+/// Writes a value; in quotes if it would be read as something else without them.
 pub(super) fn write(out: &mut BytesMut, value: &[u8], marks: Marks, null: &[u8], alone: bool) {
     let special = |byte: &u8| *byte == marks.delimiter || *byte == marks.quote || matches!(byte, b'\n' | b'\r');
-    // A record that is `\.` would end the data.
+    // A record that consists of `\.` would end the data.
     let quoted = value == null || value.iter().any(special) || (alone && value == b"\\.");
     if !quoted {
         out.put_slice(value);
@@ -133,7 +133,7 @@ mod tests {
     fn line_ends_inside_quotes_do_not_end_a_record_wherever_the_chunks_are_cut() {
         let text = b"a,\"b\n\"\"\nc\"\nnext\n";
         for cut in 0..text.len() {
-            let mut ends = Ends::default();
+            let mut ends = RecordEnds::default();
             let found = ends.find(&text[..cut], 0, COMMON).or_else(|| ends.find(text, cut, COMMON));
             assert_eq!(found, Some(10), "cut at {cut}");
         }

@@ -1,41 +1,41 @@
-//! [`Fields`]: one row of COPY taken apart, in memory that is used again for the next row.
+//! [`Fields`]: one row of COPY split into fields, in memory that is reused for the next row.
 
 /// The fields of one row, in order.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Fields {
     bytes: Vec<u8>,
-    /// Where each field ends in `bytes`, and whether it is a value; else it is NULL.
+    /// The end of each field in `bytes`, and whether it is a value; otherwise it is NULL.
     ends: Vec<(usize, bool)>,
 }
 
 impl Fields {
-    /// Forgets the row.
+    /// Clears the row.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
 
-    /// Adds bytes to the field that is being made.
+    /// Adds bytes to the current field.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a byte to the field that is being made.
+    /// Adds a byte to the current field.
     pub(super) fn push(&mut self, byte: u8) {
         self.bytes.push(byte);
     }
 
-    /// Ends the field.
+    /// Ends the current field.
     pub(super) fn end(&mut self) {
         self.ends.push((self.bytes.len(), true));
     }
 
-    /// Ends the field as NULL; nothing of it may have been added.
+    /// Ends the current field as NULL; no bytes may have been added to it.
     pub(super) fn end_null(&mut self) {
         self.ends.push((self.bytes.len(), false));
     }
 
-    /// How many there are.
+    /// The number of fields.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

@@ -1,11 +1,11 @@
-//! COPY's text format: where a row ends, what its fields are, and how a value is written.
+//! COPY's text format: the end of a row, its fields, and how a value is written.
 
 use bytes::{BufMut, BytesMut};
 
 use super::Fields;
 
-/// Where the first line end at or after `from` is that no backslash stands before; `from` must not be behind a backslash
-/// that belongs to the byte at `from`. Else, where to go on when there are more bytes.
+/// The position of the first line end at or after `from` without a backslash before it; a backslash before `from` must
+/// not belong to the byte at `from`. Otherwise the position at which to continue when there are more bytes.
 pub(super) fn line_end(bytes: &[u8], from: usize) -> Result<usize, usize> {
     let mut at = from;
     while at < bytes.len() {
@@ -19,7 +19,7 @@ pub(super) fn line_end(bytes: &[u8], from: usize) -> Result<usize, usize> {
     Err(at)
 }
 
-/// Takes a row apart.
+/// Splits a row into fields.
 pub(super) fn split(row: &[u8], delimiter: u8, null: &[u8], fields: &mut Fields) {
     let mut start = 0;
     loop {
@@ -48,7 +48,7 @@ fn unescape(raw: &[u8], fields: &mut Fields) {
         fields.extend(&rest[..at]);
         rest = &rest[at + 1..];
         let Some((letter, after)) = rest.split_first() else {
-            // A backslash at the end of the data stands for itself.
+            // A backslash at the end of the data is a plain character.
             fields.push(b'\\');
             return;
         };

@@ -1,27 +1,27 @@
-//! The simple protocol: a text of statements, run one after the other.
+//! The simple protocol: a text with statements that run one after the other.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use pgwire::messages::response::EmptyQueryResponse;
 
-use super::rows::Rows;
-use super::{Serving, Stop};
-use crate::Answer;
+use super::send_rows::RowSender;
+use super::{Serving, StatementError};
+use crate::StatementResult;
 use crate::engine::parse;
 use crate::wire::Reply;
-use crate::wire::fault::Fault;
+use crate::wire::error_response::ErrorResponse;
 
 impl Serving<'_> {
-    /// Answers a Query, but for ReadyForQuery.
-    pub(super) async fn query(&mut self, sql: &str) -> Result<(), Stop> {
+    /// Processes a Query, without ReadyForQuery.
+    pub(super) async fn query(&mut self, sql: &str) -> Result<(), StatementError> {
         self.portals.remove("");
         self.statements.remove("");
         self.registered.activity.begins(sql);
         let parts = split(sql);
         if parts.len() > 1 {
-            // A fault of syntax anywhere keeps all of them from running.
-            parse::statements(sql).map_err(|error| Fault::of_statement(&error, sql))?;
+            // A syntax error anywhere prevents all of them from running.
+            parse::statements(sql).map_err(|error| ErrorResponse::of_statement(&error, sql))?;
         }
         device::supervise::rehearse("sql-session");
         let several = parts.len() > 1;
@@ -35,11 +35,11 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Runs one of the statements; answers whether there was one.
-    async fn part(&mut self, sql: &str, several: bool) -> Result<bool, Stop> {
+    /// Runs one of the statements; returns whether there was one.
+    async fn part(&mut self, sql: &str, several: bool) -> Result<bool, StatementError> {
         let rewritten = self.catalogs.rewrite(&self.session, sql)?;
         let prepared = self.session.prepare(&rewritten, &[]).await;
-        let prepared = prepared.map_err(|error| Fault::of_statement(&error, sql))?;
+        let prepared = prepared.map_err(|error| ErrorResponse::of_statement(&error, sql))?;
         let mut any = false;
         for prepared in prepared.iter().filter(|prepared| !prepared.is_empty()) {
             any = true;
@@ -51,26 +51,26 @@ impl Serving<'_> {
                 continue;
             }
             let answer = self.session.execute(prepared, &[]).await;
-            match answer.map_err(|error| Fault::of_statement(&error, sql))? {
-                Answer::Rows { schema, stream, tag } => {
-                    let mut rows = Rows::new(&schema, stream, tag, &[])?;
+            match answer.map_err(|error| ErrorResponse::of_statement(&error, sql))? {
+                StatementResult::Rows { schema, stream, tag } => {
+                    let mut rows = RowSender::new(&schema, stream, tag, &[])?;
                     self.connection.reply(rows.description()).await?;
                     self.send(&mut rows, 0).await?;
                 }
-                Answer::Done { tag } => self.complete(&tag).await?,
-                Answer::CopyIn(copy) => self.copy_in(copy, prepared).await?,
-                Answer::CopyOut(copy) => self.copy_out(copy).await?,
+                StatementResult::Done { tag } => self.complete(&tag).await?,
+                StatementResult::CopyIn(copy) => self.copy_in(copy, prepared).await?,
+                StatementResult::CopyOut(copy) => self.copy_out(copy).await?,
             }
         }
         Ok(any)
     }
 }
 
-/// The statements of a text, cut at semicolons that stand in no quotes and no comment. A text that cannot be cut is one:
-/// its error comes when it is prepared.
+/// The statements of a text, cut at semicolons outside of quotes and comments. A text that cannot be cut is one
+/// statement: its error is reported when it is prepared.
 fn split(sql: &str) -> Vec<&str> {
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location() else { return vec![sql] };
-    // Locations count lines and letters; one pass over the text turns them into bytes.
+    // Locations are in lines and characters; one pass over the text converts them to bytes.
     let mut ends =
         tokens.iter().filter(|token| token.token == Token::SemiColon).map(|token| token.span.start).peekable();
     let (mut line, mut column, mut start) = (1, 1, 0);

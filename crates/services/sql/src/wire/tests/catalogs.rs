@@ -1,4 +1,4 @@
-//! What clients ask the catalogs before a program asks anything, as they ask it.
+//! Queries that clients send to the catalogs by themselves, in their own words.
 
 use super::client::Client;
 use super::server;
@@ -54,7 +54,7 @@ async fn names_lead_to_numbers_and_back_or_to_nothing_or_an_error() {
     ] {
         assert_eq!(rows(&mut client, sql).await, [expected], "{sql}");
     }
-    // psycopg's, for each type that it would like to know.
+    // psycopg's query, for each type that it supports.
     let psycopg = "SELECT typname AS name, oid, typarray AS array_oid, oid::regtype::text AS regtype, typdelim AS delimiter \
                    FROM pg_type t WHERE t.oid = to_regtype('NAME') ORDER BY t.oid";
     assert_eq!(rows(&mut client, &psycopg.replace("NAME", "hstore")).await, [""; 0]);
@@ -145,7 +145,7 @@ async fn prepared_statements_are_forgotten_by_name_and_all_together() {
         assert_eq!(client.reply().await.error().0, "26000", "{forgotten}");
         assert_eq!(client.kinds(1).await, ['Z']);
     }
-    // What asyncpg's pool says of a connection that comes back to it.
+    // What asyncpg's pool sends on a connection that is returned to it.
     let reset = "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;";
     assert_eq!(client.query(reset).await.errors(), [""; 0]);
     assert_eq!(client.query("close one").await.errors(), ["0A000"]);

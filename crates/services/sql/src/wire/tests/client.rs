@@ -1,4 +1,4 @@
-//! A client of the protocol for tests: it sends messages, or anything else, and cuts the replies apart.
+//! A client of the protocol for tests: it sends messages, or any bytes, and splits the replies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,19 +28,19 @@ impl Outcome {
         self.0.iter().filter(|reply| reply.kind == 'D').map(|reply| row(reply.body.clone())).collect()
     }
 
-    /// The titles of the columns of what is answered.
-    pub(super) fn titles(&self) -> Vec<String> {
+    /// The column labels of the result.
+    pub(super) fn labels(&self) -> Vec<String> {
         let described = self.0.iter().find(|reply| reply.kind == 'T').expect("rows are answered");
         let mut body = described.body.clone();
         let count = body.get_u16();
-        let title = |_| {
+        let label = |_| {
             let end = body.iter().position(|byte| *byte == 0).expect("it ends");
-            let title = String::from_utf8(body.split_to(end).to_vec()).expect("it is text");
-            // The zero, and what is told of the column: its table, its type and its format.
+            let label = String::from_utf8(body.split_to(end).to_vec()).expect("it is text");
+            // The zero, and the description of the column: its table, its type and its format.
             body.advance(1 + 18);
-            title
+            label
         };
-        (0..count).map(title).collect()
+        (0..count).map(label).collect()
     }
 
     /// Whether there is a reply of this kind.
@@ -94,7 +94,7 @@ impl Client {
         Client { socket, key: (0, Vec::new()) }
     }
 
-    /// Logged in without a password.
+    /// A client that is logged in without a password.
     pub(super) async fn trusted(server: &Server) -> Client {
         let mut client = Client::connect(server).await;
         client.log_in("ann", "").await.expect("no password is asked for");
@@ -102,7 +102,7 @@ impl Client {
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) {
-        // A server that has hung up already shows in what is read.
+        // If the server has disconnected already, the next read shows it.
         let _ = self.socket.write_all(bytes).await;
     }
 
@@ -135,7 +135,7 @@ impl Client {
         kinds
     }
 
-    /// Whether there is something to read.
+    /// Whether there are bytes to read.
     pub(super) async fn has_reply(&self) -> bool {
         tokio::time::timeout(Duration::from_millis(1), self.socket.peek(&mut [0])).await.is_ok()
     }
@@ -144,13 +144,13 @@ impl Client {
         matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
     }
 
-    /// Whether the connection ends, whatever comes on it before, in time.
+    /// Whether the connection ends in time, whatever is received before.
     pub(super) async fn ends(&mut self) -> bool {
         let mut rest = Vec::new();
         tokio::time::timeout(Duration::from_secs(60), self.socket.read_to_end(&mut rest)).await.is_ok()
     }
 
-    /// Whether a login without a password is let in; a server may hang up at any time.
+    /// Whether a login without a password is accepted; the server may disconnect at any time.
     pub(super) async fn tries(&mut self, user: &str) -> bool {
         self.send(&start(3 << 16, &[("user", user)])).await;
         loop {
@@ -192,7 +192,7 @@ impl Client {
         }
     }
 
-    /// Logs in, with the password if it is asked for; else code and message of the error.
+    /// Logs in, with the password if the server requests it; otherwise returns code and message of the error.
     pub(super) async fn log_in(&mut self, user: &str, password: &str) -> Result<(), (String, String)> {
         self.send(&start(3 << 16, &[("user", user), ("database", "terrace")])).await;
         let first = "n,,n=,r=clientnonce";

@@ -1,11 +1,12 @@
-//! Connections that do not log in: silent, slow, or asking for ever. Others log in, and cancel, all the same.
+//! Connections that do not log in: silent, slow, or endlessly requesting encryption. Others can log in, and cancel,
+//! nevertheless.
 
 use std::time::Duration;
 
 use super::client::{Client, start};
 use super::{Server, WireOptions, server};
 
-/// So many connections that send these bytes and nothing more.
+/// Opens `count` connections that send these bytes and nothing more.
 async fn crowd(server: &Server, count: usize, bytes: &[u8]) -> Vec<Client> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -16,7 +17,7 @@ async fn crowd(server: &Server, count: usize, bytes: &[u8]) -> Vec<Client> {
     all
 }
 
-/// A client that tries until it is let in.
+/// A client that tries until it is accepted.
 async fn insists(server: &Server) -> Client {
     for _ in 0..600 {
         let mut client = Client::connect(server).await;
@@ -36,7 +37,7 @@ fn few(options: &mut WireOptions) {
 async fn silent_connections_are_bounded_and_make_room_for_a_login_and_a_cancel_and_sessions_stay() {
     let server = server(few).await;
     let mut session = Client::trusted(&server).await;
-    // A wish for TLS and nothing behind it.
+    // A request for TLS, and nothing after it.
     let mut silent = crowd(&server, 20, &[0, 0, 0, 8, 4, 210, 22, 47]).await;
     silent.extend(crowd(&server, 20, b"").await);
     let door = server.door();
@@ -97,7 +98,7 @@ async fn a_stop_does_not_wait_for_those_that_never_log_in() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (admission, stopped) = (std::sync::Arc::clone(server.admission()), server.stop());
-    // Those that do not end by themselves are cut off after ten seconds.
+    // Connections that do not end by themselves are cut off after ten seconds.
     tokio::time::timeout(Duration::from_secs(8), stopped).await.expect("nobody is waited for");
     assert!(admission.status().doors.is_empty());
     drop(silent);

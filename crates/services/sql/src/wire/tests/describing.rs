@@ -1,5 +1,5 @@
-//! What Describe says of parameters and results, as drivers rely on it: pgx, asyncpg and JDBC send a parameter as what it is said
-//! to be, and all read a result so.
+//! The description of parameters and results, on which drivers rely: pgx, asyncpg and JDBC send a parameter in the
+//! described type, and all of them read a result in it.
 
 use bytes::{Buf, Bytes};
 
@@ -16,16 +16,16 @@ const DATE: u32 = 1082;
 const TIMESTAMPTZ: u32 = 1184;
 const NUMERIC: u32 = 1700;
 
-/// A statement, the types that are declared, values, and the first cells of its rows.
+/// A statement, the declared types, values, and the first cells of its rows.
 type Case<'a> = (&'a str, &'a [u32], &'a [&'a str], &'a [&'a str]);
 
-/// The numbers of the types in a ParameterDescription.
+/// The OIDs of the types in a ParameterDescription.
 fn parameters(mut body: Bytes) -> Vec<u32> {
     let count = body.get_u16();
     (0..count).map(|_| body.get_u32()).collect()
 }
 
-/// The numbers of the types in a RowDescription.
+/// The OIDs of the types in a RowDescription.
 fn results(mut body: Bytes) -> Vec<u32> {
     let count = body.get_u16();
     let column = |_| {
@@ -51,7 +51,8 @@ async fn described(client: &mut Client, sql: &str, declared: &[u32]) -> (Vec<u32
     (parameters(told.body), columns)
 }
 
-/// Binds values to the statement described last, runs it with results in this format, and answers what came up to ReadyForQuery.
+/// Binds values to the statement described last, runs it with results in this format, and returns the replies up to
+/// ReadyForQuery.
 async fn run(client: &mut Client, values: &[&str], format: u8) -> Vec<Reply> {
     let mut body = b"\0\0\0\0".to_vec();
     body.extend_from_slice(&(values.len() as u16).to_be_bytes());
@@ -119,7 +120,7 @@ async fn a_parameter_is_described_by_its_cast_or_by_what_it_stands_beside() {
     for (sql, expected) in cases {
         assert_eq!(described(&mut client, sql, &[]).await.0, expected, "{sql}");
     }
-    // What the client declared stands.
+    // The client's declaration stays.
     let (told, columns) = described(&mut client, "select $1::int, $2", &[INT2, INT4]).await;
     assert_eq!((told, columns), (vec![INT2, INT4], vec![INT4, INT4]));
     let (told, columns) = described(&mut client, "select $1 + 1", &[INT8]).await;
@@ -167,7 +168,7 @@ async fn results_are_of_the_types_that_were_described() {
         ("select $1", &[NUMERIC], &["1.50"], &["1.50"]),
         ("select $1::numeric", &[], &["1.255"], &["1.255"]),
         ("select id from t where n = $1", &[], &["1.26"], &["1"]),
-        // Not rounded to what is beside it.
+        // The value is not rounded to the type of the other operand.
         ("select id from t where n = $1", &[], &["1.255"], &[]),
         ("select $1::int, $1::text, $1 + b from t where id = $1", &[], &["1"], &["1"]),
         ("select id from t where id = any ($1) order by id", &[], &["{2,3}"], &["2"]),

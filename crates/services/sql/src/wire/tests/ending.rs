@@ -1,24 +1,24 @@
-//! What must end ends: queries without an end, clients that are gone, transactions that wait, the server itself.
+//! Work that must end does end: queries without an end, disconnected clients, waiting transactions, the server itself.
 //!
 //! None of these tests measures time: each waits for a state, with a bound that only a hang reaches.
 
 use std::time::Duration;
 
 use super::client::{Client, start};
-use super::server;
+use super::{server, server_and_store};
 
-/// Compares 9e10 pairs, all in vain: no row comes out, and in DataFusion nothing waits.
+/// Compares 9e10 pairs without a match: no row is produced, and DataFusion never waits.
 const ENDLESS: &str =
     "select count(*) from generate_series(1, 300000) a(x), generate_series(1, 300000) b(y) where a.x * b.y < 0";
 
-/// What a hang is: far longer than anything takes on a machine that builds beside this.
+/// The bound that detects a hang: far longer than any step takes on a machine that builds at the same time.
 const HANG: Duration = Duration::from_secs(120);
 
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-/// Waits until so many connections do something whose text has this in it.
+/// Waits until at least `count` connections run a statement that contains this text.
 async fn until_active(client: &mut Client, text: &str, count: usize) {
     let sql = format!(
         "select pid from pg_stat_activity where state = 'active' and query like '%{text}%' and pid <> pg_backend_pid()"
@@ -92,7 +92,7 @@ async fn begin_copy(client: &mut Client) {
     client.message(b'd', b"1\n").await;
 }
 
-/// What the client sent before it heard of the end is left out, nothing was kept, and the session goes on.
+/// Checks that the rest of the client's data is ignored, no rows were stored, and the session continues.
 async fn copy_is_gone(client: &mut Client) {
     client.message(b'd', b"2\n").await;
     client.message(b'c', b"").await;
@@ -114,7 +114,7 @@ async fn a_copy_whose_client_is_silent_ends_by_its_time_or_a_cancel_and_the_sess
     Client::connect(&server).await.cancel(process, &secret).await;
     assert_eq!(in_time("a cancelled COPY", client.outcome()).await.errors(), ["57014"]);
     copy_is_gone(&mut client).await;
-    // Inside of a transaction it is that which fails.
+    // Inside a transaction, the transaction fails.
     client.query("begin").await;
     begin_copy(&mut client).await;
     let sql = format!("select pg_cancel_backend({process})");
@@ -227,5 +227,50 @@ async fn what_a_session_keeps_for_its_client_is_bounded() {
     client.message(b'S', b"").await;
     let mut kinds = client.kinds(66).await;
     assert_eq!(kinds.split_off(64), ['E', 'Z']);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_waits_outside_a_transaction_keeps_no_snapshot_open() {
+    let (server, store) = server_and_store(|_| {}).await;
+    let snapshots = || store.metrics().snapshots;
+    let mut client = Client::trusted(&server).await;
+    assert_eq!(snapshots(), 0, "after the login");
+    for sql in [
+        "create table t (id int primary key, x text)",
+        "insert into t select g, 'x' from generate_series(1, 100) as s(g)",
+        "select count(*) from t",
+        "select x from t where id = 7",
+        "select oid from pg_class",
+        "begin; select count(*) from t; commit",
+        "begin isolation level repeatable read; update t set x = 'y'; rollback",
+        "select 1 / 0",
+        "select nothing",
+    ] {
+        client.query(sql).await;
+        assert_eq!(snapshots(), 0, "{sql}");
+    }
+    for (statement, open) in
+        [("begin", true), ("select count(*) from t", true), ("select nothing", true), ("rollback", false)]
+    {
+        client.query(statement).await;
+        assert_eq!(snapshots() > 0, open, "{statement}");
+    }
+    // A portal that is read in part, and then left.
+    client.parse("", "select x from t", &[]).await;
+    client.message(b'B', b"\0\0\0\0\0\0\0\0").await;
+    client.message(b'E', b"\0\0\0\0\x05").await;
+    client.message(b'H', b"").await;
+    assert_eq!(client.kinds(7).await, ['1', '2', 'D', 'D', 'D', 'D', 'D']);
+    assert_eq!(client.kinds(1).await, ['s']);
+    assert!(snapshots() > 0, "there is more to read");
+    client.message(b'S', b"").await;
+    assert_eq!(client.kinds(1).await, ['Z']);
+    in_time("what the portal read", async {
+        while snapshots() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     server.stop().await;
 }

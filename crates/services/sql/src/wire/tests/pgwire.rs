@@ -1,5 +1,5 @@
-//! What pgwire's own loop over a socket and its portals do, and why they are not used (docs/adr/0014-sql.md). Should one of
-//! these tests fail, it may be time to use them.
+//! The behaviour of pgwire's own loop over a socket and of its portals, which is why they are not used
+//! (docs/adr/0014-sql.md). If one of these tests fails, it may be time to use them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::super::Reply;
 use super::super::scram::client_final;
 use super::client::{Client, start};
 
-/// Handlers that note what they are told to run.
+/// Handlers that record what they are asked to run.
 #[derive(Clone, Default)]
 struct Handlers(Arc<Mutex<Vec<String>>>);
 
@@ -66,7 +66,7 @@ async fn pgwires_loop_carries_out_what_is_sent_behind_a_wrong_password() {
     let theirs = handlers.clone();
     let server = tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the client comes");
-        // However it ends: what was run before is what counts.
+        // The way it ends does not matter: only what it ran before does.
         let _ = pgwire::tokio::process_socket(socket, None, theirs).await;
     });
     let mut client = Client::to(address).await;
@@ -89,7 +89,7 @@ async fn pgwires_portals_set_aside_what_the_row_limit_says() {
     let statement = Arc::new(StoredStatement::new("s".into(), "select 1".to_owned(), Vec::new()));
     let portal = Portal::new_cursor("p".into(), statement);
     portal.start(QueryResponse::new(Arc::new(Vec::new()), stream::empty())).await;
-    // -1, which PostgreSQL takes for "all", as pgwire converts it.
+    // -1, which means "all" in PostgreSQL, as pgwire converts it.
     let fetched = std::panic::AssertUnwindSafe(portal.fetch(-1i32 as usize)).catch_unwind().await;
     assert!(fetched.is_err(), "pgwire bounds it now");
 }

@@ -1,24 +1,24 @@
-//! Queries and PostgreSQL's answers to them, from files: what this server answers is the same, or it is an error.
+//! Queries and PostgreSQL's results, from files: this server's result is the same, or it is an error.
 //!
 //! ```text
 //!   > create table ..      run first
 //!   # ..                   a comment
 //!   select 1.5 + 1         a query, in one line
-//!   = 2.5                  a row of PostgreSQL 15's answer, or `= error 22012`; behind `limit 0` the titles of its columns
-//!   ! 0A000                the error of this server, where PostgreSQL answers or has another one
-//!   ~ 1                    a row of this server's answer that is known to differ; a comment before the query says why
+//!   = 2.5                  a row of PostgreSQL 15's result, or `= error 22012`; with `limit 0` its column labels
+//!   ! 0A000                the error of this server, where PostgreSQL has a result or another error
+//!   ~ 1                    a row of this server's result known to differ; a comment before the query has the reason
 //! ```
 //!
-//! Numbers may differ in zeros at the end behind the point: a column has one count of them here, and each value its own there.
-//! `scripts/postgres-answers.py` asks a PostgreSQL for the answers.
+//! Numbers may differ in trailing zeros behind the point: here a column has one number of digits, in PostgreSQL each
+//! value has its own. `scripts/postgres-answers.py` gets the results from a PostgreSQL server.
 
 use super::client::{Client, Outcome};
 use super::server;
 
-/// Where the files are. They are read when a test runs: a changed answer needs no build.
+/// The folder of the files. They are read when a test runs: a changed result needs no build.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wire/tests");
 
-/// A query, what PostgreSQL answers, and what this server is known to answer instead.
+/// A query, PostgreSQL's result, and this server's result if it is known to differ.
 #[derive(Default)]
 struct Case<'a> {
     query: &'a str,
@@ -44,7 +44,7 @@ fn row_of(line: &str) -> &str {
     line[1..].strip_prefix(' ').unwrap_or("")
 }
 
-/// The same number with the zeros at its end left out; another text as it is.
+/// A number without its trailing zeros; another text unchanged.
 fn without_zeros(cell: &str) -> &str {
     let digits = cell.strip_prefix('-').unwrap_or(cell);
     match digits.split_once('.') {
@@ -63,7 +63,7 @@ fn are_alike(one: &[String], other: &[&str], is_ordered: bool) -> bool {
     }
     let (mut one, mut other): (Vec<_>, Vec<_>) =
         (one.iter().map(|row| cells(row)).collect(), other.iter().map(|row| cells(row)).collect());
-    // Without ORDER BY rows come in any order: the parts of a UNION ALL run beside each other.
+    // Without ORDER BY rows come in any order: the parts of a UNION ALL run in parallel.
     if !is_ordered {
         one.sort_unstable();
         other.sort_unstable();
@@ -76,7 +76,7 @@ fn answer(query: &str, outcome: &Outcome) -> Vec<String> {
         return vec![format!("error {code}")];
     }
     if query.ends_with(" limit 0") {
-        return vec![outcome.titles().join("|")];
+        return vec![outcome.labels().join("|")];
     }
     let cell = |cell: Option<String>| cell.unwrap_or_else(|| "NULL".into()).replace('\n', "\\n");
     outcome.rows().into_iter().map(|row| row.into_iter().map(cell).collect::<Vec<_>>().join("|")).collect()
@@ -92,7 +92,7 @@ async fn what_clients_ask_the_catalogs_is_answered_as_postgresql_answers_it() {
     agrees("catalogs.txt", 150).await;
 }
 
-/// Asks all of a file, of which there are as many at least.
+/// Runs all queries of a file, and checks that there are at least `at_least`.
 async fn agrees(file: &str, at_least: usize) {
     let file = std::fs::read_to_string(format!("{FOLDER}/{file}")).expect("it is there");
     let server = server(|_| {}).await;

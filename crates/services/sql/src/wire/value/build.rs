@@ -1,10 +1,10 @@
-//! Values from clients on their way in: columns built from text and from PostgreSQL's binary layouts.
+//! Values from clients: columns built from text and from PostgreSQL's binary layouts.
 //!
-//! A [`Column`] takes values one by one and becomes an Arrow array. COPY has one for each column of the table, a parameter
-//! is a column of one value. It is built in the type that its layout gives by itself and cast at the end if the table
-//! wants another one of the same kind (a timestamp of nanoseconds, a text view).
+//! A [`ValueBuilder`] takes values one by one and becomes an Arrow array. COPY has one for each column of the table; a
+//! parameter is a column of one value. The array is built in the natural type of the layout, and cast at the end if the
+//! table needs another type of the same kind (a timestamp of nanoseconds, a text view).
 //!
-//! What is no value of the type is an error in PostgreSQL's words, and leaves the column as it was.
+//! A value that is not of the type is an error with PostgreSQL's text, and leaves the column unchanged.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 
-use super::list;
+use super::array;
 use crate::text::{calendar, float, numeric};
-use crate::wire::fault::Fault;
+use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
 
-/// Digits of a numeric whose type nothing says: Arrow's most.
+/// Precision of a numeric without a type: Arrow's maximum.
 const NUMERIC_PRECISION: u8 = 38;
 
 /// A column that is being built.
 #[derive(Debug)]
-pub(crate) struct Column {
+pub(crate) struct ValueBuilder {
     scalar: Scalar,
     values: Values,
-    /// What it becomes.
+    /// The type of the finished array.
     target: DataType,
 }
 
@@ -50,29 +50,29 @@ enum Values {
     Time(Time64MicrosecondBuilder),
     Timestamp(TimestampMicrosecondBuilder),
     Interval(IntervalMonthDayNanoBuilder),
-    List { items: Box<Column>, lengths: Vec<usize>, valid: Vec<bool> },
+    List { items: Box<ValueBuilder>, lengths: Vec<usize>, valid: Vec<bool> },
 }
 
-impl Column {
+impl ValueBuilder {
     /// A column that becomes an array of this Arrow type.
     #[cfg(test)]
-    pub(crate) fn new(target: &DataType) -> Result<Column, Fault> {
-        Column::of(Kind::of(target)?, target)
+    pub(crate) fn new(target: &DataType) -> Result<ValueBuilder, ErrorResponse> {
+        ValueBuilder::of(Kind::of(target)?, target)
     }
 
     /// A column of values of a type of PostgreSQL that becomes an array of this Arrow type.
-    pub(crate) fn of(kind: Kind, target: &DataType) -> Result<Column, Fault> {
+    pub(crate) fn of(kind: Kind, target: &DataType) -> Result<ValueBuilder, ErrorResponse> {
         let (scalar, values) = match (kind, target) {
             (Kind::Array(scalar), DataType::List(item) | DataType::LargeList(item)) => {
-                let items = Box::new(Column::of(Kind::One(scalar), item.data_type())?);
+                let items = Box::new(ValueBuilder::of(Kind::One(scalar), item.data_type())?);
                 (scalar, Values::List { items, lengths: Vec::new(), valid: Vec::new() })
             }
             (Kind::One(scalar), _) => (scalar, Values::of(scalar, target)?),
             (Kind::Array(_), other) => {
-                return Err(Fault::new("0A000", format!("an array cannot become a value of type {other}")));
+                return Err(ErrorResponse::new("0A000", format!("an array cannot become a value of type {other}")));
             }
         };
-        Ok(Column { scalar, values, target: target.clone() })
+        Ok(ValueBuilder { scalar, values, target: target.clone() })
     }
 
     /// Adds NULL.
@@ -99,9 +99,9 @@ impl Column {
     }
 
     /// Adds a value given as text.
-    pub(crate) fn push_text(&mut self, text: &str) -> Result<(), Fault> {
+    pub(crate) fn push_text(&mut self, text: &str) -> Result<(), ErrorResponse> {
         if text.contains('\0') {
-            return Err(Fault::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"));
+            return Err(ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"));
         }
         let scalar = self.scalar;
         let wrong = || syntax(scalar, text);
@@ -134,7 +134,7 @@ impl Column {
                 values.append_value(span(months, days, us).ok_or_else(wrong)?);
             }
             Values::List { items, lengths, valid } => {
-                let texts = list::parse(text).ok_or_else(|| malformed_array(text))?;
+                let texts = array::parse(text).ok_or_else(|| malformed_array(text))?;
                 for item in &texts {
                     match item {
                         Some(item) => items.push_text(item)?,
@@ -149,9 +149,9 @@ impl Column {
     }
 
     /// Adds a value in the binary layout of its type.
-    pub(crate) fn push_binary(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn push_binary(&mut self, mut bytes: &[u8]) -> Result<(), ErrorResponse> {
         let scalar = self.scalar;
-        let wrong = || Fault::new("22P03", format!("incorrect binary data format for type {}", scalar.name()));
+        let wrong = || ErrorResponse::new("22P03", format!("incorrect binary data format for type {}", scalar.name()));
         let length = bytes.len();
         match &mut self.values {
             Values::Bool(values) if length == 1 => values.append_value(bytes.get_u8() != 0),
@@ -171,7 +171,8 @@ impl Column {
             }
             Values::Text(_) => {
                 let text = std::str::from_utf8(bytes);
-                let text = text.map_err(|_| Fault::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+                let text =
+                    text.map_err(|_| ErrorResponse::new("22021", "invalid byte sequence for encoding \"UTF8\""))?;
                 return self.push_text(text);
             }
             Values::Bytea(values) => values.append_value(bytes),
@@ -192,7 +193,7 @@ impl Column {
                 values.append_value(span(months, days, us).ok_or_else(wrong)?);
             }
             Values::List { items, lengths, valid } => {
-                let all = list::read(bytes, scalar.oid()).ok_or_else(wrong)?;
+                let all = array::read(bytes, scalar.oid()).ok_or_else(wrong)?;
                 for item in &all {
                     match item {
                         Some(item) => items.push_binary(item)?,
@@ -207,20 +208,20 @@ impl Column {
         Ok(())
     }
 
-    /// All values so far; the column is empty then.
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, Fault> {
+    /// All values so far; the column is then empty again.
+    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ErrorResponse> {
         let array = self.values.finish()?;
         if array.data_type() == &self.target {
             return Ok(array);
         }
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let cast = cast_with_options(&array, &self.target, &options);
-        cast.map_err(|error| Fault::new("22003", error.to_string()))
+        cast.map_err(|error| ErrorResponse::new("22003", error.to_string()))
     }
 }
 
 impl Values {
-    fn of(scalar: Scalar, target: &DataType) -> Result<Values, Fault> {
+    fn of(scalar: Scalar, target: &DataType) -> Result<Values, ErrorResponse> {
         Ok(match scalar {
             Scalar::Bool => Values::Bool(BooleanBuilder::new()),
             Scalar::Int2 => Values::Int2(Int16Builder::new()),
@@ -240,11 +241,14 @@ impl Values {
                     DataType::Decimal256(_, scale) => (NUMERIC_PRECISION, *scale),
                     DataType::UInt64 => (20, 0),
                     other => {
-                        return Err(Fault::new("0A000", format!("a numeric cannot become a value of type {other}")));
+                        return Err(ErrorResponse::new(
+                            "0A000",
+                            format!("a numeric cannot become a value of type {other}"),
+                        ));
                     }
                 };
                 let builder = Decimal128Builder::new().with_precision_and_scale(precision, scale);
-                let builder = builder.map_err(|error| Fault::new("22003", error.to_string()))?;
+                let builder = builder.map_err(|error| ErrorResponse::new("22003", error.to_string()))?;
                 Values::Numeric(builder, precision, scale)
             }
             Scalar::Bytea => Values::Bytea(BinaryBuilder::new()),
@@ -264,7 +268,7 @@ impl Values {
         })
     }
 
-    fn finish(&mut self) -> Result<ArrayRef, Fault> {
+    fn finish(&mut self) -> Result<ArrayRef, ErrorResponse> {
         Ok(match self {
             Values::Bool(values) => Arc::new(values.finish()),
             Values::Int2(values) => Arc::new(values.finish()),
@@ -290,24 +294,24 @@ impl Values {
     }
 }
 
-fn syntax(scalar: Scalar, text: &str) -> Fault {
+fn syntax(scalar: Scalar, text: &str) -> ErrorResponse {
     let code = match scalar {
         Scalar::Date | Scalar::Time | Scalar::Timestamp | Scalar::Timestamptz | Scalar::Interval => "22007",
         _ => "22P02",
     };
-    Fault::new(code, format!("invalid input syntax for type {}: \"{text}\"", scalar.name()))
+    ErrorResponse::new(code, format!("invalid input syntax for type {}: \"{text}\"", scalar.name()))
 }
 
-fn malformed_array(text: &str) -> Fault {
+fn malformed_array(text: &str) -> ErrorResponse {
     let hint = "Arrays of one dimension are supported: {1,2,NULL}.";
-    Fault::new("22P02", format!("malformed array literal: \"{text}\"")).with_hint(hint)
+    ErrorResponse::new("22P02", format!("malformed array literal: \"{text}\"")).with_hint(hint)
 }
 
-fn out_of_range(scalar: Scalar, text: &str) -> Fault {
-    Fault::new("22003", format!("value \"{text}\" is out of range for type {}", scalar.name()))
+fn out_of_range(scalar: Scalar, text: &str) -> ErrorResponse {
+    ErrorResponse::new("22003", format!("value \"{text}\" is out of range for type {}", scalar.name()))
 }
 
-fn numeric_fault(error: numeric::Wrong, text: &str, precision: u8, scale: i8) -> Fault {
+fn numeric_fault(error: numeric::Wrong, text: &str, precision: u8, scale: i8) -> ErrorResponse {
     match error {
         numeric::Wrong::Syntax => syntax(Scalar::Numeric, text),
         numeric::Wrong::Range => {
@@ -315,7 +319,7 @@ fn numeric_fault(error: numeric::Wrong, text: &str, precision: u8, scale: i8) ->
             let detail = format!(
                 "A field with precision {precision}, scale {scale} must round to an absolute value less than 10^{whole}."
             );
-            Fault { detail: Some(detail), ..Fault::new("22003", "numeric field overflow") }
+            ErrorResponse { detail: Some(detail), ..ErrorResponse::new("22003", "numeric field overflow") }
         }
     }
 }
@@ -332,7 +336,7 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-fn integer<T: TryFrom<i128>>(text: &str, scalar: Scalar) -> Result<T, Fault> {
+fn integer<T: TryFrom<i128>>(text: &str, scalar: Scalar) -> Result<T, ErrorResponse> {
     let trimmed = text.trim();
     let digits = trimmed.strip_prefix(['+', '-']).unwrap_or(trimmed);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -342,21 +346,21 @@ fn integer<T: TryFrom<i128>>(text: &str, scalar: Scalar) -> Result<T, Fault> {
     number.ok_or_else(|| out_of_range(scalar, text))
 }
 
-fn double(text: &str, scalar: Scalar) -> Result<f64, Fault> {
+fn double(text: &str, scalar: Scalar) -> Result<f64, ErrorResponse> {
     let number = float::parse(text).ok_or_else(|| syntax(scalar, text))?;
     let meant = text.to_ascii_lowercase().contains("inf");
     if number.is_infinite() && !meant {
-        return Err(Fault::new("22003", format!("\"{text}\" is out of range for type {}", scalar.name())));
+        return Err(ErrorResponse::new("22003", format!("\"{text}\" is out of range for type {}", scalar.name())));
     }
     Ok(number)
 }
 
-fn single(text: &str, scalar: Scalar) -> Result<f32, Fault> {
+fn single(text: &str, scalar: Scalar) -> Result<f32, ErrorResponse> {
     let number = double(text, scalar)?;
-    // From the text, not from the double: rounding twice may miss the nearest number.
+    // Parse the text, not the double: rounding twice may miss the nearest number.
     let narrow = text.trim().parse::<f32>().unwrap_or(number as f32);
     if narrow.is_infinite() && number.is_finite() {
-        return Err(Fault::new("22003", format!("\"{text}\" is out of range for type {}", scalar.name())));
+        return Err(ErrorResponse::new("22003", format!("\"{text}\" is out of range for type {}", scalar.name())));
     }
     Ok(narrow)
 }
@@ -417,9 +421,9 @@ mod tests {
     use bytes::BytesMut;
     use datafusion::arrow::datatypes::{IntervalUnit, TimeUnit};
 
-    /// What a text reads as, written in the format.
-    fn round(target: &DataType, text: &str, format: Format) -> Result<Vec<u8>, Fault> {
-        let mut column = Column::new(target)?;
+    /// The value of a text, written in the format.
+    fn round(target: &DataType, text: &str, format: Format) -> Result<Vec<u8>, ErrorResponse> {
+        let mut column = ValueBuilder::new(target)?;
         column.push_text(text)?;
         let array = column.finish()?;
         assert_eq!(array.data_type(), target);
@@ -457,7 +461,7 @@ mod tests {
             let written = round(&target, text, Format::Text).expect(text);
             assert_eq!(String::from_utf8(written).expect("it is text"), text);
             let binary = round(&target, text, Format::Binary).expect(text);
-            let mut column = Column::new(&target).expect(text);
+            let mut column = ValueBuilder::new(&target).expect(text);
             column.push_binary(&binary).expect(text);
             column.push_null();
             let array = column.finish().expect(text);
@@ -483,10 +487,10 @@ mod tests {
             (DataType::Utf8, "a\0b", "22021", "invalid byte sequence for encoding \"UTF8\": 0x00"),
         ];
         for (target, text, code, message) in examples {
-            let fault = round(&target, text, Format::Text).expect_err(text);
-            assert_eq!((fault.code, fault.message.as_str()), (code, message));
+            let response = round(&target, text, Format::Text).expect_err(text);
+            assert_eq!((response.code, response.message.as_str()), (code, message));
         }
-        let mut column = Column::new(&DataType::Int32).expect("it is sent");
+        let mut column = ValueBuilder::new(&DataType::Int32).expect("it is sent");
         for bytes in [&[][..], &[0, 0, 0], &[0; 8]] {
             assert_eq!(column.push_binary(bytes).expect_err("not four").code, "22P03");
         }

@@ -1,4 +1,4 @@
-//! Values of Arrow arrays on their way out: as text and in PostgreSQL's binary layouts.
+//! Values of Arrow arrays for clients: as text and in PostgreSQL's binary layouts.
 //!
 //! | type | text | binary |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | date | `2024-02-29` | days since 2000, i32 |
 //! | time, timestamp | `... 23:59:59.5` (`calendar`) | microseconds (since 2000), i64 |
 //! | interval | `1 mon 2 days 00:00:01` | microseconds i64, days i32, months i32 |
-//! | array | `{1,NULL,"a b"}` | dimensions, element type, values behind their lengths |
+//! | array | `{1,NULL,"a b"}` | dimensions, element type, values after their lengths |
 //!
-//! What it deliberately does not do: know about rows or messages. pgwire frames what is written here.
+//! Not here, on purpose: rows and messages. pgwire frames the values that are written here.
 
 use std::fmt::Write;
 
@@ -30,17 +30,17 @@ use datafusion::arrow::datatypes::{
 
 use crate::text::{calendar, float, numeric};
 use crate::wire::Format;
-use crate::wire::fault::Fault;
+use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Kind, Scalar};
 
-/// Appends one value; answers whether there is one, else it is NULL and nothing was appended.
+/// Appends one value. Returns whether there is one; for NULL nothing is appended.
 pub(crate) fn write(
     array: &dyn Array,
     row: usize,
     kind: Kind,
     format: Format,
     out: &mut BytesMut,
-) -> Result<bool, Fault> {
+) -> Result<bool, ErrorResponse> {
     if array.is_null(row) {
         return Ok(false);
     }
@@ -61,14 +61,14 @@ pub(crate) fn write(
     Ok(true)
 }
 
-/// Appends one value behind its length, which is -1 for NULL.
+/// Appends one value after its length, which is -1 for NULL.
 pub(crate) fn write_sized(
     array: &dyn Array,
     row: usize,
     kind: Kind,
     format: Format,
     out: &mut BytesMut,
-) -> Result<(), Fault> {
+) -> Result<(), ErrorResponse> {
     let at = out.len();
     out.put_i32(-1);
     if write(array, row, kind, format, out)? {
@@ -88,7 +88,7 @@ fn write_scalar(
     scalar: Scalar,
     format: Format,
     out: &mut BytesMut,
-) -> Result<(), Fault> {
+) -> Result<(), ErrorResponse> {
     match array.data_type() {
         DataType::Boolean => {
             let set = array.as_boolean().value(row);
@@ -102,7 +102,7 @@ fn write_scalar(
         DataType::Int16 => write_integer(i64::from(value::<Int16Type>(array, row)), scalar, format, out),
         DataType::Int32 => {
             let number = value::<Int32Type>(array, row);
-            // An oid is unsigned, and so is its kin.
+            // OIDs and their aliases are unsigned.
             let number = if scalar.is_oid() { i64::from(number as u32) } else { i64::from(number) };
             write_integer(number, scalar, format, out);
         }
@@ -191,7 +191,7 @@ fn write_temporal(
     row: usize,
     format: Format,
     out: &mut BytesMut,
-) -> Result<(), Fault> {
+) -> Result<(), ErrorResponse> {
     match data_type {
         DataType::Date32 => write_date(i64::from(value::<Date32Type>(array, row)), format, out),
         DataType::Date64 => {
@@ -212,12 +212,12 @@ fn write_temporal(
                 TimeUnit::Microsecond => Some(value::<TimestampMicrosecondType>(array, row)),
                 TimeUnit::Nanosecond => Some(value::<TimestampNanosecondType>(array, row).div_euclid(1000)),
             };
-            let us = us.ok_or_else(|| Fault::new("22008", "timestamp out of range"))?;
+            let us = us.ok_or_else(|| ErrorResponse::new("22008", "timestamp out of range"))?;
             match format {
                 Format::Text => calendar::write_timestamp(out, us, zone.is_some()),
                 Format::Binary => {
                     let since = us.checked_sub(i64::from(calendar::EPOCH_DAYS) * calendar::DAY_US);
-                    out.put_i64(since.ok_or_else(|| Fault::new("22008", "timestamp out of range"))?);
+                    out.put_i64(since.ok_or_else(|| ErrorResponse::new("22008", "timestamp out of range"))?);
                 }
             }
         }
@@ -242,10 +242,10 @@ fn write_temporal(
                 TimeUnit::Microsecond => Some(value::<DurationMicrosecondType>(array, row)),
                 TimeUnit::Nanosecond => Some(value::<DurationNanosecondType>(array, row) / 1000),
             };
-            let us = us.ok_or_else(|| Fault::new("22008", "interval out of range"))?;
+            let us = us.ok_or_else(|| ErrorResponse::new("22008", "interval out of range"))?;
             write_interval(0, 0, us, format, out);
         }
-        other => return Err(Fault::new("0A000", format!("values of type {other} cannot be sent"))),
+        other => return Err(ErrorResponse::new("0A000", format!("values of type {other} cannot be sent"))),
     }
     Ok(())
 }
@@ -282,7 +282,7 @@ fn write_dictionary(
     kind: Kind,
     format: Format,
     out: &mut BytesMut,
-) -> Result<bool, Fault> {
+) -> Result<bool, ErrorResponse> {
     fn at<K: ArrowDictionaryKeyType>(array: &dyn Array, row: usize) -> Option<(ArrayRef, usize)> {
         let dictionary = array.as_dictionary::<K>();
         Some((dictionary.values().clone(), dictionary.key(row)?))
@@ -304,16 +304,16 @@ fn write_dictionary(
 }
 
 /// The elements of the array in one row.
-fn items(array: &dyn Array, row: usize) -> Result<ArrayRef, Fault> {
+fn items(array: &dyn Array, row: usize) -> Result<ArrayRef, ErrorResponse> {
     match array.data_type() {
         DataType::List(_) => Ok(array.as_list::<i32>().value(row)),
         DataType::LargeList(_) => Ok(array.as_list::<i64>().value(row)),
         DataType::FixedSizeList(..) => Ok(array.as_fixed_size_list().value(row)),
-        other => Err(Fault::new("0A000", format!("values of type {other} cannot be sent as arrays"))),
+        other => Err(ErrorResponse::new("0A000", format!("values of type {other} cannot be sent as arrays"))),
     }
 }
 
-fn write_list_text(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Result<(), Fault> {
+fn write_list_text(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Result<(), ErrorResponse> {
     out.put_u8(b'{');
     let mut text = BytesMut::new();
     for row in 0..items.len() {
@@ -345,7 +345,7 @@ fn write_list_text(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Resul
     Ok(())
 }
 
-fn write_list_binary(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Result<(), Fault> {
+fn write_list_binary(items: &dyn Array, item: Scalar, out: &mut BytesMut) -> Result<(), ErrorResponse> {
     let dimensions = u32::from(!items.is_empty());
     out.put_u32(dimensions);
     out.put_u32(u32::from(items.null_count() > 0));

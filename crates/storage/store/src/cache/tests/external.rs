@@ -1,4 +1,5 @@
-//! Guests beside the store's pages: what is read of them, how often, and what is left when they go.
+//! External files beside the store's pages: the bytes read, the number of reads, and what is left when they are
+//! dropped.
 
 use bytes::Bytes;
 

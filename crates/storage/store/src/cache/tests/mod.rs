@@ -1,4 +1,5 @@
-//! The cache against a model: what is read is what was written last, and what a checkpoint says is what was there when the checkpoint began.
+//! The cache against a model: reads return what was written last, and a checkpoint contains what was there when it
+//! began.
 
 mod external;
 mod model;
@@ -15,19 +16,20 @@ use crate::pages::Pages;
 
 const PAGE: usize = 4096;
 
-/// Homes and space in plain memory. Pages freed are not given out again before [`Medium::settle`], as in a checkpoint.
+/// Data devices and space in plain memory. Freed pages are not allocated again before [`Medium::settle`], as with a
+/// checkpoint.
 #[derive(Default)]
 struct Medium {
     pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
     space: Mutex<Used>,
-    /// Pages that durable content refers to: only a checkpoint may write them.
+    /// Pages to which durable content refers: only a checkpoint may write them.
     durable: Mutex<BTreeSet<u32>>,
 }
 
 #[derive(Default)]
 struct Used {
     next: u32,
-    /// Freed since the last checkpoint began, before it, and before one that is finished.
+    /// Pages freed since the last checkpoint began; before it; and before one that is finished.
     freed: Vec<(u32, u32)>,
     waiting: Vec<(u32, u32)>,
     settled: Vec<(u32, u32)>,
@@ -57,7 +59,7 @@ impl BackingStore for Medium {
 }
 
 impl Medium {
-    /// As a checkpoint writes.
+    /// Writes like a checkpoint.
     fn put(&self, first: PageId, bytes: &[u8]) {
         let mut pages = self.pages.lock();
         for (page, bytes) in (first.0..).zip(bytes.chunks_exact(PAGE)) {
@@ -82,7 +84,7 @@ impl PageAllocator for Medium {
 }
 
 impl Medium {
-    /// With a checkpoint: what was freed so far can be used again when it is finished.
+    /// Called with a checkpoint: pages freed so far can be used again when it is finished.
     fn wait(&self) {
         let mut space = self.space.lock();
         space.waiting = std::mem::take(&mut space.freed);
@@ -104,7 +106,7 @@ fn cache(options: &CacheOptions) -> (Arc<Cache>, Arc<Medium>) {
     (Cache::new(options, medium.clone(), medium.clone()).expect("a cache"), medium)
 }
 
-/// Far memory as slow as persistent memory, on a clock of its own.
+/// Far memory as slow as persistent memory, on a virtual clock.
 fn modelled() -> (Arc<ModelMemory>, Arc<VirtualClock>) {
     let medium = media().iter().find(|medium| medium.name == "dcpmm100-128g").expect("in the catalogue");
     let model = TimingModel::of(medium, 0).expect("a model");
@@ -112,7 +114,7 @@ fn modelled() -> (Arc<ModelMemory>, Arc<VirtualClock>) {
     (Arc::new(ModelMemory::new(model, budget, Timing::Accounted(clock.clone()))), clock)
 }
 
-/// Caches of every make: by near memory alone, with far memory, as Memory Mode.
+/// Caches of every policy: with near memory alone, with far memory, in Memory Mode.
 fn makes() -> Vec<CacheOptions> {
     let small = options(NEAR_BYTES_MIN);
     let managed = |promote| Policy::Managed { promote };
@@ -130,7 +132,7 @@ fn image(kind: Kind, version: u64) -> Vec<u8> {
     image
 }
 
-/// All but the checksum, which means nothing in memory.
+/// All bytes except the checksum, which is not maintained in memory.
 fn body(page: &[u8]) -> &[u8] {
     &page[4..]
 }
@@ -166,7 +168,7 @@ fn damage_on_a_data_device_is_found_when_it_is_read_and_says_where() {
             assert!(matches!(error, StoreError::Corrupt(_)) && text.contains(&format!("page {page}")), "{text}");
         }
     }
-    // Mended, it is read.
+    // Repaired, it can be read.
     medium.pages.lock().get_mut(&page.0).expect("is written back")[100] ^= 1;
     assert_eq!(body(&anew.read(page).expect("mended")), body(&image(Kind::Leaf, 1)));
 }
@@ -208,7 +210,7 @@ fn a_load_larger_than_the_cache_is_written_back_early_while_it_is_fresh() {
     for (page, version) in pages.iter().zip(0..) {
         assert_eq!(body(&cache.read(*page).expect("reads")), body(&image(Kind::Leaf, version)));
     }
-    // Changed again after a checkpoint they must stay, until there is no more room.
+    // Changed again after a checkpoint, they must stay, until there is no more space.
     let checkpoint = cache.begin_checkpoint();
     for run in checkpoint.fresh() {
         let mut bytes = vec![0; PAGE];

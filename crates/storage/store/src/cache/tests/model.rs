@@ -1,4 +1,5 @@
-//! One thread's random operations against a map, with checkpoints and their homecoming in between, on every make of cache.
+//! Random operations of one thread against a map, with checkpoints and write-backs in between, with every policy of the
+//! cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,17 +13,17 @@ enum Held {
     Extent(Extent, Vec<u8>),
 }
 
-/// The cache and what should be in it.
+/// The cache and its expected content.
 struct Model {
     cache: Arc<Cache>,
     medium: Arc<Medium>,
     held: BTreeMap<PageId, Held>,
     version: u64,
     random: fastrand::Rng,
-    /// The checkpoint, what was held then, and what of it is not written back.
+    /// The checkpoint, its expected content, and its pages that are not written back.
     checkpoint: Option<(CheckpointPages, BTreeMap<PageId, Held>, Vec<PageRun>)>,
     pins: Vec<(bytes::Bytes, Vec<u8>)>,
-    /// Pages that durable content refers to.
+    /// Pages to which durable content refers.
     durable: BTreeSet<PageId>,
 }
 
@@ -50,14 +51,15 @@ impl Model {
         self.version += 1;
         match self.random.u32(..100) {
             0..12 => self.create(),
-            12..60 => self.read(),
+            12..56 => self.read(),
+            56..60 => self.read_ahead(),
             60..80 => self.change(),
             80..86 => self.free(),
             86..88 => self.begin_checkpoint(),
             88..98 => self.write_back_one(),
             _ => self.finish_checkpoint(),
         }
-        // The applier waits where it is told to.
+        // The applier waits when the cache requires it.
         while self.cache.pressure() == Pressure::Wait {
             self.begin_checkpoint();
             self.finish_checkpoint();
@@ -85,6 +87,23 @@ impl Model {
             }
         };
         assert!(self.held.insert(page, held).is_none(), "page {page} was given out twice");
+    }
+
+    /// Any adjacent pages of any kind, except those after the first of an extent, which are never read as leaves.
+    fn read_ahead(&mut self) {
+        let Some((first, _)) = self.pick() else { return };
+        let near: Vec<(PageId, Held)> =
+            self.held.range(first..).map(|(page, held)| (*page, held.clone())).take(40).collect();
+        let pages: Vec<PageId> = near.iter().map(|(page, _)| *page).collect();
+        let extents = near.iter().filter_map(|(_, held)| match held {
+            Held::Extent(extent, _) => Some(*extent),
+            _ => None,
+        });
+        let mut ahead = ReadAhead::default();
+        if self.random.bool() {
+            ahead.leaves(&self.cache, &pages);
+        }
+        ahead.extents(&self.cache, &extents.collect::<Vec<_>>());
     }
 
     fn read(&mut self) {
@@ -195,7 +214,7 @@ impl Model {
         checkpoint.finish();
         self.medium.settle();
         assert_eq!(self.cache.dirty_bytes().checkpoint, 0);
-        // What is on the data devices now is what was there when the checkpoint began.
+        // The data devices now contain what was there when the checkpoint began.
         for (page, held) in then.iter().filter(|(page, _)| self.durable.contains(page)) {
             let mut bytes = vec![0; PAGE];
             self.medium.read(*page, &mut bytes).expect("reads");
@@ -214,7 +233,7 @@ impl Model {
         }
     }
 
-    /// The sums are those of the words.
+    /// The sums must equal those of the words.
     fn check_sums(&self) {
         let mut sums = DirtyBytes::default();
         for page in 0..=self.medium.space.lock().next {
@@ -248,7 +267,7 @@ fn what_is_read_is_what_was_written_last_and_a_checkpoint_is_what_was_there() {
             model.finish_checkpoint();
             model.begin_checkpoint();
             model.finish_checkpoint();
-            // A new cache over the same homes finds everything.
+            // A new cache over the same data devices finds everything.
             model.pins.clear();
             let nothing = Arc::new(Medium::default());
             model.cache = Cache::new(options, model.medium.clone(), nothing).expect("a cache");

@@ -1,5 +1,5 @@
-//! Readers beside one writer, extents, checkpoints and evictions, on every make of cache. Contents certify themselves: object,
-//! version, and bytes that follow from both.
+//! Readers beside one writer, extents, checkpoints and evictions, with every policy of the cache. Content certifies
+//! itself: object, version, and bytes that follow from both.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -9,12 +9,12 @@ use parking_lot::RwLock;
 use super::*;
 use crate::page::Extent;
 
-/// Things that the writer keeps, most of which do not fit in memory.
+/// Objects that the writer keeps; most of them do not fit in memory.
 const OBJECTS: usize = 1500;
 const EXTENTS: usize = 60;
 const STEPS: u32 = 3_000;
 
-/// Where an object is: page, kind and version, in one word; 0 while it is nowhere.
+/// The place of an object: page, kind and version, in one word; 0 while it does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     page: PageId,
@@ -38,7 +38,7 @@ struct Scene {
     medium: Arc<Medium>,
     entries: Vec<AtomicU64>,
     extents: Vec<RwLock<Option<(Extent, u32)>>>,
-    /// The applier's.
+    /// The applier's lock.
     applier: Mutex<()>,
     stop: AtomicBool,
 }
@@ -73,7 +73,7 @@ fn extent_content(object: usize, version: u32) -> Vec<u8> {
     (0..length as u64).map(|at| (base >> (at % 57)) as u8).collect()
 }
 
-/// The object and version that a page says it is, if all of it says the same.
+/// The object and version that a page contains, if all of its bytes agree.
 fn certified(page: &[u8]) -> (usize, u32) {
     let header = PageHeader::of(page).expect("a header");
     let (object, version) = (header.tree as usize, header.lsn as u32);
@@ -86,9 +86,9 @@ impl Scene {
         Entry::of(self.entries[object].load(Ordering::Acquire))
     }
 
-    /// Reads an object; it must be as new as its entry said before, unless that has changed.
+    /// Reads an object; it must be as new as its entry was before, unless the entry has changed.
     fn read(&self, random: &mut fastrand::Rng) {
-        // A tenth of the objects is hot.
+        // A tenth of the objects is used often.
         let object = if random.bool() { random.usize(..OBJECTS / 10) } else { random.usize(..OBJECTS) };
         let Some(entry) = self.entry(object) else { return };
         let hint = if random.u8(..4) == 0 { Hint::Scan } else { Hint::Point };
@@ -98,7 +98,7 @@ impl Scene {
             read.map(|()| certified(&image))
         } else {
             self.cache.read_with(entry.page, hint).map(|page| match page[..32] == [0; 32] {
-                // Created a moment ago, and not yet filled: the entry is of its last life.
+                // Created a moment ago, and not yet filled: the entry is that of its previous life.
                 true => (usize::MAX, 0),
                 false => certified(&page),
             })
@@ -115,10 +115,23 @@ impl Scene {
         }
     }
 
+    /// Adjacent pages, some of which other threads free, change and write back meanwhile.
+    fn read_ahead(&self, random: &mut fastrand::Rng) {
+        let first = random.usize(..OBJECTS);
+        let entries = (first..OBJECTS).take(30).filter_map(|object| self.entry(object));
+        let leaves: Vec<PageId> = entries.map(|entry| entry.page).collect();
+        let mut ahead = ReadAhead::default();
+        ahead.leaves(&self.cache, &leaves);
+        // The locks stand for the snapshot, as where one is read.
+        let places: Vec<_> = self.extents.iter().filter_map(|place| place.try_read()).collect();
+        let extents: Vec<Extent> = places.iter().filter_map(|place| Some(place.as_ref()?.0)).collect();
+        ahead.extents(&self.cache, &extents);
+    }
+
     fn read_extent(&self, random: &mut fastrand::Rng, pins: &mut Vec<(bytes::Bytes, usize, u32)>) {
         let object = random.usize(..EXTENTS);
         let hint = if random.bool() { Hint::Scan } else { Hint::Point };
-        // The lock stands for the snapshot that keeps what is freed from being used again.
+        // The lock takes the place of the snapshot that keeps freed pages from being used again.
         let place = self.extents[object].read();
         if let Some((extent, version)) = *place {
             let bytes = self.cache.read_extent_with(extent, hint).expect("reads");
@@ -138,6 +151,7 @@ impl Scene {
         while !self.stop.load(Ordering::Relaxed) {
             match random.u32(..20) {
                 0 => self.read_extent(&mut random, &mut pins),
+                1 => self.read_ahead(&mut random),
                 _ => self.read(&mut random),
             }
         }
@@ -189,7 +203,7 @@ impl Scene {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Makes extents beside the writer, as transactions do.
+    /// Creates extents beside the writer, as transactions do.
     fn spiller(&self, seed: u64) {
         let _stop = StopOnPanic(&self.stop);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -214,7 +228,8 @@ impl Scene {
         }
     }
 
-    /// Checkpoints, one after the other. What is written in place is what was there when the checkpoint began.
+    /// Runs checkpoints, one after the other. What is written in place must be what was there when the checkpoint
+    /// began.
     fn checkpoints(&self) {
         let _stop = StopOnPanic(&self.stop);
         while !self.stop.load(Ordering::Relaxed) {
@@ -226,13 +241,13 @@ impl Scene {
                 .collect();
             let extents = self.extents.iter().filter_map(|extent| Some(extent.read().as_ref()?.0.first.0));
             let after: BTreeSet<u32> = then.keys().copied().chain(extents).collect();
-            // An early write-back of a fresh page may be under way: the page counts as durable from when the checkpoint has its
-            // image, since reading that waits for the latch of the thread that writes.
+            // An early write-back of a fresh page may be in progress. The page counts as durable once the checkpoint
+            // has its image: reading that image waits for the latch of the thread that writes.
             let fresh: BTreeSet<u32> = checkpoint.fresh().iter().map(|run| run.first.0).collect();
             self.medium.durable.lock().extend(after.difference(&fresh));
             drop(standing);
             for run in checkpoint.fresh().iter().chain(checkpoint.changed()) {
-                // As a device would: the writer goes on meanwhile, and changes what is not written back.
+                // Like a device: the writer continues meanwhile, and changes pages that are not written back.
                 thread::yield_now();
                 let mut bytes = vec![0; run.pages as usize * PAGE];
                 checkpoint.image(*run, &mut bytes);

@@ -1,8 +1,8 @@
-//! What moves between near and far memory, what a scan leaves alone, and what modelled far memory costs.
+//! Movement between near and far memory, the pages that a scan does not displace, and the cost of modelled far memory.
 
 use super::*;
 
-/// Leaves that lie on the data devices, clean.
+/// Leaves that are on the data devices, clean.
 fn on_devices(cache: &Arc<Cache>, medium: &Medium, many: u64) -> Vec<PageId> {
     let make = |version| {
         let (page, mut leaf) = cache.create_leaf().expect("room");
@@ -48,7 +48,7 @@ fn promotion_is_as_probable_as_it_is_said_to_be() {
     for (promote, expected) in [(0.0, 0..=0), (0.1, 10..=190), (1.0, 1000..=1000)] {
         let (cache, medium) = cache(&far(promote));
         let pages = on_devices(&cache, &medium, 5000);
-        // The first were demoted long ago.
+        // The first ones were demoted long ago.
         for page in &pages[..1000] {
             drop(cache.read(*page).expect("reads"));
         }
@@ -86,7 +86,7 @@ fn a_scan_of_more_than_the_cache_leaves_what_is_hot_in_memory() {
 fn large_extents_find_room_among_scattered_changes_within_the_budget() {
     let (cache, medium) = cache(&options(32 << 20));
     let pages = on_devices(&cache, &medium, 9000);
-    // One frame in thirty, all over memory, holds what cannot leave.
+    // One frame in thirty, across all memory, contains a page that cannot leave.
     let (mut changed, mut version) = (Vec::new(), 10_000);
     for page in pages.iter().step_by(30) {
         version += 1;
@@ -130,7 +130,8 @@ fn modelled_far_memory_takes_its_time_and_near_memory_none() {
     let mut far = 0;
     for page in &pages {
         let (is_far, nanoseconds) = read(*page);
-        // 4 KiB at 6.8 GB/s, the published bandwidth of a module, would be 602 ns; several modules share an access less well.
+        // 4 KiB at 6.8 GB/s, the published bandwidth of a module, would be 602 ns; several modules share one access
+        // less efficiently.
         assert_eq!(is_far, nanoseconds > 0.0, "{nanoseconds} ns");
         far += u64::from(is_far);
     }
@@ -155,13 +156,13 @@ fn memory_mode_fetches_what_near_memory_lost_and_writes_back_what_was_newer() {
         let now = cache.metrics();
         let (fetches, hits) = (now.direct_fetches - before.direct_fetches, now.near_hits - before.near_hits);
         assert_eq!(fetches + hits, 5000);
-        // 960 places for 5000 pages that are read in turn: all but places of one page alone are lost each time.
+        // 960 places for 5000 pages that are read in turn: every page whose place another page uses misses each time.
         assert!(fetches > 4900, "{fetches}");
         before = now;
     }
     assert_eq!(before.misses, 0, "far memory has room for all");
     assert!(clock.elapsed() > 0.0);
-    // What fits in near memory stays there.
+    // Pages that fit in near memory stay there.
     let few = &pages[..500];
     few.iter().for_each(|page| drop(cache.read(*page).expect("reads")));
     let before = cache.metrics();
@@ -189,7 +190,7 @@ fn readers_read_past_a_cache_that_is_full_of_pins_and_writers_are_told() {
     for (number, (_, pinned)) in pins.iter().enumerate() {
         assert!(pinned.iter().all(|byte| *byte == number as u8));
     }
-    // With one pin less there is room again.
+    // With one pin less there is space again.
     let (extent, pinned) = pins.remove(0);
     drop(pinned);
     drop(cache.create_leaf().expect("room"));

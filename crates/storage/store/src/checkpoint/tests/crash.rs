@@ -1,5 +1,6 @@
-//! Every moment at which the power may fail, over journal, write image journal and pages: what is found is the state behind some
-//! record, every acknowledged one included; each page verifies, and the map counts exactly what is reachable.
+//! Tries every moment at which the power may fail, over journal, write image journal and pages. The recovered state
+//! must be the state after some record, and contain every acknowledged one; each page must verify, and the map must
+//! count exactly the reachable pages.
 
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ fn ops(random: &mut fastrand::Rng) -> ToyOp {
     }
 }
 
-/// Lives that cross everything: checkpoints with changes in between their steps, pages written back early, uncommitted runs, a second data device; killed
-/// while pages are written in place, killed ahead of the commit mark, closed.
+/// Lives of a store that cover all cases: checkpoints with changes between their steps, pages written back early,
+/// uncommitted runs, a second data device; killed while pages are written in place, killed before the commit mark,
+/// closed.
 pub(super) fn live(shelf: &Arc<CrashShelf>) -> History {
     let mut history = History::new();
     let random = &mut fastrand::Rng::with_seed(11);
@@ -30,7 +32,7 @@ pub(super) fn live(shelf: &Arc<CrashShelf>) -> History {
     toy.checkpoint().expect("checkpoints");
     change(&mut history, &mut toy, 4);
     toy.write_early().expect("writes");
-    // Never attached: a crash gives it back.
+    // Never attached: a crash frees it.
     toy.space.allocate_uncommitted(4).expect("there is room");
     let between = |toy: &mut Toy, step: Step| {
         if matches!(step, Step::Fresh(..) | Step::Seal | Step::InPlace(..) | Step::Invalidate) {
@@ -43,11 +45,11 @@ pub(super) fn live(shelf: &Arc<CrashShelf>) -> History {
         history.change(&mut toy, shelf, ToyOp { slot, what: 2, pages: 1 }).expect("the machine works");
     }
     toy.checkpoint().expect("checkpoints");
-    // Not side by side, so that they take several writes.
+    // Not adjacent, so that they take several writes.
     for slot in [1, 3, 5] {
         history.change(&mut toy, shelf, ToyOp { slot, what: 1, pages: 1 }).expect("the machine works");
     }
-    // Killed when some of the batch has been written in place, not flushed, and the rest has not.
+    // Killed when a part of the batch has been written in place and not flushed.
     let killed = toy.checkpoint_with(false, |_, step| {
         if matches!(step, Step::InPlace(..)) {
             shelf.kill_at(shelf.operations() + 1);
@@ -65,7 +67,7 @@ pub(super) fn live(shelf: &Arc<CrashShelf>) -> History {
     toy.checkpoint().expect("checkpoints");
     change(&mut history, &mut toy, 3);
     toy.write_early().expect("writes");
-    // Killed ahead of the commit mark: what the new batch wrote over the old one must not matter.
+    // Killed before the commit mark: what the new batch has overwritten of the old one must not matter.
     let from = shelf.operations();
     toy.checkpoint_with(false, |_, step| Ok(step != Step::Commit)).expect("checkpoints");
     history.dropped = from..shelf.operations();
@@ -83,7 +85,7 @@ pub(super) fn live(shelf: &Arc<CrashShelf>) -> History {
     history
 }
 
-/// The first image from operation `from` on that breaks a promise, or how many there were.
+/// Returns the first image from operation `from` on that breaks a promise, or the number of images.
 pub(super) fn enumerate(
     shelf: &CrashShelf,
     history: &History,
@@ -126,7 +128,7 @@ fn a_power_failure_while_a_batch_is_restored_is_followed_by_a_restoration_that_e
         let history = live(&shelf);
         let mut again = 0;
         let result = enumerate(&shelf, &history, 0, &mut |count, after| {
-            // Each image is a recording of its own recovery; all of them would take minutes.
+            // Each image is a recording of its own recovery; trying all of them would take minutes.
             if count % 311 == 0 {
                 let acknowledged = History { acknowledged: Vec::new(), ..history.clone() };
                 again += enumerate(after, &acknowledged, 0, &mut |_, _| ())

@@ -1,4 +1,4 @@
-//! Devices that fail, fill up and change bits under checkpoints.
+//! Devices that fail, fill up and change bits during checkpoints.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn set(slot: u8, what: u8, pages: u8) -> ToyOp {
     ToyOp { slot, what, pages }
 }
 
-/// A toy whose pages and images lie on a shelf with faults, its journal and images on one without.
+/// A toy whose pages are on a shelf with faults, and whose journal and images are on one without.
 fn toy() -> (Arc<MemoryShelf>, Arc<FaultyShelf>, Toy) {
     let logs = Arc::new(MemoryShelf::new());
     let data = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
@@ -56,7 +56,7 @@ fn a_full_medium_of_images_delays_the_checkpoint_and_changes_nothing_until_there
     let mut toy = Toy::open_on(logs.clone(), data.clone()).expect("opens");
     (0..6).for_each(|slot| toy.change(set(slot, 2, 1)).expect("works"));
     toy.checkpoint().expect("one device is enough for a root, a map and a superblock");
-    // Root, six values, map and superblock are too much for one device.
+    // Root, six values, map and superblock need more than one device.
     (0..6).for_each(|slot| toy.change(set(slot, 1, 1)).expect("works"));
     toy.change(set(5, 2, 2)).expect("works");
     logs.inject(Rule::from(Operation::Create, 1, Fault::NoSpace).on("images-0001"));
@@ -105,7 +105,7 @@ fn opened(logs: Arc<MemoryShelf>, data: Arc<MemoryShelf>) -> Result<Values, Stri
     Toy::open_on(logs, data).map(|toy| toy.values()).map_err(|error| error.to_string())
 }
 
-/// A store killed when `step` was about to happen.
+/// A store that was killed just before `step`.
 fn killed(step: Step) -> (Arc<MemoryShelf>, Arc<MemoryShelf>, Values) {
     let (logs, data) = (Arc::new(MemoryShelf::new()), Arc::new(MemoryShelf::new()));
     let mut toy = Toy::open_on(logs.clone(), data.clone()).expect("opens");
@@ -118,7 +118,7 @@ fn killed(step: Step) -> (Arc<MemoryShelf>, Arc<MemoryShelf>, Values) {
 
 #[test]
 fn a_changed_bit_on_a_data_device_or_in_the_images_is_mended_or_named_and_never_passed_over() {
-    // Invalidated: the data devices are whole, what lies in the images does not matter.
+    // Invalidated: the data devices are whole, so the content of the images does not matter.
     let (logs, data, values) = killed(Step::Over);
     flip(&*logs, "images-0000", 12_288 + 77);
     assert_eq!(opened(logs, data), Ok(values));
@@ -126,28 +126,28 @@ fn a_changed_bit_on_a_data_device_or_in_the_images_is_mended_or_named_and_never_
     let (logs, data, values) = killed(Step::InPlace(0, 8));
     flip(&*data, "pages-0000", 77);
     assert_eq!(opened(logs, data), Ok(values));
-    // Committed, and an image damaged whose page is not on the data devices.
+    // Committed, with a damaged image whose page is not on the data devices.
     let (logs, data, _) = killed(Step::InPlace(0, 8));
     flip(&*logs, "images-0000", 12_288 + 77);
     let why = opened(logs, data).expect_err("the page is lost");
     assert!(why.contains("is damaged: pages [0]"), "{why}");
-    // The same when all is on the data devices.
+    // The same when all pages are on the data devices.
     let (logs, data, values) = killed(Step::FlushInPlace);
     flip(&*logs, "images-0000", 12_288 + 77);
     assert_eq!(opened(logs, data), Ok(values));
-    // The table.
+    // The table is damaged.
     let (logs, data, _) = killed(Step::InPlace(0, 8));
     flip(&*logs, "images-0000", 8192);
     let why = opened(logs, data).expect_err("what is lost cannot be told");
     assert!(why.contains("its table of pages"), "{why}");
-    // One copy of the header, then both.
+    // One copy of the header is damaged, then both.
     let (logs, data, values) = killed(Step::FlushInPlace);
     flip(&*logs, "images-0000", 20);
     assert_eq!(opened(logs.clone(), data.clone()), Ok(values));
-    // The superblock of a store whose batch is invalidated.
+    // The superblock is damaged, and its batch is invalidated.
     flip(&*data, "pages-0000", 300);
     assert_eq!(opened(logs.clone(), data.clone()), Ok(values), "its image is written in place again");
-    // And of one whose image is damaged as well.
+    // The superblock is damaged, and so is its image.
     flip(&*data, "pages-0000", 300);
     flip(&*logs, "images-0000", 12_288 + 77);
     let why = opened(logs, data).expect_err("page 0 is damaged");

@@ -1,5 +1,5 @@
-//! The test of the crash tests: a machine that leaves out one flush, write-back, fence or sync of the write image journal or of
-//! the pages, each in turn. Some image must show it, or a rule says why nobody can miss that one.
+//! The test of the crash tests: a machine that leaves out one flush, write-back, fence or sync of the write image
+//! journal or of the pages, each in turn. Some image must reveal it, or a rule must state why that one is redundant.
 
 use device::Operation;
 use device::crash::{Instruction, Persist, Step};
@@ -7,12 +7,12 @@ use device::crash::{Instruction, Persist, Step};
 use super::crash::{enumerate, live};
 use super::toy::{History, media, seed};
 
-/// What a write is for, as far as its place says.
+/// The purpose of a write, derived from its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The journal's, which has mutation checks of its own.
+    /// A write of the journal, which has mutation checks of its own.
     Other,
-    /// Of a data device that has no name yet.
+    /// A write to a data device that has no name yet.
     Making,
     /// Images and pages.
     Bulk,
@@ -32,7 +32,7 @@ fn part(step: &Step) -> Part {
     }
 }
 
-/// Whether the fence of the next write does as well: it comes ahead of all that must come behind this one.
+/// Whether the fence of the next write is sufficient: it comes before everything that must come after this one.
 fn is_followed(persist: &Persist, trace: &[Step]) -> bool {
     let is_write = |step: &&Step| matches!(step.operation(), Operation::Write | Operation::Rename);
     let before = trace[..persist.step].iter().rfind(is_write);
@@ -41,20 +41,21 @@ fn is_followed(persist: &Persist, trace: &[Step]) -> bool {
     match (part(before), part(behind)) {
         _ if behind.operation() == Operation::Rename && part(behind) == Part::Making => false,
         (_, Part::Other) => true,
-        // Invalidating: the table that a committed batch would need is overwritten behind that fence; images are on the data devices.
+        // Invalidating: writes after that fence overwrite the table that a committed batch would need; its images are
+        // in place.
         (Part::Mark, Part::Bulk) => marks_ahead(persist, trace).is_multiple_of(2),
         (before, behind) => before == behind && before != Part::Mark,
     }
 }
 
-/// How many marks were made: committed, invalidated, committed ...
+/// How many marks were written: committed, invalidated, committed ...
 fn marks_ahead(persist: &Persist, trace: &[Step]) -> usize {
     let is_mark = |step: &&Step| step.operation() == Operation::Write && part(step) == Part::Mark;
     trace[..persist.step].iter().filter(is_mark).count()
 }
 
-/// Why it does no harm to leave one out, where it does none. `invalidate` is the last write to the write image journal, `reopen` the
-/// first flush of the data device by the opening that restores a batch.
+/// Why leaving one out does no harm, if it does none. `invalidate` is the last write to the write image journal;
+/// `reopen` is the first flush of the data device by the opening that restores a batch.
 fn redundant(
     life: &History,
     persist: &Persist,
@@ -80,7 +81,7 @@ fn redundant(
 #[test]
 fn each_flush_and_fence_of_a_checkpoint_left_out_is_noticed_or_known_to_be_redundant() {
     let seed = seed(23);
-    // Whole blocks go past the cache, for which eADR is as ADR: the same recording.
+    // Whole blocks bypass the cache, so eADR and ADR give the same recording.
     for (name, medium) in media().into_iter().filter(|(name, _)| *name != "eADR") {
         let shelf = medium(seed);
         let life = live(&shelf);
@@ -108,7 +109,7 @@ fn each_flush_and_fence_of_a_checkpoint_left_out_is_noticed_or_known_to_be_redun
                 (Ok(_), None) => {
                     let around = &trace[persist.step.saturating_sub(4)..trace.len().min(persist.step + 4)];
                     let around: Vec<String> = around.iter().map(ToString::to_string).collect();
-                    panic!("{name}: nobody notices when {nth} is left out: {persist:?} among {around:#?}")
+                    panic!("{name}: no image reveals that {nth} is left out: {persist:?} among {around:#?}")
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! The thread that runs checkpoints: limits begin them, the maximum makes the applier wait, a failure lets nobody wait.
+//! The thread that runs checkpoints: limits start them, the maximum makes the applier wait, a failure leaves no thread
+//! waiting.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! [`Toy`]: six values in runs of pages, and a root page that says where they lie; changed through the real journal, space and
+//! [`Toy`]: six values in runs of pages, and a root page with their places; changed through the real journal, space and
 //! checkpoints.
 //!
 //! ```text
 //!   record    | number u64 | slot u8 | what u8 | pages u8 |      the value of a slot is the number of the record that set it
 //!   root      header | number of the last record | per slot: first page u32, pages u32, value u64
-//!   run       bytes made of value and place: a page of another time or place does not fit
+//!   run       bytes derived from value and place: a page of another time or place does not match
 //! ```
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const PAGE: usize = 4096;
 
 pub(crate) type Values = [u64; SLOTS];
 
-/// Makes a machine from a seed.
+/// Creates a simulated machine from a seed.
 type Medium = Box<dyn Fn(u64) -> Arc<CrashShelf>>;
 
 /// The machines on which every crash test runs.
@@ -90,7 +90,7 @@ pub(crate) struct Toy {
     pub(crate) journal: Journal,
     pub(crate) data_devices: Arc<DataDevices>,
     pub(crate) space: Arc<Space>,
-    /// None while a thread has it.
+    /// `None` while a thread has it.
     writer: Option<CheckpointWriter>,
     pub(crate) superblock: Superblock,
     pub(crate) found: OpenFindings,
@@ -103,7 +103,7 @@ pub(crate) struct Toy {
     pub(crate) poison: Poison,
 }
 
-/// What a page of a run holds.
+/// The content of a run of pages.
 fn content(value: u64, first: PageId, pages: u32) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(value << 32 | u64::from(first.0));
     let mut bytes = vec![0; pages as usize * PAGE];
@@ -139,7 +139,7 @@ impl DirtyPages for ToyDirtyPages {
 }
 
 impl Toy {
-    /// Opens all places on one shelf, checks what is on the data devices page by page, and redoes the journal.
+    /// Opens all places on one shelf, checks the data devices page by page, and redoes the journal.
     pub(crate) fn open(shelf: Arc<dyn Shelf>) -> Result<Toy, StoreError> {
         Toy::open_on(shelf.clone(), shelf)
     }
@@ -169,7 +169,7 @@ impl Toy {
         Ok(toy)
     }
 
-    /// Reads everything that the root names; the map must count exactly that.
+    /// Reads everything that the root refers to; the map must count exactly that.
     fn load(&mut self) -> Result<(), StoreError> {
         let corrupt = |why: String| Err(StoreError::Corrupt(why.into()));
         let mut reachable = Vec::new();
@@ -225,7 +225,7 @@ impl Toy {
         Ok(())
     }
 
-    /// Journals a change, durably, and applies it.
+    /// Appends a change to the journal, makes it durable, and applies it.
     pub(crate) fn change(&mut self, op: ToyOp) -> Result<(), StoreError> {
         self.poison.check()?;
         let mut record = (self.number + 1).to_le_bytes().to_vec();
@@ -300,7 +300,7 @@ impl Toy {
         self.slots.map(|slot| slot.value)
     }
 
-    /// What is dirty now, as a cache would have it.
+    /// Returns what is dirty now, as a cache would.
     pub(crate) fn begin_checkpoint(&mut self) -> CheckpointBegin {
         let mut checkpoint = ToyDirtyPages { fresh: Vec::new(), changed: Vec::new(), images: BTreeMap::new() };
         for (first, entry) in self.cache.iter_mut().filter(|(_, entry)| entry.is_dirty) {
@@ -324,7 +324,7 @@ impl Toy {
         }
     }
 
-    /// Writes every dirty fresh run in place, as a cache that is too small would.
+    /// Writes every dirty fresh run in place, as a cache under pressure would.
     pub(crate) fn write_early(&mut self) -> Result<(), StoreError> {
         for (first, entry) in self.cache.iter_mut().filter(|(_, entry)| entry.is_dirty) {
             let pages = (entry.bytes.len() / PAGE) as u32;
@@ -336,7 +336,7 @@ impl Toy {
         Ok(())
     }
 
-    /// Runs a checkpoint; `between` runs ahead of each step, and ends it by answering false.
+    /// Runs a checkpoint; `between` runs before each step, and ends the checkpoint by returning `false`.
     pub(crate) fn checkpoint_with(
         &mut self,
         close: bool,
@@ -361,14 +361,14 @@ impl Toy {
     }
 }
 
-/// What was done and acknowledged, each with the moment of the recording.
+/// What was done and acknowledged, each with its moment in the recording.
 #[derive(Clone, Default)]
 pub(crate) struct History {
-    /// Values behind record n.
+    /// The values after record n.
     pub(crate) states: Vec<Values>,
-    /// Operations called by then, records acknowledged by then.
+    /// Operations executed at that moment, records acknowledged at that moment.
     pub(crate) acknowledged: Vec<(usize, u64)>,
-    /// Operations called when the opening began that restores a batch.
+    /// Operations executed when the opening that restores a batch began.
     pub(crate) restoring: usize,
     /// Operations of a checkpoint that was never committed.
     pub(crate) dropped: Range<usize>,
@@ -390,7 +390,7 @@ impl History {
         Ok(())
     }
 
-    /// Whether a power failure at `point` may leave this.
+    /// Whether a power failure at `point` may leave this state.
     pub(crate) fn check(&self, point: usize, toy: &Toy) -> Result<(), String> {
         let acknowledged = self.acknowledged.iter().filter(|(when, _)| *when <= point).map(|(_, n)| *n).max();
         if toy.number < acknowledged.unwrap_or(0) {

@@ -1,4 +1,4 @@
-//! The tree over the page cache, smaller than the tree, with checkpoints in between: pages come and go below it.
+//! The tree over a page cache that is smaller than the tree, with checkpoints in between: pages are evicted and loaded.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::cache::{BackingStore, Cache, CacheOptions, CheckpointPages, PageAlloc
 
 const PAGE: usize = 4096;
 
-/// Where pages lie and which are free, in plain memory. What is freed is used again after the next finished checkpoint.
+/// Data devices and free pages in plain memory. Freed pages are used again after the next finished checkpoint.
 #[derive(Default)]
 struct Medium {
     pages: Mutex<BTreeMap<u32, Box<[u8]>>>,
@@ -61,12 +61,12 @@ struct Cached {
     checkpoint: Option<Checkpoint>,
 }
 
-/// A checkpoint that is under way.
+/// A checkpoint in progress.
 struct Checkpoint {
     checkpoint: CheckpointPages,
-    /// What of the checkpoint is not written back yet.
+    /// The pages that are not written back yet.
     left: Vec<PageRun>,
-    /// What was freed before the checkpoint.
+    /// The pages freed before the checkpoint.
     freed: Vec<(u32, u32)>,
 }
 
@@ -78,7 +78,7 @@ impl Cached {
         Cached { cache, medium, checkpoint: None }
     }
 
-    /// What the applier does between two changes: a part of a checkpoint now and then, all of one where it must wait.
+    /// The applier's work between two changes: now and then a part of a checkpoint, and a whole one if it must wait.
     fn between(&mut self, rng: &mut fastrand::Rng) {
         match self.cache.pressure() {
             Pressure::None if self.checkpoint.is_none() => {}
@@ -92,7 +92,7 @@ impl Cached {
         }
     }
 
-    /// A part of a checkpoint: at most so many runs of the checkpoint are written in place.
+    /// A part of a checkpoint: writes at most so many runs in place.
     fn step(&mut self, runs: usize) {
         let checkpoint = self.checkpoint.get_or_insert_with(|| {
             let freed = std::mem::take(&mut *self.medium.freed.lock());

@@ -1,4 +1,5 @@
-//! Damage is never a panic and never a loop: whatever bytes pages have, every way of reading and changing them comes back.
+//! Damage never causes a panic or an endless loop: whatever bytes pages contain, every way of reading and changing them
+//! returns.
 
 use super::*;
 
@@ -18,7 +19,7 @@ fn grown(rng: &mut fastrand::Rng, page_bytes: usize) -> (MemoryPages, Tree, Vec<
     (pages, tree, visited)
 }
 
-/// Changes a few bytes, rather those of headers, fences and slots than others.
+/// Changes a few bytes, preferably of headers, fences and slots.
 fn mutate(rng: &mut fastrand::Rng, page: &mut [u8]) {
     for _ in 0..rng.usize(1..4) {
         let at = match rng.u8(..4) {
@@ -56,7 +57,7 @@ fn walk(tree: Tree, pages: &MemoryPages, direction: Direction, leaves: usize) ->
     panic!("a walk sees no leaf twice");
 }
 
-/// Deletes one key after the other until nothing is left or something is refused.
+/// Deletes one key after the other until nothing is left or a call is refused.
 fn empty(tree: Tree, pages: &MemoryPages) -> Result<(), StoreError> {
     let mut writer = tree.writer(pages);
     for at in 0..3000u32 {
@@ -134,7 +135,7 @@ fn every_header_byte_may_have_every_extreme_value() {
     sound(tree, &pages);
 }
 
-/// A way to meet a cell.
+/// A way to access a cell.
 type Meet = fn(Tree, &MemoryPages) -> Result<(), StoreError>;
 
 #[test]
@@ -177,7 +178,7 @@ fn damage_of_a_cell_names_its_tree_page_and_slot() {
             pages.damage(leaf, damage);
             let error = run(tree, &pages).expect_err("the damage is met").to_string();
             let expected = match meet {
-                // What checks a tree says so ahead of its faults.
+                // A check of a tree reports it before the tree's other faults.
                 "check" => format!("page {leaf}: slot {SLOT}: {what}"),
                 _ => format!("tree {}, page {leaf}, slot {SLOT}: {what}", ID.0),
             };

@@ -1,4 +1,5 @@
-//! No room at every place where a change can meet it: the change is refused as a whole, the tree stays right and usable.
+//! The space runs out at every place where it can during a change: the change is refused as a whole, and the tree stays
+//! valid and usable.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -82,10 +83,11 @@ impl Pages for Failing {
     }
 }
 
-/// A change: the key, and the bytes of its value or that it is deleted.
+/// A change: the key, and the length of its value, or `None` to delete it.
 type Change = (Vec<u8>, Option<usize>);
 
-/// Keys of which neighbours share most but a node's separators share nothing, so that inner pages are cut as well.
+/// Keys whose neighbours share most of their bytes, while the separators of a node share nothing, so that inner pages
+/// are split as well.
 fn changes(rng: &mut fastrand::Rng) -> Vec<Change> {
     let key = |at: usize| [vec![(at / 8) as u8; 850], (at as u16).to_be_bytes().to_vec()].concat();
     let mut order: Vec<usize> = (0..200).collect();
@@ -117,7 +119,8 @@ fn no_room_at_any_call_refuses_the_change_and_leaves_a_sound_tree() {
             pages.arm(u32::MAX);
             if let Err(error) = &done {
                 if matches!(error, StoreError::Poisoned { .. }) {
-                    // A part of it is there; whoever reads finds the tree right as far as it goes, but it must be left alone.
+                    // A part of the change is in the tree; a reader finds the tree valid as far as it goes, but it must
+                    // not be changed.
                     poisoned += 1;
                     continue 'runs;
                 }

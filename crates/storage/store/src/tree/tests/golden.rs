@@ -1,4 +1,4 @@
-//! The format of leaves and inner pages, locked. A change of these files is a change of the format.
+//! The format of leaves and inner pages, fixed. A change of these files is a change of the format.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -15,19 +15,19 @@ use crate::pages::memory::MemoryPages;
 
 pub(super) const ID: TreeId = TreeId(7);
 
-/// The seed of a randomised test: from the environment variable SEED, or `default`; it is printed where the test fails.
+/// The seed of a randomised test: from the environment variable SEED, or `default`; printed for a replay.
 pub(super) fn seed(default: u64) -> u64 {
     let seed = std::env::var("SEED").map_or(default, |text| text.parse().expect("SEED is a number"));
     println!("replay: SEED={seed} cargo test -p store, and the name of this test");
     seed
 }
 
-/// Everything a tree holds, by blocks.
+/// The whole content of a tree, by blocks.
 pub(super) fn all<P: Pages>(tree: Tree, pages: &P, direction: Direction) -> Vec<(Vec<u8>, Cell)> {
     range(tree, pages, &[], &[], direction)
 }
 
-/// What a tree holds of a range, by blocks, in the order of the direction.
+/// The content of a range of a tree, by blocks, in the order of the direction.
 pub(super) fn range<P: Pages>(
     tree: Tree,
     pages: &P,
@@ -58,7 +58,7 @@ pub(super) fn range<P: Pages>(
     }
 }
 
-/// Panics unless the tree is sound and is all that is in use.
+/// Panics unless the tree is sound and contains all the pages in use.
 pub(super) fn sound(tree: Tree, pages: &MemoryPages) -> Report {
     let mut visited = Vec::new();
     let report = tree.check(pages, |one| visited.push(one)).expect("memory does not fail");
@@ -68,7 +68,7 @@ pub(super) fn sound(tree: Tree, pages: &MemoryPages) -> Report {
     report
 }
 
-/// Panics unless the tree holds exactly the model's entries.
+/// Panics unless the tree contains exactly the model's entries.
 pub(super) fn equal(tree: Tree, pages: &MemoryPages, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let found = all(tree, pages, Direction::Forward);
     assert_eq!(found.len(), model.len());

@@ -1,4 +1,4 @@
-//! The tree against a BTreeMap, with every kind of keys, sizes of values and of pages.
+//! The tree against a BTreeMap, with all kinds of keys, sizes of values and of pages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Readers beside the writer: what was always there is always seen, what is seen was there.
+//! Readers beside the writer: a stable key is always seen, and everything that is seen was there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use super::*;
 const STABLE: u64 = 1500;
 
 fn key(at: u64) -> Vec<u8> {
-    // Keys of several lengths with prefixes in common, so that fences and separators have all lengths.
+    // Keys of several lengths with common prefixes, so that fences and separators have all lengths.
     let mut key = format!("{:06}", at).into_bytes();
     key.extend_from_slice(&vec![b'x'; (at % 5 * 60) as usize]);
     key
@@ -20,7 +20,7 @@ fn value(tree: TreeId, at: u64, version: u64) -> Vec<u8> {
     value
 }
 
-/// The version in a value; panics where it is not whole or of another key or tree.
+/// The version in a value; panics if the value is torn, or belongs to another key or tree.
 fn version_of(tree: TreeId, at: u64, bytes: &[u8]) -> u64 {
     let version = u64::from_le_bytes(bytes[16..24].try_into().expect("8 bytes"));
     assert!(bytes == value(tree, at, version), "torn, or of another key or tree: {at}");
@@ -73,7 +73,8 @@ fn write<P: Pages>(
 ) {
     let mut lsn = 10 + rounds.start * 10_000;
     for round in rounds {
-        // A range of passing keys comes and goes as a whole, so that leaves are cut, emptied, and used for the other tree.
+        // A range of temporary keys is inserted and removed as a whole, so that leaves are split, emptied, and reused
+        // for the other tree.
         let tree = trees[(round % 2) as usize];
         let mut writer = tree.writer(pages);
         let from = rng.u64(..STABLE * 10);
@@ -93,7 +94,7 @@ fn write<P: Pages>(
             between();
             writer.delete(&key(at), Lsn(lsn)).expect("sound");
         }
-        // Beyond the last stable key whole leaves and nodes come and go.
+        // After the last stable key whole leaves and nodes are created and removed.
         for at in 900_000..900_300 {
             between();
             writer.put(&key(at + 1), &value(tree.id, at + 1, lsn), Lsn(lsn)).expect("room");
@@ -105,8 +106,8 @@ fn write<P: Pages>(
     }
 }
 
-/// Two trees over the same pages with three readers and one writer, who calls `between` before each change; at the end both are
-/// sound. Answers their reports.
+/// Two trees over the same pages with three readers and one writer, which calls `between` before each change; at the
+/// end both must be sound. Returns their reports.
 pub(super) fn beside_one_another<P: Pages>(pages: &P, rounds_min: u64, mut between: impl FnMut()) -> [Report; 2] {
     let seed = seed(10);
     let trees = [TreeId(1), TreeId(2)].map(|id| Tree::create(pages, id, Lsn(1)).expect("room"));

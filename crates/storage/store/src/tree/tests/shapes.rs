@@ -1,4 +1,4 @@
-//! What trees look like after certain changes, and what they refuse.
+//! The shape of trees after certain changes, and what they refuse.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn ascending_keys_leave_full_leaves_and_full_nodes() {
     ] {
         let (pages, tree) = tree(4096);
         let mut keys: Vec<String> = (0..60_000).map(key).collect();
-        // Each run alone, so that two of them end before keys that are there.
+        // Each run separately, so that two of them end before keys that exist.
         keys.sort_by_key(|key| (key.starts_with("1/"), key.clone()));
         let mut writer = tree.writer(&pages);
         for key in &keys {
@@ -95,7 +95,7 @@ fn the_writer_is_told_the_old_cell_before_a_reader_can_see_the_new_one() {
 
 #[test]
 fn a_value_is_inline_below_half_a_page_and_one_extent_is_read_without_a_copy() {
-    // In the smallest pages the longest fences leave less room.
+    // In the smallest pages the longest fences leave less space.
     for (page_bytes, inline) in [(4 << 10, 1995), (8 << 10, 4095), (64 << 10, 32_767)] {
         let (pages, tree) = tree(page_bytes);
         let mut writer = tree.writer(&pages);

@@ -1,0 +1,207 @@
+//! The control socket of a node: how commands such as `terrace status` and `terrace backup` reach a node that runs.
+//!
+//! A Unix socket in the data directory, so that the file system decides who may use it. One request a line, words separated by
+//! blanks; one line of JSON back: `{"ok": ...}` or `{"error": "..."}`. Work that takes long sends lines ahead of it,
+//! `{"progress": {"done": ..., "total": ...}}`, as often as the client reads them; it ends when the client hangs up.
+//!
+//! Both ends of the socket are here. The services define the requests: see [`Requests`].
+
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::os::PRIVATE_FILE;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader as AsyncBufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use crate::admission::{Admission, Bounds, Permit};
+use crate::error::NodeError;
+use crate::task::{session, supervised};
+
+/// Longest request taken; the longest real one names every operation of a large production.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// Clients at one time. One that has sent no request for a while makes room for another.
+const CLIENTS: Bounds = Bounds { sockets: 32, of_address: 32 };
+
+/// How long a client waits for a response. A check reads all that is stored: at 100 MB/s, this much is 360 GB.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// How far something has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The progress: how much is done of the total.
+    pub done: u64,
+    /// All there is.
+    pub total: u64,
+}
+
+/// Called by long work with how far it has come; the result can end the work.
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+/// Where long work of a request reports how far it has come.
+#[derive(Debug)]
+pub struct ProgressSender {
+    sender: watch::Sender<Progress>,
+    stop: watch::Receiver<bool>,
+}
+
+impl ProgressSender {
+    /// Reports progress; `Break` where the client has hung up or the node stops.
+    pub fn send(&self, progress: Progress) -> ControlFlow<()> {
+        match self.sender.send(progress) {
+            Ok(()) if !*self.stop.borrow() => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+}
+
+/// The handler of requests on the control socket.
+pub trait Requests: Send + Sync + 'static {
+    /// Handles one line; the result is the response, or the text of an error.
+    fn handle(&self, line: &str, progress: ProgressSender) -> impl Future<Output = Result<Value, String>> + Send;
+}
+
+fn socket_path(data: &Path) -> PathBuf {
+    data.join("control.sock")
+}
+
+/// Listens on the control socket of the data directory `data`, whose lock the caller has, until `stop` is set. `fail` gets the
+/// reason where the listener panics.
+///
+/// # Errors
+/// `File` where the socket cannot be made.
+pub fn listen(
+    data: &Path,
+    admission: &Arc<Admission>,
+    mut stop: watch::Receiver<bool>,
+    requests: Arc<impl Requests>,
+    fail: impl FnOnce(&str) + Send + 'static,
+) -> Result<(), NodeError> {
+    let path = socket_path(data);
+    // The data directory's lock is held: a socket that lies here belongs to a node that is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(NodeError::file("listen on", &path))?;
+    // A client can read every message.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE_FILE))
+        .map_err(NodeError::file("protect", &path))?;
+    let door = admission.door("control", "control", CLIENTS);
+    let work = async move {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    device::supervise::rehearse("control-listener");
+                    if let Some(permit) = door.admit_local(CLIENTS) {
+                        session("control", client(Arc::clone(&requests), stream, permit, stop.clone()));
+                    }
+                }
+                Err(error) => door.not_accepted(&error).await,
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+    };
+    supervised("control", work, fail);
+    Ok(())
+}
+
+async fn client(requests: Arc<impl Requests>, mut stream: UnixStream, mut permit: Permit, stop: watch::Receiver<bool>) {
+    let (read, mut write) = stream.split();
+    let mut lines = AsyncBufReader::new(read.take(REQUEST_BYTES_MAX)).lines();
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            _ = permit.ended() => return,
+        };
+        let Ok(Some(line)) = line else { return };
+        permit.prove();
+        let (sender, mut reported) = watch::channel(Progress::default());
+        let progress = ProgressSender { sender, stop: stop.clone() };
+        let mut response = std::pin::pin!(requests.handle(&line, progress));
+        let response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response,
+                Ok(()) = reported.changed() => {
+                    let progress = *reported.borrow_and_update();
+                    // A client that has gone away wants the response no more: the work has no receiver left, and ends.
+                    if write.write_all(format!("{}\n", json!({ "progress": progress })).as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        let response = match response {
+            Ok(value) => json!({ "ok": value }),
+            Err(error) => json!({ "error": error }),
+        };
+        if write.write_all(format!("{response}\n").as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a node runs on the data directory `data`: whether its control socket accepts.
+pub fn is_running(data: &Path) -> bool {
+    BlockingStream::connect(socket_path(data)).is_ok()
+}
+
+/// Sends a request to the node whose data directory is `data`; its response.
+///
+/// # Errors
+/// `NoNode` where none runs there; `NodeRefused` with its reason.
+pub fn request(data: &Path, request: &str) -> Result<Value, NodeError> {
+    request_with_progress(data, request, &mut |_| ())
+}
+
+/// The same, of which `on_progress` is called with how far it has come.
+///
+/// # Errors
+/// As [`request`].
+pub fn request_with_progress(
+    data: &Path,
+    request: &str,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Value, NodeError> {
+    let path = socket_path(data);
+    let no_node = |source| NodeError::NoNode { path: path.clone(), source };
+    let mut stream = BlockingStream::connect(&path).map_err(no_node)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(no_node)?;
+    stream.write_all(format!("{request}\n").as_bytes()).map_err(no_node)?;
+    let mut lines = BufReader::new(stream).lines();
+    let mut response = loop {
+        let line = lines.next().transpose().map_err(no_node)?.unwrap_or_default();
+        let mut response: Value = serde_json::from_str(&line)
+            .map_err(|_| NodeError::NodeRefused("nothing that can be read; is it of the same release?".to_owned()))?;
+        match response.get_mut("progress").map(Value::take).map(serde_json::from_value) {
+            None => break response,
+            // Progress in the words of another release is left out.
+            Some(progress) => progress.into_iter().for_each(&mut *on_progress),
+        }
+    };
+    match response.get("error").and_then(Value::as_str) {
+        Some(error) => Err(NodeError::NodeRefused(error.to_owned())),
+        None => Ok(response["ok"].take()),
+    }
+}
+
+/// Decodes a response of a running node.
+///
+/// # Errors
+/// `NodeRefused` where it is something else.
+pub fn read_response<T: DeserializeOwned>(response: Value) -> Result<T, NodeError> {
+    serde_json::from_value(response).map_err(|_| {
+        NodeError::NodeRefused("a response that this release cannot read; is the node of the same release?".to_owned())
+    })
+}

@@ -1,0 +1,161 @@
+//! Records and rows read without copying: where a record's rows begin, and the content of an outcome's row.
+//!
+//! The checks are the same as those of [`super::decode_message`] and the other decoders: both use [`pieces`], and
+//! fuzzing compares their verdicts.
+
+use std::ops::Range;
+
+use hl7::charset::Charset;
+
+use super::charsets::of_code;
+use super::{Delivery, DeliveryOutcome, FLAG_DUPLICATE, FLAG_RESEND, PIECE_NEW, PIECE_ORIGINAL, VERSION, status_of};
+
+/// A message record cut where its rows begin, checked as `decode_message` checks it. Borrows; copies nothing.
+#[derive(Debug)]
+pub(crate) struct Sections<'a> {
+    /// Status byte, as stored.
+    pub(crate) status: u8,
+    /// Flags byte, as stored.
+    pub(crate) flags: u8,
+    /// When it came in, microseconds since 1970.
+    pub(crate) received_us: i64,
+    /// The service that took it.
+    pub(crate) service: &'a str,
+    /// The charset of the message where it declares none.
+    pub(crate) charset: Option<Charset>,
+    /// The message as received.
+    pub(crate) raw: &'a [u8],
+    /// From the first byte of the record up to the end of the count of outputs.
+    pub(crate) inbound: &'a [u8],
+    /// The operation of each output, and all its bytes, from the length of that name on.
+    pub(crate) outputs: Vec<(&'a str, &'a [u8])>,
+}
+
+/// Cuts a message record. `None` where it is not one of this version.
+pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
+    let mut r = Cut { payload, at: 0 };
+    let [version, status, flags, charset] = r.array()?;
+    if version != VERSION || flags > (FLAG_DUPLICATE | FLAG_RESEND) {
+        return None;
+    }
+    status_of(status)?;
+    let charset = of_code(charset)?;
+    let received_us = r.array().map(i64::from_le_bytes)?;
+    let _origin: [u8; 8] = r.array()?;
+    let service = r.text()?;
+    let _reason = r.text()?;
+    let len = r.len()?;
+    let raw = r.take(len)?;
+    let count = usize::from(r.u16()?);
+    let inbound = &payload[..r.at];
+    let mut outputs = Vec::with_capacity(count.min(16));
+    for _ in 0..count {
+        let start = r.at;
+        let operation = r.text()?;
+        let _transform = r.text()?;
+        pieces(&mut r, raw.len(), |_| ())?;
+        outputs.push((operation, &payload[start..r.at]));
+    }
+    let is_whole = r.at == payload.len();
+    is_whole.then_some(Sections { status, flags, received_us, service, charset, raw, inbound, outputs })
+}
+
+/// The group of deliveries of a record, one by one: message, output, and the bytes from the outcome on, as a row holds them.
+/// `None` where it is not one of this version.
+pub(crate) fn each_delivery(payload: &[u8], mut each: impl FnMut(u64, u16, &[u8])) -> Option<()> {
+    let mut r = Cut { payload, at: 0 };
+    for _ in 0..r.u16()? {
+        let id = r.array().map(u64::from_le_bytes)?;
+        let output = r.u16()?;
+        let start = r.at;
+        let [outcome] = r.array()?;
+        let _at: [u8; 8] = r.array()?;
+        let _note = r.text()?;
+        if outcome > 1 {
+            return None;
+        }
+        each(id, output, &payload[start..r.at]);
+    }
+    (r.at == payload.len()).then_some(())
+}
+
+/// Whether an outcome, as a row holds it, is that an output failed.
+pub(crate) fn is_failed(row: &[u8]) -> bool {
+    row.first() == Some(&1)
+}
+
+/// The outcome of an output, as in a row: from the outcome on.
+pub(crate) fn decode_outcome(id: u64, output: u16, row: &[u8]) -> Option<Delivery> {
+    let mut r = Cut { payload: row, at: 0 };
+    let outcome = match r.array()? {
+        [0] => DeliveryOutcome::Delivered,
+        [1] => DeliveryOutcome::Failed,
+        _ => return None,
+    };
+    let at_us = r.array().map(i64::from_le_bytes)?;
+    let detail = r.text()?.to_owned();
+    (r.at == row.len()).then_some(Delivery { id, output, outcome, at_us, detail })
+}
+
+/// Reads borrowed bytes.
+pub(super) struct Cut<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) at: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let bytes = self.payload.get(self.at..self.at.checked_add(len)?)?;
+        self.at += len;
+        Some(bytes)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn len(&mut self) -> Option<usize> {
+        self.array().map(u32::from_le_bytes).and_then(|len| usize::try_from(len).ok())
+    }
+    fn text(&mut self) -> Option<&'a str> {
+        let len = usize::from(self.u16()?);
+        std::str::from_utf8(self.take(len)?).ok()
+    }
+}
+
+/// A piece of an output: a run of the message as received, or new bytes.
+pub(super) enum Part<'a> {
+    Original(Range<usize>),
+    New(&'a [u8]),
+}
+
+/// The pieces of an output, from its length on, each given to `each`. `None` where they overlap, go back, lie outside a
+/// message of `raw` bytes, or are not as long as their length fields: a forged length cannot make it read more than the pieces hold, which
+/// is no more than the record has.
+pub(super) fn pieces<'a>(r: &mut Cut<'a>, raw: usize, mut each: impl FnMut(Part<'a>)) -> Option<usize> {
+    let total = r.len()?;
+    let mut sum = 0usize;
+    let mut behind = 0;
+    for _ in 0..r.u16()? {
+        match r.array()? {
+            [PIECE_ORIGINAL] => {
+                let (start, len) = (r.len()?, r.len()?);
+                let end = start.checked_add(len)?;
+                if start < behind || end > raw {
+                    return None;
+                }
+                behind = end;
+                sum += len;
+                each(Part::Original(start..end));
+            }
+            [PIECE_NEW] => {
+                let len = r.len()?;
+                sum += len;
+                each(Part::New(r.take(len)?));
+            }
+            _ => return None,
+        }
+    }
+    (sum == total).then_some(total)
+}

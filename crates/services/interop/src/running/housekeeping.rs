@@ -1,0 +1,243 @@
+//! The tasks of a node every few seconds: it detects troubles, removes messages beyond the retention, checks the clock.
+//!
+//! ```text
+//!   every INTERVAL, and at once when a message finds the medium full
+//!     detect    facts -> troubles -> what began and ended, in the log
+//!     prune     beyond the retention; where the medium is full and `on_full` allows it, all that is done
+//!     room?     no refusal for a while, and the store would take a record: the medium is full no more
+//! ```
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use node::timekeeping::Timekeeping;
+use node::trouble::{Change, Matter, Trouble, Troubles};
+use tokio::sync::watch;
+
+use super::operations::RunningOperations;
+use super::{OnFull, Options, lock};
+use crate::engine::Engine;
+use crate::error::InteropError;
+use crate::rows::prune::{Pruned, Pruner};
+
+/// How often it is done. Troubles show in the status at once: that detects them too.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The free space that the store needs before the medium no longer counts as full: most messages, with their outputs.
+const ROOM_BYTES: u64 = 256 << 10;
+
+/// See the module's text.
+pub(super) struct Housekeeping {
+    engine: Arc<Engine>,
+    operations: Arc<RunningOperations>,
+    data: PathBuf,
+    on_full: OnFull,
+    /// Messages are removed for their age.
+    has_age: bool,
+    /// Held while a pass is under way.
+    pruner: Mutex<Pruner>,
+    time: Mutex<Timekeeping>,
+    troubles: Mutex<Troubles>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Housekeeping {
+    /// Of a node that starts.
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        operations: &Arc<RunningOperations>,
+        options: &Options,
+        (pruner, time): (Pruner, Timekeeping),
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Housekeeping> {
+        Arc::new(Housekeeping {
+            engine: Arc::clone(engine),
+            operations: Arc::clone(operations),
+            data: options.data.clone(),
+            on_full: options.on_full,
+            has_age: options.retention.age.is_some(),
+            pruner: Mutex::new(pruner),
+            time: Mutex::new(time),
+            troubles: Mutex::default(),
+            stop,
+        })
+    }
+
+    /// The task.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut stop = self.stop.clone();
+        loop {
+            let pressed = tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => false,
+                () = self.engine.pressed.notified() => true,
+                () = self.engine.message_log.until_failed(), if !self.engine.message_log.has_failed() => false,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            device::supervise::rehearse("housekeeping");
+            self.detect_troubles();
+            if self.engine.message_log.has_failed() {
+                continue;
+            }
+            if let Err(error) = self.prune(pressed).await {
+                tracing::error!(%error, "messages beyond the retention could not be removed");
+            }
+            if !pressed {
+                self.check_room().await;
+            }
+            self.save_time();
+        }
+    }
+
+    /// Writes the time to the data directory.
+    pub(super) fn save_time(&self) {
+        lock(&self.time).save_or_log(&self.data);
+    }
+
+    /// Detects troubles; logs those that began or ended since the last time. Returns the present ones.
+    pub(super) fn detect_troubles(&self) -> Vec<Trouble> {
+        let message_log = &self.engine.message_log;
+        let store = message_log.store();
+        if let Some(cause) = store.poisoned()
+            && !message_log.has_failed()
+        {
+            message_log.fail(&cause);
+        }
+        let mut facts = Vec::new();
+        if let Some(cause) = message_log.failed().borrow().as_ref() {
+            facts.push((Matter::Failed, cause.to_string()));
+        }
+        let broken: Vec<String> =
+            self.operations.queues().iter().filter(|q| q.is_broken()).map(|q| q.name.clone()).collect();
+        if !broken.is_empty() {
+            facts.push((Matter::Operation, format!("a programming error stopped operation {}", broken.join(", "))));
+        }
+        if store.lacks_descriptor() {
+            facts.push((Matter::Descriptors, "the store waits for a file descriptor, to grow".to_owned()));
+        }
+        let waits = store.waits_for_room().filter(|_| !store.lacks_descriptor());
+        if waits.is_some() || self.engine.is_full.load(Ordering::Acquire) {
+            facts.push((Matter::Full, self.fullness(waits.as_deref())));
+        }
+        if let Some(ahead_us) = self.age_in_doubt() {
+            let days = ahead_us / 86_400_000_000;
+            let minutes = ahead_us / 60_000_000 % 1_440;
+            let reason = format!(
+                "the clock is {days} days and {minutes} minutes ahead of the time that has passed; nothing is removed for its age by that"
+            );
+            facts.push((Matter::Clock, reason));
+        }
+        let mut troubles = lock(&self.troubles);
+        for change in troubles.apply(facts, self.engine.clock.now_us()) {
+            // Both are errors: a search for the one finds when it was over, whatever the log's level.
+            match change {
+                Change::Began(Trouble { matter, reason, next, .. }) => {
+                    tracing::error!(trouble = matter.name(), reason, next, "trouble begins");
+                }
+                Change::Ended(Trouble { matter, reason, .. }) => {
+                    tracing::error!(trouble = matter.name(), reason, "trouble is over");
+                }
+            }
+        }
+        troubles.list()
+    }
+
+    fn fullness(&self, waits: Option<&str>) -> String {
+        let counters = &self.engine.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let refused = read(&counters.full);
+        let done = match self.on_full {
+            OnFull::Refuse => "nothing is given up for it (on_full = refuse)".to_owned(),
+            OnFull::Prune => {
+                format!("{} delivered ones were given up for it (on_full = prune)", read(&counters.pruned_full))
+            }
+        };
+        let why = waits.unwrap_or("no room for more messages");
+        format!("{why}; {refused} messages were refused since the start, {done}")
+    }
+
+    /// How far the clock is ahead, where ages count and it is not believed.
+    fn age_in_doubt(&self) -> Option<i64> {
+        let ahead_us = lock(&self.time).at(&self.engine.clock.reading()).ahead_us;
+        ahead_us.filter(|_| self.has_age)
+    }
+
+    /// Takes the clock for right: an operator has confirmed it.
+    pub(super) fn confirm_clock(&self) -> Result<(), InteropError> {
+        let mut time = lock(&self.time);
+        time.confirm(&self.engine.clock.reading());
+        time.save(&self.data)?;
+        drop(time);
+        self.detect_troubles();
+        Ok(())
+    }
+
+    /// Whether there is room again, after no sender was refused for a while.
+    async fn check_room(self: &Arc<Self>) {
+        let lacks = self.engine.message_log.store().lacks_descriptor();
+        if !lacks && !self.engine.is_full.load(Ordering::Acquire) {
+            return;
+        }
+        let this = Arc::clone(self);
+        // It may make a segment of the journal.
+        let room = tokio::task::spawn_blocking(move || this.engine.message_log.store().try_room(ROOM_BYTES)).await;
+        if matches!(room, Ok(Ok(()))) {
+            self.engine.is_full.store(false, Ordering::Release);
+        }
+        self.detect_troubles();
+    }
+
+    /// Removes the messages that the retention lets go and that are done; where the medium is full (`pressed`) and the settings
+    /// allow it, all that are done. Nothing where that is under way already.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) async fn prune(self: &Arc<Self>, pressed: bool) -> Result<Pruned, InteropError> {
+        let this = Arc::clone(self);
+        let pass = move || this.prune_here(pressed);
+        let pruned = tokio::task::spawn_blocking(pass).await.unwrap_or_else(|failed| {
+            if failed.is_panic() {
+                tracing::error!("removing old messages panicked; the next pass goes on where it was");
+            }
+            Err(InteropError::Stopping)
+        })?;
+        if pruned.messages > 0 {
+            tracing::info!(messages = pruned.messages, held = pruned.held, "messages removed");
+        }
+        Ok(pruned)
+    }
+
+    fn prune_here(&self, pressed: bool) -> Result<Pruned, InteropError> {
+        let mut pruner = match self.pruner.try_lock() {
+            Ok(pruner) => pruner,
+            // A pass panicked: its committed removals are done, the others are done now.
+            Err(TryLockError::Poisoned(pruner)) => pruner.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(Pruned::default()),
+        };
+        if pressed {
+            self.make_room();
+        }
+        let gives_up = pressed && self.on_full == OnFull::Prune;
+        let taken = self.engine.message_log.ingested();
+        let trusted_us = lock(&self.time).at(&self.engine.clock.reading()).trusted_us;
+        let pruned = pruner.pass(taken, trusted_us, gives_up, &|| *self.stop.borrow());
+        drop(pruner);
+        if let Ok(pruned) = &pruned {
+            let counters = &self.engine.counters;
+            let counter = if gives_up { &counters.pruned_full } else { &counters.pruned };
+            counter.fetch_add(pruned.messages, Ordering::Relaxed);
+        }
+        if pressed {
+            self.make_room();
+        }
+        pruned
+    }
+
+    /// Has the store write its pages, so that the journal behind them can be given back, and freed pages be used.
+    fn make_room(&self) {
+        if let Err(error) = self.engine.message_log.store().checkpoint() {
+            tracing::warn!(%error, "no room could be made");
+        }
+    }
+}

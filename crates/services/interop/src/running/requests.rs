@@ -1,0 +1,113 @@
+//! The requests of the control socket: how `terrace message resend`, `terrace production reload` and the like reach a running
+//! node. The socket itself is `node::control`.
+//!
+//! | request | response |
+//! |---|---|
+//! | `status` | `NodeStatus` |
+//! | `reload` | what changed |
+//! | `resend ID [OPERATION ...]` | the id of the new message |
+//! | `suspend OPERATION`, `resume OPERATION` | |
+//! | `messages FILTER`, with the filter of a list as JSON | lines of the list |
+//! | `message ID` | the message with its outputs and their outcomes |
+//! | `count` | how much is stored |
+//! | `check` | whether all rows fit together |
+//! | `verify` | whether the pages below them are sound; takes long |
+//! | `backup FOLDER`, with the folder as a JSON text | makes a backup there; takes long |
+//! | `confirm-clock` | ; the clock is right as it is |
+//! | `stop` | ; the node ends |
+
+use std::sync::Arc;
+
+use node::control::{ProgressSender, Requests};
+use node::maintenance;
+use serde_json::{Value, json};
+
+use super::RunningProduction;
+use super::resend::resend;
+use crate::error::InteropError;
+use crate::history;
+use crate::record::Switch;
+use crate::rows::Reader;
+
+/// See the module's text.
+pub(super) struct ControlRequests {
+    running: Arc<RunningProduction>,
+}
+
+impl Requests for ControlRequests {
+    async fn handle(&self, line: &str, progress: ProgressSender) -> Result<Value, String> {
+        self.request(line, progress).await.map_err(|error| error.to_string())
+    }
+}
+
+impl ControlRequests {
+    pub(super) fn of(running: &Arc<RunningProduction>) -> Arc<ControlRequests> {
+        Arc::new(ControlRequests { running: Arc::clone(running) })
+    }
+
+    async fn request(&self, line: &str, progress: ProgressSender) -> Result<Value, InteropError> {
+        device::supervise::rehearse("control");
+        let running = &self.running;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["status"] => Ok(serde_json::to_value(running.status()).expect("plain data becomes JSON")),
+            ["reload"] => Ok(json!(running.reload().await?)),
+            ["resend", id, operations @ ..] => {
+                let id = id.parse().map_err(|_| InteropError::Refused(format!("`{id}` is not a message id")))?;
+                Ok(json!(resend(&running.engine, id, operations).await?))
+            }
+            ["suspend", operation] => self.switch(operation, true).await,
+            ["resume", operation] => self.switch(operation, false).await,
+            ["confirm-clock"] => running.housekeeping.confirm_clock().map(|()| Value::Null),
+            ["stop"] => {
+                running.stop.send_replace(true);
+                Ok(Value::Null)
+            }
+            _ => match maintenance::handle(running.store(), line, progress).await {
+                Some(handled) => Ok(handled?),
+                None => self.read(line).await,
+            },
+        }
+    }
+
+    /// Requests that read stored data.
+    async fn read(&self, line: &str) -> Result<Value, InteropError> {
+        let message_log = Arc::clone(&self.running.engine.message_log);
+        let request = line.to_owned();
+        // Messages acknowledged before the request are in the response.
+        let read = move || {
+            message_log.wait_visible().map_err(InteropError::from)?;
+            history::answer(&Reader::new(message_log.store()), &request).transpose()
+        };
+        let response = tokio::task::spawn_blocking(read).await.unwrap_or(Err(InteropError::Stopping))?;
+        response.ok_or_else(|| InteropError::Refused(format!("`{line}` is not a request")))
+    }
+
+    /// Suspends or resumes an operation; it stays so across restarts.
+    async fn switch(&self, operation: &str, suspended: bool) -> Result<Value, InteropError> {
+        // A reload moves queues: not while one is searched.
+        let _no_reload = self.running.reloading.lock().await;
+        let queues = self.running.operations.queues();
+        let queue = queues.iter().find(|queue| queue.name == operation).ok_or_else(|| InteropError::NoSuch {
+            what: "operation",
+            name: operation.to_owned(),
+            known: queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        if queue.is_broken() {
+            return Err(InteropError::Refused(format!(
+                "operation {operation} has stopped because of a programming error (see the log): `terrace stop` and `terrace serve` start it again"
+            )));
+        }
+        let at_us = self.running.engine.clock.now_us();
+        let switch = Switch { operation: operation.to_owned(), suspended, at_us, reason: "by hand".to_owned() };
+        let durable = self
+            .running
+            .engine
+            .message_log
+            .switch(&switch)
+            .map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
+        durable.await.map_err(|_| InteropError::Stopping)?;
+        queue.order(|orders| orders.suspended = suspended);
+        Ok(Value::Null)
+    }
+}

@@ -1,0 +1,166 @@
+//! The status of a running production: shown by `terrace status`, and stored in node.json.
+
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::Ordering;
+
+use node::AdmissionStatus;
+use node::status::{JournalStatus, ModelStatus, PlaceStatus, QuarantinedStatus, StoreStatus, quarantined};
+use node::trouble::Trouble;
+use serde::{Deserialize, Serialize};
+
+use super::RunningProduction;
+use crate::queue::Queue;
+
+/// A service, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// `mllp` or `file`.
+    pub kind: String,
+    /// Address and port, or folder.
+    pub at: String,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// The rules file it uses.
+    pub rules: Option<String>,
+}
+
+/// An operation, for people and programs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OperationStatus {
+    /// Its name.
+    pub name: String,
+    /// Messages accepted and not done.
+    pub waiting: usize,
+    /// Bytes of them in memory.
+    pub memory_bytes: usize,
+    /// Delivered since the start.
+    pub delivered: u64,
+    /// Given up on since the start.
+    pub failed: u64,
+    /// Tries followed by another, since the start.
+    pub retried: u64,
+    /// Suspended until it is resumed.
+    pub suspended: bool,
+    /// No longer in the production; not shown when empty.
+    pub retired: bool,
+}
+
+/// Everything about a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The process.
+    pub pid: u32,
+    /// The production's name.
+    pub production: String,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Services.
+    pub services: Vec<ServiceStatus>,
+    /// Operations.
+    pub operations: Vec<OperationStatus>,
+    /// Waiting messages by operation that the production does not have.
+    pub homeless: std::collections::BTreeMap<String, u64>,
+    /// The journal.
+    pub journal: JournalStatus,
+    /// The store.
+    pub store: StoreStatus,
+    /// The write image journal.
+    pub images: PlaceStatus,
+    /// The pages.
+    pub data_pages: PlaceStatus,
+    /// Damaged pages in quarantine that were found since the start; the first hundred.
+    pub quarantined: Vec<QuarantinedStatus>,
+    /// The timing models in use; empty if no medium is modelled.
+    pub models: Vec<ModelStatus>,
+    /// Messages stored since the start.
+    pub stored: u64,
+    /// Outputs made since the start.
+    pub outputs: u64,
+    /// Messages refused since the start.
+    pub refused: u64,
+    /// Messages seen before, since the start.
+    pub duplicates: u64,
+    /// Messages refused for a full disk, since the start.
+    pub full: u64,
+    /// Messages removed beyond the retention, since the start.
+    pub pruned: u64,
+    /// Delivered messages given up before their retention ended, for a full disk, since the start.
+    pub pruned_full: u64,
+    /// Bytes outside frames, since the start.
+    pub junk_bytes: u64,
+    /// Partial frames thrown away, since the start.
+    pub partial: u64,
+    /// Messages over the size bound, since the start.
+    pub oversize: u64,
+    /// Connections open.
+    pub connections: u64,
+    /// The connections of each service, the refused and ended ones, and the reasons.
+    pub admission: AdmissionStatus,
+    /// Why the node takes and sends nothing any more, if so.
+    pub journal_failed: Option<String>,
+    /// The troubles of the node, with what to do about them; empty if there are none.
+    pub troubles: Vec<Trouble>,
+}
+
+/// The present status of the node.
+pub(super) fn status(running: &RunningProduction) -> NodeStatus {
+    let RunningProduction { engine, store, operations, services, housekeeping, options, .. } = running;
+    // Not inside of the value that is made: what is borrowed there is held to its end, and detecting may have to fail the node.
+    let troubles = housekeeping.detect_troubles();
+    let journal_failed = engine.message_log.failed().borrow().as_deref().map(str::to_owned);
+    let connections = *engine.connections.borrow();
+    let production = &engine.plan().production;
+    let media = store.media();
+    let counters = &engine.counters;
+    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    NodeStatus {
+        pid: process::id(),
+        production: production.name.clone(),
+        data: options.data.clone(),
+        services: services.status(production),
+        operations: operations.queues().iter().map(|queue| operation_status(queue)).filter(is_shown).collect(),
+        homeless: operations.homeless(),
+        journal: JournalStatus::of(store),
+        store: StoreStatus::of(store),
+        images: PlaceStatus::of(&media.images),
+        data_pages: PlaceStatus::of(&media.data),
+        quarantined: quarantined(store.store()),
+        models: media.models.iter().map(ModelStatus::of).collect(),
+        stored: read(&counters.stored),
+        outputs: read(&counters.outputs),
+        refused: read(&counters.refused),
+        duplicates: read(&counters.duplicates),
+        full: read(&counters.full),
+        pruned: read(&counters.pruned),
+        pruned_full: read(&counters.pruned_full),
+        junk_bytes: read(&counters.junk_bytes),
+        partial: read(&counters.partial),
+        oversize: read(&counters.oversize),
+        connections,
+        admission: engine.admission.status(),
+        journal_failed,
+        troubles,
+    }
+}
+
+fn is_shown(operation: &OperationStatus) -> bool {
+    !operation.retired || operation.waiting > 0
+}
+
+fn operation_status(queue: &Queue) -> OperationStatus {
+    let orders = queue.orders();
+    let orders = orders.borrow();
+    OperationStatus {
+        name: queue.name.clone(),
+        waiting: queue.depth(),
+        memory_bytes: queue.memory(),
+        delivered: queue.counters.delivered.load(Ordering::Relaxed),
+        failed: queue.counters.failed.load(Ordering::Relaxed),
+        retried: queue.counters.retried.load(Ordering::Relaxed),
+        suspended: orders.suspended,
+        retired: orders.retired,
+    }
+}

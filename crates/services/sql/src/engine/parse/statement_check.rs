@@ -1,0 +1,222 @@
+//! Checks what a statement contains: it is walked once when it is prepared, before any part of it is planned.
+//!
+//! ```text
+//!   text --tokens: how deep?--> parse --statement: only supported parts?--> plan
+//! ```
+//!
+//! The parser accepts more SQL than the engine and DataFusion support, and DataFusion silently ignores parts that it
+//! does not plan. This file refuses them by name: locks of rows, samples of tables, lengths in casts. It checks only
+//! expressions and queries. Parts that belong to one statement, such as the options of CREATE TABLE, are refused where
+//! that statement runs. Names and types are not checked here: planning finds them.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, JoinConstraint,
+    JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
+    UnaryOperator, Visit, Visitor,
+};
+
+use crate::SqlError;
+
+/// Refuses parts that would be accepted and ignored. Errors: 0A000.
+pub(crate) fn check(statement: &Statement) -> Result<(), SqlError> {
+    match statement.visit(&mut StatementCheck) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct StatementCheck;
+
+fn refuse(what: impl std::fmt::Display) -> ControlFlow<Box<SqlError>> {
+    ControlFlow::Break(Box::new(SqlError::unsupported(what)))
+}
+
+fn refuse_with(what: impl std::fmt::Display, hint: &str) -> ControlFlow<Box<SqlError>> {
+    ControlFlow::Break(Box::new(SqlError::unsupported(what).with_hint(hint)))
+}
+
+/// Refuses the first part that is present.
+fn refuse_any(found: &[(bool, &str)]) -> ControlFlow<Box<SqlError>> {
+    match found.iter().find(|(is, _)| *is) {
+        Some((_, what)) => refuse(what),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+impl Visitor for StatementCheck {
+    type Break = Box<SqlError>;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
+        if let Some(lock) = query.locks.first() {
+            let hint = "Leave it out: the first transaction to commit a change of a row wins, and the others are told to \
+                        run again (40001).";
+            return refuse_with(lock, hint);
+        }
+        set_operation(&query.body)?;
+        refuse_any(&[
+            (query.for_clause.is_some(), "FOR XML, JSON or BROWSE"),
+            (query.settings.is_some(), "SETTINGS"),
+            (query.format_clause.is_some(), "FORMAT"),
+        ])
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        for join in select.from.iter().flat_map(|table| &table.joins) {
+            use JoinConstraint::{Natural, Using};
+            if let JoinOperator::FullOuter(Using(_) | Natural)
+            | JoinOperator::Right(Using(_) | Natural)
+            | JoinOperator::RightOuter(Using(_) | Natural) = join.join_operator
+            {
+                let hint = "Use ON, and coalesce(a.x, b.x) for the common column.";
+                return refuse_with("FULL or RIGHT JOIN with USING or NATURAL", hint);
+            }
+        }
+        for item in &select.projection {
+            if let SelectItem::ExprWithAlias { alias, .. } = item
+                && alias.quote_style.is_none()
+                && (alias.value.eq_ignore_ascii_case("isnull") || alias.value.eq_ignore_ascii_case("notnull"))
+            {
+                return refuse_with(
+                    "ISNULL and NOTNULL",
+                    "Write IS NULL or IS NOT NULL; if it is a name, put it in quotes.",
+                );
+            }
+        }
+        refuse_any(&[
+            (select.into.is_some(), "SELECT INTO"),
+            (select.prewhere.is_some(), "PREWHERE"),
+            (!select.connect_by.is_empty(), "CONNECT BY"),
+            (!select.distribute_by.is_empty(), "DISTRIBUTE BY"),
+            (select.value_table_mode.is_some(), "SELECT AS VALUE or STRUCT"),
+            (select.select_modifiers.is_some(), "a modifier of SELECT"),
+        ])
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+        match factor {
+            TableFactor::Table { name, args: Some(args), .. } if is_series(&args.args, name) => series_of_dates(),
+            TableFactor::Function { name, args, .. } if is_series(args, name) => series_of_dates(),
+            TableFactor::Table {
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+                ..
+            } => refuse_any(&[
+                (sample.is_some(), "TABLESAMPLE"),
+                (*with_ordinality, "WITH ORDINALITY"),
+                (version.is_some(), "a version of a table"),
+                (!with_hints.is_empty() || !index_hints.is_empty(), "a hint on a table"),
+                (!partitions.is_empty(), "PARTITION at a table"),
+                (json_path.is_some(), "a path on a table"),
+            ]),
+            TableFactor::Derived { sample: Some(_), .. } => refuse("TABLESAMPLE"),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Self::Break> {
+        match expr {
+            Expr::Cast { data_type, .. } => cast(data_type),
+            Expr::TypedString(typed) => cast(&typed.data_type),
+            Expr::SimilarTo { .. } => refuse_with("SIMILAR TO", "Use LIKE, or ~ with a regular expression."),
+            Expr::AnyOp { compare_op, right, .. } if *compare_op != BinaryOperator::Eq => quantified(right),
+            Expr::AllOp { compare_op, right, .. } if *compare_op != BinaryOperator::NotEq => quantified(right),
+            Expr::BinaryOp { left, op, right } => rows(left, op, right),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr }
+                if matches!(**expr, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }) =>
+            {
+                refuse_with("- a ^ b", "Write (-a) ^ b, which PostgreSQL takes it for, or -(a ^ b).")
+            }
+            Expr::InList { expr, .. } | Expr::InSubquery { expr, .. } if matches!(**expr, Expr::Tuple(_)) => {
+                refuse_with("IN with a row of values", "Write (a = 1 AND b = 2) OR .., or use EXISTS.")
+            }
+            Expr::Function(function) => call(function),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Refuses INTERSECT and EXCEPT with ALL: they do not count rows here, so their result would be wrong.
+fn set_operation(body: &SetExpr) -> ControlFlow<Box<SqlError>> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return ControlFlow::Continue(()) };
+    if *op != SetOperator::Union && *set_quantifier == SetQuantifier::All {
+        let hint = "Number equal rows with row_number() over (partition by ..), and leave out ALL.";
+        return refuse_with(format!("{op} ALL"), hint);
+    }
+    set_operation(left)?;
+    set_operation(right)
+}
+
+fn quantified(right: &Expr) -> ControlFlow<Box<SqlError>> {
+    match right {
+        Expr::Subquery(_) => refuse_with(
+            "ANY, SOME or ALL with a subquery, other than = ANY and <> ALL",
+            "Compare with (SELECT min(..)) or (SELECT max(..)), or use EXISTS.",
+        ),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// Rows are compared for equality only.
+fn rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> ControlFlow<Box<SqlError>> {
+    let is_row = |expr: &Expr| matches!(expr, Expr::Tuple(_));
+    let size = |expr: &Expr| if let Expr::Tuple(values) = expr { values.len() } else { 0 };
+    let equal = matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) && size(left) == size(right);
+    match (is_row(left) || is_row(right)) && !equal {
+        true => refuse_with(format!("a row of values with {op}"), "Compare the values one by one."),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+/// Whether a series is of dates: in PostgreSQL its values are then timestamps.
+fn is_series(args: &[FunctionArg], name: &ObjectName) -> bool {
+    let is_date = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Cast { data_type, .. })) => *data_type == DataType::Date,
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::TypedString(typed))) => typed.data_type == DataType::Date,
+        _ => false,
+    };
+    name.to_string().eq_ignore_ascii_case("generate_series") && args.iter().any(is_date)
+}
+
+fn series_of_dates() -> ControlFlow<Box<SqlError>> {
+    refuse_with("generate_series of dates", "Cast them to timestamp, and the result to date.")
+}
+
+/// Refuses functions that differ from PostgreSQL's of the same name.
+fn call(function: &Function) -> ControlFlow<Box<SqlError>> {
+    let name = function.name.to_string().to_lowercase();
+    match name.as_str() {
+        "generate_series" | "range" => {
+            refuse_with(format!("{name} among the columns of SELECT"), "Put it into FROM, or use LATERAL there.")
+        }
+        "to_char" | "to_date" | "to_hex" | "to_time" => {
+            let hint = "Cast to text, date or timestamp, or use extract and lpad.";
+            refuse_with(format!("function {name}"), hint)
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// Refuses a cast to a type with a length or precision: DataFusion would ignore them.
+fn cast(kind: &DataType) -> ControlFlow<Box<SqlError>> {
+    use DataType as T;
+    match kind {
+        T::Timestamp(Some(digits), _) | T::Time(Some(digits), _) if *digits != 6 => {
+            refuse_with(format!("a cast to {kind}"), "Times have six digits after the point: use date_trunc.")
+        }
+        T::Varchar(Some(length)) | T::CharacterVarying(Some(length)) | T::CharVarying(Some(length))
+            if *length != CharacterLength::Max =>
+        {
+            refuse_with(format!("a cast to {kind}"), "Use left(value, length).")
+        }
+        T::Character(_) | T::Char(_) => refuse_with(format!("a cast to {kind}"), "Use left(value, length)."),
+        T::Interval { precision: Some(_), .. } => refuse(format!("a cast to {kind}")),
+        _ => ControlFlow::Continue(()),
+    }
+}

@@ -1,0 +1,8 @@
+//! From a statement to DataFusion's plan: the planner's context, the names it finds, and the column labels.
+
+pub(crate) mod catalog_cache;
+pub(crate) mod column_labels;
+pub(crate) mod planner_context;
+pub(crate) mod prepared;
+pub(crate) mod session_catalog;
+pub(crate) mod view_dependencies;

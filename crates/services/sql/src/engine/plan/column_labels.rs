@@ -1,0 +1,214 @@
+//! Column labels: the names of the columns of a result.
+//!
+//! A column without a name gets PostgreSQL's label: `SELECT a + 1, count(*), 1::int` has the columns `?column?`,
+//! `count` and `int4`. Several columns of a result may have the same label.
+//!
+//! DataFusion names columns after their expressions, and requires different names within one query. If it refuses a
+//! query for that reason, the query is planned again with generated names in place of equal labels; then every result
+//! is relabelled. Only the result is changed: inside a query, as in `SELECT * FROM (SELECT 1, 1)`, names still have to
+//! differ.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{DataType, Expr, Query, Select, SelectItem, SetExpr, Statement};
+use futures::StreamExt;
+
+use crate::SqlError;
+use crate::engine::parse::ast;
+use crate::engine::parse::ast::folded;
+use crate::table::SqlType;
+
+/// The label of an expression without another one.
+const UNNAMED: &str = "?column?";
+
+/// Whether a statement was refused because two of its columns have the same name.
+pub(crate) fn is_name_clash(error: &SqlError) -> bool {
+    error.code() == "42701" || error.to_string().contains("require unique expression names")
+}
+
+/// The same query with generated names for columns with equal labels; `None` if there are none.
+pub(crate) fn with_distinct_names(statement: &Statement) -> Option<Statement> {
+    let mut statement = statement.clone();
+    let Statement::Query(query) = &mut statement else { return None };
+    let items = &mut outer_mut(query)?.projection;
+    // The columns of a star are not known here: any column beside it may have the same label as one of them.
+    let beside_star = items.iter().any(|item| label(item).is_none());
+    let mut labels = HashSet::new();
+    let mut any = false;
+    for (nth, item) in items.iter_mut().enumerate() {
+        let Some(label) = label(item) else { continue };
+        let meets = !labels.insert(label);
+        let expr = match item {
+            SelectItem::UnnamedExpr(expr) if meets || beside_star || !is_column(expr) => expr.clone(),
+            SelectItem::ExprWithAlias { expr, .. } if meets => expr.clone(),
+            _ => continue,
+        };
+        *item = ast::named(expr, &format!("${nth}"));
+        any = true;
+    }
+    any.then_some(statement)
+}
+
+/// Whether the expression is the name of a column. DataFusion may treat other expressions as equal although their
+/// labels differ: for DataFusion `$1::int` and `$1::text` both have the name `$1`.
+fn is_column(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+}
+
+/// The columns of a statement's result under their labels.
+pub(crate) fn labelled(statement: &Statement, schema: &SchemaRef) -> SchemaRef {
+    match statement {
+        Statement::Query(query) => {
+            outer(query).map_or_else(|| schema.clone(), |select| labelled_items(&select.projection, schema))
+        }
+        _ => schema.clone(),
+    }
+}
+
+/// The columns that the items of a SELECT or RETURNING become, under their labels.
+pub(crate) fn labelled_items(items: &[SelectItem], schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields();
+    let labels: Vec<Option<String>> = items.iter().map(label).collect();
+    let mut names: Vec<Option<String>> = vec![None; fields.len()];
+    let before = labels.iter().take_while(|label| label.is_some()).count();
+    let after = labels.iter().rev().take_while(|label| label.is_some()).count();
+    // The columns of a star have their own names; the items before and behind it are counted from the ends.
+    if before == labels.len() && labels.len() != fields.len() || before + after > fields.len() && before < labels.len()
+    {
+        return schema.clone();
+    }
+    for (name, label) in names.iter_mut().zip(&labels[..before]) {
+        *name = label.clone();
+    }
+    if before < labels.len() {
+        for (name, label) in names.iter_mut().rev().zip(labels.iter().rev().take(after)) {
+            *name = label.clone();
+        }
+    }
+    if fields.iter().zip(&names).all(|(field, name)| name.as_ref().is_none_or(|name| name == field.name())) {
+        return schema.clone();
+    }
+    let renamed = fields.iter().zip(names).map(|(field, name)| match name {
+        Some(name) => Arc::new(Field::clone(field).with_name(name)),
+        None => field.clone(),
+    });
+    Arc::new(Schema::new_with_metadata(renamed.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+/// The same rows, with the column names of `schema`.
+pub(crate) fn relabel(stream: SendableRecordBatchStream, schema: SchemaRef) -> SendableRecordBatchStream {
+    if stream.schema() == schema {
+        return stream;
+    }
+    let renamed = schema.clone();
+    let batches = stream.map(move |batch| Ok(rename(batch?, &renamed)?));
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
+
+fn rename(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, SqlError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+}
+
+/// The SELECT whose items are a query's columns.
+fn outer(query: &Query) -> Option<&Select> {
+    let mut body = query.body.as_ref();
+    loop {
+        match body {
+            SetExpr::Select(select) => return Some(select),
+            SetExpr::Query(inner) => body = inner.body.as_ref(),
+            SetExpr::SetOperation { left, .. } => body = left.as_ref(),
+            _ => return None,
+        }
+    }
+}
+
+/// The same, mutable. Not for UNION and similar queries, whose parts are matched by position.
+pub(crate) fn outer_mut(query: &mut Query) -> Option<&mut Select> {
+    match query.body.as_mut() {
+        SetExpr::Select(select) => Some(select),
+        SetExpr::Query(inner) => outer_mut(inner),
+        _ => None,
+    }
+}
+
+/// The label of an item's column; `None` for a star.
+pub(crate) fn label(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::UnnamedExpr(expr) => Some(name(expr).unwrap_or_else(|| UNNAMED.into())),
+        SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
+        _ => None,
+    }
+}
+
+/// PostgreSQL's label for an expression, if it has one.
+fn name(expr: &Expr) -> Option<String> {
+    let fixed = match expr {
+        Expr::Identifier(ident) => return Some(folded(ident)),
+        Expr::CompoundIdentifier(parts) => return parts.last().map(folded),
+        Expr::Function(function) => return function.name.0.last()?.as_ident().map(folded),
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => return name(inner),
+        Expr::Cast { expr, data_type, .. } => return name(expr).or_else(|| short(data_type)),
+        Expr::TypedString(typed) => return short(&typed.data_type),
+        Expr::Subquery(query) => return label(outer(query)?.projection.first()?),
+        Expr::Case { else_result, .. } => {
+            let column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+            match else_result.as_deref().filter(|expr| column(expr)) {
+                Some(expr) => return name(expr),
+                None => "case",
+            }
+        }
+        Expr::Exists { .. } => "exists",
+        Expr::Array(_) => "array",
+        Expr::Extract { .. } => "extract",
+        Expr::Substring { .. } => "substring",
+        Expr::Position { .. } => "position",
+        Expr::Trim { .. } => "btrim",
+        Expr::Overlay { .. } => "overlay",
+        Expr::Ceil { .. } => "ceil",
+        Expr::Floor { .. } => "floor",
+        Expr::AtTimeZone { .. } => "timezone",
+        Expr::Interval(_) => "interval",
+        _ => return None,
+    };
+    Some(fixed.into())
+}
+
+/// PostgreSQL's own short name of a type.
+fn short(kind: &DataType) -> Option<String> {
+    let Ok(kind) = SqlType::from_ast(kind) else { return other(kind) };
+    let name = match kind {
+        SqlType::Boolean => "bool",
+        SqlType::SmallInt => "int2",
+        SqlType::Integer => "int4",
+        SqlType::BigInt => "int8",
+        SqlType::Real => "float4",
+        SqlType::Double => "float8",
+        SqlType::Numeric(..) => "numeric",
+        SqlType::Text => "text",
+        SqlType::Varchar(_) => "varchar",
+        SqlType::Char(_) => "bpchar",
+        SqlType::Json => "json",
+        SqlType::Bytea => "bytea",
+        SqlType::Date => "date",
+        SqlType::Time => "time",
+        SqlType::Timestamp => "timestamp",
+        SqlType::TimestampTz => "timestamptz",
+        SqlType::Interval => "interval",
+    };
+    Some(name.into())
+}
+
+/// The name of a type that no column can have, such as `regclass`.
+fn other(kind: &DataType) -> Option<String> {
+    match kind {
+        DataType::Regclass => Some("regclass".into()),
+        DataType::Custom(name, _) => name.0.last()?.as_ident().map(folded),
+        _ => None,
+    }
+}

@@ -1,0 +1,135 @@
+//! [`Prepared`]: a parsed statement, with its parameters and its result as far as they are known.
+//!
+//! A query's plan is kept with the catalog that it was made for, and used again while the catalog is the same.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::execution::SessionState as Planning;
+use datafusion::execution::context::SQLOptions;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, Statement};
+
+use super::column_labels;
+use crate::SqlError;
+use crate::engine::parse::syntax_rewrite;
+use crate::engine::semantics::{cast_types, operators, type_inference};
+use crate::table::Catalog;
+
+/// One statement, ready to run in the session that prepared it.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    pub(crate) statement: Option<Statement>,
+    pub(crate) parameters: Vec<Option<DataType>>,
+    pub(crate) schema: Option<SchemaRef>,
+    pub(crate) plan: Option<(Arc<Catalog>, LogicalPlan)>,
+}
+
+impl Prepared {
+    /// The types of `$1`, `$2`, ...; `None` for an unknown type: send text, and it is used as text. A `Decimal256` is a
+    /// numeric of any size: send it with the digits that it has.
+    pub fn parameter_types(&self) -> &[Option<DataType>] {
+        &self.parameters
+    }
+
+    /// The columns of its rows; `None` for a statement without any.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        self.schema.as_ref()
+    }
+
+    /// Whether the text contains only blanks and comments.
+    pub fn is_empty(&self) -> bool {
+        self.statement.is_none()
+    }
+
+    /// The parsed statement; `None` for an empty one.
+    pub fn statement(&self) -> Option<&Statement> {
+        self.statement.as_ref()
+    }
+
+    /// The plan of a query, if it was made for this catalog.
+    pub(crate) fn plan(&self, catalog: &Arc<Catalog>) -> Option<LogicalPlan> {
+        let (made_for, plan) = self.plan.as_ref()?;
+        Arc::ptr_eq(made_for, catalog).then(|| plan.clone())
+    }
+}
+
+/// Plans a query. Errors: 0A000 for one that changes something.
+pub(crate) async fn plan_query(context: &SessionContext, statement: &Statement) -> Result<LogicalPlan, SqlError> {
+    Ok(plan_with(context, statement, &[]).await?.0)
+}
+
+/// Plans a query whose parameters have these types where the client declared them. Returns the types of all parameters.
+pub(crate) async fn plan_with(
+    context: &SessionContext,
+    statement: &Statement,
+    declared: &[Option<DataType>],
+) -> Planned {
+    if let Statement::Query(query) = statement {
+        refuse_changes(query)?;
+    }
+    let state = context.state();
+    let planned = match plan(&state, statement.clone(), declared).await {
+        Err(error) if column_labels::is_name_clash(&error) => match column_labels::with_distinct_names(statement) {
+            Some(statement) => plan(&state, statement, declared).await.map_err(|_| error)?,
+            None => return Err(error),
+        },
+        planned => planned?,
+    };
+    SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false)
+        .verify_plan(&planned.0)
+        .map_err(|_| SqlError::unsupported("a query that changes something"))?;
+    Ok(planned)
+}
+
+/// The columns of a plan after types were made equal, as they are when it runs: a CASE or a UNION of an integer and a
+/// bigint is a bigint. Types that depend on the values of parameters stay as planned.
+pub(crate) fn columns(context: &SessionContext, plan: &LogicalPlan) -> SchemaRef {
+    let state = context.state();
+    let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
+    analyzed.as_ref().unwrap_or(plan).schema().inner().clone()
+}
+
+/// A plan, and the types of its parameters.
+pub(crate) type Planned = Result<(LogicalPlan, Vec<Option<DataType>>), SqlError>;
+
+/// DataFusion's plan of a query, which is rewritten where DataFusion would misunderstand it.
+pub(crate) async fn plan(state: &Planning, mut statement: Statement, declared: &[Option<DataType>]) -> Planned {
+    syntax_rewrite::restate(&mut statement)?;
+    let plan = state.statement_to_plan(DfStatement::Statement(Box::new(statement))).await?;
+    let (plan, parameters) = type_inference::typed(plan, declared)?;
+    Ok((operators::meant(plan)?, parameters))
+}
+
+fn refuse_changes(query: &Query) -> Result<(), SqlError> {
+    let changes = |body: &SetExpr| matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_));
+    if changes(&query.body) {
+        return Err(SqlError::unsupported("WITH before INSERT, UPDATE or DELETE")
+            .with_hint("Write the common table expression as a subquery."));
+    }
+    for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+        if changes(&cte.query.body) {
+            return Err(SqlError::unsupported("INSERT, UPDATE or DELETE inside WITH"));
+        }
+    }
+    Ok(())
+}
+
+impl Prepared {
+    /// Merges types of parameters. Types that the client declared stay; but a numeric without a size is replaced by the
+    /// type that the statement requires.
+    pub(crate) fn merge_parameters(&mut self, found: Vec<Option<DataType>>) {
+        self.parameters.resize(self.parameters.len().max(found.len()), None);
+        for (known, found) in self.parameters.iter_mut().zip(found) {
+            *known = match known.take() {
+                Some(kind) if kind != cast_types::NUMERIC => Some(kind),
+                open => found.or(open),
+            };
+        }
+    }
+}

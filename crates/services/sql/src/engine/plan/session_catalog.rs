@@ -1,0 +1,216 @@
+//! The tables that DataFusion finds: [`StatementView`] is the view that a session's statement reads, [`SessionCatalog`]
+//! the catalog made from it.
+//!
+//! Two schemas are not for users. [`TARGET`] contains the tables again with the column of row addresses, for the
+//! queries of changes of rows. [`MADE`] contains batches that the engine made itself, for RETURNING and ON CONFLICT.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, MemTable, SchemaProvider, TableProvider};
+use datafusion::datasource::ViewTable;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::SessionState as DfState;
+use datafusion::logical_expr::TableType;
+use parking_lot::RwLock;
+use store::Store;
+
+use super::prepared;
+use super::view_dependencies;
+use super::view_dependencies::DEEP_MOST;
+use crate::SqlError;
+use crate::engine::parse::ast::{MADE, TARGET};
+use crate::engine::{Engine, parse};
+use crate::external::{ExternalTable, FileCache};
+use crate::table::providers::{Reads, StoredTable, VirtualTableProvider};
+use crate::table::row_counts::RowCounts;
+use crate::table::{Catalog, ColumnStore, Entry, View};
+
+/// The views whose queries are being planned.
+#[derive(Clone, Default)]
+struct Expanding {
+    /// The outermost first.
+    views: Vec<view_dependencies::Name>,
+    /// The depth of their queries together: one is planned inside the other.
+    depth: crate::engine::parse::nesting_depth::NestingDepth,
+}
+
+tokio::task_local! {
+    static EXPANDING: Expanding;
+}
+
+/// The view that a session's running statement reads.
+#[derive(Debug)]
+pub(crate) struct StatementView {
+    store: Store,
+    /// `None` while the session waits for its client outside a transaction: an open snapshot would keep old versions of
+    /// all changes by others.
+    now: RwLock<(Option<View>, Arc<Catalog>)>,
+    made: RwLock<HashMap<String, Arc<MemTable>>>,
+    columns: Arc<dyn ColumnStore>,
+    counts: Arc<RowCounts>,
+    files: Arc<FileCache>,
+    pub(crate) state: OnceLock<Weak<parking_lot::RwLock<DfState>>>,
+}
+
+impl StatementView {
+    pub(crate) fn new(engine: &Engine) -> StatementView {
+        let (store, now) = (engine.store.clone(), RwLock::new((None, Arc::new(Catalog::default()))));
+        let (columns, counts, files) = (engine.columns.clone(), engine.counts.clone(), engine.files.clone());
+        StatementView { store, now, made: RwLock::default(), columns, counts, files, state: OnceLock::new() }
+    }
+
+    /// Plans read this view from now on.
+    pub(crate) fn set(&self, view: View, catalog: Arc<Catalog>) {
+        *self.now.write() = (Some(view), catalog);
+    }
+
+    /// Releases the view: no plan reads anything any more.
+    pub(crate) fn let_go(&self) {
+        let view = self.now.write().0.take();
+        drop(view);
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.now.read().1.clone()
+    }
+
+    /// Shows a table of the engine's own in [`MADE`], until it is removed with `None`.
+    pub(crate) fn make(&self, name: &str, table: Option<MemTable>) {
+        let mut made = self.made.write();
+        match table {
+            Some(table) => made.insert(name.into(), Arc::new(table)),
+            None => made.remove(name),
+        };
+    }
+}
+
+impl Reads for StatementView {
+    fn view(&self) -> View {
+        let view = self.now.read().0.clone();
+        view.unwrap_or_else(|| View::Snapshot(self.store.snapshot()))
+    }
+}
+
+/// The catalog of a session.
+#[derive(Debug)]
+pub(crate) struct SessionCatalog {
+    shared: Arc<StatementView>,
+    /// Schemas that other modules registered, such as `pg_catalog`.
+    others: RwLock<HashMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl SessionCatalog {
+    pub(crate) fn new(shared: Arc<StatementView>) -> SessionCatalog {
+        SessionCatalog { shared, others: RwLock::default() }
+    }
+}
+
+impl CatalogProvider for SessionCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.shared.catalog().schemas.keys().cloned().collect();
+        names.extend(self.others.read().keys().cloned());
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if let Some(other) = self.others.read().get(name) {
+            return Some(other.clone());
+        }
+        let (schema, addressed) = match name.strip_prefix(TARGET) {
+            Some(schema) => (schema, true),
+            None => (name, false),
+        };
+        if name != MADE && !self.shared.catalog().schemas.contains_key(schema) {
+            return None;
+        }
+        Some(Arc::new(SessionSchema { shared: self.shared.clone(), schema: schema.into(), addressed }))
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> DfResult<Option<Arc<dyn SchemaProvider>>> {
+        Ok(self.others.write().insert(name.into(), schema))
+    }
+}
+
+/// One schema, as the statement sees it.
+#[derive(Debug)]
+struct SessionSchema {
+    shared: Arc<StatementView>,
+    schema: String,
+    addressed: bool,
+}
+
+#[async_trait]
+impl SchemaProvider for SessionSchema {
+    fn table_names(&self) -> Vec<String> {
+        let catalog = self.shared.catalog();
+        catalog.schemas.get(&self.schema).map(|names| names.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>> {
+        if self.schema == MADE {
+            let made = self.shared.made.read().get(name).cloned();
+            return Ok(made.map(|table| table as Arc<dyn TableProvider>));
+        }
+        let catalog = self.shared.catalog();
+        let reads: Arc<dyn Reads> = self.shared.clone();
+        Ok(match catalog.get(&self.schema, name) {
+            None => None,
+            Some(Entry::Virtual(table)) => Some(Arc::new(VirtualTableProvider { table: table.clone(), reads })),
+            Some(Entry::Table(table)) => Some(Arc::new(StoredTable {
+                table: table.clone(),
+                reads,
+                columns: self.shared.columns.clone(),
+                counts: self.shared.counts.clone(),
+                addressed: self.addressed,
+            })),
+            Some(Entry::External(table)) => {
+                Some(Arc::new(ExternalTable::new(table.clone(), self.shared.files.clone())?))
+            }
+            Some(Entry::View(sql)) => Some(Arc::new(self.view(name, sql).await?)),
+        })
+    }
+
+    /// Determines the type without planning views: a list of names may include a view that cannot be planned.
+    async fn table_type(&self, name: &str) -> DfResult<Option<TableType>> {
+        if let Some(Entry::View(_)) = self.shared.catalog().get(&self.schema, name) {
+            return Ok(Some(TableType::View));
+        }
+        Ok(self.table(name).await?.map(|table| table.table_type()))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        match self.schema.as_str() {
+            MADE => self.shared.made.read().contains_key(name),
+            schema => self.shared.catalog().get(schema, name).is_some(),
+        }
+    }
+}
+
+impl SessionSchema {
+    async fn view(&self, name: &str, sql: &str) -> DfResult<ViewTable> {
+        let Expanding { views: mut expanding, depth } = EXPANDING.try_with(Clone::clone).unwrap_or_default();
+        let this = (self.schema.clone(), name.to_string());
+        if expanding.contains(&this) {
+            return Err(view_dependencies::recursion(name).into());
+        }
+        if expanding.len() == DEEP_MOST {
+            let message = format!("view \"{name}\" nests too deeply: at most {DEEP_MOST} views may read one another");
+            return Err(SqlError::statement("54001", message).into());
+        }
+        expanding.push(this);
+        let state = self.shared.state.get().and_then(Weak::upgrade);
+        let state = state.ok_or_else(|| DataFusionError::Internal("the session is gone".into()))?;
+        let state = state.read().clone();
+        let (mut statements, depth) = parse::deep_statements(sql, depth)?;
+        let statement = statements.pop().ok_or_else(|| DataFusionError::Internal("an empty view".into()))?;
+        let planning = Box::pin(prepared::plan(&state, statement, &[]));
+        let (plan, _) = EXPANDING.scope(Expanding { views: expanding, depth }, planning).await?;
+        Ok(ViewTable::new(plan, Some(sql.into())))
+    }
+}

@@ -1,0 +1,94 @@
+//! [`CancellableStream`]: a query's rows while they are read. It ends when the statement is asked to end, and sets the
+//! session's flag when it fails.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::Result as DfResult;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use futures::Stream;
+
+use crate::SqlError;
+use crate::engine::limits::cancellation::Running;
+
+pub(crate) struct CancellableStream {
+    inner: Option<SendableRecordBatchStream>,
+    schema: SchemaRef,
+    asked: Pin<Box<dyn Future<Output = SqlError> + Send>>,
+    running: Arc<Running>,
+    failed: Arc<AtomicBool>,
+    /// The time when rows were last returned: the client may be busy with them, which does not count as the statement's
+    /// time.
+    given: Option<Instant>,
+}
+
+impl CancellableStream {
+    /// Wraps the rows of a statement; `failed` is set with the first error.
+    pub(crate) fn new(
+        inner: SendableRecordBatchStream,
+        running: &Arc<Running>,
+        failed: Arc<AtomicBool>,
+    ) -> CancellableStream {
+        let waits = running.clone();
+        CancellableStream {
+            schema: inner.schema(),
+            inner: Some(inner),
+            asked: Box::pin(async move { waits.asked().await }),
+            running: running.clone(),
+            failed,
+            given: None,
+        }
+    }
+}
+
+impl Stream for CancellableStream {
+    type Item = DfResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let watched = &mut *self;
+        let Some(inner) = &mut watched.inner else {
+            return Poll::Ready(None);
+        };
+        if let Some(given) = watched.given.take() {
+            watched.running.excuse(given.elapsed());
+        }
+        let next = match watched.asked.as_mut().poll(context) {
+            Poll::Ready(why) => Some(Err(why.into())),
+            Poll::Pending => match inner.as_mut().poll_next(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(next) => next,
+            },
+        };
+        if !matches!(next, Some(Ok(_))) {
+            watched.inner = None;
+        }
+        if matches!(next, Some(Err(_))) {
+            watched.failed.store(true, Ordering::Release);
+        }
+        if watched.running.is_timed() {
+            watched.given = Some(Instant::now());
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl RecordBatchStream for CancellableStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl Drop for CancellableStream {
+    fn drop(&mut self) {
+        self.inner = None;
+        // Memory of rows from the query's threads was freed on this thread.
+        device::heap::give_back_here();
+        self.running.end();
+    }
+}

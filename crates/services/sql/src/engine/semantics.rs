@@ -1,0 +1,27 @@
+//! PostgreSQL's meaning of expressions where DataFusion's differs: functions, casts, operators, types.
+//!
+//! ```text
+//!   plan --operators--> types made equal (DataFusion's) --after_coercion--> optimizer
+//! ```
+//!
+//! Everything here works on expressions and arrays: no session, no store.
+
+pub(crate) mod after_coercion;
+pub(crate) mod assignment_casts;
+pub(crate) mod avg_aggregate;
+pub(crate) mod cast_types;
+pub(crate) mod checked_arithmetic;
+pub(crate) mod datetime_functions;
+pub(crate) mod digest_functions;
+pub(crate) mod function_calls;
+pub(crate) mod generate_series;
+pub(crate) mod like_patterns;
+pub(crate) mod numeric_division;
+pub(crate) mod numeric_functions;
+mod numeric_literals;
+pub(crate) mod operators;
+pub(crate) mod pg_function;
+pub(crate) mod regular_expressions;
+pub(crate) mod sum_aggregate;
+pub(crate) mod text_casts;
+pub(crate) mod type_inference;

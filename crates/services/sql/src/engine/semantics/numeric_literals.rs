@@ -1,0 +1,36 @@
+//! Quoted literals in places where a numeric is needed: they become numerics with all their digits.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::Expr;
+
+use crate::SqlError;
+use crate::text::numeric;
+
+/// Converts a quoted literal beside a number to a number.
+pub(crate) fn numeric_literal(expr: Expr, kind: DataType, beside: &DataType) -> DfResult<(Expr, DataType)> {
+    let text = match &expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) if beside.is_decimal() => {
+            text.clone()
+        }
+        _ => return Ok((expr, kind)),
+    };
+    let value = of_text(&text)?;
+    let kind = value.data_type();
+    Ok((Expr::Literal(value, None), kind))
+}
+
+/// The numeric value of a text, with all its digits.
+pub(crate) fn of_text(text: &str) -> Result<ScalarValue, SqlError> {
+    let wrong = || SqlError::value("22P02", format!("invalid input syntax for type numeric: \"{text}\""));
+    let (behind, _) = numeric::size(text);
+    let behind = i8::try_from(behind).ok().filter(|digits| *digits <= 38).ok_or_else(|| {
+        SqlError::value("22003", format!("\"{text}\" has more than 38 digits")).with_hint("Round the value.")
+    })?;
+    let value = numeric::parse(text, 38, behind).map_err(|error| match error {
+        numeric::Wrong::Syntax => wrong(),
+        numeric::Wrong::Range => SqlError::value("22003", format!("\"{text}\" has more than 38 digits")),
+    })?;
+    Ok(ScalarValue::Decimal128(Some(value), 38, behind))
+}

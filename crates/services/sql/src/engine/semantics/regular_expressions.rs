@@ -1,0 +1,141 @@
+//! Converts PostgreSQL's regular expressions to those of the crate that DataFusion uses: a point also matches a line
+//! end, and parts that have different meanings are refused.
+//!
+//! If only the existence of a match counts, alternatives need no care. If the text of the match is used, they do:
+//! PostgreSQL takes the longest match and the crate the first, so such patterns are refused there.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{Expr, Operator};
+
+use super::pg_function::{PgFunction, no_function};
+use crate::SqlError;
+
+/// Whether an operator matches a regular expression.
+pub(crate) fn is_match(op: Operator) -> bool {
+    matches!(op, Operator::RegexMatch | Operator::RegexIMatch | Operator::RegexNotMatch | Operator::RegexNotIMatch)
+}
+
+macro_rules! pattern {
+    ($name:literal, $extracts:literal) => {
+        PgFunction {
+            name: $name,
+            wants: |types| match types {
+                [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null] => {
+                    Ok(vec![DataType::Utf8])
+                }
+                _ => Err(no_function("~", types)),
+            },
+            gives: |_| Ok(DataType::Utf8),
+            run: |arrays, _| translated(&arrays[0], $extracts),
+            between: Some(""),
+        }
+    };
+}
+
+const MATCHED: PgFunction = pattern!("matched_pattern", false);
+const EXTRACTED: PgFunction = pattern!("extracted_pattern", true);
+
+fn translated(array: &ArrayRef, extracts: bool) -> Result<ArrayRef, SqlError> {
+    let patterns = array.as_string::<i32>().iter();
+    let patterns = patterns.map(|pattern| pattern.map(|pattern| translate(pattern, extracts)).transpose());
+    Ok(Arc::new(patterns.collect::<Result<StringArray, SqlError>>()?))
+}
+
+/// The pattern of a match, and whether it was changed.
+pub(crate) fn for_match(expr: Expr) -> Result<(Expr, bool), SqlError> {
+    of(expr, MATCHED, false)
+}
+
+/// The pattern of a function that uses the text of its match.
+pub(crate) fn for_text(expr: Expr) -> Result<(Expr, bool), SqlError> {
+    of(expr, EXTRACTED, true)
+}
+
+const POINT_IS_ANYTHING: &str = "(?s)";
+
+fn of(expr: Expr, function: PgFunction, extracts: bool) -> Result<(Expr, bool), SqlError> {
+    Ok(match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => match text.starts_with(POINT_IS_ANYTHING) {
+            // It was rewritten before.
+            true => (Expr::Literal(ScalarValue::Utf8(Some(text)), metadata), false),
+            false => (Expr::Literal(ScalarValue::Utf8(Some(translate(&text, extracts)?)), metadata), true),
+        },
+        Expr::ScalarFunction(call) if matches!(call.func.name(), "matched_pattern" | "extracted_pattern") => {
+            (Expr::ScalarFunction(call), false)
+        }
+        other => (function.of(vec![other]), true),
+    })
+}
+
+fn refused(what: &str) -> SqlError {
+    SqlError::unsupported(format!("{what} in a regular expression"))
+}
+
+fn translate(pattern: &str, extracts: bool) -> Result<String, SqlError> {
+    let mut letters = pattern.chars().peekable();
+    let mut in_brackets = false;
+    let mut first = true;
+    while let Some(letter) = letters.next() {
+        let next = letters.peek().copied();
+        match (letter, next) {
+            ('\\', Some(escaped)) => {
+                // A blank, and a backslash, in PostgreSQL; word boundaries in the crate.
+                if matches!(escaped, 'b' | 'B' | '<' | '>' | 'p' | 'P' | 'z' | 'a' | 'G' | 'K' | 'R' | 'Q' | 'E' | 'h')
+                {
+                    return Err(refused(&format!("\\{escaped}")));
+                }
+                letters.next();
+            }
+            ('[', Some(':' | '.' | '=')) if in_brackets => {
+                let kind = letters.next();
+                let closes = letters.by_ref().skip_while(|letter| Some(*letter) != kind).nth(1);
+                if kind != Some(':') || closes != Some(']') {
+                    return Err(refused("[. and [="));
+                }
+            }
+            ('[', _) if in_brackets => return Err(refused("[ inside of brackets")),
+            ('&' | '~' | '-', Some(same)) if in_brackets && same == letter => return Err(refused("a set of sets")),
+            (']', _) if in_brackets => in_brackets = false,
+            ('[', _) => {
+                in_brackets = true;
+                letters.next_if_eq(&'^');
+                // In this position it is a plain character.
+                letters.next_if_eq(&']');
+            }
+            ('(', Some('?')) => {
+                let rest: String = letters.clone().take(3).collect();
+                let leading = first && rest == "?i)";
+                if !leading && !rest.starts_with("?:") {
+                    return Err(refused("(? .."));
+                }
+                letters.next();
+            }
+            ('|' | '?', _) if extracts && !in_brackets => {
+                return Err(refused("alternatives, where the text of a match is used,"));
+            }
+            _ => {}
+        }
+        first = false;
+    }
+    Ok(format!("{POINT_IS_ANYTHING}{pattern}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_that_mean_something_else_are_refused_and_others_let_a_point_be_anything() {
+        for same in ["a.b", "^a$", "[[:digit:]]+", "(?i)a", "(?:a)b", "[]a]", "[^]a]", "\\d\\.", "[a-z-]", "a{2}"] {
+            assert_eq!(translate(same, true).expect("it is taken"), format!("(?s){same}"));
+        }
+        assert!(translate("a|b", false).is_ok());
+        for other in ["a|b", "ab?", "\\bx", "[a[b]]", "[a&&b]", "(?m)^a", "(?P<n>a)", "[[.a.]]", "a(?i)b"] {
+            assert_eq!(translate(other, true).expect_err(other).code(), "0A000");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! [`Settings`]: the settings that SET changes and SHOW returns.
+//!
+//! Most of them exist because clients read them when they connect. Settings that would change results are fixed:
+//! setting them to another value is refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::SqlError;
+
+/// Settings that accept any value: they have no effect here, or other modules read them.
+const FREE: &[(&str, &str)] = &[
+    ("application_name", ""),
+    ("client_min_messages", "notice"),
+    ("default_transaction_read_only", "off"),
+    ("extra_float_digits", "1"),
+    ("search_path", "public"),
+];
+
+/// Settings with their accepted values; the first is the present value.
+const FIXED: &[(&str, &[&str])] = &[
+    ("bytea_output", &["hex"]),
+    ("client_encoding", &["UTF8", "utf-8", "unicode"]),
+    ("datestyle", &["ISO, MDY", "iso", "iso, mdy", "iso, ymd", "iso, dmy"]),
+    ("default_transaction_isolation", &["repeatable read", "read committed"]),
+    ("in_hot_standby", &["off"]),
+    ("integer_datetimes", &["on"]),
+    ("intervalstyle", &["postgres"]),
+    ("is_superuser", &["on"]),
+    ("lock_timeout", &["0"]),
+    ("max_identifier_length", &["63"]),
+    ("server_encoding", &["UTF8"]),
+    ("server_version", &["15.0"]),
+    ("server_version_num", &["150000"]),
+    ("standard_conforming_strings", &["on", "true"]),
+    ("timezone", ZONES),
+    ("transaction_isolation", &["repeatable read", "read committed"]),
+    ("transaction_read_only", &["off"]),
+];
+
+/// Names of the one time zone of sessions.
+const ZONES: &[&str] = &[
+    "UTC",
+    "gmt",
+    "etc/utc",
+    "etc/gmt",
+    "etc/uct",
+    "etc/universal",
+    "etc/zulu",
+    "etc/greenwich",
+    "uct",
+    "universal",
+    "zulu",
+    "greenwich",
+    "gmt0",
+    "gmt+0",
+    "gmt-0",
+    "etc/gmt0",
+    "etc/gmt+0",
+    "etc/gmt-0",
+    "z",
+    "0",
+    "+00:00",
+    "00:00",
+];
+
+/// The hint for another time zone.
+pub(crate) const ZONE_HINT: &str = "Sessions are in UTC: set the client to UTC (PGTZ=UTC; JDBC: -Duser.timezone=UTC), and \
+    use AT TIME ZONE 'Europe/Berlin' for another zone.";
+
+/// Whether a time zone is that of all sessions.
+pub(crate) fn is_utc(zone: &str) -> bool {
+    ZONES.iter().any(|known| known.eq_ignore_ascii_case(zone.trim_matches('\'')))
+}
+
+/// Settings that are a time, in milliseconds if no unit is given; 0 means no limit.
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+const IDLE_TIMEOUT: &str = "idle_in_transaction_session_timeout";
+
+/// Units of a time in milliseconds, the largest first: a time is shown in the largest unit that fits, as in PostgreSQL.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+/// The settings of one session.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    values: BTreeMap<String, String>,
+    user: String,
+    /// The values of the two times in a session that does not set them.
+    times: [Duration; 2],
+    statement: Duration,
+    idle_in_transaction: Duration,
+}
+
+impl Settings {
+    /// The settings at the begin of a session. `statement` is the longest time of a statement, `idle_in_transaction`
+    /// the longest time that a transaction waits for its client.
+    pub(crate) fn new(user: &str, statement: Duration, idle_in_transaction: Duration) -> Settings {
+        let free = FREE.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let fixed = FIXED.iter().map(|(name, values)| (name.to_string(), values[0].to_string()));
+        let mut values: BTreeMap<String, String> = free.chain(fixed).collect();
+        values.insert("session_authorization".into(), user.into());
+        values.insert(STATEMENT_TIMEOUT.into(), shown(statement));
+        values.insert(IDLE_TIMEOUT.into(), shown(idle_in_transaction));
+        let times = [statement, idle_in_transaction];
+        Settings { values, user: user.into(), times, statement, idle_in_transaction }
+    }
+
+    /// The longest time of a statement; zero means no limit.
+    pub fn statement_timeout(&self) -> Duration {
+        self.statement
+    }
+
+    /// The longest time that a transaction waits for its client; zero means no limit.
+    pub fn idle_in_transaction_session_timeout(&self) -> Duration {
+        self.idle_in_transaction
+    }
+
+    /// The value of a setting, by its name in any case. Errors: 42704.
+    pub fn get(&self, name: &str) -> Result<String, SqlError> {
+        self.values.get(&name.to_lowercase()).cloned().ok_or_else(|| unknown(name))
+    }
+
+    /// Sets a setting. Errors: 42704 if there is none of that name, 0A000 if it cannot have that value. Names with a
+    /// point are the client's own.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
+        let name = name.to_lowercase();
+        if value.eq_ignore_ascii_case("default") {
+            return self.reset(&format!("RESET {name}"));
+        }
+        if let Some((_, values)) = FIXED.iter().find(|(known, _)| *known == name) {
+            if values.iter().any(|known| known.eq_ignore_ascii_case(value)) {
+                return Ok(());
+            }
+            let hint = match name.as_str() {
+                "timezone" => ZONE_HINT.into(),
+                _ => format!("The value is always {}.", values[0]),
+            };
+            return Err(SqlError::unsupported(format!("{name} = '{value}'")).with_hint(hint));
+        }
+        if name == STATEMENT_TIMEOUT || name == IDLE_TIMEOUT {
+            let time = time(&name, value)?;
+            match name == STATEMENT_TIMEOUT {
+                true => self.statement = time,
+                false => self.idle_in_transaction = time,
+            }
+            self.values.insert(name, shown(time));
+            return Ok(());
+        }
+        if !name.contains('.') && !FREE.iter().any(|(known, _)| *known == name) {
+            return Err(unknown(&name));
+        }
+        if name == "search_path"
+            && !matches!(value.to_lowercase().as_str(), "public" | "\"$user\", public" | "$user, public")
+        {
+            return Err(SqlError::unsupported(format!("search_path = {value}"))
+                .with_hint("Names without a schema are searched in public; write schema.name for others."));
+        }
+        let value = match (name.as_str(), value.to_lowercase().as_str()) {
+            ("default_transaction_read_only", "on" | "true" | "yes" | "1") => "on",
+            ("default_transaction_read_only", "off" | "false" | "no" | "0") => "off",
+            ("default_transaction_read_only", _) => {
+                let message = format!("parameter \"{name}\" requires a Boolean value");
+                return Err(SqlError::statement("22023", message));
+            }
+            _ => value,
+        };
+        self.values.insert(name, value.into());
+        Ok(())
+    }
+
+    /// Whether a setting is on.
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.values.get(name).is_some_and(|value| value == "on")
+    }
+
+    /// `RESET name` or `RESET ALL`.
+    pub(crate) fn reset(&mut self, statement: &str) -> Result<(), SqlError> {
+        let name = statement.trim_start_matches("RESET ").to_lowercase();
+        let fresh = Settings::new(&self.user, self.times[0], self.times[1]);
+        if name == "all" {
+            *self = fresh;
+            return Ok(());
+        }
+        match name.as_str() {
+            STATEMENT_TIMEOUT => self.statement = fresh.statement,
+            IDLE_TIMEOUT => self.idle_in_transaction = fresh.idle_in_transaction,
+            _ => {}
+        }
+        match fresh.values.get(&name) {
+            Some(value) => _ = self.values.insert(name, value.clone()),
+            None => _ = self.values.remove(&name),
+        }
+        Ok(())
+    }
+
+    /// All settings, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// A time as PostgreSQL reads it: a number and a unit, or a number of milliseconds. Errors: 22023.
+fn time(name: &str, value: &str) -> Result<Duration, SqlError> {
+    let invalid = || {
+        let error = SqlError::value("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
+        error.with_hint(
+            "A whole number of milliseconds, or with a unit: \"ms\", \"s\", \"min\", \"h\", \"d\"; 0 means no limit.",
+        )
+    };
+    let text = value.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit.trim() {
+        "" => 1,
+        unit => UNITS.iter().find(|(known, _)| *known == unit).map(|(_, unit)| *unit).ok_or_else(invalid)?,
+    };
+    let milliseconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    // PostgreSQL's bound.
+    let bounded = milliseconds.filter(|milliseconds| *milliseconds <= i32::MAX as u64);
+    bounded.map(Duration::from_millis).ok_or_else(invalid)
+}
+
+/// A time in the largest unit that leaves a whole number.
+fn shown(time: Duration) -> String {
+    let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let fits = UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds % unit == 0);
+    fits.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / unit))
+}
+
+fn unknown(name: &str) -> SqlError {
+    SqlError::statement("42704", format!("unrecognized configuration parameter \"{name}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_change_results_is_refused_and_what_agrees_is_taken() {
+        let mut settings = Settings::new("u", Duration::ZERO, Duration::ZERO);
+        settings.set("TimeZone", "UTC").unwrap();
+        assert_eq!(settings.set("timezone", "Europe/Berlin").unwrap_err().code(), "0A000");
+        assert_eq!(settings.set("no_such", "1").unwrap_err().code(), "42704");
+        settings.set("application_name", "psql").unwrap();
+        assert_eq!(settings.get("application_name").unwrap(), "psql");
+        settings.reset("RESET ALL").unwrap();
+        assert_eq!(settings.get("Application_Name").unwrap(), "");
+    }
+
+    #[test]
+    fn times_are_read_and_shown_as_postgresql_does() {
+        let mut settings = Settings::new("u", Duration::from_secs(90), Duration::ZERO);
+        assert_eq!(settings.get("statement_timeout").unwrap(), "90s");
+        for (value, milliseconds, shown) in [
+            ("5000", 5000, "5s"),
+            ("1500", 1500, "1500ms"),
+            ("2 min", 120_000, "2min"),
+            ("0", 0, "0"),
+            ("1h", 3_600_000, "1h"),
+        ] {
+            settings.set("statement_timeout", value).unwrap();
+            assert_eq!(settings.statement_timeout(), Duration::from_millis(milliseconds), "{value}");
+            assert_eq!(settings.get("statement_timeout").unwrap(), shown);
+        }
+        for value in ["-1", "1 week", "x", "", "2147483648", "1.5"] {
+            assert_eq!(settings.set("statement_timeout", value).unwrap_err().code(), "22023", "{value}");
+        }
+        settings.reset("RESET statement_timeout").unwrap();
+        assert_eq!(settings.statement_timeout(), Duration::from_secs(90));
+    }
+}

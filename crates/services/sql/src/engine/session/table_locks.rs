@@ -1,0 +1,80 @@
+//! Table locks: a transaction that changes rows shares the lock of a table, one that changes the definition has it
+//! alone.
+//!
+//! Locks are in memory and are never waited for: a transaction that cannot get one gets an error and has to run again;
+//! the engine repeats a statement that is its own transaction. The store's snapshots alone would allow rows to be
+//! written into a table that is being dropped, because neither transaction changes a key of the other.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+
+use crate::SqlError;
+
+#[derive(Debug, Default)]
+struct Held {
+    shared: HashSet<u64>,
+    alone: Option<u64>,
+    /// LSN of the last change of the table's definition.
+    changed: u64,
+}
+
+/// The locks of all tables, by table id. Owners are numbers of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    tables: Mutex<HashMap<u64, Held>>,
+}
+
+impl Locks {
+    /// Takes a table's lock for a transaction whose snapshot is at LSN `seen`. Errors: [`SqlError::Again`].
+    pub(crate) fn take(&self, table: u64, owner: u64, alone: bool, seen: u64) -> Result<(), SqlError> {
+        let mut tables = self.tables.lock();
+        let held = tables.entry(table).or_default();
+        if held.changed > seen {
+            return Err(SqlError::Again("the table was changed or dropped after this transaction began".into()));
+        }
+        let by_other = held.alone.is_some_and(|other| other != owner);
+        if by_other || (alone && held.shared.iter().any(|other| *other != owner)) {
+            return Err(SqlError::Again("another transaction uses the table".into()));
+        }
+        match alone {
+            true => held.alone = Some(owner),
+            false => _ = held.shared.insert(owner),
+        }
+        Ok(())
+    }
+
+    /// Releases an owner's lock. `changed` is the LSN of its commit, if that changed the table's definition.
+    pub(crate) fn give_back(&self, table: u64, owner: u64, changed: Option<u64>) {
+        let mut tables = self.tables.lock();
+        if let Some(held) = tables.get_mut(&table) {
+            held.shared.remove(&owner);
+            if held.alone == Some(owner) {
+                held.alone = None;
+                held.changed = changed.unwrap_or(held.changed);
+            }
+            if held.shared.is_empty() && held.alone.is_none() && held.changed == 0 {
+                tables.remove(&table);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_excludes_others_and_a_change_sends_older_transactions_back() {
+        let locks = Locks::default();
+        locks.take(1, 10, false, 5).unwrap();
+        locks.take(1, 11, false, 5).unwrap();
+        assert!(locks.take(1, 10, true, 5).is_err());
+        locks.give_back(1, 11, None);
+        locks.take(1, 10, true, 5).unwrap();
+        assert!(locks.take(1, 11, false, 5).is_err());
+        locks.give_back(1, 10, Some(9));
+        assert!(locks.take(1, 11, false, 5).is_err());
+        locks.take(1, 11, false, 9).unwrap();
+    }
+}

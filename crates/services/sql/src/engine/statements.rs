@@ -1,0 +1,19 @@
+//! The statements, each of which runs in a session: changes of rows, changes of tables, COPY, EXPLAIN.
+
+pub(crate) mod alter_table;
+pub(crate) mod bulk_load;
+pub(crate) mod changed_table;
+pub(crate) mod column_defaults;
+pub(crate) mod copy;
+pub(crate) mod create_drop;
+pub(crate) mod create_external_table;
+mod execute;
+pub(crate) mod explain;
+pub(crate) mod insert;
+pub(crate) mod literal_values;
+pub(crate) mod point_query;
+mod prepare;
+pub(crate) mod row_changes;
+pub(crate) mod session_statements;
+pub(crate) mod update_delete;
+pub(crate) mod upsert;

@@ -1,0 +1,189 @@
+//! The statement ALTER TABLE.
+//!
+//! Adding a column changes no row: older rows have the default that the column had when it was added. Dropping a column
+//! moves all rows into another storage, in the same transaction. So its space is freed, and readers need not handle
+//! dropped columns.
+
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, Ident, RenameTableNameKind,
+    SelectItem, Statement,
+};
+use futures::TryStreamExt;
+
+use super::bulk_load::BulkLoad;
+use super::changed_table;
+use super::changed_table::column_position;
+use super::column_defaults;
+use super::create_drop;
+use super::create_drop::{check_names, done};
+use crate::SqlError;
+use crate::engine::parse::ast;
+use crate::engine::parse::ast::folded;
+use crate::engine::parse::ast::resolve;
+use crate::engine::plan::prepared;
+use crate::engine::plan::view_dependencies;
+use crate::engine::{Session, StatementResult};
+use crate::table::row_encoding::encode_value;
+use crate::table::{Table, catalog};
+
+pub(crate) async fn alter(session: &mut Session, alter: &AlterTable) -> Result<StatementResult, SqlError> {
+    let table = match changed_table::table(&session.shared.catalog(), &alter.name) {
+        Err(error) if alter.if_exists && error.code() == "42P01" => return done("ALTER TABLE"),
+        table => table?,
+    };
+    session.changing("ALTER TABLE")?.lock(table.id, true)?;
+    // Views keep the names with which they were created.
+    let takes = |operation: &AlterTableOperation| {
+        use AlterTableOperation::{DropColumn, RenameColumn, RenameTable};
+        matches!(operation, RenameTable { .. } | RenameColumn { .. } | DropColumn { .. })
+    };
+    if alter.operations.iter().any(takes) {
+        let name = (table.schema_name.clone(), table.name.clone());
+        let readers = view_dependencies::readers(&session.shared.catalog(), &[name])?;
+        view_dependencies::refuse_readers("alter table", &readers)
+            .map_err(|error| error.with_hint("Drop the views, change the table, and create them again."))?;
+    }
+    let old = table.name.clone();
+    let mut table = (*table).clone();
+    match dropped(&table, &alter.operations)? {
+        Some(columns) if columns.is_empty() => return done("ALTER TABLE"),
+        Some(columns) => without(session, &mut table, &columns).await?,
+        None => {
+            for operation in &alter.operations {
+                alter_one(session, &mut table, operation).await?;
+            }
+            (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
+        }
+    }
+    let tree = session.engine.catalog;
+    let transaction = session.changing("ALTER TABLE")?;
+    transaction.defines = true;
+    transaction.with(|transaction| {
+        if table.name != old {
+            catalog::remove(transaction, tree, &table.schema_name, &old)?;
+        }
+        catalog::put_table(transaction, tree, &table)
+    })?;
+    done("ALTER TABLE")
+}
+
+async fn alter_one(session: &mut Session, table: &mut Table, operation: &AlterTableOperation) -> Result<(), SqlError> {
+    match operation {
+        AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
+            let (_, name) = resolve(name)?;
+            if session.shared.catalog().get(&table.schema_name, &name).is_some() {
+                return Err(SqlError::statement("42P07", format!("relation \"{name}\" already exists")));
+            }
+            table.name = name;
+        }
+        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+            let at = column_position(table, &folded(old_column_name))?;
+            table.columns[at].name = folded(new_column_name);
+            check_names(&table.columns)?;
+        }
+        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+            if *if_not_exists && table.position(&folded(&column_def.name)).is_some() {
+                return Ok(());
+            }
+            add_column(session, table, column_def).await?;
+        }
+        AlterTableOperation::AlterColumn { column_name, op } => {
+            let at = column_position(table, &folded(column_name))?;
+            match op {
+                AlterColumnOperation::SetDefault { value } => {
+                    table.columns[at].default = Some(value.to_string());
+                    create_drop::check_default(session, &table.columns[at], value).await?;
+                }
+                AlterColumnOperation::DropDefault => table.columns[at].default = None,
+                AlterColumnOperation::DropNotNull if !table.key.contains(&at) => table.columns[at].not_null = false,
+                other => return Err(SqlError::unsupported(format!("ALTER COLUMN .. {other}"))),
+            }
+        }
+        other => return Err(SqlError::unsupported(format!("ALTER TABLE .. {other}"))),
+    }
+    Ok(())
+}
+
+async fn add_column(session: &Session, table: &mut Table, definition: &ColumnDef) -> Result<(), SqlError> {
+    let (mut column, is_key) = create_drop::read_column(session, definition).await?;
+    if is_key.is_some() {
+        return Err(SqlError::unsupported("ADD COLUMN with PRIMARY KEY"));
+    }
+    if column.default.is_some() {
+        let default = ast::default_of(&column)?;
+        let query = ast::select(vec![SelectItem::UnnamedExpr(default)], Vec::new(), None)?;
+        if prepared::plan_query(&session.context, &query).await?.expressions().iter().any(|expr| expr.is_volatile()) {
+            return Err(SqlError::unsupported("ADD COLUMN with a default that differs for each row")
+                .with_hint("Add the column without a default, UPDATE the rows, then ALTER COLUMN .. SET DEFAULT."));
+        }
+        let value = column_defaults::default_value(session, &column).await?;
+        if !value.is_null() {
+            column.missing = Some(encode_value(column.kind, &value.to_array()?)?);
+        }
+    }
+    if column.not_null && column.missing.is_none() {
+        return Err(SqlError::unsupported("ADD COLUMN with NOT NULL and no default"));
+    }
+    table.columns.push(column);
+    check_names(&table.columns)
+}
+
+/// Moves the rows into another storage without those columns.
+async fn without(session: &mut Session, table: &mut Table, dropped: &[usize]) -> Result<(), SqlError> {
+    let kept: Vec<usize> = (0..table.columns.len()).filter(|at| !dropped.contains(at)).collect();
+    let column = |at: &usize| {
+        SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', table.columns[*at].name.as_str())))
+    };
+    let name = ast::addressed(table, &table.name)?;
+    let query: Statement = ast::select(kept.iter().map(column).collect(), vec![name], None)?;
+    let mut rows = session.run(prepared::plan_query(&session.context, &query).await?, &[]).await?;
+    let old = table.clone();
+    table.columns = kept.iter().map(|at| crate::table::Column { missing: None, ..old.columns[*at].clone() }).collect();
+    table.key = old.key.iter().map(|key| kept.partition_point(|at| at < key)).collect();
+    (table.schema, table.addressed) = Table::schemas(&table.columns, &table.key);
+    (table.storage, table.rows) = create_drop::make_storage(session, "ALTER TABLE")?;
+    let engine = session.engine.clone();
+    let transaction = session.changing("ALTER TABLE")?;
+    let mut bulk = BulkLoad::new(&engine, &std::sync::Arc::new(table.clone()));
+    while let Some(batch) = rows.try_next().await? {
+        bulk.push(transaction, batch.columns().to_vec())?;
+    }
+    bulk.finish(transaction)?;
+    drop(rows);
+    create_drop::discard_rows(session, &old)
+}
+
+/// The columns to drop; `None` if the statement does something else.
+fn dropped(table: &Table, operations: &[AlterTableOperation]) -> Result<Option<Vec<usize>>, SqlError> {
+    let mut columns = Vec::new();
+    let mut others = false;
+    for operation in operations {
+        let AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } = operation else {
+            others = true;
+            continue;
+        };
+        if *drop_behavior == Some(DropBehavior::Cascade) {
+            return Err(SqlError::unsupported("CASCADE").with_hint("Drop the dependent objects first."));
+        }
+        for name in column_names {
+            match column_position(table, &folded(name)) {
+                Err(_) if *if_exists => {}
+                Err(error) => return Err(error),
+                Ok(at) if table.key.contains(&at) => {
+                    return Err(SqlError::unsupported("dropping a column of the primary key"));
+                }
+                Ok(at) if columns.contains(&at) => {}
+                Ok(at) => columns.push(at),
+            }
+        }
+    }
+    let drops = operations.iter().any(|operation| matches!(operation, AlterTableOperation::DropColumn { .. }));
+    match (drops, others) {
+        (true, true) => Err(SqlError::unsupported("DROP COLUMN beside other changes in one ALTER TABLE")),
+        (true, false) if columns.len() == table.columns.len() => {
+            Err(SqlError::unsupported("dropping all columns").with_hint("DROP TABLE drops the table."))
+        }
+        (true, false) => Ok(Some(columns)),
+        (false, _) => Ok(None),
+    }
+}

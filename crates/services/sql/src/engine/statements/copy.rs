@@ -1,0 +1,213 @@
+//! COPY: rows in and out in bulk. The wire handles the formats; here rows are batches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{
+    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
+};
+
+use super::bulk_load::BulkLoad;
+use super::changed_table;
+use super::changed_table::column_position;
+use super::column_defaults;
+use super::column_defaults::ColumnDefaults;
+use crate::SqlError;
+use crate::engine::limits::cancellation::Running;
+use crate::engine::parse::ast;
+use crate::engine::parse::ast::folded;
+use crate::engine::plan::prepared;
+use crate::engine::semantics::assignment_casts::assign;
+use crate::engine::session::transaction::SessionTransaction;
+use crate::engine::session::transaction_state::Lent;
+use crate::engine::statement_result::{CopyFormat, CopyIn, CopyOut, CopySink};
+use crate::engine::{Session, StatementResult};
+use crate::table::Table;
+
+fn positions(table: &Table, columns: &[Ident]) -> Result<Vec<usize>, SqlError> {
+    let mut positions = Vec::new();
+    for column in columns {
+        let at = column_position(table, &folded(column))?;
+        if positions.contains(&at) {
+            return Err(SqlError::statement("42701", format!("column \"{column}\" specified more than once")));
+        }
+        positions.push(at);
+    }
+    match positions.is_empty() {
+        true => Ok((0..table.columns.len()).collect()),
+        false => Ok(positions),
+    }
+}
+
+pub(crate) async fn copy(session: &mut Session, statement: &Statement) -> Result<StatementResult, SqlError> {
+    let Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
+        return Err(super::create_drop::unsupported(statement));
+    };
+    let format = format(options, legacy_options)?;
+    match (to, target) {
+        (true, CopyTarget::Stdout) => copy_out(session, source, format).await,
+        (false, CopyTarget::Stdin) => copy_in(session, source, format).await,
+        _ => Err(SqlError::unsupported("COPY with files and programs of the server")
+            .with_hint("Use COPY .. FROM STDIN or TO STDOUT; psql's \\copy does.")),
+    }
+}
+
+async fn copy_out(session: &mut Session, source: &CopySource, format: CopyFormat) -> Result<StatementResult, SqlError> {
+    session.refresh()?;
+    let query = match source {
+        CopySource::Query(query) => Statement::Query(query.clone()),
+        CopySource::Table { table_name, columns } => {
+            let columns: Vec<String> = columns.iter().map(Ident::to_string).collect();
+            let columns = if columns.is_empty() { "*".to_string() } else { columns.join(", ") };
+            ast::parse(&format!("SELECT {columns} FROM {table_name}"))?
+        }
+    };
+    let plan = prepared::plan_query(&session.context, &query).await?;
+    let stream = session.run(plan, &[]).await?;
+    Ok(StatementResult::CopyOut(CopyOut { schema: stream.schema(), stream, format }))
+}
+
+async fn copy_in(session: &mut Session, source: &CopySource, format: CopyFormat) -> Result<StatementResult, SqlError> {
+    let CopySource::Table { table_name, columns } = source else {
+        return Err(SqlError::statement("42601", "COPY FROM needs a table"));
+    };
+    // The table is looked up in the transaction that will contain the rows.
+    let mine = !session.transaction.is_open();
+    if mine {
+        session.transaction.begin(session.new_transaction(true));
+    }
+    session.refresh()?;
+    let table = changed_table::table(&session.shared.catalog(), table_name)?;
+    let columns = positions(&table, columns)?;
+    let fields: Vec<_> =
+        columns.iter().map(|at| table.columns[*at].kind.field(&table.columns[*at].name, true)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let defaults = column_defaults::defaults(session, &table, &columns).await?;
+    session.changing("COPY FROM")?.lock(table.id, false)?;
+    let transaction = session.transaction.take();
+    let back = (!mine).then(|| session.transaction.lent());
+    let failed = session.transaction.failed_flag();
+    let bulk = Some(BulkLoad::new(&session.engine, &table));
+    let running = session.canceller.current();
+    let rows = CopyRows { table, columns, defaults, transaction, bulk, back, failed, running: running.clone() };
+    Ok(StatementResult::CopyIn(CopyIn { schema, format, sink: Box::new(rows), running }))
+}
+
+/// The rows of one COPY, and their transaction: its own, or one that the session lends it.
+struct CopyRows {
+    table: Arc<Table>,
+    /// For each column of a batch its position in the table.
+    columns: Vec<usize>,
+    /// The defaults of the other columns.
+    defaults: ColumnDefaults,
+    transaction: Option<SessionTransaction>,
+    bulk: Option<BulkLoad>,
+    /// The place where a lent transaction is returned.
+    back: Option<Lent>,
+    failed: Arc<AtomicBool>,
+    /// The statement; it ends when this is dropped.
+    running: Arc<Running>,
+}
+
+#[async_trait]
+impl CopySink for CopyRows {
+    async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
+        let (Some(transaction), Some(bulk)) = (&self.transaction, &mut self.bulk) else {
+            return Err(SqlError::transaction("25000", "this COPY has ended"));
+        };
+        let values = batch.columns().iter().zip(&self.columns);
+        let values = values.map(|(array, at)| assign(array, &self.table.columns[*at], true));
+        let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+        bulk.push(transaction, self.defaults.whole(&self.table, &self.columns, values, batch.num_rows())?)
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<u64, SqlError> {
+        let rows = match (&self.transaction, self.bulk.take()) {
+            (Some(transaction), Some(bulk)) => bulk.finish(transaction)?,
+            _ => 0,
+        };
+        self.running.close()?;
+        match (self.transaction.take(), &self.back) {
+            (Some(transaction), Some(back)) => *back.lock() = Some(transaction),
+            (Some(transaction), None) => transaction.commit().await?,
+            (None, _) => {}
+        }
+        Ok(rows)
+    }
+}
+
+impl Drop for CopyRows {
+    fn drop(&mut self) {
+        self.running.end();
+        // It was not finished: the statement failed. Its own transaction is rolled back when it is dropped.
+        if let Some(transaction) = self.transaction.take() {
+            self.failed.store(true, Ordering::Release);
+            if let Some(back) = &self.back {
+                *back.lock() = Some(transaction);
+            }
+        }
+    }
+}
+
+/// The options, in both of PostgreSQL's syntaxes.
+fn format(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<CopyFormat, SqlError> {
+    let mut name = "text".to_string();
+    let (mut delimiter, mut null, mut header, mut quote, mut escape) = (None, None, false, None, None);
+    for option in options {
+        match option {
+            CopyOption::Format(format) => name = format.value.to_lowercase(),
+            CopyOption::Delimiter(c) => delimiter = Some(*c),
+            CopyOption::Null(text) => null = Some(text.clone()),
+            CopyOption::Header(is) => header = *is,
+            CopyOption::Quote(c) => quote = Some(*c),
+            CopyOption::Escape(c) => escape = Some(*c),
+            CopyOption::Freeze(false) => {}
+            CopyOption::Encoding(name) if matches!(name.to_lowercase().as_str(), "utf8" | "utf-8") => {}
+            other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+        }
+    }
+    for option in legacy {
+        match option {
+            CopyLegacyOption::Binary => name = "binary".into(),
+            CopyLegacyOption::Delimiter(c) => delimiter = Some(*c),
+            CopyLegacyOption::Null(text) => null = Some(text.clone()),
+            CopyLegacyOption::Header => header = true,
+            CopyLegacyOption::Csv(options) => {
+                name = "csv".into();
+                for option in options {
+                    match option {
+                        CopyLegacyCsvOption::Header => header = true,
+                        CopyLegacyCsvOption::Quote(c) => quote = Some(*c),
+                        CopyLegacyCsvOption::Escape(c) => escape = Some(*c),
+                        other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+                    }
+                }
+            }
+            other => return Err(SqlError::unsupported(format!("COPY with {other}"))),
+        }
+    }
+    if !matches!(name.as_str(), "text" | "csv" | "binary") {
+        return Err(SqlError::statement("22023", format!("COPY format \"{name}\" not recognized")));
+    }
+    let csv = name == "csv";
+    let byte = |c: Option<char>, default: u8| match c {
+        None => Ok(default),
+        Some(c) if c.is_ascii() && !matches!(c, '\n' | '\r') => Ok(c as u8),
+        Some(_) => {
+            Err(SqlError::statement("22023", "COPY delimiter, quote and escape must be a single one-byte character"))
+        }
+    };
+    let quote = byte(quote, b'"')?;
+    Ok(CopyFormat {
+        delimiter: byte(delimiter, if csv { b',' } else { b'\t' })?,
+        null: null.unwrap_or_else(|| if csv { String::new() } else { "\\N".into() }),
+        header,
+        quote,
+        escape: byte(escape, quote)?,
+        name,
+    })
+}

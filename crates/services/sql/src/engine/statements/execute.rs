@@ -1,0 +1,184 @@
+//! Runs a prepared statement: as part of the open transaction, or as a transaction of its own.
+
+use std::time::Duration;
+
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::Statement;
+
+use super::{
+    alter_table, copy, create_drop, create_external_table, explain, insert, point_query, session_statements,
+    update_delete,
+};
+use crate::SqlError;
+use crate::engine::plan::{column_labels, prepared};
+use crate::engine::run::cancellable_stream::CancellableStream;
+use crate::engine::{Prepared, Session, StatementResult};
+
+/// How often a statement that is its own transaction is repeated after a conflict, and the longest pause before.
+const AGAIN_MOST: u32 = 50;
+const AGAIN_PAUSE_MOST: Duration = Duration::from_millis(50);
+
+impl Session {
+    /// Runs a statement. `parameters` are the values of `$1`, `$2`, ...
+    pub async fn execute(
+        &mut self,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult, SqlError> {
+        let Some(statement) = &prepared.statement else {
+            return Ok(StatementResult::Done { tag: String::new() });
+        };
+        self.transaction.take_back();
+        if !self.transaction.is_open() {
+            self.transaction.set_failed(false);
+        } else if self.transaction.has_failed() && !ends_failure(statement) {
+            return Err(SqlError::transaction(
+                "25P02",
+                "current transaction is aborted, commands ignored until end of transaction block",
+            ));
+        }
+        let begins = !self.transaction.is_open();
+        self.account.begin(!begins);
+        let running = self.canceller.begin(self.settings.now().statement_timeout());
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.dispatch(statement, prepared, parameters) => outcome,
+            why = running.asked() => Err(why),
+        };
+        let failed = self.transaction.failed_flag();
+        let watch = |stream| -> SendableRecordBatchStream {
+            Box::pin(CancellableStream::new(stream, &running, failed.clone()))
+        };
+        match outcome {
+            Ok(StatementResult::Rows { schema, stream, tag }) => {
+                Ok(StatementResult::Rows { schema, stream: watch(stream), tag })
+            }
+            Ok(StatementResult::CopyOut(mut copy)) => {
+                copy.stream = watch(copy.stream);
+                Ok(StatementResult::CopyOut(copy))
+            }
+            // The statement continues: its rows are still to come.
+            Ok(StatementResult::CopyIn(copy)) => Ok(StatementResult::CopyIn(copy)),
+            Ok(answer) => {
+                running.end();
+                Ok(answer)
+            }
+            Err(error) => {
+                running.end();
+                // A statement that is cancelled while it runs drops its own implicit transaction, which rolls it back.
+                if begins && self.transaction.is_implicit() {
+                    self.transaction.take();
+                }
+                self.transaction.set_failed(true);
+                Err(error)
+            }
+        }
+    }
+
+    async fn dispatch(
+        &mut self,
+        statement: &Statement,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult, SqlError> {
+        if let Some(answer) = session_statements::control(self, statement).await? {
+            return Ok(answer);
+        }
+        match statement {
+            Statement::Query(_) => {
+                self.refresh()?;
+                self.query(statement, prepared, parameters).await
+            }
+            Statement::Explain { .. } => {
+                self.refresh()?;
+                explain::explain(self, statement, parameters).await
+            }
+            Statement::Copy { .. } => copy::copy(self, statement).await,
+            _ if self.transaction.is_open() => {
+                self.refresh()?;
+                self.change(statement, parameters).await
+            }
+            _ => self.alone(statement, parameters).await,
+        }
+    }
+
+    /// Runs a statement that changes something as a transaction of its own.
+    async fn alone(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+        let mut tries = 0;
+        loop {
+            self.transaction.begin(self.new_transaction(true));
+            let outcome = match self.refresh() {
+                Ok(()) => self.change(statement, parameters).await,
+                Err(error) => Err(error),
+            };
+            let Some(transaction) = self.transaction.take() else { return outcome };
+            let outcome = match outcome.and_then(|answer| self.canceller.close().map(|()| answer)) {
+                Ok(answer) => transaction.commit().await.map(|()| answer),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(SqlError::Again(_)) if tries < AGAIN_MOST => {
+                    tries += 1;
+                    self.canceller.reopen();
+                    let pause = Duration::from_micros(100 << tries.min(10)).min(AGAIN_PAUSE_MOST);
+                    tokio::time::sleep(pause).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn query(
+        &mut self,
+        statement: &Statement,
+        prepared: &Prepared,
+        parameters: &[ScalarValue],
+    ) -> Result<StatementResult, SqlError> {
+        if let Some(answer) = point_query::quick_query(self, statement, parameters)? {
+            return Ok(answer);
+        }
+        let plan = match prepared.plan(&self.shared.catalog()) {
+            Some(plan) => plan,
+            None => prepared::plan_with(&self.context, statement, &prepared.parameters).await?.0,
+        };
+        let stream = self.run(plan, parameters).await?;
+        let schema = column_labels::labelled(statement, &stream.schema());
+        let stream = column_labels::relabel(stream, schema.clone());
+        Ok(StatementResult::Rows { schema, stream, tag: "SELECT" })
+    }
+
+    async fn change(&mut self, statement: &Statement, parameters: &[ScalarValue]) -> Result<StatementResult, SqlError> {
+        match statement {
+            Statement::Insert(insert) => insert::insert(self, insert, parameters).await,
+            Statement::Update(update) => update_delete::update(self, update, parameters).await,
+            Statement::Delete(delete) => update_delete::delete(self, delete, parameters).await,
+            _ => define(self, statement).await,
+        }
+    }
+}
+
+/// Whether a statement is accepted inside a transaction that failed.
+fn ends_failure(statement: &Statement) -> bool {
+    matches!(statement, Statement::Rollback { .. } | Statement::Commit { .. })
+}
+
+/// Runs a statement that changes tables, views or schemas.
+async fn define(session: &mut Session, statement: &Statement) -> Result<StatementResult, SqlError> {
+    match statement {
+        Statement::CreateTable(create) if create.external => {
+            create_external_table::create_external(session, create).await
+        }
+        Statement::CreateTable(create) => create_drop::create_table(session, create).await,
+        Statement::CreateView(create) => create_drop::create_view(session, create).await,
+        Statement::CreateSchema { schema_name, if_not_exists, with: None, options: None, .. } => {
+            create_drop::create_schema(session, schema_name, *if_not_exists)
+        }
+        Statement::Drop { object_type, if_exists, names, cascade, .. } => {
+            create_drop::drop_objects(session, object_type, *if_exists, names, *cascade)
+        }
+        Statement::Truncate(tables) => create_drop::truncate(session, tables),
+        Statement::AlterTable(alter) => alter_table::alter(session, alter).await,
+        other => Err(create_drop::unsupported(other)),
+    }
+}

@@ -1,0 +1,336 @@
+//! The statement INSERT.
+//!
+//! VALUES of literals and parameters become columns here, without DataFusion. Every other source is a query that
+//! DataFusion runs. If it reads a snapshot, which does not see the new rows, its rows are written while they come. In a
+//! transaction that has changed something, the query runs to its end first, so a table can be inserted into itself.
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    ConflictTarget, DoUpdate, Expr, Insert, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr,
+    Statement, TableObject,
+};
+use futures::TryStreamExt;
+
+use super::bulk_load::BulkLoad;
+use super::changed_table;
+use super::changed_table::{ChangedRows, InsertTarget, column_position, note, placeholder};
+use super::column_defaults;
+use super::literal_values::{cells, fits};
+use super::row_changes::Existing;
+use super::upsert;
+use crate::SqlError;
+use crate::engine::parse::ast;
+use crate::engine::parse::ast::folded;
+use crate::engine::semantics::assignment_casts::assign;
+use crate::engine::session::transaction::SessionTransaction;
+use crate::engine::{Session, StatementResult};
+use crate::table::Table;
+
+/// The treatment of a row whose primary key exists already.
+enum Conflict<'a> {
+    Existing(Existing),
+    /// The existing row is changed.
+    Update(&'a DoUpdate),
+}
+
+/// The name of the table that an INSERT changes.
+fn name(insert: &Insert) -> Result<&datafusion::sql::sqlparser::ast::ObjectName, SqlError> {
+    let odd = insert.overwrite
+        || insert.or.is_some()
+        || insert.ignore
+        || insert.replace_into
+        || !insert.assignments.is_empty()
+        || insert.partitioned.is_some()
+        || insert.output.is_some();
+    match &insert.table {
+        TableObject::TableName(name) if !odd => Ok(name),
+        _ => Err(SqlError::unsupported(format!("\"{insert}\""))),
+    }
+}
+
+fn resolve_insert<'a>(session: &Session, insert: &'a Insert) -> Result<InsertTarget<'a>, SqlError> {
+    let table = changed_table::table(&session.shared.catalog(), name(insert)?)?;
+    let mut columns = Vec::new();
+    for name in &insert.columns {
+        let name = match name.0.as_slice() {
+            [part] => part.as_ident().map(folded).unwrap_or_default(),
+            _ => return Err(SqlError::unsupported(format!("the column name {name}"))),
+        };
+        let at = column_position(&table, &name)?;
+        if columns.contains(&at) {
+            return Err(SqlError::statement("42701", format!("column \"{name}\" specified more than once")));
+        }
+        columns.push(at);
+    }
+    if columns.is_empty() {
+        columns = (0..table.columns.len()).collect();
+    }
+    let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| folded(&alias.alias));
+    Ok(InsertTarget { table, alias, columns, source: insert.source.as_deref() })
+}
+
+pub(crate) async fn insert(
+    session: &mut Session,
+    insert: &Insert,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let into = resolve_insert(session, insert)?;
+    session.changing("INSERT")?.lock(into.table.id, false)?;
+    let conflict = conflict(&into.table, insert.on.as_ref())?;
+    if let (Conflict::Existing(Existing::Refuse), None, Some(source)) = (&conflict, &insert.returning, into.source)
+        && ast::plain_values(source).is_none()
+    {
+        let rows = insert_query(session, &into, source, parameters).await?;
+        return Ok(StatementResult::Done { tag: format!("INSERT 0 {rows}") });
+    }
+    let columns = source_columns(session, &into, parameters).await?;
+    let existing = match conflict {
+        Conflict::Existing(existing) => existing,
+        Conflict::Update(update) => {
+            return upsert::upsert(session, &into, columns, update, insert.returning.as_ref(), parameters).await;
+        }
+    };
+    let transaction = open_transaction(session)?;
+    let rows = session.engine.insert_rows(transaction, &into.table, &columns, existing)?;
+    let batch = match &insert.returning {
+        Some(_) => vec![changed_table::picked(&into.table, &columns, &rows)?],
+        None => Vec::new(),
+    };
+    let change = ChangedRows {
+        tag: "INSERT 0",
+        table: &into.table,
+        alias: &into.alias,
+        count: rows.len(),
+        rows: batch,
+        returning: insert.returning.as_ref(),
+    };
+    changed_table::changed(session, change, parameters).await
+}
+
+fn open_transaction(session: &Session) -> Result<&SessionTransaction, SqlError> {
+    session.transaction.open().ok_or_else(|| SqlError::transaction("25P01", "there is no transaction in progress"))
+}
+
+/// Inserts the rows of a query.
+async fn insert_query(
+    session: &Session,
+    into: &InsertTarget<'_>,
+    source: &Query,
+    parameters: &[ScalarValue],
+) -> Result<u64, SqlError> {
+    let query = Statement::Query(Box::new(with_defaults(into, source)?));
+    let mut stream = changed_table::rows_to_change(session, &query, parameters).await?;
+    let width = stream.schema().fields().len();
+    check_width(into, width)?;
+    let given = &into.columns[..width];
+    let open = open_columns(source, width);
+    let defaults = column_defaults::defaults(session, &into.table, given).await?;
+    let transaction = open_transaction(session)?;
+    let mut bulk = BulkLoad::new(&session.engine, &into.table);
+    while let Some(batch) = stream.try_next().await? {
+        let values = batch.columns().iter().zip(given).zip(&open);
+        let values = values.map(|((array, at), open)| assign(array, &into.table.columns[*at], *open));
+        let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+        bulk.push(transaction, defaults.whole(&into.table, given, values, batch.num_rows())?)?;
+    }
+    bulk.finish(transaction)
+}
+
+/// The rows to insert: all columns of the table, in its types.
+async fn source_columns(
+    session: &Session,
+    into: &InsertTarget<'_>,
+    parameters: &[ScalarValue],
+) -> Result<Vec<ArrayRef>, SqlError> {
+    let Some(source) = into.source else {
+        return complete(session, &into.table, &[], Vec::new(), 1).await;
+    };
+    if let Some(rows) = ast::plain_values(source) {
+        let rows: Vec<&[Expr]> = rows.iter().map(|row| row.content.as_slice()).collect();
+        check_width(into, rows.iter().map(|row| row.len()).max().unwrap_or(0))?;
+        if let Some(values) = literals(into, &rows, parameters)? {
+            return complete(session, &into.table, &into.columns[..values.len()], values, rows.len()).await;
+        }
+    }
+    let query = Statement::Query(Box::new(with_defaults(into, source)?));
+    let (schema, batches) = changed_table::collect(session, &query, parameters).await?;
+    check_width(into, schema.fields().len())?;
+    let batch = changed_table::joined(&schema, &batches)?;
+    let open = open_columns(source, schema.fields().len());
+    let values = batch.columns().iter().zip(&into.columns).zip(open);
+    let values = values.map(|((array, at), open)| assign(array, &into.table.columns[*at], open));
+    let values: Vec<ArrayRef> = values.collect::<Result<_, _>>()?;
+    complete(session, &into.table, &into.columns[..values.len()], values, batch.num_rows()).await
+}
+
+/// Adds the columns that the statement does not give: defaults, or NULL.
+async fn complete(
+    session: &Session,
+    table: &Table,
+    given: &[usize],
+    values: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<Vec<ArrayRef>, SqlError> {
+    column_defaults::defaults(session, table, given).await?.whole(table, given, values, rows)
+}
+
+/// Types of an INSERT's parameters, and the columns of RETURNING.
+pub(crate) async fn describe_insert(
+    session: &Session,
+    insert: &Insert,
+) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
+    let into = resolve_insert(session, insert)?;
+    let mut found = Vec::new();
+    if let Some(source) = into.source {
+        match ast::plain_values(source) {
+            Some(rows) => {
+                let mut others = false;
+                for row in rows {
+                    check_width(&into, row.content.len())?;
+                    for (expr, at) in row.content.iter().zip(&into.columns) {
+                        match placeholder(expr) {
+                            Some(name) => note(&mut found, name, into.table.columns[*at].kind.arrow())?,
+                            None => others |= !ast::is_default(expr) && ast::literal(expr, &[])?.is_none(),
+                        }
+                    }
+                }
+                if others {
+                    changed_table::parameters_of(
+                        session,
+                        &Statement::Query(Box::new(with_defaults(&into, source)?)),
+                        &mut found,
+                    )
+                    .await?;
+                }
+            }
+            None => {
+                let query = Statement::Query(Box::new(with_defaults(&into, source)?));
+                changed_table::parameters_of(session, &query, &mut found).await?;
+            }
+        }
+    }
+    if let Conflict::Update(update) = conflict(&into.table, insert.on.as_ref())? {
+        upsert::upsert_parameters(session, &into, update, &mut found).await?;
+    }
+    let schema =
+        changed_table::describe_returning(session, &insert.returning, &into.table, &into.alias, &mut found).await?;
+    Ok((found, schema))
+}
+
+fn check_width(into: &InsertTarget<'_>, values: usize) -> Result<(), SqlError> {
+    if values > into.columns.len() {
+        return Err(SqlError::statement("42601", "INSERT has more expressions than target columns"));
+    }
+    // With a list of columns the numbers must be equal; without one the last columns may be missing.
+    if values < into.columns.len() && into.columns.len() != into.table.columns.len() {
+        return Err(SqlError::statement("42601", "INSERT has more target columns than expressions"));
+    }
+    Ok(())
+}
+
+/// The action of ON CONFLICT. Errors: 0A000, 42P10, 42601 for DO UPDATE without a key.
+fn conflict<'a>(table: &Table, on: Option<&'a OnInsert>) -> Result<Conflict<'a>, SqlError> {
+    let (target, action) = match on {
+        None => return Ok(Conflict::Existing(Existing::Refuse)),
+        Some(OnInsert::OnConflict(OnConflict { conflict_target, action })) => (conflict_target, action),
+        Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
+    };
+    let matches = match target {
+        None => true,
+        Some(ConflictTarget::Columns(names)) => {
+            let names: Vec<String> = names.iter().map(folded).collect();
+            let mut columns = names.iter().map(|name| column_position(table, name)).collect::<Result<Vec<_>, _>>()?;
+            let mut key = table.key.clone();
+            columns.sort_unstable();
+            key.sort_unstable();
+            columns == key && !key.is_empty()
+        }
+        Some(ConflictTarget::OnConstraint(name)) => ast::resolve(name)?.1 == table.key_name && !table.key.is_empty(),
+    };
+    if !matches {
+        return Err(SqlError::statement(
+            "42P10",
+            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+        ));
+    }
+    match action {
+        OnConflictAction::DoNothing => Ok(Conflict::Existing(Existing::Skip)),
+        OnConflictAction::DoUpdate(_) if target.is_none() => {
+            let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+            Err(SqlError::statement("42601", message).with_hint("For example, ON CONFLICT (column_name)."))
+        }
+        OnConflictAction::DoUpdate(update) => Ok(Conflict::Update(update)),
+    }
+}
+
+/// Which columns of a query are literals and parameters, whose type is open.
+fn open_columns(source: &Query, columns: usize) -> Vec<bool> {
+    match source.body.as_ref() {
+        SetExpr::Values(_) => vec![true; columns],
+        SetExpr::Select(select) => {
+            let open = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => ast::is_open(expr),
+                _ => false,
+            };
+            // A star represents several columns: then the positions of columns are not known.
+            match select.projection.len() == columns {
+                true => select.projection.iter().map(open).collect(),
+                false => vec![false; columns],
+            }
+        }
+        _ => vec![false; columns],
+    }
+}
+
+/// The query with DEFAULT in VALUES replaced.
+fn with_defaults(into: &InsertTarget<'_>, source: &Query) -> Result<Query, SqlError> {
+    let mut query = source.clone();
+    if let SetExpr::Values(values) = query.body.as_mut() {
+        for row in &mut values.rows {
+            for (expr, at) in row.content.iter_mut().zip(&into.columns) {
+                if ast::is_default(expr) {
+                    *expr = ast::default_of(&into.table.columns[*at])?;
+                }
+            }
+        }
+    }
+    // Only the order of the source's columns counts, but DataFusion requires different names.
+    if query.order_by.is_none()
+        && let SetExpr::Select(select) = query.body.as_mut()
+    {
+        for (nth, item) in select.projection.iter_mut().enumerate() {
+            if let SelectItem::UnnamedExpr(expr) = item {
+                *item = ast::named(expr.clone(), &format!("${nth}"));
+            }
+        }
+    }
+    Ok(query)
+}
+
+/// The columns of VALUES, if all are literals, parameters and literal defaults.
+fn literals(
+    into: &InsertTarget<'_>,
+    rows: &[&[Expr]],
+    parameters: &[ScalarValue],
+) -> Result<Option<Vec<ArrayRef>>, SqlError> {
+    let width = rows.first().map_or(0, |row| row.len());
+    if rows.iter().any(|row| row.len() != width) {
+        return Err(SqlError::statement("42601", "VALUES lists must all be the same length"));
+    }
+    let mut columns = Vec::with_capacity(width);
+    for (nth, at) in into.columns.iter().enumerate().take(width) {
+        let column = &into.table.columns[*at];
+        let mut values = Vec::with_capacity(rows.len());
+        for row in rows {
+            let default = if ast::is_default(&row[nth]) { Some(ast::default_of(column)?) } else { None };
+            match ast::literal(default.as_ref().unwrap_or(&row[nth]), parameters)? {
+                Some(literal) if fits(&literal, column.kind) => values.push(literal),
+                _ => return Ok(None),
+            }
+        }
+        columns.push(cells(&values, column)?);
+    }
+    Ok(Some(columns))
+}

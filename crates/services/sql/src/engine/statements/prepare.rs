@@ -1,0 +1,99 @@
+//! Prepares statements: they are parsed, checked, and planned if that determines the types of parameters and results.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::sql::sqlparser::ast::Statement;
+
+use super::{explain, insert, session_statements, update_delete};
+use crate::SqlError;
+use crate::engine::parse::statement_check;
+use crate::engine::plan::{column_labels, prepared};
+use crate::engine::{Prepared, Session, parse};
+
+impl Session {
+    /// Parses a text of statements separated by semicolons and determines the types of parameters and results. `hints`
+    /// contains the parameter types that the client declared. A text without any statement returns an empty list. An
+    /// error fails the open transaction, as in PostgreSQL.
+    pub async fn prepare(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        self.transaction.take_back();
+        // Planning computes without a pause: it checks whether it must end.
+        let running = self.canceller.begin(self.settings.now().statement_timeout());
+        let outcome = self.prepare_all(sql, hints).await;
+        running.end();
+        if outcome.is_err() {
+            self.transaction.set_failed(true);
+        }
+        outcome
+    }
+
+    async fn prepare_all(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
+        if sql.len() > parse::LONG_BYTES {
+            self.account.afford(parse::memory(sql))?;
+        }
+        let statements = parse::statements(sql)?;
+        let mut prepared = Vec::with_capacity(statements.len());
+        let alone = statements.len() == 1;
+        for statement in statements {
+            statement_check::check(&statement)?;
+            prepared.push(self.prepare_one(statement, hints, alone).await?);
+        }
+        Ok(prepared)
+    }
+
+    /// If there are several statements, a later one may need the results of an earlier one, so only a single one is
+    /// planned here.
+    async fn prepare_one(
+        &mut self,
+        statement: Statement,
+        hints: &[Option<DataType>],
+        alone: bool,
+    ) -> Result<Prepared, SqlError> {
+        let mut prepared = Prepared { parameters: hints.to_vec(), ..Prepared::default() };
+        let plans = alone && (!self.transaction.is_open() || !self.transaction.has_failed());
+        match &statement {
+            Statement::Query(_) if plans => {
+                self.refresh()?;
+                let (plan, parameters) = prepared::plan_with(&self.context, &statement, hints).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = Some(column_labels::labelled(&statement, plan.schema().inner()));
+                prepared.plan = Some((self.shared.catalog(), plan));
+            }
+            Statement::Explain { .. } => {
+                let plain = explain::plain(&statement)?;
+                if plans {
+                    self.refresh()?;
+                    prepared.merge_parameters(prepared::plan_with(&self.context, &plain, hints).await?.1);
+                }
+                prepared.schema = Some(explain::schema());
+            }
+            Statement::Insert(insert) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = insert::describe_insert(self, insert).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::Update(update) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = update_delete::describe_update(self, update).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::Delete(delete) if plans => {
+                self.refresh()?;
+                let (parameters, schema) = update_delete::describe_delete(self, delete).await?;
+                prepared.merge_parameters(parameters);
+                prepared.schema = schema;
+            }
+            Statement::ShowVariable { variable } => prepared.schema = Some(session_statements::show_schema(variable)),
+            _ => {}
+        }
+        prepared.statement = Some(statement);
+        Ok(prepared)
+    }
+
+    /// Determines the final columns of a query's rows, for a client to which they are described before.
+    pub(crate) fn settle(&self, prepared: &mut Prepared) {
+        if let (Some(statement), Some(plan)) = (&prepared.statement, prepared.plan(&self.shared.catalog())) {
+            prepared.schema = Some(column_labels::labelled(statement, &prepared::columns(&self.context, &plan)));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Writes rows into the transaction: constraints, keys, and the rows of RETURNING.
+//!
+//! NOT NULL and the primary key are checked against the transaction's view. Two transactions that insert the same key
+//! conflict at commit: the second gets an error and has to run again.
+
+use std::collections::HashSet;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use store::KEY_BYTES_MAX;
+
+use crate::SqlError;
+use crate::engine::Engine;
+use crate::engine::session::transaction::SessionTransaction;
+use crate::table::key::{self, KeyColumn};
+use crate::table::row_encoding::RowEncoder;
+use crate::table::{COLUMN_TAG, ColumnStore, ROW_TAG, Table};
+
+/// The treatment of a row whose primary key exists already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// SQLSTATE 23505.
+    Refuse,
+    /// The row is skipped.
+    Skip,
+    /// There is none: the keys were checked.
+    NoneIs,
+}
+
+/// Refuses NULL in columns that are NOT NULL.
+pub(crate) fn check_nulls(table: &Table, columns: &[ArrayRef]) -> Result<(), SqlError> {
+    for (at, (column, array)) in table.columns.iter().zip(columns).enumerate() {
+        if array.null_count() > 0 && (column.not_null || table.key.contains(&at)) {
+            let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0);
+            let (name, relation) = (&column.name, &table.name);
+            let message =
+                format!("null value in column \"{name}\" of relation \"{relation}\" violates not-null constraint");
+            let cell = |array: &ArrayRef| {
+                if array.is_null(row) { "null".into() } else { key::display(std::slice::from_ref(array), row) }
+            };
+            let values: Vec<String> = columns.iter().map(cell).collect();
+            return Err(
+                SqlError::value("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The encoded primary keys of rows.
+pub(crate) struct KeyEncoder<'a> {
+    columns: Vec<KeyColumn<'a>>,
+}
+
+impl<'a> KeyEncoder<'a> {
+    pub(crate) fn new(table: &Table, columns: &'a [ArrayRef]) -> KeyEncoder<'a> {
+        KeyEncoder { columns: table.key.iter().map(|at| KeyColumn::new(&columns[*at])).collect() }
+    }
+
+    /// The key of a row, empty for a table without one. Errors: 54000 if it is too long.
+    pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) -> Result<(), SqlError> {
+        out.clear();
+        for column in &self.columns {
+            column.encode(row, out);
+        }
+        if out.len() > KEY_BYTES_MAX {
+            return Err(key::too_long(out.len()));
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Inserts rows that have the table's types. Returns the positions of the inserted rows.
+    pub(crate) fn insert_rows(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        columns: &[ArrayRef],
+        existing: Existing,
+    ) -> Result<Vec<usize>, SqlError> {
+        check_nulls(table, columns)?;
+        let rows = columns.first().map_or(0, |column| column.len());
+        let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut inserted = Vec::with_capacity(rows);
+        let first_id = if table.key.is_empty() { self.row_ids(table, rows as u64)? } else { 0 };
+        for row in 0..rows {
+            if table.key.is_empty() {
+                key.clear();
+                key.extend(key::row_id(first_id + row as u64));
+            } else {
+                keys.encode(row, &mut key)?;
+                if existing != Existing::NoneIs && self.exists(transaction, table, &key)? {
+                    if existing == Existing::Skip {
+                        continue;
+                    }
+                    return Err(key::duplicate(table, columns, row));
+                }
+            }
+            value.clear();
+            encoder.encode(row, &mut value)?;
+            transaction.put(table.rows, &key, &value)?;
+            inserted.push(row);
+        }
+        transaction.count(table.storage, inserted.len() as i64);
+        Ok(inserted)
+    }
+
+    /// Whether a primary key exists, in either store.
+    fn exists(&self, transaction: &SessionTransaction, table: &Table, key: &[u8]) -> Result<bool, SqlError> {
+        if transaction.get(table.rows, key)?.is_some() {
+            return Ok(true);
+        }
+        Ok(self.columns.find(&transaction.own_view(), table, key)?.is_some())
+    }
+
+    /// Deletes the rows at addresses, each once. Returns the positions of the deleted rows.
+    pub(crate) fn delete_rows(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        addresses: &ArrayRef,
+    ) -> Result<Vec<usize>, SqlError> {
+        let mut seen = HashSet::new();
+        let mut deleted = Vec::new();
+        for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
+            let address = address.unwrap_or_default();
+            if seen.insert(address) {
+                self.delete_row(transaction, table, address)?;
+                deleted.push(row);
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn delete_row(&self, transaction: &SessionTransaction, table: &Table, address: &[u8]) -> Result<(), SqlError> {
+        match address.split_first() {
+            Some((&ROW_TAG, key)) => {
+                transaction.count(table.storage, -1);
+                transaction.with(|transaction| Ok(transaction.delete(table.rows, key)?))
+            }
+            Some((&COLUMN_TAG, _)) => transaction.with(|transaction| self.columns.delete(transaction, table, address)),
+            _ => Err(store::StoreError::Corrupt("the address of a row cannot be read".into()).into()),
+        }
+    }
+
+    /// Assigns rows new values; each address counts once. A row keeps its place unless its primary key changes or it is
+    /// in the column store. All old keys are removed before new ones are checked, so keys may be shifted. Returns the
+    /// positions of the changed rows.
+    pub(crate) fn update_rows(
+        &self,
+        transaction: &SessionTransaction,
+        table: &Table,
+        addresses: &ArrayRef,
+        columns: &[ArrayRef],
+    ) -> Result<Vec<usize>, SqlError> {
+        check_nulls(table, columns)?;
+        let (keys, encoder) = (KeyEncoder::new(table, columns), RowEncoder::new(table, columns));
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let (mut seen, mut changed, mut moved) = (HashSet::new(), Vec::new(), Vec::new());
+        for (row, address) in addresses.as_binary::<i32>().iter().enumerate() {
+            let address = address.unwrap_or_default();
+            if !seen.insert(address) {
+                continue;
+            }
+            changed.push(row);
+            keys.encode(row, &mut key)?;
+            let stays = match address.split_first() {
+                Some((&ROW_TAG, old)) if table.key.is_empty() || old == key => Some(old),
+                _ => None,
+            };
+            match stays {
+                Some(old) => {
+                    value.clear();
+                    encoder.encode(row, &mut value)?;
+                    transaction.put(table.rows, old, &value)?;
+                }
+                None => {
+                    self.delete_row(transaction, table, address)?;
+                    moved.push(row);
+                }
+            }
+        }
+        transaction.count(table.storage, moved.len() as i64);
+        let first_id = if table.key.is_empty() { self.row_ids(table, moved.len() as u64)? } else { 0 };
+        for (nth, row) in moved.into_iter().enumerate() {
+            if table.key.is_empty() {
+                key.clear();
+                key.extend(key::row_id(first_id + nth as u64));
+            } else {
+                keys.encode(row, &mut key)?;
+                if self.exists(transaction, table, &key)? {
+                    return Err(key::duplicate(table, columns, row));
+                }
+            }
+            value.clear();
+            encoder.encode(row, &mut value)?;
+            transaction.put(table.rows, &key, &value)?;
+        }
+        Ok(changed)
+    }
+}

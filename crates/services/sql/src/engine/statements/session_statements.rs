@@ -1,0 +1,195 @@
+//! Statements that act on the session: transactions, savepoints, settings.
+
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{
+    CloseCursor, ContextModifier, Expr, Ident, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, Value,
+};
+use futures::stream;
+use std::sync::Arc;
+
+use crate::SqlError;
+use crate::engine::parse::ast::folded;
+use crate::engine::{Session, StatementResult};
+
+fn done(tag: &str) -> Result<Option<StatementResult>, SqlError> {
+    Ok(Some(StatementResult::Done { tag: tag.into() }))
+}
+
+/// Runs such a statement; `None` if it is another one.
+pub(crate) async fn control(session: &mut Session, statement: &Statement) -> Result<Option<StatementResult>, SqlError> {
+    match statement {
+        Statement::StartTransaction { modes, statements, .. } if statements.is_empty() => begin(session, modes),
+        Statement::Commit { chain: false, modifier: None, .. } => commit(session).await,
+        Statement::Rollback { chain: false, savepoint: None } => {
+            session.transaction.take();
+            session.transaction.set_failed(false);
+            session.settings.end(false);
+            done("ROLLBACK")
+        }
+        Statement::Rollback { chain: false, savepoint: Some(name) } => {
+            session.transaction.in_block("ROLLBACK TO SAVEPOINT")?.rollback_to(&folded(name))?;
+            session.settings.rollback_to(&folded(name));
+            session.transaction.set_failed(false);
+            done("ROLLBACK")
+        }
+        Statement::Commit { chain: true, .. } | Statement::Rollback { chain: true, .. } => {
+            Err(SqlError::unsupported("AND CHAIN"))
+        }
+        Statement::Savepoint { name } => {
+            session.transaction.in_block("SAVEPOINT")?.savepoint(&folded(name))?;
+            session.settings.savepoint(folded(name));
+            done("SAVEPOINT")
+        }
+        Statement::ReleaseSavepoint { name } => {
+            session.transaction.in_block("RELEASE SAVEPOINT")?.release(&folded(name))?;
+            session.settings.release(&folded(name));
+            done("RELEASE")
+        }
+        Statement::Set(to) => set(session, to),
+        Statement::Reset(reset) => {
+            session.settings.change(false, |settings| settings.reset(&reset.to_string()))?;
+            done("RESET")
+        }
+        // There are no cursors and no notifications here; pools send these statements for each connection that is
+        // returned to them.
+        Statement::Close { cursor: CloseCursor::All } => done("CLOSE CURSOR ALL"),
+        Statement::UNLISTEN { channel } if channel.value == "*" => done("UNLISTEN"),
+        Statement::Discard { .. } => {
+            session.settings.change(false, |settings| settings.reset("RESET ALL"))?;
+            done("DISCARD ALL")
+        }
+        Statement::ShowVariable { variable } => show(session, variable).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn begin(session: &mut Session, modes: &[TransactionMode]) -> Result<Option<StatementResult>, SqlError> {
+    let read_only = read_modes(modes)?;
+    if !session.transaction.is_open() {
+        session.transaction.set_failed(false);
+        session.transaction.begin(session.new_transaction(false));
+    }
+    session.settings.begin();
+    if let Some(transaction) = session.transaction.open_mut() {
+        // In an open transaction PostgreSQL warns and continues; modes that are not given stay.
+        transaction.implicit = false;
+        transaction.read_only = read_only.unwrap_or(transaction.read_only);
+    }
+    done("BEGIN")
+}
+
+async fn commit(session: &mut Session) -> Result<Option<StatementResult>, SqlError> {
+    let failed = session.transaction.has_failed();
+    session.transaction.set_failed(false);
+    match session.transaction.take() {
+        Some(_) if failed => {
+            session.settings.end(false);
+            done("ROLLBACK")
+        }
+        Some(transaction) => {
+            let outcome = match session.canceller.close() {
+                Ok(()) => transaction.commit().await,
+                Err(cancelled) => Err(cancelled),
+            };
+            session.settings.end(outcome.is_ok());
+            outcome?;
+            done("COMMIT")
+        }
+        // PostgreSQL warns and continues.
+        None => done("COMMIT"),
+    }
+}
+
+fn set(session: &mut Session, to: &Set) -> Result<Option<StatementResult>, SqlError> {
+    match to {
+        Set::SetTransaction { modes, session: of_session, snapshot: None } => {
+            let read_only = read_modes(modes)?;
+            if let Some(read_only) = read_only {
+                if *of_session {
+                    let value = if read_only { "on" } else { "off" };
+                    session.settings.change(false, |settings| settings.set("default_transaction_read_only", value))?;
+                } else if let Some(transaction) = session.transaction.open_mut() {
+                    transaction.read_only = read_only;
+                }
+            }
+            done("SET")
+        }
+        Set::SingleAssignment { scope, variable, values, .. } => {
+            let texts: Vec<String> = values.iter().map(setting_text).collect();
+            let (name, value) = (variable.to_string(), texts.join(", "));
+            let local = matches!(scope, Some(ContextModifier::Local));
+            session.settings.change(local, |settings| settings.set(&name, &value))?;
+            done("SET")
+        }
+        Set::SetTimeZone { local, value } => {
+            session.settings.change(*local, |settings| settings.set("timezone", &setting_text(value)))?;
+            done("SET")
+        }
+        Set::SetNames { charset_name, .. } => {
+            session.settings.change(false, |settings| settings.set("client_encoding", &charset_name.value))?;
+            done("SET")
+        }
+        other => Err(SqlError::unsupported(format!("\"{other}\""))),
+    }
+}
+
+fn show(session: &mut Session, variable: &[Ident]) -> Result<StatementResult, SqlError> {
+    let value = match (shown(variable).as_str(), session.transaction.open()) {
+        ("transaction_read_only", Some(transaction)) if transaction.read_only => "on".to_string(),
+        ("transaction_read_only", None) => session.settings.now().get("default_transaction_read_only")?,
+        (name, _) => session.settings.now().get(name)?,
+    };
+    let schema = show_schema(variable);
+    let column: ArrayRef = Arc::new(StringArray::from(vec![value]));
+    let batch = RecordBatch::try_new(schema.clone(), vec![column])?;
+    let stream: SendableRecordBatchStream =
+        Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream::iter([Ok(batch)])));
+    Ok(StatementResult::Rows { schema, stream, tag: "SHOW" })
+}
+
+/// The setting that SHOW names.
+fn shown(variable: &[Ident]) -> String {
+    let names: Vec<String> = variable.iter().map(|ident| ident.value.to_lowercase()).collect();
+    match names.join(" ").as_str() {
+        "transaction isolation level" => "transaction_isolation".to_string(),
+        "time zone" => "timezone".to_string(),
+        other => other.replace(' ', "."),
+    }
+}
+
+/// The columns of SHOW.
+pub(crate) fn show_schema(variable: &[Ident]) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(shown(variable), DataType::Utf8, false)]))
+}
+
+fn setting_text(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(ident) => ident.value.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the modes contain READ ONLY or READ WRITE, and which. Errors: 0A000 for SERIALIZABLE.
+fn read_modes(modes: &[TransactionMode]) -> Result<Option<bool>, SqlError> {
+    let mut read_only = None;
+    for mode in modes {
+        match mode {
+            TransactionMode::AccessMode(mode) => read_only = Some(*mode == TransactionAccessMode::ReadOnly),
+            TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+                return Err(SqlError::unsupported("isolation level SERIALIZABLE")
+                    .with_hint("REPEATABLE READ gives snapshot isolation; write skew is possible."));
+            }
+            TransactionMode::IsolationLevel(_) => {}
+        }
+    }
+    Ok(read_only)
+}

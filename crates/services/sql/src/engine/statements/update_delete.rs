@@ -1,0 +1,271 @@
+//! UPDATE and DELETE: a query for the addresses of rows, and for UPDATE their new values. Conditions, subqueries and
+//! joins have the meaning that they have in a SELECT.
+//!
+//! Rows are changed while the query still runs if that makes no difference: the query returns each row once, keys stay,
+//! and there is no RETURNING. Then a statement may change more rows than fit in memory. Otherwise the query runs to its
+//! end first.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, ObjectName, SelectItem, Statement, TableFactor,
+    TableWithJoins, Update, UpdateTableFromKind,
+};
+
+use futures::TryStreamExt;
+
+use super::changed_table;
+use super::changed_table::{ChangedRows, column_position, note, placeholder};
+use super::point_query;
+use crate::SqlError;
+use crate::engine::parse::ast;
+use crate::engine::parse::ast::folded;
+use crate::engine::semantics::assignment_casts::assign;
+use crate::engine::{Session, StatementResult};
+use crate::table::{ADDRESS, Table};
+
+/// The query of a change.
+struct Planned {
+    table: Arc<Table>,
+    alias: String,
+    query: Statement,
+    /// For UPDATE: for each column whether its new value's type is open.
+    open: Vec<bool>,
+    /// Whether rows may be changed while others are still to come.
+    one_by_one: bool,
+    /// Parameters that are assigned to columns directly.
+    parameters: Vec<Option<DataType>>,
+}
+
+/// Table name and alias of the only entry, which must be a plain table.
+fn plain(from: &TableWithJoins) -> Result<(&ObjectName, Option<String>), SqlError> {
+    match &from.relation {
+        TableFactor::Table { name, alias, args: None, with_hints, version: None, sample: None, .. }
+            if from.joins.is_empty() && with_hints.is_empty() =>
+        {
+            match alias {
+                Some(alias) if !alias.columns.is_empty() => Err(SqlError::unsupported("an alias with columns here")),
+                alias => Ok((name, alias.as_ref().map(|alias| folded(&alias.name)))),
+            }
+        }
+        _ => Err(SqlError::unsupported(format!("changing \"{from}\""))
+            .with_hint("Name one table; join others with FROM or USING.")),
+    }
+}
+
+/// The right sides of SET.
+pub(crate) struct Assigned {
+    /// For each column its new value; `None` if it keeps the old one.
+    pub(crate) values: Vec<Option<Expr>>,
+    /// For each column whether the new value's type is open.
+    pub(crate) open: Vec<bool>,
+    /// Parameters that are assigned to columns directly.
+    pub(crate) parameters: Vec<Option<DataType>>,
+}
+
+/// Resolves the columns of SET. Errors: 42703, 42601 for a column that is assigned twice.
+pub(crate) fn assigned(table: &Table, assignments: &[Assignment]) -> Result<Assigned, SqlError> {
+    let mut values: Vec<Option<Expr>> = vec![None; table.columns.len()];
+    let mut parameters = Vec::new();
+    for assignment in assignments {
+        let AssignmentTarget::ColumnName(name) = &assignment.target else {
+            return Err(SqlError::unsupported("assigning to several columns at once"));
+        };
+        let [part] = name.0.as_slice() else {
+            return Err(SqlError::unsupported(format!("assigning to {name}")));
+        };
+        let name = part.as_ident().map(folded).unwrap_or_default();
+        let at = column_position(table, &name)?;
+        if values[at].is_some() {
+            return Err(SqlError::statement("42601", format!("multiple assignments to same column \"{name}\"")));
+        }
+        if let Some(name) = placeholder(&assignment.value) {
+            note(&mut parameters, name, table.columns[at].kind.arrow())?;
+        }
+        values[at] = Some(match ast::is_default(&assignment.value) {
+            true => ast::default_of(&table.columns[at])?,
+            false => assignment.value.clone(),
+        });
+    }
+    let open = values.iter().map(|value| value.as_ref().is_some_and(ast::is_open)).collect();
+    Ok(Assigned { values, open, parameters })
+}
+
+/// The select items for the new values of all columns, named `$0`, `$1`, ...
+pub(crate) fn new_values(table: &Table, alias: &str, values: Vec<Option<Expr>>) -> impl Iterator<Item = SelectItem> {
+    table.columns.iter().zip(values).enumerate().map(move |(nth, (column, value))| {
+        let value = value.unwrap_or_else(|| ast::column_of(alias, &column.name));
+        ast::named(value, &format!("${nth}"))
+    })
+}
+
+fn plan_update(session: &Session, update: &Update) -> Result<Planned, SqlError> {
+    if update.or.is_some() || !update.order_by.is_empty() || update.limit.is_some() || update.output.is_some() {
+        return Err(SqlError::unsupported("UPDATE with OR, ORDER BY, LIMIT or OUTPUT"));
+    }
+    let (name, alias) = plain(&update.table)?;
+    let table = changed_table::table(&session.shared.catalog(), name)?;
+    let alias = alias.unwrap_or_else(|| table.name.clone());
+    let Assigned { values, open, parameters } = assigned(&table, &update.assignments)?;
+    let changes_key = table.key.iter().any(|at| values[*at].is_some());
+    let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
+    items.extend(new_values(&table, &alias, values));
+    let mut from = vec![ast::addressed(&table, &alias)?];
+    match &update.from {
+        Some(UpdateTableFromKind::AfterSet(tables)) => from.extend(tables.iter().cloned()),
+        Some(UpdateTableFromKind::BeforeSet(_)) => return Err(SqlError::unsupported("FROM before SET")),
+        None => {}
+    }
+    let query = ast::select(items, from, update.selection.clone())?;
+    let one_by_one = update.from.is_none() && update.returning.is_none() && !changes_key;
+    Ok(Planned { table, alias, query, open, one_by_one, parameters })
+}
+
+fn plan_delete(session: &Session, delete: &Delete) -> Result<Planned, SqlError> {
+    if !delete.tables.is_empty() || !delete.order_by.is_empty() || delete.limit.is_some() || delete.output.is_some() {
+        return Err(SqlError::unsupported("DELETE with ORDER BY, LIMIT, OUTPUT or several tables"));
+    }
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+    let [from] = from.as_slice() else {
+        return Err(SqlError::unsupported("DELETE from several tables"));
+    };
+    let (name, alias) = plain(from)?;
+    let table = changed_table::table(&session.shared.catalog(), name)?;
+    let alias = alias.unwrap_or_else(|| table.name.clone());
+    let mut items = vec![ast::named(ast::column_of(&alias, ADDRESS), ADDRESS)];
+    if delete.returning.is_some() {
+        let old = |(nth, column): (usize, &crate::table::Column)| {
+            ast::named(ast::column_of(&alias, &column.name), &format!("${nth}"))
+        };
+        items.extend(table.columns.iter().enumerate().map(old));
+    }
+    let mut from = vec![ast::addressed(&table, &alias)?];
+    from.extend(delete.using.iter().flatten().cloned());
+    let query = ast::select(items, from, delete.selection.clone())?;
+    let one_by_one = delete.using.is_none() && delete.returning.is_none();
+    Ok(Planned { table, alias, query, open: Vec::new(), one_by_one, parameters: Vec::new() })
+}
+
+pub(crate) async fn update(
+    session: &mut Session,
+    update: &Update,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let planned = plan_update(session, update)?;
+    let table = planned.table.clone();
+    session.changing("UPDATE")?.lock(table.id, false)?;
+    if let Some(answer) = point_query::quick_update(session, &table, &planned.alias, update, parameters)? {
+        return Ok(answer);
+    }
+    if planned.one_by_one {
+        let mut stream = changed_table::rows_to_change(session, &planned.query, parameters).await?;
+        let mut count = 0;
+        while let Some(batch) = stream.try_next().await? {
+            count += update_batch(session, &planned, &batch)?.0.len();
+        }
+        return Ok(StatementResult::Done { tag: format!("UPDATE {count}") });
+    }
+    let (schema, batches) = changed_table::collect(session, &planned.query, parameters).await?;
+    let batch = changed_table::joined(&schema, &batches)?;
+    let (rows, values) = update_batch(session, &planned, &batch)?;
+    answer(session, "UPDATE", &planned, &rows, &values, update.returning.as_ref(), parameters).await
+}
+
+/// Assigns rows their new values. Returns the positions of the changed rows, and the values of all.
+fn update_batch(
+    session: &mut Session,
+    planned: &Planned,
+    batch: &RecordBatch,
+) -> Result<(Vec<usize>, Vec<ArrayRef>), SqlError> {
+    let values = batch.columns()[1..].iter().zip(&planned.table.columns).zip(&planned.open);
+    let values: Vec<ArrayRef> =
+        values.map(|((array, column), open)| assign(array, column, *open)).collect::<Result<_, _>>()?;
+    let transaction = session.changing("UPDATE")?;
+    let engine = transaction.engine().clone();
+    let rows = engine.update_rows(transaction, &planned.table, batch.column(0), &values)?;
+    Ok((rows, values))
+}
+
+pub(crate) async fn delete(
+    session: &mut Session,
+    delete: &Delete,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let planned = plan_delete(session, delete)?;
+    let table = planned.table.clone();
+    session.changing("DELETE")?.lock(table.id, false)?;
+    if delete.using.is_none() && delete.returning.is_none() {
+        let condition = delete.selection.as_ref();
+        if let Some(answer) = point_query::quick_delete(session, &table, &planned.alias, condition, parameters)? {
+            return Ok(answer);
+        }
+    }
+    if planned.one_by_one {
+        let mut stream = changed_table::rows_to_change(session, &planned.query, parameters).await?;
+        let mut count = 0;
+        while let Some(batch) = stream.try_next().await? {
+            let transaction = session.changing("DELETE")?;
+            let engine = transaction.engine().clone();
+            count += engine.delete_rows(transaction, &table, batch.column(0))?.len();
+        }
+        return Ok(StatementResult::Done { tag: format!("DELETE {count}") });
+    }
+    let (schema, batches) = changed_table::collect(session, &planned.query, parameters).await?;
+    let batch = changed_table::joined(&schema, &batches)?;
+    let transaction = session.changing("DELETE")?;
+    let engine = transaction.engine().clone();
+    let rows = engine.delete_rows(transaction, &table, batch.column(0))?;
+    answer(session, "DELETE", &planned, &rows, &batch.columns()[1..], delete.returning.as_ref(), parameters).await
+}
+
+#[expect(clippy::too_many_arguments, reason = "what two statements have in common, and no more")]
+async fn answer(
+    session: &Session,
+    tag: &'static str,
+    planned: &Planned,
+    rows: &[usize],
+    values: &[ArrayRef],
+    returning: Option<&Vec<SelectItem>>,
+    parameters: &[ScalarValue],
+) -> Result<StatementResult, SqlError> {
+    let batch = match returning {
+        Some(_) => vec![changed_table::picked(&planned.table, values, rows)?],
+        None => Vec::new(),
+    };
+    let (table, alias) = (&*planned.table, planned.alias.as_str());
+    let change = ChangedRows { tag, table, alias, count: rows.len(), rows: batch, returning };
+    changed_table::changed(session, change, parameters).await
+}
+
+/// Types of an UPDATE's parameters, and the columns of RETURNING.
+pub(crate) async fn describe_update(
+    session: &Session,
+    update: &Update,
+) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
+    let planned = plan_update(session, update)?;
+    describe(session, planned, &update.returning).await
+}
+
+/// Types of a DELETE's parameters, and the columns of RETURNING.
+pub(crate) async fn describe_delete(
+    session: &Session,
+    delete: &Delete,
+) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
+    let planned = plan_delete(session, delete)?;
+    describe(session, planned, &delete.returning).await
+}
+
+async fn describe(
+    session: &Session,
+    planned: Planned,
+    returning: &Option<Vec<SelectItem>>,
+) -> Result<(Vec<Option<DataType>>, Option<SchemaRef>), SqlError> {
+    let mut found = planned.parameters;
+    changed_table::parameters_of(session, &planned.query, &mut found).await?;
+    let schema =
+        changed_table::describe_returning(session, returning, &planned.table, &planned.alias, &mut found).await?;
+    Ok((found, schema))
+}

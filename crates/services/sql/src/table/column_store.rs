@@ -1,0 +1,56 @@
+//! [`ColumnStore`]: the interface between tables and their row groups.
+//!
+//! In every view a row is in exactly one place: in the delta store, the table's tree of rows, or in the column store.
+//! An ordinary transaction moves rows from one to the other. Rows in the column store are never changed in place: an
+//! update deletes the row there and adds a new one in the delta store.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
+use store::Transaction;
+
+use super::{Table, View};
+use crate::SqlError;
+
+/// A scan's request for a table's rows in the column store.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnScanRequest<'a> {
+    /// Columns, as positions in [`Table::addressed`], in the order of the plan's output: the last position is the
+    /// address (tag [`COLUMN_TAG`](super::COLUMN_TAG) first). May be empty.
+    pub projection: &'a [usize],
+    /// Conditions over the table's columns; every row that the query keeps fulfils them. They are checked again above.
+    pub filters: &'a [Expr],
+    /// After this many rows no more need to be read; only given if there are no conditions.
+    pub limit: Option<usize>,
+    /// Most partitions of the plan.
+    pub partitions: usize,
+}
+
+/// Stores rows of tables in the column store.
+pub trait ColumnStore: Send + Sync + Debug {
+    /// A plan for the rows that `view` sees in the column store, without deleted ones; `None` if there are none. The
+    /// schema is [`Table::addressed`] under the projection.
+    fn scan(
+        &self,
+        view: &View,
+        table: &Arc<Table>,
+        request: ColumnScanRequest<'_>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>, SqlError>;
+
+    /// The row with an encoded primary key, if it is in the column store: its address and a batch of that one row with
+    /// all columns. It is called for each row that is inserted into a table with a primary key, so a search for a key
+    /// that does not exist must be fast.
+    fn find(&self, view: &View, table: &Table, key: &[u8]) -> Result<Option<(Vec<u8>, RecordBatch)>, SqlError>;
+
+    /// Deletes the row at an address.
+    fn delete(&self, transaction: &mut Transaction, table: &Table, address: &[u8]) -> Result<(), SqlError>;
+
+    /// The largest row id ever moved to the column store, for tables without a primary key; 0 if none.
+    fn last_row_id(&self, view: &View, table: &Table) -> Result<u64, SqlError>;
+
+    /// Removes all data of the table's storage ([`Table::storage`]): DROP TABLE and TRUNCATE.
+    fn discard(&self, transaction: &mut Transaction, table: &Table) -> Result<(), SqlError>;
+}

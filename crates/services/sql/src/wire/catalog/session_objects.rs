@@ -1,0 +1,207 @@
+//! The objects that the catalogs describe: schemas, tables, their columns and keys, as the session sees them now.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::CatalogProvider;
+use datafusion::error::Result;
+
+use super::identifiers::quoted;
+use crate::engine::plan::session_catalog::StatementView;
+use crate::table::Entry;
+
+/// Lower OIDs are PostgreSQL's own (`FirstNormalObjectId`).
+const FIRST: u32 = 16_384;
+
+/// PostgreSQL's OID of the schema pg_catalog.
+pub(super) const PG_CATALOG: u32 = 11;
+/// PostgreSQL's OID of the first role, which owns everything here.
+pub(super) const OWNER: u32 = 10;
+/// PostgreSQL's OID of the schema public.
+const PUBLIC: u32 = 2200;
+
+/// A schema.
+#[derive(Debug, Clone)]
+pub(super) struct Namespace {
+    pub(super) oid: u32,
+    pub(super) name: String,
+}
+
+/// A table or view.
+#[derive(Debug, Clone)]
+pub(super) struct Relation {
+    pub(super) oid: u32,
+    pub(super) namespace: Namespace,
+    pub(super) name: String,
+    /// The query of a view, as SQL.
+    pub(super) query: Option<Arc<str>>,
+    pub(super) columns: SchemaRef,
+    /// Positions of the primary key's columns; empty if there is none.
+    pub(super) key: Vec<usize>,
+    /// Name of the primary key and of its index.
+    pub(super) key_name: String,
+    /// Defaults of columns by their positions, as SQL.
+    pub(super) defaults: Vec<(usize, String)>,
+}
+
+impl Relation {
+    /// OID of the primary key's index.
+    pub(super) fn index_oid(&self) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$index"])
+    }
+
+    /// OID of the primary key as a constraint.
+    pub(super) fn constraint_oid(&self) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$key"])
+    }
+
+    /// OID of the default of the column at a position.
+    pub(super) fn default_oid(&self, at: usize) -> u32 {
+        number(&[&self.namespace.name, &self.name, "$default", self.columns.field(at).name()])
+    }
+
+    /// The column at a position of the primary key, from 1, as SQL writes it.
+    pub(super) fn key_column(&self, place: usize) -> Option<String> {
+        let at = self.key.get(place.checked_sub(1)?)?;
+        Some(quoted(self.columns.field(*at).name()))
+    }
+
+    /// The primary key's columns as SQL writes them.
+    pub(super) fn key_columns(&self) -> String {
+        let names: Vec<String> = (1..=self.key.len()).filter_map(|place| self.key_column(place)).collect();
+        names.join(", ")
+    }
+}
+
+/// Facts that do not change while a session lasts.
+#[derive(Debug)]
+pub(super) struct SessionFacts {
+    /// Name of the database.
+    pub(super) database: String,
+    /// OIDs and names of the users; the session's own user owns everything.
+    pub(super) roles: Vec<(u32, String)>,
+}
+
+impl SessionFacts {
+    /// The facts for a session of this user.
+    pub(super) fn new(database: String, users: &[String], user: &str) -> SessionFacts {
+        let mut roles: Vec<(u32, String)> = vec![(OWNER, user.to_owned())];
+        let others = users.iter().filter(|other| *other != user);
+        roles.extend(others.map(|other| (number(&["$role", other]), other.clone())));
+        SessionFacts { database, roles }
+    }
+
+    /// The user with this OID.
+    pub(super) fn role(&self, oid: u32) -> Option<&str> {
+        self.roles.iter().find(|(number, _)| *number == oid).map(|(_, name)| name.as_str())
+    }
+
+    /// The session's own user.
+    pub(super) fn user(&self) -> &str {
+        self.roles.first().map_or("", |(_, name)| name)
+    }
+}
+
+/// All objects at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct Moment {
+    pub(super) about: Arc<SessionFacts>,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) relations: Vec<Relation>,
+}
+
+impl Moment {
+    /// The relations that have a primary key.
+    pub(super) fn keyed(&self) -> impl Iterator<Item = &Relation> {
+        self.relations.iter().filter(|relation| !relation.key.is_empty())
+    }
+}
+
+/// The sources of the objects.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    shared: Arc<StatementView>,
+    names: Arc<dyn CatalogProvider>,
+    pub(super) about: Arc<SessionFacts>,
+}
+
+impl Facts {
+    /// The sources for a session's tables and schemas.
+    pub(super) fn new(shared: Arc<StatementView>, names: Arc<dyn CatalogProvider>, about: Arc<SessionFacts>) -> Facts {
+        Facts { shared, names, about }
+    }
+
+    /// The present objects, without the columns of views.
+    pub(super) fn now(&self) -> Moment {
+        let catalog = self.shared.catalog();
+        let about = Arc::clone(&self.about);
+        let mut moment = Moment { about, namespaces: Vec::new(), relations: Vec::new() };
+        let mut schemas = self.names.schema_names();
+        schemas.sort();
+        schemas.dedup();
+        for schema in schemas {
+            let namespace = Namespace { oid: namespace_oid(&schema), name: schema.clone() };
+            moment.namespaces.push(namespace.clone());
+            for (name, entry) in catalog.schemas.get(&schema).into_iter().flatten() {
+                let defaults = match entry {
+                    Entry::Table(table) => {
+                        let columns = table.columns.iter().enumerate();
+                        columns.filter_map(|(at, column)| Some((at, column.default.clone()?))).collect()
+                    }
+                    _ => Vec::new(),
+                };
+                let (columns, key, key_name) = match entry {
+                    Entry::Table(table) => (table.schema.clone(), table.key.clone(), table.key_name.clone()),
+                    Entry::View(_) => (Arc::new(Schema::empty()), Vec::new(), String::new()),
+                    Entry::Virtual(table) => (table.schema(), Vec::new(), String::new()),
+                    Entry::External(table) => (table.schema.clone(), Vec::new(), String::new()),
+                };
+                moment.relations.push(Relation {
+                    oid: number(&[&schema, name]),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    query: if let Entry::View(sql) = entry { Some(Arc::clone(sql)) } else { None },
+                    columns,
+                    key,
+                    key_name,
+                    defaults,
+                });
+            }
+        }
+        moment
+    }
+
+    /// The present objects.
+    pub(super) async fn gather(&self) -> Result<Moment> {
+        let mut moment = self.now();
+        for relation in moment.relations.iter_mut().filter(|relation| relation.query.is_some()) {
+            let schema = self.names.schema(&relation.namespace.name);
+            // A view over objects that no longer exist shows no columns.
+            if let Some(schema) = schema
+                && let Ok(Some(view)) = schema.table(&relation.name).await
+            {
+                relation.columns = view.schema();
+            }
+        }
+        Ok(moment)
+    }
+}
+
+fn namespace_oid(name: &str) -> u32 {
+    match name {
+        super::SCHEMA => PG_CATALOG,
+        "public" => PUBLIC,
+        other => number(&[other]),
+    }
+}
+
+/// An OID derived from names (FNV-1a, 32 bits), above PostgreSQL's own and positive as an i32.
+pub(super) fn number(names: &[&str]) -> u32 {
+    let mut hash = 0x811c_9dc5u32;
+    for name in names {
+        for byte in name.bytes().chain([0]) {
+            hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+    FIRST + hash % (i32::MAX as u32 - FIRST)
+}

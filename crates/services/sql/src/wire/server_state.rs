@@ -1,0 +1,22 @@
+//! [`ServerState`]: the state that all connections of a server share.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::registry::Registry;
+use super::scram::Mock;
+use super::server_options::WireOptions;
+use crate::Engine;
+
+/// The state that all connections share.
+#[derive(Debug)]
+pub(super) struct ServerState {
+    pub(super) engine: Arc<Engine>,
+    pub(super) options: WireOptions,
+    pub(super) registry: Arc<Registry>,
+    /// Makes the challenges for users that do not exist.
+    pub(super) mock: Mock,
+    /// Whether the server is stopping.
+    pub(super) stop: watch::Receiver<bool>,
+}
