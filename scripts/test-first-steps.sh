@@ -101,5 +101,18 @@ case_ "a byte changed in its journal is found" bash -c '
     printf "\377" | dd of="$segment" bs=1 seek=8300 conv=notrunc status=none
     "$0" verify --data data; [ $? -eq 1 ]' "$terrace"
 
+# A demo stays up after its measurement. Its data are in this folder or, if that is in memory, in the temporary one.
+stays() { grep -q 'stays up until' demo.log; }
+nothing_left() { ! ls -d terrace-* tmp/* 2>/dev/null; }
+mkdir tmp
+TMPDIR=$PWD/tmp "$terrace" demo >demo.log 2>&1 &
+demo=$! node=$!
+case_ "a demo stays up" await stays
+kill -TERM "$demo"
+case_ "SIGTERM ends it" timeout 30 tail --pid="$demo" -f /dev/null
+case_ "it reports success" wait "$demo"
+case_ "it removes its data" nothing_left
+node=
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -33,7 +33,7 @@ fn show(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     if !args.exit {
-        stay(&session)?;
+        stay(&mut session)?;
     }
     session.stop()?;
     Ok(ExitCode::SUCCESS)
@@ -45,8 +45,8 @@ pub fn load(settings: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints how to go on by hand, and waits for Ctrl-C.
-fn stay(session: &Session) -> anyhow::Result<()> {
+/// Prints how to go on by hand, and waits for Ctrl-C, SIGTERM, or the end of the node.
+fn stay(session: &mut Session) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let program = program.display();
     let data = session.data();
@@ -63,8 +63,8 @@ fn stay(session: &Session) -> anyhow::Result<()> {
     println!("  {program} message show ID --output billing --data {}\n", data.display());
     println!("  # see what the node is doing");
     println!("  {program} status --data {}\n", data.display());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tokio::signal::ctrl_c()).context("waiting for Ctrl-C")?;
+    // `terrace stop` ends the node, and the receivers have nothing left to do then.
+    interrupt::wait_until(|| session.has_ended())?;
     println!("\nstopping");
     Ok(())
 }

@@ -25,6 +25,7 @@ pub mod adversary;
 pub mod analytics;
 pub mod kill;
 pub mod matrix;
+mod medium_probe;
 pub mod persist;
 pub mod plot;
 pub mod postgres;

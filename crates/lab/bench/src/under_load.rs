@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   start ---> the node in a process of its own; 16 senders at a steady rate, 4 receivers in this thread
-//!   beside(work) ---> work runs in a thread of its own; the load goes on here; the times of its acknowledgements come back
+//!   beside(work) ---> work runs in a thread of its own; the load goes on here; the times of its acknowledgements come
+//!                     back, and the longest time that the medium itself took meanwhile
 //!   finish ---> senders end, everything acknowledged is delivered, SIGTERM, and how long the node took to obey
 //! ```
 //!
@@ -13,11 +14,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use interop::engine::Bodies;
 
+use crate::medium_probe::MediumProbe;
 use workload::histogram::Histogram;
 use workload::interrupt;
 use workload::load::{Load, Plan};
@@ -57,6 +60,18 @@ pub(crate) struct UnderLoad {
     load: Load,
     folder: t4::Folder,
     sql: SocketAddr,
+    probe: MediumProbe,
+}
+
+/// What was measured while work ran beside the load.
+#[derive(Debug)]
+pub(crate) struct WorkBeside<T> {
+    /// The result of the work.
+    pub(crate) result: T,
+    /// From when a message was due until it was acknowledged, nanoseconds.
+    pub(crate) latency: Histogram,
+    /// The longest time of a small write with its flush, by a thread that does nothing else.
+    pub(crate) medium: Duration,
 }
 
 /// How it ended.
@@ -109,7 +124,8 @@ impl UnderLoad {
             }
         }
         load.go_at(setup.messages_per_s);
-        Ok(UnderLoad { node: Some(node), load, folder, sql })
+        let probe = MediumProbe::new(folder.path())?;
+        Ok(UnderLoad { node: Some(node), load, folder, sql, probe })
     }
 
     /// The node.
@@ -140,19 +156,25 @@ impl UnderLoad {
         self.folder.keep();
     }
 
-    /// Runs `work` in a thread beside the load; also the times to acknowledgement of what the load sent meanwhile, in nanoseconds.
-    pub(crate) fn beside<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> anyhow::Result<(T, Histogram)> {
+    /// Runs `work` in a thread beside the load.
+    pub(crate) fn beside<T: Send>(&mut self, work: impl FnOnce() -> T + Send) -> anyhow::Result<WorkBeside<T>> {
         self.load.take_latency();
-        let load = &mut self.load;
-        let done = std::thread::scope(|scope| {
+        let (load, probe, over) = (&mut self.load, &self.probe, AtomicBool::new(false));
+        let (result, medium) = std::thread::scope(|scope| {
             let worker = scope.spawn(work);
-            while !worker.is_finished() {
-                load.step(STEP)?;
+            let watching = scope.spawn(|| probe.watch(&over));
+            let mut stepped = Ok(());
+            while stepped.is_ok() && !worker.is_finished() {
+                stepped = load.step(STEP);
             }
-            worker.join().map_err(|_| anyhow::anyhow!("what runs beside the load has panicked"))
+            over.store(true, Ordering::Relaxed);
+            let worked = worker.join().map_err(|_| anyhow::anyhow!("what runs beside the load has panicked"));
+            let watched = watching.join().map_err(|_| anyhow::anyhow!("the probe of the medium has panicked"));
+            stepped?;
+            anyhow::Ok((worked?, watched??))
         })?;
         interrupt::check()?;
-        Ok((done, self.load.take_latency()))
+        Ok(WorkBeside { result, latency: self.load.take_latency(), medium })
     }
 
     /// Ends the sending, waits until everything is delivered, stops the node. `before_stop` runs just before SIGTERM and what

@@ -13,11 +13,15 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Exit code of a measurement that was ended by a signal: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
+
+/// How often a program that only waits looks whether it should end: a person does not notice it, and it costs nothing.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Set when the user requested the end; nothing else is published with it.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -33,6 +37,17 @@ impl std::fmt::Display for Interrupted {
 }
 
 impl std::error::Error for Interrupted {}
+
+/// Waits until the user requests the end, by SIGINT or SIGTERM, or `over` holds.
+///
+/// # Errors
+/// Those of `over`.
+pub fn wait_until(mut over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    while !is_asked() && !over()? {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
 
 /// Ends every measurement of this process, now and from now on.
 pub fn ask() {

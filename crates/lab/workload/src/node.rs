@@ -212,8 +212,20 @@ impl Node {
         Usage::of(self.pid()).context("reading the counters of the node's process")
     }
 
+    /// Whether its process has ended.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Requests it to stop (SIGTERM) and waits until it has stopped.
     pub fn stop(mut self) -> anyhow::Result<ExitStatus> {
+        // The number of a process that has ended may belong to another one.
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         let asked = Instant::now();

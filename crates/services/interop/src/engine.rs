@@ -334,11 +334,11 @@ impl Engine {
                 Destination {
                     queue,
                     lane,
-                    entry: Entry { id: 0, output: index, charset: output.charset, frame: Some(output.frame) },
+                    entry: Entry { id: 0, output: index, charset: output.charset, body: Some(output.body) },
                 }
             })
             .collect();
-        let durable = self.message_log.submit(&work.record.parts(), destinations)?;
+        let durable = self.message_log.submit(work.record, destinations)?;
         count(&self.counters.stored);
         self.counters.outputs.fetch_add(outputs, Ordering::Relaxed);
         if matches!(work.status, Status::Rejected | Status::Errored) {

@@ -2,7 +2,7 @@
 //! Pure: no I/O, the time is a parameter; the engine waits and writes.
 //!
 //! ```text
-//! parse -> acceptable? (header fields, types, versions) -> rules -> transform a draft per send -> record + frames
+//! parse -> acceptable? (header fields, types, versions) -> rules -> transform a draft per send -> record, with all bodies
 //!    \-> Rejected (AR, table 0357)        \-> Rejected      \-> Errored (AE 207)
 //! ```
 //!
@@ -12,7 +12,6 @@
 
 mod output;
 
-use std::cell::OnceCell;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
@@ -23,9 +22,9 @@ use crate::lang::{Allowance, Context, Decision, Verdict};
 use crate::plan::{Bodies, Plan};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, ServiceSettings as Settings, Unmatched};
-use crate::record::{Head, Payload, Status, Writer};
+use crate::record::{Head, Status, Writer};
 use node::Clock;
-use output::OutputSource;
+use output::{OutputBody, OutputSource};
 
 /// Outputs of one message at most: the index in records is 16 bits, and no route of sense comes near.
 const OUTPUTS_MAX: usize = 1_000;
@@ -91,15 +90,15 @@ pub struct Sending {
     pub key_hash: u64,
     /// Its charset where it declares none.
     pub charset: Option<Charset>,
-    /// The MLLP frame.
-    pub frame: Bytes,
+    /// The message to send.
+    pub body: Bytes,
 }
 
 /// The result of a decision.
 #[derive(Debug)]
 pub struct Work {
     /// The record to store.
-    pub record: Payload,
+    pub record: Bytes,
     /// The outputs to send once it is stored.
     pub outputs: Vec<Sending>,
     /// The decision.
@@ -276,6 +275,9 @@ fn route(
     }
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
     let mut writer = Writer::new(&head, inbound.raw);
+    if bodies == Bodies::Full {
+        writer.reserve(decision.sends.len(), inbound.raw.len());
+    }
     let mut outputs = Vec::with_capacity(decision.sends.len());
     let operations = &plan.production.operations;
     let converts = decision.sends.iter().any(|send| output::converts(inbound, &operations[send.operation]));
@@ -289,15 +291,10 @@ fn route(
     let converted = text.as_deref().map(Reading::of_text);
     let converted = converted.as_ref().and_then(|reading| reading.message().ok());
     let converted = converted.as_ref();
-    let source = OutputSource { inbound, message, converted, unchanged: OnceCell::new(), plan, context, bodies };
+    let source = OutputSource { inbound, message, converted, plan, context, bodies };
     for send in &decision.sends {
         match source.make(send, &mut writer) {
-            Ok(Some(frame)) => outputs.push(Sending {
-                operation: send.operation,
-                key_hash: plan.queues[send.operation].key_hash(message),
-                charset: inbound.service.settings.intake().charset(),
-                frame,
-            }),
+            Ok(Some(body)) => outputs.push((send.operation, body)),
             Ok(None) => {}
             Err(text) => {
                 let problem = MessageProblem { code: 207, location: None, text };
@@ -310,14 +307,15 @@ fn route(
         let head = Head { status: Status::Dropped, reason: &reason, ..head };
         return stored_only(inbound, &head, ack::Code::AA, None);
     }
-    Work { record: writer.finish(), outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
-}
-
-/// The MLLP frame of a body.
-pub fn frame(body: &[u8]) -> Bytes {
-    let mut frame = Vec::with_capacity(body.len() + 3);
-    mllp::encode(body, &mut frame);
-    frame.into()
+    let record = writer.finish();
+    let sending = |(operation, body): (usize, OutputBody)| Sending {
+        operation,
+        key_hash: plan.queues[operation].key_hash(message),
+        charset: inbound.service.settings.intake().charset(),
+        body: body.of(&record),
+    };
+    let outputs = outputs.into_iter().map(sending).collect();
+    Work { record, outputs, status: Status::Routed, code: ack::Code::AA, problem: None }
 }
 
 /// Builds what goes back to the sender, as MLLP frames.

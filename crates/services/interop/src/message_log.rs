@@ -1,11 +1,13 @@
 //! The message log: the only writer of the engine's records. It wakes the acknowledgements when records are durable.
 //!
 //! ```text
-//! connections --submit--> [journal buffer] --commit (two threads, group commit)--> durable --> applied: rows, by the store
-//!                                |                     |
-//!                                +-- on persistent memory: commit at once, on this thread
-//!                                                      |
-//!      acknowledgement <--- woken in LSN order --------+------> queues of the operations, in LSN order
+//! connections --submit--> [journal buffer] --group commit, by the journal--> durable --> applied: rows, by the store
+//!                                |                                              |
+//!                                +-- on persistent memory:                      | observed by
+//!                                    commit at once, on this thread             v
+//!                                                                          hand-over (a task)
+//!      acknowledgement <--- woken in LSN order ---------------------------------+
+//!      queues of the operations, in LSN order <---------------------------------+
 //! lanes --record_outcome--> gathered, written with the next commit (or after OUTCOME_DELAY)
 //! ```
 //!
@@ -15,27 +17,30 @@
 //!    window in which the engine may deliver twice), never lose one. While the medium is full outcomes cannot be written,
 //!    and that window is as long as it stays full.
 //! 3. On persistent memory a submission commits itself, and includes the gathered outcomes in the same write: a commit
-//!    there takes less time than waking a thread for it. The committing threads then write only the outcomes that are
-//!    left.
+//!    there takes less time than waking a thread for it. The hand-over then writes only the outcomes that are left.
 //! 4. After a failure of the journal or the pages, or a panic of a thread that the node needs, every waiting and later
 //!    submission is refused with the reason, and `failed` returns it. Reads continue.
-//!
 //! 5. No sender waits for rows: durable messages become visible to readers a little later
 //!    ([`store::Store::wait_visible`]).
+//!
+//! The hand-over is a task of the runtime that serves the sockets, so that the connections and lanes that it wakes are on
+//! its own thread: one wake-up from outside for each batch, not one for each message and output.
 //!
 //! It does not decide on messages, and it does not read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use device::supervise;
 use journal::JournalError;
 use node::task::supervised;
 use store::{Lsn, Store, StoreError};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
 use crate::queue::{Entry, Queue};
 use crate::record::{self, Delivery, Switch};
@@ -49,9 +54,6 @@ const FULL_DELAY: Duration = Duration::from_secs(1);
 
 /// Outcomes written in one record at most.
 const OUTCOMES_PER_RECORD: usize = 4_096;
-
-/// Committing threads: while one waits for the medium the other gathers and writes the next group.
-const COMMITTERS: usize = 2;
 
 /// Where an entry goes once its record is durable.
 #[derive(Debug)]
@@ -84,26 +86,23 @@ pub enum Refusal {
     Failed(Arc<str>),
 }
 
+/// A record of this log that is not known to be durable.
 struct Waiting {
     lsn: Lsn,
     destinations: Vec<Destination>,
-    durable: oneshot::Sender<Lsn>,
+    /// Who waits for it; nobody waits for outcomes.
+    durable: Option<oneshot::Sender<Lsn>>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
     outcomes: Vec<Delivery>,
+    /// The hand-over will look at the outcomes by itself, before one of them has waited for longer than it may.
+    outcomes_due: bool,
     /// The last try to write outcomes found the medium full.
     full: bool,
-    /// End of the log up to which a committer has taken responsibility.
-    claimed: Option<Lsn>,
     closing: bool,
-    /// A committer has been woken and has not read yet: it will find later submissions too. A wake-up costs a system
-    /// call, and there would be one for each message.
-    woken: bool,
-    /// A committer sleeps no longer than an outcome may wait: it needs no waking for one.
-    dozing: bool,
     /// The newest message, and the bytes of all since the start.
     ingested: (u64, u64),
 }
@@ -112,8 +111,9 @@ struct State {
 pub struct MessageLog {
     store: Store,
     state: Mutex<State>,
-    work: Condvar,
-    /// Held while durable entries go to the queues, so that two committers cannot overtake each other.
+    /// Wakes the hand-over: records have become durable, an outcome waits, the log is closed, or it has failed.
+    work: Arc<Notify>,
+    /// Held while durable entries go to the queues, so that two threads cannot overtake each other.
     hand_over: Mutex<()>,
     /// Every durable entry before this has gone to its queue.
     handed_over: AtomicU64,
@@ -147,7 +147,7 @@ impl MessageLog {
         Arc::new(Self {
             store,
             state: Mutex::default(),
-            work: Condvar::new(),
+            work: Arc::default(),
             hand_over: Mutex::new(()),
             handed_over: AtomicU64::new(handed_over),
             committed: AtomicU64::new(0),
@@ -155,16 +155,20 @@ impl MessageLog {
         })
     }
 
-    /// Starts the committing threads. They end after `close`.
-    pub fn start(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
-        (0..COMMITTERS)
-            .map(|n| {
-                let (message_log, failing) = (Arc::clone(self), Arc::clone(self));
-                let panicked = move |why: &str| failing.fail(&why);
-                supervise::thread(&format!("commit-{n}"), move || message_log.commit_loop(), panicked)
-                    .expect("the system has room for a thread at start-up")
-            })
-            .collect()
+    /// Starts the hand-over on the runtime of the caller. It ends after `close`, when nothing waits.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub fn start(self: &Arc<Self>) -> Result<JoinHandle<()>, StoreError> {
+        if !self.store.is_inline() {
+            let work = Arc::clone(&self.work);
+            self.store.start_flusher(move || work.notify_one())?;
+        }
+        let (message_log, failing) = (Arc::clone(self), Arc::clone(self));
+        Ok(supervised("hand-over", message_log.hand_over_when_durable(), move |why| {
+            failing.fail(&why);
+            failing.abandon();
+        }))
     }
 
     /// Starts a task that the node needs: its panic fails the node.
@@ -216,19 +220,19 @@ impl MessageLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a message record, given in parts. The receiver gives its id once it is durable, and is dropped if the journal fails first.
+    /// Writes a message record. The receiver gives its id once it is durable, and is dropped if the journal fails first.
     ///
     /// # Errors
     /// `Refusal`; nothing is stored then and the reserved entries are released.
-    pub fn submit(&self, payload: &[&[u8]], destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
+    pub fn submit(&self, payload: Bytes, destinations: Vec<Destination>) -> Result<oneshot::Receiver<Lsn>, Refusal> {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
+        let bytes = payload.len() as u64;
         let appended = self.check_open(&state).and_then(|()| self.append(record::KIND_MESSAGE, payload));
         match appended {
             Ok(lsn) => {
-                let bytes = payload.iter().map(|part| part.len() as u64).sum::<u64>();
                 state.ingested = (lsn.0, state.ingested.1 + bytes);
-                state.waiting.push_back(Waiting { lsn, destinations, durable });
+                state.waiting.push_back(Waiting { lsn, destinations, durable: Some(durable) });
                 self.appended(state, lsn);
                 Ok(receiver)
             }
@@ -249,7 +253,7 @@ impl MessageLog {
         let mut state = self.lock();
         self.check()?;
         let Some(lsn) = state.waiting.back().map(|waiting| waiting.lsn) else { return Ok(None) };
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable) });
         Ok(Some(receiver))
     }
 
@@ -257,9 +261,9 @@ impl MessageLog {
     pub fn record_outcome(&self, delivery: Delivery) {
         let mut state = self.lock();
         state.outcomes.push(delivery);
-        // Where submissions commit themselves, waking a committer for each would cost more than the commit.
-        if state.outcomes.len() == 1 && !(self.store.is_inline() && state.dozing) {
-            self.wake(state);
+        if !std::mem::replace(&mut state.outcomes_due, true) {
+            drop(state);
+            self.work.notify_one();
         }
     }
 
@@ -271,35 +275,31 @@ impl MessageLog {
         let (durable, receiver) = oneshot::channel();
         let mut state = self.lock();
         self.check_open(&state)?;
-        let lsn = self.append(record::KIND_OPERATION, &[&record::encode_switch(switch)])?;
-        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable });
+        let lsn = self.append(record::KIND_OPERATION, record::encode_switch(switch).into())?;
+        state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: Some(durable) });
         self.appended(state, lsn);
         Ok(receiver)
     }
 
-    /// Makes the appended records durable: at once on this thread, or soon by a committer.
+    /// Makes the appended records durable: at once on this thread, or soon by the journal.
     fn appended(&self, state: MutexGuard<'_, State>, lsn: Lsn) {
-        if !self.store.is_inline() {
-            return self.wake(state);
-        }
         let _guard = PanicGuard(self);
         // Moved here so that a panic lets go of the lock before the guard takes it.
         let mut state = state;
-        let last = if state.outcomes.is_empty() { lsn } else { self.write_outcomes(&mut state).unwrap_or(lsn) };
-        state.claimed = state.claimed.max(Some(last));
-        drop(state);
-        self.commit(last);
-    }
-
-    /// Wakes a committer.
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
-        if !std::mem::replace(&mut state.woken, true) {
+        if !self.store.is_inline() {
+            // The first record of a batch takes the outcomes with it; later ones are written by the hand-over.
+            if state.waiting.len() == 1 {
+                self.write_outcomes(&mut state);
+            }
             drop(state);
-            self.work.notify_one();
+            return self.store.flush_soon();
         }
+        let last = self.write_outcomes(&mut state).unwrap_or(lsn);
+        drop(state);
+        self.commit_here(last);
     }
 
-    fn append(&self, kind: u8, payload: &[&[u8]]) -> Result<Lsn, Refusal> {
+    fn append(&self, kind: u8, payload: Bytes) -> Result<Lsn, Refusal> {
         self.store.append(kind, payload).map_err(|error| {
             let journal = if let StoreError::Journal(journal) = &error { Some(&**journal) } else { None };
             match (&error, journal) {
@@ -341,10 +341,10 @@ impl MessageLog {
         let _ = self.failed.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Refuses new work, commits the present records, and ends the committing threads.
+    /// Refuses new work; the hand-over ends once the present records are committed.
     pub fn close(&self) {
         self.lock().closing = true;
-        self.work.notify_all();
+        self.work.notify_one();
     }
 
     /// From here on nothing is stored any more: every waiting submission fails, and the store is poisoned. The first reason
@@ -360,7 +360,7 @@ impl MessageLog {
         if first {
             tracing::error!(%error, "the node has failed: nothing is acknowledged or delivered any more, reads go on");
             self.store.fail(error);
-            self.work.notify_all();
+            self.work.notify_one();
         }
     }
 
@@ -369,65 +369,75 @@ impl MessageLog {
         self.lock().waiting.clear();
     }
 
-    fn commit_loop(&self) {
-        let _guard = PanicGuard(self);
-        while let Some(last) = self.next_group() {
-            supervise::rehearse("commit");
-            if !self.commit(last) {
-                return;
+    /// Commits on this thread, and hands over.
+    fn commit_here(&self, last: Lsn) {
+        match self.store.commit(last) {
+            Ok(()) => self.hand_over(),
+            Err(error) => {
+                self.fail(&error);
+                self.abandon();
             }
         }
     }
 
-    /// Makes everything up to a record durable and sends it on its way; `false` where the journal has failed.
-    fn commit(&self, last: Lsn) -> bool {
-        if let Err(error) = self.store.commit(last) {
-            self.fail(&error);
-            self.abandon();
-            return false;
-        }
-        self.committed.fetch_max(last.0, Ordering::AcqRel);
-        self.hand_over();
-        true
-    }
-
-    /// Waits for records to commit and claims them; `None` when closed or failed.
-    fn next_group(&self) -> Option<Lsn> {
-        let mut state = self.lock();
+    /// Hands over whenever records have become durable, and writes outcomes in time, until the log is closed or fails.
+    async fn hand_over_when_durable(self: Arc<Self>) {
+        let mut due = None;
         loop {
-            state.woken = false;
-            if self.failed.borrow().is_some() {
-                // Another thread may have failed: this one ends what waits.
-                state.waiting.clear();
-                return None;
-            }
-            let unclaimed = state.waiting.back().map(|w| w.lsn).filter(|lsn| state.claimed.is_none_or(|c| *lsn > c));
-            if unclaimed.is_some() || (state.closing && !state.outcomes.is_empty()) {
-                let last = self.write_outcomes(&mut state).or(unclaimed);
-                state.claimed = last.or(state.claimed);
-                return last;
-            }
-            if state.closing {
-                return None;
-            }
-            if state.outcomes.is_empty() {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            } else {
-                let delay = if state.full { FULL_DELAY } else { OUTCOME_DELAY };
-                // On a full medium it sleeps longer, and there may be room before it looks.
-                state.dozing = !state.full;
-                let (next, waited) = self.work.wait_timeout(state, delay).unwrap_or_else(PoisonError::into_inner);
-                state = next;
-                state.dozing = false;
-                if waited.timed_out()
-                    && !state.outcomes.is_empty()
-                    && let Some(last) = self.write_outcomes(&mut state)
-                {
-                    state.claimed = Some(last);
-                    return Some(last);
+            let outcomes_due = async {
+                match due {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
+            };
+            tokio::select! {
+                () = self.work.notified() => {}
+                () = outcomes_due => {}
+            }
+            supervise::rehearse("hand-over");
+            if let Err(error) = self.store.check_journal() {
+                self.fail(&error);
+            }
+            if self.has_failed() {
+                return self.abandon();
+            }
+            self.hand_over();
+            match self.look_at_outcomes(due) {
+                Some(next) => due = next,
+                None => return,
             }
         }
+    }
+
+    /// Writes the outcomes if another record is on its way, or if the time has come. Returns when to look again, if there
+    /// are any left; `None` when the log is closed and nothing waits.
+    fn look_at_outcomes(&self, due: Option<Instant>) -> Option<Option<Instant>> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let is_due = due.is_some_and(|at| at <= now);
+        let others_wait = !state.waiting.is_empty() && !state.full;
+        let mut written = None;
+        if is_due || others_wait || state.closing {
+            written = self.write_outcomes(&mut state);
+        }
+        if state.closing && state.waiting.is_empty() && written.is_none() {
+            return None;
+        }
+        state.outcomes_due = !state.outcomes.is_empty();
+        let delay = if state.full { FULL_DELAY } else { OUTCOME_DELAY };
+        let due = if is_due || written.is_some() { None } else { due };
+        let due = state.outcomes_due.then(|| due.unwrap_or(now + delay));
+        drop(state);
+        match written {
+            Some(last) if self.store.is_inline() => {
+                self.commit_here(last);
+                // Nothing else looks whether that was the last.
+                self.work.notify_one();
+            }
+            Some(_) => self.store.flush_soon(),
+            None => {}
+        }
+        Some(due)
     }
 
     /// Appends the gathered outcomes; the LSN of the last record written.
@@ -436,8 +446,11 @@ impl MessageLog {
         let mut last = None;
         let was_full = std::mem::take(&mut state.full);
         for (written, group) in outcomes.chunks(OUTCOMES_PER_RECORD).enumerate() {
-            match self.append(record::KIND_DELIVERIES, &[&record::encode_deliveries(group)]) {
-                Ok(lsn) => last = Some(lsn),
+            match self.append(record::KIND_DELIVERIES, record::encode_deliveries(group).into()) {
+                Ok(lsn) => {
+                    state.waiting.push_back(Waiting { lsn, destinations: Vec::new(), durable: None });
+                    last = Some(lsn);
+                }
                 Err(refusal) => {
                     // Kept for the next commit: on a full disk deliveries go on, and their outcomes are written once there is room.
                     if !was_full {
@@ -461,13 +474,18 @@ impl MessageLog {
             let count = state.waiting.partition_point(|w| w.lsn < durable);
             state.waiting.drain(..count).collect()
         };
+        if let Some(newest) = ready.last() {
+            self.committed.fetch_max(newest.lsn.0, Ordering::AcqRel);
+        }
         for waiting in ready {
             for mut destination in waiting.destinations {
                 destination.entry.id = waiting.lsn.0;
                 destination.queue.push(destination.lane, destination.entry);
             }
             // A connection that went away no longer listens; the message is stored and goes out all the same.
-            let _ = waiting.durable.send(waiting.lsn);
+            if let Some(durable) = waiting.durable {
+                let _ = durable.send(waiting.lsn);
+            }
         }
         self.handed_over.store(durable.0, Ordering::Release);
     }

@@ -11,8 +11,9 @@
 //!    the head only, after their outcome is known. So order by key holds through any failure.
 //! 2. An entry is durable before it enters: only persistent outputs are sent.
 //! 3. Memory is bounded: beyond `memory` bytes the body is left in the journal and read again when its turn comes.
-//! 4. While a receiver takes messages, services go at its pace: they wait, `PACE` at most for each message, where the
-//!    bodies in memory come near their bound. So a burst is sent from memory, and a slow receiver cannot stop the others.
+//! 4. While a receiver nearly keeps up, services go at its pace: where the bodies in memory are more than a small part of
+//!    their bound they wait, `PACE` at most for each message. So what is received is sent a moment later, and from memory.
+//!    A wait that was of no use is not repeated for `FUTILE`: a slow receiver does not stop the others.
 //! 5. `depth` counts entries accepted and not yet done; services stop reading while it is at the bound. Connections that
 //!    were past the check may overshoot by one message each; nothing is dropped for the bound's sake.
 
@@ -35,6 +36,18 @@ use crate::production;
 /// published workload leaves each of its 128 senders at 5,399 a second, far below any sender's patience.
 const PACE: Duration = Duration::from_millis(50);
 
+/// A receiver is behind if more than this part of the memory for bodies is in use: 1/16, by default 4 MiB. That is about a
+/// quarter of a second of the published workload (messages of 2.5 KB, 8,000 a second for each receiver).
+const BEHIND_PART: usize = 16;
+
+/// How long no message waits for a receiver that did not make room within `PACE`: such waits then cost a connection a
+/// twentieth of its time at most.
+const FUTILE: Duration = Duration::from_secs(1);
+
+/// Bodies share the memory of their records until this part of a queue's memory is in use: 1/8. Those that come later are
+/// copied, since they may wait for long, and a record is up to eight times as large as a body of it that shares it.
+const SHARED_PART: usize = 8;
+
 /// Bodies read from the journal at a time, when their turn comes: bytes, and entries.
 const REFILL_BYTES: usize = 4 << 20;
 const REFILL_ENTRIES: usize = 256;
@@ -48,8 +61,8 @@ pub struct Entry {
     pub output: u16,
     /// The charset of the output where it declares none.
     pub charset: Option<Charset>,
-    /// The MLLP frame to send; `None` = read it from the journal.
-    pub frame: Option<Bytes>,
+    /// The message to send; `None` = read it from the store.
+    pub body: Option<Bytes>,
 }
 
 /// A strict line of entries.
@@ -78,7 +91,7 @@ impl Lane {
     /// The entries at the head whose bodies are in the journal only, up to the first that is in memory.
     pub fn unread(&self) -> Vec<(u64, u16)> {
         let line = self.lock();
-        let unread = line.iter().take_while(|entry| entry.frame.is_none());
+        let unread = line.iter().take_while(|entry| entry.body.is_none());
         unread.take(REFILL_ENTRIES).map(|entry| (entry.id, entry.output)).collect()
     }
 
@@ -86,11 +99,11 @@ impl Lane {
     pub fn held(&self, max: usize, bytes: usize) -> Vec<(Entry, Bytes)> {
         let mut room = bytes;
         let line = self.lock();
-        let held = line.iter().map_while(|entry| Some((entry.clone(), entry.frame.clone()?)));
-        let fits = held.take(max).enumerate().map_while(|(at, (entry, frame))| {
-            let fits = at == 0 || frame.len() <= room;
-            room = room.saturating_sub(frame.len());
-            fits.then_some((entry, frame))
+        let held = line.iter().map_while(|entry| Some((entry.clone(), entry.body.clone()?)));
+        let fits = held.take(max).enumerate().map_while(|(at, (entry, body))| {
+            let fits = at == 0 || body.len() <= room;
+            room = room.saturating_sub(body.len());
+            fits.then_some((entry, body))
         });
         fits.collect()
     }
@@ -145,6 +158,9 @@ pub struct Queue {
     memory: AtomicUsize,
     /// The last attempt succeeded: the receiver takes messages.
     flowing: AtomicBool,
+    /// No message waits for the receiver before this, milliseconds since `began`.
+    paced_from_ms: AtomicU64,
+    began: Instant,
     messages_max: AtomicUsize,
     memory_max: AtomicUsize,
     room: Notify,
@@ -167,6 +183,8 @@ impl Queue {
             depth: AtomicUsize::new(0),
             memory: AtomicUsize::new(0),
             flowing: AtomicBool::new(false),
+            paced_from_ms: AtomicU64::new(0),
+            began: Instant::now(),
             messages_max: AtomicUsize::new(bounds.messages),
             memory_max: AtomicUsize::new(bounds.memory.as_usize()),
             room: Notify::new(),
@@ -250,9 +268,10 @@ impl Queue {
             let notified = self.room.notified();
             if self.is_full() {
                 notified.await;
-            } else if self.is_behind() {
+            } else if self.is_behind() && self.is_paced() {
                 let until = *patience.get_or_insert_with(|| Instant::now() + PACE);
                 if timeout_at(until, notified).await.is_err() {
+                    self.pace_later();
                     return;
                 }
             } else {
@@ -266,9 +285,20 @@ impl Queue {
         self.depth() >= self.messages_max()
     }
 
-    /// Whether the receiver takes messages and has not kept up: three quarters of the memory for bodies are in use.
+    /// Whether the receiver takes messages and has not kept up.
     fn is_behind(&self) -> bool {
-        self.flowing.load(Ordering::Relaxed) && self.memory() > self.memory_max() / 4 * 3
+        self.flowing.load(Ordering::Relaxed) && self.memory() > self.memory_max() / BEHIND_PART
+    }
+
+    /// Whether waiting for the receiver is of use, as far as is known.
+    fn is_paced(&self) -> bool {
+        self.began.elapsed().as_millis() as u64 >= self.paced_from_ms.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that a wait was of no use.
+    fn pace_later(&self) {
+        let from = self.began.elapsed() + FUTILE;
+        self.paced_from_ms.store(from.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Sets whether the receiver takes messages.
@@ -294,11 +324,13 @@ impl Queue {
 
     /// Puts a durable entry at the end of its lane. It has been reserved.
     pub fn push(&self, lane: usize, mut entry: Entry) {
-        if let Some(frame) = &entry.frame {
-            let held = self.memory.fetch_add(frame.len(), Ordering::Relaxed);
-            if held + frame.len() > self.memory_max() {
-                self.memory.fetch_sub(frame.len(), Ordering::Relaxed);
-                entry.frame = None;
+        if let Some(body) = &entry.body {
+            let held = self.memory.fetch_add(body.len(), Ordering::Relaxed);
+            if held + body.len() > self.memory_max() {
+                self.memory.fetch_sub(body.len(), Ordering::Relaxed);
+                entry.body = None;
+            } else if held > self.memory_max() / SHARED_PART && !body.is_unique() {
+                entry.body = Some(Bytes::copy_from_slice(body));
             }
         }
         let lane = &self.lanes[lane];
@@ -310,9 +342,9 @@ impl Queue {
     pub fn done(&self, lane: usize, entry: &Entry) {
         let head = self.lanes[lane].lock().pop_front().expect("only the lane's own task takes entries off");
         assert_eq!((head.id, head.output), (entry.id, entry.output), "an entry leaves from the head of its lane");
-        if let Some(frame) = head.frame {
+        if let Some(body) = head.body {
             let behind = self.is_behind();
-            self.memory.fetch_sub(frame.len(), Ordering::Relaxed);
+            self.memory.fetch_sub(body.len(), Ordering::Relaxed);
             if behind && !self.is_behind() {
                 self.room.notify_waiters();
             }
@@ -321,12 +353,12 @@ impl Queue {
     }
 
     /// Puts bodies read from the journal to the entries at the head of a lane, in order.
-    pub fn refill(&self, lane: usize, frames: Vec<Bytes>) {
+    pub fn refill(&self, lane: usize, bodies: Vec<Bytes>) {
         let mut line = self.lanes[lane].lock();
-        for (entry, frame) in line.iter_mut().zip(frames) {
-            assert!(entry.frame.is_none(), "only the lane's own task takes entries off and fills them");
-            self.memory.fetch_add(frame.len(), Ordering::Relaxed);
-            entry.frame = Some(frame);
+        for (entry, body) in line.iter_mut().zip(bodies) {
+            assert!(entry.body.is_none(), "only the lane's own task takes entries off and fills them");
+            self.memory.fetch_add(body.len(), Ordering::Relaxed);
+            entry.body = Some(body);
         }
     }
 

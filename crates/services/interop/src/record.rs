@@ -33,6 +33,8 @@
 mod charsets;
 mod sections;
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use hl7::Piece;
 use hl7::charset::Charset;
@@ -55,6 +57,9 @@ const FLAG_DUPLICATE: u8 = 1;
 const FLAG_RESEND: u8 = 2;
 const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
+
+/// Bytes of a record beside its bodies, and of an output beside its body: an estimate, for the size of the buffer.
+const HEAD_BYTES: usize = 192;
 
 /// The node's decision about a message when it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -167,105 +172,97 @@ pub struct Head<'a> {
 
 /// Writes message records; the caller adds outputs one by one and takes the payload.
 ///
-/// Bodies are not copied here: the payload is a list of parts, and the journal copies each part once, to where it is
-/// written from.
+/// The payload is the one copy of a message on its way: the journal copies it to where it is written from, the rows are
+/// slices of it, and so are the bodies that are sent.
 #[derive(Debug)]
 pub struct Writer {
-    /// All but the bodies.
-    own: Vec<u8>,
-    /// Bodies, each with the offset in `own` before which it belongs.
-    bodies: Vec<(usize, Bytes)>,
+    payload: Vec<u8>,
     outputs: u16,
     outputs_at: usize,
 }
 
-/// The payload of a message record.
-#[derive(Debug)]
-pub struct Payload {
-    own: Vec<u8>,
-    bodies: Vec<(usize, Bytes)>,
-}
-
-impl Payload {
-    /// Its parts, in order.
-    pub fn parts(&self) -> Vec<&[u8]> {
-        let mut parts = Vec::with_capacity(2 * self.bodies.len() + 1);
-        let mut from = 0;
-        for (at, body) in &self.bodies {
-            parts.extend([&self.own[from..*at], &body[..]]);
-            from = *at;
-        }
-        parts.push(&self.own[from..]);
-        parts
-    }
-
-    /// Its bytes in one piece.
-    pub fn to_bytes(&self) -> Bytes {
-        self.parts().concat().into()
-    }
-}
-
 impl Writer {
     /// Starts the record of `raw`.
-    pub fn new(head: &Head<'_>, raw: &Bytes) -> Self {
-        let mut own = Vec::with_capacity(512);
+    pub fn new(head: &Head<'_>, raw: &[u8]) -> Self {
+        let mut payload = Vec::with_capacity(HEAD_BYTES + raw.len());
         let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
-        own.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
-        own.extend_from_slice(&head.received_us.to_le_bytes());
-        own.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
-        put_short(&mut own, head.service);
-        put_short(&mut own, head.reason);
-        own.extend_from_slice(&len32(raw).to_le_bytes());
-        let outputs_at = own.len();
-        own.extend_from_slice(&0u16.to_le_bytes());
-        Self { own, bodies: vec![(outputs_at, raw.clone())], outputs: 0, outputs_at }
+        payload.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
+        payload.extend_from_slice(&head.received_us.to_le_bytes());
+        payload.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
+        put_short(&mut payload, head.service);
+        put_short(&mut payload, head.reason);
+        payload.extend_from_slice(&len32(raw).to_le_bytes());
+        payload.extend_from_slice(raw);
+        let outputs_at = payload.len();
+        payload.extend_from_slice(&0u16.to_le_bytes());
+        Self { payload, outputs: 0, outputs_at }
     }
 
-    /// Adds an output. With `pieces` (of the message and of new bytes) only new bytes are stored, else the whole
-    /// `body`.
-    pub fn output<'p>(
+    /// Takes memory for so many outputs of so many bytes, so that they are written without being moved.
+    pub fn reserve(&mut self, outputs: usize, bytes: usize) {
+        self.payload.reserve(outputs * (bytes + HEAD_BYTES));
+    }
+
+    /// Adds an output whose `body` is stored whole; `write` appends it. Returns where in the payload it is.
+    pub fn whole(&mut self, operation: &str, transform: &str, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+        let body_at = self.begin_output(operation, transform, 0);
+        self.payload.extend_from_slice(&1u16.to_le_bytes());
+        self.payload.push(PIECE_NEW);
+        let piece_at = self.payload.len();
+        self.payload.extend_from_slice(&[0; 4]);
+        let start = self.payload.len();
+        write(&mut self.payload);
+        let bytes = len32(&self.payload[start..]).to_le_bytes();
+        for at in [body_at, piece_at] {
+            self.payload[at..at + 4].copy_from_slice(&bytes);
+        }
+        start..self.payload.len()
+    }
+
+    /// Adds an output of so many bytes as `pieces` of the message and of new bytes: only the new ones are stored.
+    pub fn pieces<'p>(
         &mut self,
         operation: &str,
         transform: &str,
-        body: &Bytes,
-        pieces: Option<impl Iterator<Item = Piece<'p>>>,
+        bytes: usize,
+        pieces: impl Iterator<Item = Piece<'p>>,
     ) {
-        put_short(&mut self.own, operation);
-        put_short(&mut self.own, transform);
-        self.own.extend_from_slice(&len32(body).to_le_bytes());
-        let count_at = self.own.len();
-        self.own.extend_from_slice(&0u16.to_le_bytes());
+        self.begin_output(operation, transform, offset32(bytes));
+        let count_at = self.payload.len();
+        self.payload.extend_from_slice(&0u16.to_le_bytes());
         let mut count = 0u16;
-        if let Some(pieces) = pieces {
-            for piece in pieces {
-                count = count.checked_add(1).expect("a draft has fewer pieces than 65536: the caller checks");
-                match piece {
-                    Piece::Original(range) => {
-                        self.own.push(PIECE_ORIGINAL);
-                        self.own.extend_from_slice(&offset32(range.start).to_le_bytes());
-                        self.own.extend_from_slice(&offset32(range.len()).to_le_bytes());
-                    }
-                    Piece::New(bytes) => {
-                        self.own.push(PIECE_NEW);
-                        self.own.extend_from_slice(&len32(bytes).to_le_bytes());
-                        self.own.extend_from_slice(bytes);
-                    }
+        for piece in pieces {
+            count = count.checked_add(1).expect("a draft has fewer pieces than 65536: the caller checks");
+            match piece {
+                Piece::Original(range) => {
+                    self.payload.push(PIECE_ORIGINAL);
+                    self.payload.extend_from_slice(&offset32(range.start).to_le_bytes());
+                    self.payload.extend_from_slice(&offset32(range.len()).to_le_bytes());
+                }
+                Piece::New(bytes) => {
+                    self.payload.push(PIECE_NEW);
+                    self.payload.extend_from_slice(&len32(bytes).to_le_bytes());
+                    self.payload.extend_from_slice(bytes);
                 }
             }
-        } else {
-            count = 1;
-            self.own.push(PIECE_NEW);
-            self.own.extend_from_slice(&len32(body).to_le_bytes());
-            self.bodies.push((self.own.len(), body.clone()));
         }
-        self.own[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
+        self.payload[count_at..count_at + 2].copy_from_slice(&count.to_le_bytes());
+    }
+
+    /// Counts an output and writes its names and its length; returns the position of the length.
+    fn begin_output(&mut self, operation: &str, transform: &str, bytes: u32) -> usize {
         self.outputs += 1;
+        put_short(&mut self.payload, operation);
+        put_short(&mut self.payload, transform);
+        let at = self.payload.len();
+        self.payload.extend_from_slice(&bytes.to_le_bytes());
+        at
     }
 
     /// The record's payload.
-    pub fn finish(mut self) -> Payload {
-        self.own[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
-        Payload { own: self.own, bodies: self.bodies }
+    pub fn finish(mut self) -> Bytes {
+        self.payload[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
+        self.payload.into()
     }
 }
 

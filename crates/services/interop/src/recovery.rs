@@ -10,13 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use hl7::Reading;
 use store::{Direction, StoreError};
 
 use crate::duplicates::{Key, Window};
 use crate::engine::Plan;
 use crate::error::InteropError;
-use crate::intake;
 use crate::queue::Entry;
 use crate::record::Status;
 use crate::rows::Reader;
@@ -99,8 +99,8 @@ pub fn requeue(reader: &Reader, plan: &Plan, found: &mut Found) -> Result<u64, I
             };
             let key_hash = message.as_ref().map_or(0, |message| queue.key_hash(message));
             queue.reserve();
-            let frame = Some(intake::frame(&made.body));
-            queue.push(queue.lane_of(key_hash), Entry { id, output, charset: stored.charset, frame });
+            let body = Some(Bytes::copy_from_slice(&made.body));
+            queue.push(queue.lane_of(key_hash), Entry { id, output, charset: stored.charset, body });
             queued += 1;
         }
         if !left.is_empty() {

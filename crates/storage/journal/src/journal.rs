@@ -7,6 +7,7 @@ use std::time::Duration;
 use device::{Shelf, supervise};
 
 use crate::error::JournalError;
+use crate::flusher;
 use crate::format::{BLOCK_BYTES, CLOSE, OPEN};
 use crate::inline::Committer;
 use crate::lsn::{Lsn, Nonce};
@@ -26,7 +27,8 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
-    preparer: Mutex<Option<JoinHandle<()>>>,
+    /// The threads that prepare segments and flush.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held while the journal is being closed: a second caller waits for the first.
     closing: Mutex<()>,
 }
@@ -83,7 +85,8 @@ impl Journal {
         let torn_bytes = ending.torn_bytes;
         let recovered = Recovered { first, end: shared.durable(), torn_bytes, segments, records: progress.records };
         let preparer = start_preparer(&shared)?;
-        Ok((Journal { shared, preparer: Mutex::new(preparer), closing: Mutex::default() }, recovered))
+        let threads = Mutex::new(preparer.into_iter().collect());
+        Ok((Journal { shared, threads, closing: Mutex::default() }, recovered))
     }
 
     /// Appends a record of the caller's `kind` whose payload is the concatenated parts. LSN order is the order of
@@ -102,11 +105,34 @@ impl Journal {
     /// Returns when the record at `lsn`, and every record before it, is persistent. With [`appended`](Journal::appended)
     /// as `lsn`: everything appended so far.
     ///
-    /// One of the callers writes for all that wait; no timer and no background thread is involved.
+    /// One of the callers writes for all that wait; no timer and no other thread is involved.
     ///
     /// Errors: [`JournalError::Poisoned`]; it is then unknown whether the record will be found after reopening.
     pub fn commit(&self, lsn: Lsn) -> Result<(), JournalError> {
         self.shared.commit_record(lsn)
+    }
+
+    /// Starts a thread that makes records durable for callers of [`flush_soon`](Journal::flush_soon). `observer` is called
+    /// whenever [`durable`](Journal::durable) has moved by a write of any thread, and when the journal has failed. It must
+    /// only wake a thread or a task: it is called under the journal's lock. On a journal that
+    /// [is inline](Journal::is_inline), threads that commit move `durable` without calling it.
+    ///
+    /// Call this once at most; the thread ends when the journal is closed. Errors: [`JournalError::Thread`].
+    pub fn start_flusher(&self, observer: impl Fn() + Send + Sync + 'static) -> Result<(), JournalError> {
+        let flusher = flusher::start(&self.shared, Box::new(observer))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(flusher);
+        Ok(())
+    }
+
+    /// Requests that everything appended so far becomes durable, without waiting for it: the flusher's observer is called
+    /// then. Needs a [flusher](Journal::start_flusher).
+    pub fn flush_soon(&self) {
+        self.shared.flush_soon();
+    }
+
+    /// Whether the journal works. Errors: [`JournalError::Poisoned`].
+    pub fn check(&self) -> Result<(), JournalError> {
+        self.shared.lock().check()
     }
 
     /// [`append`](Journal::append), then [`commit`](Journal::commit) of that record. A thread that does this often
@@ -219,7 +245,7 @@ impl Journal {
         if !self.shared.stop_appends() {
             return self.shared.lock().check();
         }
-        self.stop_preparer();
+        self.stop_threads();
         self.shared.finish_upkeep();
         let state = self.shared.lock();
         let appended = state.pipeline.appended();
@@ -227,10 +253,12 @@ impl Journal {
         self.shared.write_marker(CLOSE)
     }
 
-    fn stop_preparer(&self) {
-        let preparer = self.preparer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = preparer {
+    fn stop_threads(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if !threads.is_empty() {
             self.shared.stop();
+        }
+        for thread in threads {
             // If it panicked, that has poisoned the journal, and the next call reports it.
             let _ = thread.join();
         }
@@ -240,7 +268,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if std::thread::panicking() || self.shared.is_failed() {
-            return self.stop_preparer();
+            return self.stop_threads();
         }
         // Drop cannot report an error; the next opening detects it. Callers that need the result call `close`.
         let _ = self.close();

@@ -67,7 +67,7 @@
 //!   thread 4                append  commit: waits in C's slot ..... leader: takes C -- write + flush C -->
 //! ```
 //!
-//! There is no timer, no dedicated thread and no callback. A committing thread that finds the device free becomes the
+//! There is no timer. A committing thread that finds the device free becomes the
 //! leader: it writes everything that waits. A thread that finds the device busy waits for the batch that contains its
 //! record. A batch grows exactly as long as the device is busy. So one committer has the latency of a plain write and
 //! flush, and many committers share them. `pipeline` is the plain state machine; `shared` contains the lock and the
@@ -78,6 +78,9 @@
 //! for two flushes. B is reported durable only after A, whichever flush returns first.
 //!
 //! *Waiting* is per batch: a finished batch wakes its own committers and one new leader, not all threads.
+//!
+//! *Without waiting.* A task of an asynchronous runtime requests a flush and observes `durable`
+//! ([`Journal::start_flusher`]). One thread commits for all such callers: `flusher`.
 //!
 //! Measured 2026-11-21 on 2 quiet cores, ext4 on a virtual disk, 1 KiB records, engines in turn, both rounds of
 //! `scripts/bench-journal-peers.sh` (its comments list what else each engine does):
@@ -159,6 +162,7 @@ mod append;
 mod checksum;
 mod copy;
 pub mod error;
+mod flusher;
 pub mod format;
 mod inline;
 pub mod inspect;

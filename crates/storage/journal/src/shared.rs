@@ -18,6 +18,7 @@ use std::time::Duration;
 use device::{DeviceError, Shelf};
 
 use crate::error::JournalError;
+use crate::flusher::FlushRequests;
 use crate::lsn::Lsn;
 use crate::options::{Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Place, Write};
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) work: Condvar,
     /// Wakes callers of `wait_appended`.
     pub(crate) appended: Condvar,
+    /// The flusher's work and its observer.
+    pub(crate) flush: FlushRequests,
 }
 
 #[derive(Debug)]
@@ -81,7 +84,7 @@ pub(crate) struct State {
     pub(crate) lacks_descriptor: bool,
     /// The journal is closed, or is being closed: appends are refused.
     pub(crate) closed: bool,
-    /// The thread that prepares segments must end.
+    /// The threads that prepare segments and flush must end.
     pub(crate) stop: bool,
     pub(crate) stats: Stats,
 }
@@ -128,6 +131,7 @@ impl Shared {
             prepared: Condvar::new(),
             work: Condvar::new(),
             appended: Condvar::new(),
+            flush: FlushRequests::default(),
         }
     }
 
@@ -250,7 +254,7 @@ impl Shared {
         result
     }
 
-    fn commit_or_wait<'a>(&'a self, mut state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
+    pub(crate) fn commit_or_wait<'a>(&'a self, mut state: Guard<'a>, target: Lsn) -> Result<(), JournalError> {
         loop {
             if state.pipeline.durable() >= target {
                 return Ok(());
@@ -291,6 +295,7 @@ impl Shared {
         let result = result.map_err(|error| error.named(&segment.name()));
         let finished = state.pipeline.finish(write, result);
         self.publish_durable(&state);
+        self.flush.notify_observer();
         if state.pipeline.failure().is_some() {
             self.wake_everybody();
             return state;
@@ -320,10 +325,11 @@ impl Shared {
         self.durable.store(state.pipeline.durable().0, Ordering::Release);
     }
 
-    /// Ends the thread that prepares segments, also after a panic.
+    /// Ends the journal's threads, also after a panic.
     pub(crate) fn stop(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.work.notify_all();
+        self.flush.wake();
     }
 
     pub(crate) fn wake_everybody(&self) {
@@ -331,6 +337,8 @@ impl Shared {
         for condition in [&self.buffer_freed, &self.append_lock_freed, &self.prepared, &self.work, &self.appended] {
             condition.notify_all();
         }
+        self.flush.wake();
+        self.flush.notify_observer();
     }
 }
 

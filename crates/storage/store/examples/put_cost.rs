@@ -187,7 +187,7 @@ fn run_records(root: &Path, seconds: f64) -> Result<(), Error> {
     let record = vec![7; 1500];
     let last = AtomicU64::new(0);
     let run = drive(4, seconds, &|number| {
-        let lsn = store.append(1, &[&(number as u64).to_le_bytes(), &record]).expect("appends");
+        let lsn = store.append(1, [&(number as u64).to_le_bytes()[..], &record].concat()).expect("appends");
         store.commit(lsn).expect("commits");
         last.fetch_max(lsn.0, Ordering::Relaxed);
     });
@@ -212,7 +212,7 @@ fn apply_alone(root: &Path) -> Result<(), Error> {
     for _ in 0..count / 500 {
         let mut lsn = journal::Lsn::ZERO;
         for _ in 0..500 {
-            lsn = store.append(1, &[&random.u64(..).to_le_bytes(), &record])?;
+            lsn = store.append(1, [&random.u64(..).to_le_bytes()[..], &record].concat())?;
         }
         store.journal().commit(lsn)?;
         let before = cpu_seconds_of_thread();

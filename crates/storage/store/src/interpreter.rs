@@ -17,7 +17,7 @@ pub struct Foreign<'a> {
     pub lsn: Lsn,
     /// Its kind, below [`Foreign::KINDS`].
     pub kind: u8,
-    /// The appended parts, concatenated. Values that are slices of it need no copy.
+    /// The appended payload. Values that are slices of it need no copy.
     pub payload: &'a Bytes,
 }
 

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use device::{MemoryShelf, Shelf};
 use journal::{Journal, Lsn};
 
@@ -47,8 +48,10 @@ impl Store {
     ///
     /// Errors, after each of which nothing was appended: [`StoreError::Full`], [`StoreError::Refused`] for a record that is
     /// too long or that the interpreter's [check](crate::Interpreter::check) refuses, [`StoreError::Poisoned`].
-    pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
-        self.engine.committer.append(kind, parts)
+    ///
+    /// The payload is not copied: values of the interpreter that are slices of it share its memory until they are applied.
+    pub fn append(&self, kind: u8, payload: impl Into<Bytes>) -> Result<Lsn, StoreError> {
+        self.engine.committer.append(kind, payload.into())
     }
 
     /// Returns when the record at `lsn` and every one before it is durable. It may become visible a little later:
@@ -61,6 +64,22 @@ impl Store {
             self.engine.committer.apply_in_role()?;
         }
         Ok(())
+    }
+
+    /// Starts the thread that makes records durable for callers of [`flush_soon`](Store::flush_soon); see
+    /// [`Journal::start_flusher`]. Errors: [`StoreError::Journal`] if the system cannot start a thread.
+    pub fn start_flusher(&self, observer: impl Fn() + Send + Sync + 'static) -> Result<(), StoreError> {
+        Ok(self.engine.journal.start_flusher(observer)?)
+    }
+
+    /// Requests that all records appended so far become durable, without waiting; [`durable`](Store::durable) moves then.
+    pub fn flush_soon(&self) {
+        self.engine.journal.flush_soon();
+    }
+
+    /// Whether the journal works; if it does not, the store is poisoned. Errors: [`StoreError::Poisoned`].
+    pub fn check_journal(&self) -> Result<(), StoreError> {
+        self.engine.journal.check().map_err(|error| self.engine.committer.refused(error))
     }
 
     /// Returns when the record at `lsn`, and every one before it, is durable and new snapshots see it.

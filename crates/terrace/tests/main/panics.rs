@@ -75,7 +75,8 @@ fn sql(node: &Node<'_>) -> Client {
 #[test]
 fn a_panic_in_a_thread_that_the_node_needs_is_in_the_log_and_the_status_and_the_node_ends_with_an_error() {
     for name in [
-        "commit",
+        "hand-over",
+        "journal-flush",
         "store-apply",
         "batch",
         "store-checkpoint",

@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{ACK_MAX, AdversaryOptions, DESCRIPTORS, Target};
-use crate::under_load::Ended;
-use workload::histogram::Histogram;
+use crate::under_load::{Ended, WorkBeside};
 use workload::load::{Account, Counts};
 use workload::machine::Machine;
 use workload::process::ProcessSize;
@@ -62,6 +61,8 @@ pub struct AdversaryRun {
     pub ack_ms_p99: f64,
     /// The longest.
     pub ack_ms_max: f64,
+    /// The longest time of a small write with its flush, outside the node; milliseconds.
+    pub medium_ms_max: f64,
     /// The node's peak of memory, bytes.
     pub peak_bytes: u64,
     /// Its memory at rest, bytes.
@@ -131,12 +132,13 @@ impl Totals {
 impl AdversaryRun {
     pub(super) fn new(
         name: &'static str,
-        latency: &Histogram,
+        beside: &WorkBeside<()>,
         size: ProcessSize,
         target: &Target,
         took: Duration,
         broken: Vec<String>,
     ) -> AdversaryRun {
+        let latency = &beside.latency;
         let ms = |quantile| latency.quantile(quantile) as f64 / 1e6;
         AdversaryRun {
             name,
@@ -145,6 +147,7 @@ impl AdversaryRun {
             ack_ms_p50: ms(0.5),
             ack_ms_p99: ms(0.99),
             ack_ms_max: ms(1.0),
+            medium_ms_max: beside.medium.as_secs_f64() * 1e3,
             peak_bytes: size.peak_bytes,
             rest_bytes: target.rest_bytes,
             descriptors: size.descriptors,
@@ -193,8 +196,18 @@ impl AdversaryReport {
             "a node with {DESCRIPTORS} descriptors, a steady load, and one attack after the other; seed {}\n\n",
             self.config.seed
         );
-        let mut table =
-            Table::new(&["", "s", "acknowledged", "ACK p50 ms", "p99", "longest", "peak MiB", "descriptors", "held"]);
+        let mut table = Table::new(&[
+            "",
+            "s",
+            "acknowledged",
+            "ACK p50 ms",
+            "p99",
+            "longest",
+            "medium",
+            "peak MiB",
+            "descriptors",
+            "held",
+        ]);
         for run in &self.runs {
             table.row(vec![
                 run.name.to_owned(),
@@ -203,6 +216,7 @@ impl AdversaryReport {
                 format!("{:.1}", run.ack_ms_p50),
                 format!("{:.1}", run.ack_ms_p99),
                 format!("{:.1}", run.ack_ms_max),
+                format!("{:.1}", run.medium_ms_max),
                 (run.peak_bytes >> 20).to_string(),
                 run.descriptors.to_string(),
                 if run.broken.is_empty() { "yes" } else { "NO" }.to_owned(),
@@ -230,7 +244,8 @@ impl AdversaryReport {
             let limit = ACK_MAX.as_secs();
             let _ = writeln!(
                 out,
-                "No other client was blocked: 99 of 100 acknowledgements took less than {limit} s throughout."
+                "No other client was blocked: 99 of 100 acknowledgements took less than {limit} s throughout, and two of the \
+                 longest flushes of the medium itself at that time."
             );
         } else {
             let quick = if self.config.quick { " --quick" } else { "" };

@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub use report::{Sample, SoakConfig, SoakReport, SoakRun};
 
 use crate::postgres::{Client, Error};
-use crate::under_load::{Setup, UnderLoad};
+use crate::under_load::{Setup, UnderLoad, WorkBeside};
 use workload::interrupt;
 use workload::process::ProcessSize;
 
@@ -132,7 +132,7 @@ fn sample_all(
     while begun.elapsed() < options.time && !beside.ended.load(Ordering::Relaxed) {
         interrupt::check()?;
         let since = Instant::now();
-        let ((), latency) = rig.beside(|| std::thread::sleep(options.every))?;
+        let WorkBeside { latency, medium, .. } = rig.beside(|| std::thread::sleep(options.every))?;
         let size = ProcessSize::of(rig.node().pid()).context("the node has ended")?;
         let (now, counts) = (rig.node().usage()?.cpu_us, rig.load().account().counts());
         let seconds = since.elapsed().as_secs_f64();
@@ -143,6 +143,7 @@ fn sample_all(
             ack_ms_p50: ms(0.5),
             ack_ms_p99: ms(0.99),
             ack_ms_p999: ms(0.999),
+            medium_ms_max: medium.as_secs_f64() * 1e3,
             resident_bytes: size.resident_bytes,
             descriptors: size.descriptors,
             disk_bytes: disk_bytes(rig.folder()),

@@ -58,6 +58,8 @@ pub struct Sample {
     pub ack_ms_p99: f64,
     /// 999 of 1,000.
     pub ack_ms_p999: f64,
+    /// The longest time of a small write with its flush, outside the node; milliseconds.
+    pub medium_ms_max: f64,
     /// Memory of the node.
     pub resident_bytes: u64,
     /// Its open descriptors.
@@ -147,6 +149,7 @@ impl SoakReport {
             "ACK p50 ms",
             "p99",
             "p99.9",
+            "medium",
             "memory MiB",
             "descriptors",
             "disk MiB",
@@ -192,6 +195,7 @@ impl Sample {
             format!("{:.1}", self.ack_ms_p50),
             format!("{:.1}", self.ack_ms_p99),
             format!("{:.1}", self.ack_ms_p999),
+            format!("{:.1}", self.medium_ms_max),
             (self.resident_bytes >> 20).to_string(),
             self.descriptors.to_string(),
             (self.disk_bytes >> 20).to_string(),

@@ -259,6 +259,14 @@ impl Session {
         &self.folder.path
     }
 
+    /// Whether the node's process has ended by itself.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        self.node.as_mut().map_or(Ok(true), Node::has_ended)
+    }
+
     /// Stops the node as its user would, then the load, and removes the data unless it was requested.
     pub fn stop(mut self) -> anyhow::Result<()> {
         if let Some(node) = self.node.take() {

@@ -8,17 +8,21 @@
 //!
 //! A message in UTF-16 is converted to UTF-8 if the operation has no charset: no frame can carry UTF-16.
 
-use std::cell::OnceCell;
+use std::ops::Range;
 
 use bytes::Bytes;
 use hl7::charset::Charset;
-use hl7::{Draft, Message, Piece, Run, escape, mllp};
+use hl7::{Draft, Message, Piece, Run, escape};
 
-use super::{Inbound, frame};
+use super::Inbound;
 use crate::lang::{Context, Outcome, Send};
 use crate::plan::{Bodies, Plan};
 use crate::production::Operation;
 use crate::record::Writer;
+
+/// A body shares the memory of its record if that is at most so many times as large. The published workload makes four
+/// outputs of a message, so that it is five times.
+const SHARED_TIMES: usize = 8;
 
 /// The sources of the outputs of one message.
 pub(super) struct OutputSource<'m> {
@@ -27,11 +31,17 @@ pub(super) struct OutputSource<'m> {
     pub(super) message: &'m Message<'m>,
     /// The message as text, where an operation converts it.
     pub(super) converted: Option<&'m Message<'m>>,
-    /// The frame of the message as received.
-    pub(super) unchanged: OnceCell<Bytes>,
     pub(super) plan: &'m Plan,
     pub(super) context: &'m Context<'m>,
     pub(super) bodies: Bodies,
+}
+
+/// Where the body of an output is.
+pub(super) enum OutputBody {
+    /// In the record of the message.
+    InRecord(Range<usize>),
+    /// The record has only the parts of it that are not in the message as received.
+    Apart(Bytes),
 }
 
 /// Whether an operation gets the message in another charset than it came in, or may.
@@ -40,9 +50,9 @@ pub(super) fn converts(inbound: &Inbound<'_>, operation: &Operation) -> bool {
 }
 
 impl OutputSource<'_> {
-    /// Makes the output of a send, writes it to the record and returns its frame; none if the transform skips it. An
-    /// error has the reason why there can be none, without patient data.
-    pub(super) fn make(&self, send: &Send, writer: &mut Writer) -> Result<Option<Bytes>, String> {
+    /// Makes the output of a send, writes it to the record and returns where its body is; none if the transform skips it.
+    /// An error has the reason why there can be none, without patient data.
+    pub(super) fn make(&self, send: &Send, writer: &mut Writer) -> Result<Option<OutputBody>, String> {
         let operation = &*self.plan.production.operations[send.operation];
         let transforms = &self.plan.production.transforms;
         let converted = self.converted.filter(|_| converts(self.inbound, operation));
@@ -57,50 +67,49 @@ impl OutputSource<'_> {
             }
         }
         let names = (&*operation.name, name);
-        let frame = match converted {
+        let body = match converted {
             Some(_) => self.encoded(&mut draft, operation, names, writer)?,
-            None if send.transform.is_none() => {
-                let frame = self.unchanged.get_or_init(|| frame(self.inbound.raw)).clone();
-                self.store(names, &frame, &|| [Piece::Original(0..self.inbound.raw.len())].into_iter(), writer);
-                frame
-            }
+            None if send.transform.is_none() => self.unchanged(names, writer),
             None if self.inbound.reading.is_transcript() => self.written_back(&draft, names, writer)?,
             None => self.edited(&draft, names, writer),
         };
-        Ok(Some(frame))
+        Ok(Some(body))
+    }
+
+    /// The bytes as received.
+    fn unchanged(&self, (operation, transform): (&str, &str), writer: &mut Writer) -> OutputBody {
+        let raw = self.inbound.raw;
+        match self.bodies {
+            Bodies::Delta => {
+                writer.pieces(operation, transform, raw.len(), [Piece::Original(0..raw.len())].into_iter());
+                OutputBody::Apart(raw.clone())
+            }
+            Bodies::Full => OutputBody::InRecord(writer.whole(operation, transform, |out| out.extend_from_slice(raw))),
+        }
     }
 
     /// Edits of the bytes as received.
-    fn edited(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Bytes {
-        let mut frame = Vec::with_capacity(self.inbound.raw.len() + 256);
-        frame.push(mllp::START);
-        draft.write_to(&mut frame);
-        frame.extend_from_slice(&[mllp::END, mllp::CR]);
-        let frame = frame.into();
-        self.store(names, &frame, &|| draft.pieces(), writer);
-        frame
+    fn edited(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> OutputBody {
+        self.store(names, &|| draft.pieces(), |out| draft.write_to(out), writer)
     }
 
     /// Edits of the transcript, in the charset of the bytes as received.
-    fn written_back(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Result<Bytes, String> {
+    fn written_back(&self, draft: &Draft<'_>, names: (&str, &str), writer: &mut Writer) -> Result<OutputBody, String> {
         let runs = self.inbound.reading.runs(draft).map_err(|error| {
             let name = error.charset;
             format!(
                 "a text does not fit the message's character set, {name}; use plain letters, or convert the message"
             )
         })?;
-        let mut frame = Vec::with_capacity(self.inbound.raw.len() + 256);
-        frame.push(mllp::START);
-        for run in &runs {
-            frame.extend_from_slice(match run {
-                Run::Original(range) => &self.inbound.raw[range.clone()],
-                Run::New(bytes) => bytes,
-            });
-        }
-        frame.extend_from_slice(&[mllp::END, mllp::CR]);
-        let frame = frame.into();
-        self.store(names, &frame, &|| runs.iter().map(Run::piece), writer);
-        Ok(frame)
+        let write = |out: &mut Vec<u8>| {
+            for run in &runs {
+                out.extend_from_slice(match run {
+                    Run::Original(range) => &self.inbound.raw[range.clone()],
+                    Run::New(bytes) => bytes,
+                });
+            }
+        };
+        Ok(self.store(names, &|| runs.iter().map(Run::piece), write, writer))
     }
 
     /// In the charset of the operation, which MSH-18 then declares; `draft` is over text.
@@ -110,7 +119,7 @@ impl OutputSource<'_> {
         operation: &Operation,
         names: (&str, &str),
         writer: &mut Writer,
-    ) -> Result<Bytes, String> {
+    ) -> Result<OutputBody, String> {
         let failed = |error: &str| format!("it cannot be converted for operation {}: {error}", operation.name);
         let (target, replacement) = operation.settings.charset();
         let target = target.unwrap_or(Charset::UTF_8);
@@ -137,21 +146,39 @@ impl OutputSource<'_> {
                 failed(&format!("it has characters that {name} does not have; set `replacement`, or another `charset`"))
             })?,
         };
-        let frame = frame(&encoded);
-        writer.output(names.0, names.1, &frame.slice(1..frame.len() - 2), None::<std::iter::Empty<Piece<'_>>>);
-        Ok(frame)
+        let (operation, transform) = names;
+        Ok(OutputBody::InRecord(writer.whole(operation, transform, |out| out.extend_from_slice(&encoded))))
     }
 
     /// Writes an output to the record: as pieces where it is to be and there are not too many, else whole.
     fn store<'p, I: Iterator<Item = Piece<'p>>>(
         &self,
         (operation, transform): (&str, &str),
-        frame: &Bytes,
         pieces: &dyn Fn() -> I,
+        write: impl FnOnce(&mut Vec<u8>),
         writer: &mut Writer,
-    ) {
+    ) -> OutputBody {
         let few = || pieces().take(usize::from(u16::MAX)).count() < usize::from(u16::MAX);
-        let pieces = (self.bodies == Bodies::Delta && few()).then(pieces);
-        writer.output(operation, transform, &frame.slice(1..frame.len() - 2), pieces);
+        if self.bodies == Bodies::Full || !few() {
+            return OutputBody::InRecord(writer.whole(operation, transform, write));
+        }
+        let mut body = Vec::with_capacity(self.inbound.raw.len() + 256);
+        write(&mut body);
+        writer.pieces(operation, transform, body.len(), pieces());
+        OutputBody::Apart(body.into())
+    }
+}
+
+impl OutputBody {
+    /// The body, once the record is complete. A small body of a large record is copied: else it would keep the whole of it
+    /// in memory while it waits.
+    pub(super) fn of(self, record: &Bytes) -> Bytes {
+        match self {
+            OutputBody::Apart(body) => body,
+            OutputBody::InRecord(range) if range.len() * SHARED_TIMES < record.len() => {
+                Bytes::copy_from_slice(&record[range])
+            }
+            OutputBody::InRecord(range) => record.slice(range),
+        }
     }
 }

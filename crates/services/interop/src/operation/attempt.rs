@@ -37,16 +37,16 @@ impl Sender {
         }
     }
 
-    /// Tries a group of messages once, each with its frame; an answer for each in order, or up to the first that is not
+    /// Tries a group of messages once, each with its body; an answer for each in order, or up to the first that is not
     /// delivered.
     pub(super) async fn attempt(&mut self, operation: &Operation, group: &[(Entry, Bytes)]) -> Vec<Answer> {
-        let Some((entry, frame)) = group.first() else { return Vec::new() };
+        let Some((entry, body)) = group.first() else { return Vec::new() };
         match &operation.settings {
             settings::OperationSettings::Mllp(settings) => {
-                vec![self.link.exchange(operation, settings, entry.charset, frame).await]
+                vec![self.link.exchange(operation, settings, entry.charset, body).await]
             }
             settings::OperationSettings::File(settings) => {
-                let items = group.iter().map(|(entry, frame)| (entry.id, entry.output, frame.clone()));
+                let items = group.iter().map(|(entry, body)| (entry.id, entry.output, body.clone()));
                 let answers = file::write(settings, items.collect(), self.wrote).await;
                 self.wrote |= answers.contains(&Answer::Written);
                 answers

@@ -29,7 +29,7 @@ use crate::production::settings::FileOperation;
 pub(super) const GROUP: usize = 64;
 const THREADS: usize = 8;
 
-/// A message to write: id, output, frame.
+/// A message to write: id, output, body.
 pub(super) type Item = (u64, u16, Bytes);
 
 /// The operation's actions in its folder. In tests an implementation simulates a power failure.
@@ -155,9 +155,8 @@ fn deliver<D: DeliveryFolder>(folder: &D, settings: &FileOperation, group: &[Ite
 fn stage<D: DeliveryFolder>(
     folder: &D,
     settings: &FileOperation,
-    (id, output, frame): &Item,
+    (id, output, body): &Item,
 ) -> io::Result<Option<Staged<D::Written>>> {
-    let body = &frame[1..frame.len() - 2];
     let name = OsString::from(format!("{id}-{output}{}", settings.suffix));
     if folder.holds(&name, body)? == Some(false) {
         return Ok(None);
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     pub(super) fn item(id: u64) -> Item {
-        (id, 0, Bytes::from(format!("\x0bmessage {id}\x1c\r")))
+        (id, 0, Bytes::from(format!("message {id}")))
     }
 
     pub(super) fn settings(folder: &std::path::Path) -> FileOperation {

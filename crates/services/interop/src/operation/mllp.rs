@@ -10,7 +10,7 @@
 //! kept is checked before it is used again; an answer counts only if it names our control id, so that a late answer is
 //! never credited to the next message. Nothing waits without a bound.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -40,18 +40,17 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Sends `frame` and waits for its answer. A connection kept from the message before that turns out to be closed is
+    /// Sends `body` in a frame and waits for its answer. A connection kept from the message before that turns out to be closed is
     /// made anew at once: many receivers close when idle, and that is no failure.
     ///
-    /// `charset` is the frame's, where it declares none.
+    /// `charset` is the body's, where it declares none.
     pub(super) async fn exchange(
         &mut self,
         operation: &Operation,
         settings: &MllpOperation,
         charset: Option<Charset>,
-        frame: &Bytes,
+        body: &Bytes,
     ) -> Answer {
-        let body = &frame[1..frame.len() - 2];
         if let Some(at) = mllp::uncarriable(body) {
             return Answer::Impossible { reason: format!("MLLP cannot carry the control character at byte {at}") };
         }
@@ -65,10 +64,10 @@ impl Link {
         }
         let kept = self.kept(control_id).await;
         let reused = kept.is_some();
-        let answer = self.on(kept, operation, settings, frame, control_id).await;
+        let answer = self.on(kept, operation, settings, body, control_id).await;
         match answer {
             Answer::Unreachable { .. } | Answer::Unanswered { .. } if reused => {
-                self.on(None, operation, settings, frame, control_id).await
+                self.on(None, operation, settings, body, control_id).await
             }
             answer => answer,
         }
@@ -103,7 +102,7 @@ impl Link {
         link: Option<(Stream, Decoder)>,
         operation: &Operation,
         settings: &MllpOperation,
-        frame: &Bytes,
+        body: &[u8],
         control_id: &[u8],
     ) -> Answer {
         let (mut stream, mut decoder) = match link {
@@ -115,7 +114,7 @@ impl Link {
         };
         let expected = Expected { control_id, previous: &self.previous, commit_bytes: settings.commit_bytes };
         let exchange = async {
-            if let Err(error) = send(&mut stream, frame).await {
+            if let Err(error) = send(&mut stream, body).await {
                 return Answer::Unreachable { reason: format!("the connection broke while sending: {error}") };
             }
             answer(&mut stream, &mut decoder, &expected).await.unwrap_or_else(|error| Answer::Unanswered {
@@ -161,9 +160,27 @@ fn decoder(settings: &MllpOperation) -> Decoder {
     Decoder::new(Limits { message_bytes: settings.reply_bytes.as_usize(), require_final_cr: false }).expect_commits()
 }
 
-async fn send(stream: &mut Stream, frame: &[u8]) -> io::Result<()> {
-    stream.write_all(frame).await?;
-    stream.flush().await
+/// Sends the frame of a body: over TCP without copying it; TLS copies it anyway, and makes one record of one write.
+async fn send(stream: &mut Stream, body: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Plain(socket) => {
+            let mut parts = [IoSlice::new(&mllp::HEADER), IoSlice::new(body), IoSlice::new(&mllp::TRAILER)];
+            let mut parts = &mut parts[..];
+            while !parts.is_empty() {
+                match socket.write_vectored(parts).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    written => IoSlice::advance_slices(&mut parts, written),
+                }
+            }
+            Ok(())
+        }
+        Stream::Tls(stream) => {
+            let mut frame = Vec::new();
+            mllp::encode(body, &mut frame);
+            stream.write_all(&frame).await?;
+            stream.flush().await
+        }
+    }
 }
 
 /// What an answer is compared with.

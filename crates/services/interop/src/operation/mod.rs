@@ -32,7 +32,6 @@ use store::{Lsn, Store};
 use tokio::sync::watch;
 
 use crate::error::InteropError;
-use crate::intake;
 use crate::message_log::MessageLog;
 use crate::queue::{Entry, Orders, Queue};
 use crate::record::{Delivery, DeliveryOutcome, Switch};
@@ -133,8 +132,8 @@ impl Lane {
     /// reaction to its result.
     async fn deliver(&mut self, orders: &Orders, entry: Entry) {
         device::supervise::rehearse("lane");
-        let frame = match self.frame(&entry).await {
-            Ok(frame) => frame,
+        let body = match self.body(&entry).await {
+            Ok(body) => body,
             Err(error) => {
                 // The store cannot give the body back: nothing later is sent over its head.
                 self.suspend(&entry, &format!("the message cannot be read again: {error}"));
@@ -145,7 +144,7 @@ impl Lane {
             self.sender = Some(Sender::new(&orders.operation));
         }
         let sender = self.sender.as_mut().expect("made just now");
-        let mut group = vec![(entry, frame)];
+        let mut group = vec![(entry, body)];
         if sender.group() > 1 {
             let held = self.queue.lanes()[self.lane].held(sender.group(), GROUP_BYTES);
             // Its head is this entry: only this task takes entries off.
@@ -240,33 +239,33 @@ impl Lane {
         }
     }
 
-    /// The frame to send: from memory, or from the store, together with those behind it.
-    async fn frame(&self, entry: &Entry) -> Result<Bytes, InteropError> {
-        if let Some(frame) = &entry.frame {
-            return Ok(frame.clone());
+    /// The body to send: from memory, or from the store, together with those behind it.
+    async fn body(&self, entry: &Entry) -> Result<Bytes, InteropError> {
+        if let Some(body) = &entry.body {
+            return Ok(body.clone());
         }
         let message_log = Arc::clone(&self.around.message_log);
         let wanted = self.queue.lanes()[self.lane].unread();
         let bytes = self.queue.refill_bytes();
-        let read = tokio::task::spawn_blocking(move || read_frames(message_log.store(), &wanted, bytes));
-        let frames = read.await.unwrap_or(Err(InteropError::Stopping))?;
-        let first = frames.first().cloned().ok_or(InteropError::NoMessage { id: entry.id })?;
-        self.queue.refill(self.lane, frames);
+        let read = tokio::task::spawn_blocking(move || read_bodies(message_log.store(), &wanted, bytes));
+        let bodies = read.await.unwrap_or(Err(InteropError::Stopping))?;
+        let first = bodies.first().cloned().ok_or(InteropError::NoMessage { id: entry.id })?;
+        self.queue.refill(self.lane, bodies);
         Ok(first)
     }
 }
 
-/// The frames of outputs, in their order: all wanted, or as many as make up `bytes`, or those before one that cannot be read
+/// The bodies of outputs, in their order: all wanted, or as many as make up `bytes`, or those before one that cannot be read
 /// (it is reported when it is the head).
-fn read_frames(store: &Store, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
-    let mut frames = Vec::new();
-    match gather(store, wanted, bytes, &mut frames) {
-        Err(error) if frames.is_empty() => Err(error),
-        _ => Ok(frames),
+fn read_bodies(store: &Store, wanted: &[(u64, u16)], bytes: usize) -> Result<Vec<Bytes>, InteropError> {
+    let mut bodies = Vec::new();
+    match gather(store, wanted, bytes, &mut bodies) {
+        Err(error) if bodies.is_empty() => Err(error),
+        _ => Ok(bodies),
     }
 }
 
-fn gather(store: &Store, wanted: &[(u64, u16)], bytes: usize, frames: &mut Vec<Bytes>) -> Result<(), InteropError> {
+fn gather(store: &Store, wanted: &[(u64, u16)], bytes: usize, bodies: &mut Vec<Bytes>) -> Result<(), InteropError> {
     // They are durable, or they would not be in a queue; their rows may be a moment behind.
     if let Some((newest, _)) = wanted.last() {
         store.wait_visible(Lsn(*newest))?;
@@ -278,9 +277,9 @@ fn gather(store: &Store, wanted: &[(u64, u16)], bytes: usize, frames: &mut Vec<B
             break;
         }
         let (stored, _) = reader.inbound(*id)?.ok_or(InteropError::NoMessage { id: *id })?;
-        let frame = intake::frame(&reader.output(*id, *output, &stored.raw)?.body);
-        held += frame.len();
-        frames.push(frame);
+        let body = Bytes::copy_from_slice(&reader.output(*id, *output, &stored.raw)?.body);
+        held += body.len();
+        bodies.push(body);
     }
     Ok(())
 }

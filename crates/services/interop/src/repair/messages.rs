@@ -94,7 +94,7 @@ pub(super) fn derive(store: &Store, losses: &[Loss]) -> Result<u64, InteropError
     })?;
     writing.commit()?;
     for some in outcomes.chunks(BATCH) {
-        let lsn = store.append(record::KIND_DELIVERIES, &[&record::encode_deliveries(some)])?;
+        let lsn = store.append(record::KIND_DELIVERIES, record::encode_deliveries(some))?;
         store.commit(lsn)?;
         store.wait_visible(lsn)?;
     }

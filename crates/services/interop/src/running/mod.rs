@@ -135,7 +135,7 @@ pub struct RunningProduction {
     services: RunningServices,
     operations: Arc<RunningOperations>,
     housekeeping: Arc<Housekeeping>,
-    committers: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    hand_over: Mutex<Option<JoinHandle<()>>>,
     stop: watch::Sender<bool>,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
@@ -236,7 +236,7 @@ impl RunningProduction {
             services: RunningServices::default(),
             operations,
             housekeeping,
-            committers: Mutex::new(message_log.start()),
+            hand_over: Mutex::new(Some(message_log.start()?)),
             stop,
             reloading: tokio::sync::Mutex::default(),
             renewals: Mutex::default(),
@@ -338,13 +338,13 @@ impl RunningProduction {
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
         }
         self.engine.message_log.close();
-        let committers = std::mem::take(&mut *lock(&self.committers));
+        let hand_over = lock(&self.hand_over).take();
+        if let Some(hand_over) = hand_over {
+            // Its panic has failed the node, and is in the log.
+            let _ = hand_over.await;
+        }
         let store = self.engine.message_log.store().clone();
-        let end = move || {
-            committers.into_iter().for_each(|c| drop(c.join()));
-            store.close()
-        };
-        match tokio::task::spawn_blocking(end).await {
+        match tokio::task::spawn_blocking(move || store.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "not everything is in the pages; the next start applies the journal")

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use hl7::{Piece, Reading};
+use bytes::Bytes;
+use hl7::Reading;
 
 use crate::engine::Engine;
 use crate::error::InteropError;
-use crate::intake;
 use crate::message_log::Destination;
 use crate::queue::Entry;
 use crate::record::{Head, Status, Writer};
@@ -49,16 +49,16 @@ pub(super) async fn resend(engine: &Engine, id: u64, operations: &[&str]) -> Res
         let key_hash = reading.message().map_or(0, |message| queue.key_hash(&message));
         let lane = queue.lane_of(key_hash);
         let index = u16::try_from(n).expect("a record has fewer outputs than 65536");
-        writer.output(&output.operation, &output.transform, &output.body, None::<std::iter::Empty<Piece<'_>>>);
-        let frame = Some(intake::frame(&output.body));
-        let entry = Entry { id: 0, output: index, charset: stored.charset, frame };
+        writer.whole(&output.operation, &output.transform, |out| out.extend_from_slice(&output.body));
+        let body = Some(Bytes::copy_from_slice(&output.body));
+        let entry = Entry { id: 0, output: index, charset: stored.charset, body };
         destinations.push(Destination { queue, lane, entry });
     }
     if destinations.is_empty() {
         return Err(InteropError::Refused(format!("message {id} went nowhere: there is nothing to send again")));
     }
     destinations.iter().for_each(|d| d.queue.reserve());
-    let submitted = engine.message_log.submit(&writer.finish().parts(), destinations);
+    let submitted = engine.message_log.submit(writer.finish(), destinations);
     let durable = submitted.map_err(|refusal| InteropError::Refused(refusal.to_string()))?;
     Ok(durable.await.map_err(|_| InteropError::Stopping)?.0)
 }

@@ -10,6 +10,7 @@ use interop::production::{self, settings};
 use interop::queue::{Entry, Queue};
 use interop::record::{self, Delivery, DeliveryOutcome};
 use store::{Options, Places, Store};
+use tokio::task::JoinHandle;
 
 fn queue(settings: &str) -> Arc<Queue> {
     let text = format!("kind = \"mllp\"\naddress = \"h:1\"\n{settings}");
@@ -20,7 +21,7 @@ fn queue(settings: &str) -> Arc<Queue> {
 }
 
 fn entry(id: u64, bytes: usize) -> Entry {
-    Entry { id, output: 0, charset: None, frame: Some(Bytes::from(vec![b'x'; bytes])) }
+    Entry { id, output: 0, charset: None, body: Some(Bytes::from(vec![b'x'; bytes])) }
 }
 
 #[tokio::test]
@@ -81,13 +82,13 @@ fn a_key_has_one_lane_whatever_else_there_is() {
     assert!((0..8).all(|lane| lanes.contains(&lane)));
 }
 
-fn message_log(shelf: Arc<dyn Shelf>) -> (Arc<MessageLog>, Vec<std::thread::JoinHandle<()>>) {
+fn message_log(shelf: Arc<dyn Shelf>) -> (Arc<MessageLog>, JoinHandle<()>) {
     let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
     let journal = journal::Options { segment_bytes: 1 << 20, ..journal::Options::default() };
     let (store, _) = Store::open(places, Options { journal, ..Options::default() }).expect("opens");
     let message_log = MessageLog::new(store);
-    let threads = message_log.start();
-    (message_log, threads)
+    let hand_over = message_log.start().expect("there is room for a thread");
+    (message_log, hand_over)
 }
 
 fn destination(queue: &Arc<Queue>) -> Vec<Destination> {
@@ -95,21 +96,23 @@ fn destination(queue: &Arc<Queue>) -> Vec<Destination> {
     vec![Destination { queue: Arc::clone(queue), lane: 0, entry: entry(0, 1) }]
 }
 
-fn end(message_log: &MessageLog, threads: Vec<std::thread::JoinHandle<()>>) {
+async fn end(message_log: &MessageLog, hand_over: JoinHandle<()>) {
     message_log.close();
-    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+    hand_over.await.expect("it ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits() {
     let queue = queue("");
-    let (message_log, threads) = message_log(Arc::new(MemoryShelf::new()));
+    let (message_log, hand_over) = message_log(Arc::new(MemoryShelf::new()));
     let submitters: Vec<_> = (0..4)
         .map(|_| {
             let (message_log, queue) = (Arc::clone(&message_log), Arc::clone(&queue));
             std::thread::spawn(move || {
                 for _ in 0..250 {
-                    let durable = message_log.submit(&[b"a record"], destination(&queue)).expect("there is room");
+                    let durable = message_log
+                        .submit(Bytes::from_static(b"a record"), destination(&queue))
+                        .expect("there is room");
                     let lsn = durable.blocking_recv().expect("it becomes durable");
                     assert!(message_log.store().durable() > lsn);
                 }
@@ -125,13 +128,13 @@ async fn entries_reach_the_queue_in_the_order_of_their_records_whoever_submits()
         queue.done(0, &head);
     }
     assert!(message_log.barrier().expect("it works").is_none(), "nothing waits");
-    end(&message_log, threads);
+    end(&message_log, hand_over).await;
 }
 
-#[test]
-fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() {
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() {
     let shelf = Arc::new(MemoryShelf::new());
-    let (message_log, threads) = message_log(shelf.clone());
+    let (message_log, hand_over) = message_log(shelf.clone());
     for output in 0..10_000u16 {
         message_log.record_outcome(Delivery {
             id: 8,
@@ -141,7 +144,7 @@ fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() {
             detail: String::new(),
         });
     }
-    end(&message_log, threads);
+    end(&message_log, hand_over).await;
     let journal = message_log.store().journal();
     let outputs: Vec<u16> = journal
         .read(journal.first())
@@ -156,17 +159,17 @@ fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() {
 async fn after_a_failure_and_after_closing_everything_is_refused_and_what_was_reserved_is_given_back() {
     let queue = queue("");
     let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
-    let (message_log, threads) = message_log(shelf.clone());
+    let (message_log, hand_over) = message_log(shelf.clone());
     shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
-    let waiting = message_log.submit(&[b"lost"], Vec::new()).expect("the failure is not known yet");
+    let waiting = message_log.submit(Bytes::from_static(b"lost"), Vec::new()).expect("the failure is not known yet");
     assert!(waiting.await.is_err(), "it never becomes durable");
     message_log.failed().wait_for(Option::is_some).await.expect("it is told");
-    assert!(matches!(message_log.submit(&[b"later"], destination(&queue)), Err(Refusal::Failed(_))));
+    assert!(matches!(message_log.submit(Bytes::from_static(b"later"), destination(&queue)), Err(Refusal::Failed(_))));
     assert!(matches!(message_log.barrier(), Err(Refusal::Failed(_))));
     assert_eq!(queue.depth(), 0);
-    end(&message_log, threads);
-    let (healthy, threads) = self::message_log(Arc::new(MemoryShelf::new()));
-    end(&healthy, threads);
-    assert_eq!(healthy.submit(&[b"late"], destination(&queue)).unwrap_err(), Refusal::Closed);
+    end(&message_log, hand_over).await;
+    let (healthy, hand_over) = self::message_log(Arc::new(MemoryShelf::new()));
+    end(&healthy, hand_over).await;
+    assert_eq!(healthy.submit(Bytes::from_static(b"late"), destination(&queue)).unwrap_err(), Refusal::Closed);
     assert_eq!(queue.depth(), 0);
 }

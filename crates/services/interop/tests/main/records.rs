@@ -22,12 +22,14 @@ fn message() -> Vec<u8> {
         charset: None,
         reason: "main: all",
     };
-    let mut writer = Writer::new(&head, &Bytes::from_static(RAW));
-    writer.output("one", "", &Bytes::from_static(RAW), Some([Piece::Original(0..RAW.len())].into_iter()));
+    let mut writer = Writer::new(&head, RAW);
+    writer.pieces("one", "", RAW.len(), [Piece::Original(0..RAW.len())].into_iter());
     let pieces = [Piece::Original(0..9), Piece::New(b"B\r"), Piece::Original(11..RAW.len())];
-    writer.output("two", "t", &Bytes::from_static(CHANGED), Some(pieces.into_iter()));
-    writer.output("three", "t", &Bytes::from_static(CHANGED), None::<std::iter::Empty<Piece<'_>>>);
-    writer.finish().to_bytes().to_vec()
+    writer.pieces("two", "t", CHANGED.len(), pieces.into_iter());
+    let body = writer.whole("three", "t", |out| out.extend_from_slice(CHANGED));
+    let record = writer.finish();
+    assert_eq!(&record[body], CHANGED, "a slice of the record");
+    record.to_vec()
 }
 
 fn deliveries() -> Vec<u8> {
@@ -134,9 +136,9 @@ fn pieces_that_overlap_or_go_back_are_refused_so_that_an_output_is_never_longer_
     };
     let forged = |ranges: &[std::ops::Range<usize>]| {
         let mut writer = Writer::new(&head, &raw);
-        let body = vec![b'x'; ranges.iter().map(ExactSizeIterator::len).sum()].into();
-        writer.output("o", "", &body, Some(ranges.iter().cloned().map(Piece::Original)));
-        record::decode_message(&writer.finish().to_bytes())
+        let bytes = ranges.iter().map(ExactSizeIterator::len).sum();
+        writer.pieces("o", "", bytes, ranges.iter().cloned().map(Piece::Original));
+        record::decode_message(&writer.finish())
     };
     assert!(forged(&[0..raw.len() / 2, raw.len() / 2..raw.len()]).is_ok());
     assert!(forged(&[0..10, 20..30, 30..30]).is_ok());

@@ -23,7 +23,7 @@ fn store() -> Store {
 }
 
 fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
-    let lsn = store.append(kind, &[payload]).expect("there is room");
+    let lsn = store.append(kind, payload.to_vec()).expect("there is room");
     store.commit(lsn).expect("it works");
     store.wait_visible(lsn).expect("it works");
     lsn
@@ -42,12 +42,12 @@ fn message(id: &str, number: &str, received_us: i64) -> Vec<u8> {
         reason: "main: all",
     };
     let mut writer = Writer::new(&head, &raw);
-    writer.output("one", "", &raw, Some([Piece::Original(0..raw.len())].into_iter()));
+    writer.pieces("one", "", raw.len(), [Piece::Original(0..raw.len())].into_iter());
     let changed = Bytes::from([b"MSH|^~\\&|Z", &raw[10..]].concat());
     let pieces = [Piece::Original(0..9), Piece::New(b"Z"), Piece::Original(10..raw.len())];
-    writer.output("two", "t", &changed, Some(pieces.into_iter()));
-    writer.output("one", "u", &changed, None::<std::iter::Empty<Piece<'_>>>);
-    writer.finish().to_bytes().to_vec()
+    writer.pieces("two", "t", changed.len(), pieces.into_iter());
+    writer.whole("one", "u", |out| out.extend_from_slice(&changed));
+    writer.finish().to_vec()
 }
 
 fn delivery(id: u64, output: u16, outcome: DeliveryOutcome) -> Delivery {
@@ -79,7 +79,7 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
     let options = Options { journal, interpreter: Some(Arc::new(Rows)), ..Options::default() };
     let store = Store::in_memory(options).expect("memory");
     let begin = store.appended();
-    let refused = |kind, payload: &[u8]| match store.append(kind, &[payload]) {
+    let refused = |kind, payload: &[u8]| match store.append(kind, payload.to_vec()) {
         Err(StoreError::Refused(why)) => why.to_string(),
         other => panic!("kind {kind}, {} bytes: {other:?}", payload.len()),
     };
@@ -110,8 +110,10 @@ fn a_record_whose_rows_the_store_would_not_take_is_refused_before_it_is_appended
             reason,
         };
         let mut writer = Writer::new(&head, raw);
-        body.into_iter().for_each(|body| writer.output("one", "", body, None::<std::iter::Empty<Piece<'_>>>));
-        let why = refused(record::KIND_MESSAGE, &writer.finish().to_bytes());
+        if let Some(body) = body {
+            writer.whole("one", "", |out| out.extend_from_slice(body));
+        }
+        let why = refused(record::KIND_MESSAGE, &writer.finish());
         assert!(why.contains("has at most 67108864 bytes"), "{why}");
     }
     assert_eq!(store.appended(), begin, "nothing was appended");

@@ -25,14 +25,14 @@ fn message(number: usize, bytes: usize, outputs: usize) -> Vec<u8> {
     };
     let mut writer = Writer::new(&head, &raw);
     for output in 0..outputs {
-        let body = Bytes::from([&raw[..], format!("NTE|2||{output}\r").as_bytes()].concat());
-        writer.output("out", "t", &body, None::<std::iter::Empty<hl7::Piece<'_>>>);
+        let body = [&raw[..], format!("NTE|2||{output}\r").as_bytes()].concat();
+        writer.whole("out", "t", |out| out.extend_from_slice(&body));
     }
-    writer.finish().to_bytes().to_vec()
+    writer.finish().to_vec()
 }
 
 fn append(store: &Store, kind: u8, payload: &[u8]) -> Lsn {
-    let lsn = store.append(kind, &[payload]).expect("there is room");
+    let lsn = store.append(kind, payload.to_vec()).expect("there is room");
     store.commit(lsn).expect("it works");
     lsn
 }

@@ -34,6 +34,7 @@
 mod tests;
 
 mod recovery;
+mod sort;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +65,7 @@ use crate::writes::{RunCursor, SortedRun};
 use crate::{StoreError, TreeId};
 
 pub(crate) use recovery::Recovery;
+use sort::SortBuffer;
 
 /// Payload of one batch, bytes: about the load that a busy node produces in a few pauses of the background thread. It
 /// is small enough that a committer waits some milliseconds for such a batch; if the batch consists of small rows only,
@@ -95,6 +97,8 @@ pub(crate) struct ApplyState {
     /// The changes of the batch that has begun and not ended, sorted; except those of a spilled transaction. Between
     /// two pieces of the batch, some of them can be looked up nowhere else.
     pub(crate) batch: Arc<Vec<Change>>,
+    /// The empty list of the batch before, for the next one.
+    spare: SortBuffer,
 }
 
 /// The applier's lock.
@@ -308,7 +312,8 @@ impl Applier {
             return Err(error);
         }
         state.waiting = None;
-        state.batch = Arc::default();
+        let batch = std::mem::take(&mut state.batch);
+        state.spare.take_back(batch);
         state.records += records as u64;
         self.trees.snapshots.publish(last);
         self.redo.end_batch(Lsn(last));
@@ -322,7 +327,7 @@ impl Applier {
         lsn: u64,
         replaced: &mut Replaced,
     ) -> Result<(), StoreError> {
-        let mut changes = Changes::default();
+        let mut changes = Changes { list: std::mem::take(&mut state.spare.list) };
         for entry in entries {
             match entry.what {
                 RecordBody::Changes(list) if changes.list.is_empty() => changes.list = list,
@@ -336,7 +341,9 @@ impl Applier {
                 RecordBody::Spilled(runs) => self.apply_spilled(state, lsn, &runs, replaced)?,
             }
         }
-        let changes = Arc::new(sorted(changes.list));
+        let mut list = changes.list;
+        state.spare.sort(&mut list);
+        let changes = Arc::new(list);
         state.batch = Arc::clone(&changes);
         self.apply_sorted(state, lsn, &changes, &mut HashSet::new(), replaced)
     }
@@ -453,23 +460,4 @@ impl Applier {
         self.space.set_horizon(oldest);
         Ok(())
     }
-}
-
-/// Sorts by tree and key; changes of one key keep their order. Most comparisons are of integers.
-fn sorted(changes: Vec<Change>) -> Vec<Change> {
-    if changes.is_sorted_by(|a, b| (a.tree, &a.key) <= (b.tree, &b.key)) {
-        return changes;
-    }
-    let head = |key: &[u8]| {
-        let mut head = [0; 8];
-        let bytes = key.len().min(8);
-        head[..bytes].copy_from_slice(&key[..bytes]);
-        u64::from_be_bytes(head)
-    };
-    let mut places: Vec<(TreeId, u64, u32)> =
-        changes.iter().enumerate().map(|(at, change)| (change.tree, head(&change.key), at as u32)).collect();
-    let key = |at: u32| (&changes[at as usize].key, at);
-    places.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| key(a.2).cmp(&key(b.2))));
-    let mut changes: Vec<Option<Change>> = changes.into_iter().map(Some).collect();
-    places.iter().filter_map(|(_, _, at)| changes[*at as usize].take()).collect()
 }

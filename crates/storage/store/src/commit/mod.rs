@@ -5,7 +5,7 @@
 //!            | order lock: validate -> append to the journal -> enter the write set -> queue |
 //!            wait_visible: durable (group commit), applied, visible                     CommitWaiters
 //!
-//!   append   payload copied                  a service's own record: no validation
+//!   append   payload checked                 a service's own record: no validation
 //!            | order lock: append to the journal -> queue |
 //! ```
 //!
@@ -230,7 +230,7 @@ impl Committer {
             }
         }
         let Prepared { kind, payload, what, bytes } = prepared;
-        let lsn = self.append_queued(kind, &[&payload], bytes, what)?;
+        let lsn = self.append_queued(kind, &payload, bytes, what)?;
         order.trees.extend(created);
         for tree in &write_set.dropped {
             order.trees.remove(tree);
@@ -276,25 +276,24 @@ impl Committer {
     }
 
     /// Appends a service's record.
-    pub(crate) fn append(&self, kind: u8, parts: &[&[u8]]) -> Result<Lsn, StoreError> {
+    pub(crate) fn append(&self, kind: u8, payload: Bytes) -> Result<Lsn, StoreError> {
         assert!(kind < Foreign::KINDS, "kinds from {} on are the store's own", Foreign::KINDS);
         self.applier.check_updates()?;
-        let payload = match &self.applier.options.interpreter {
+        let queued = match &self.applier.options.interpreter {
             Some(interpreter) => {
-                let payload = Bytes::from(parts.concat());
                 self.reserve(payload.len() as u64)?;
                 // A durable record must be applied: one that cannot be is refused here.
                 let record = Foreign { lsn: Lsn(u64::MAX), kind, payload: &payload };
                 interpreter.check(&record, self.applier.trees.interpreted(), self.value_bytes_max())?;
-                payload
+                payload.clone()
             }
             None => Bytes::new(),
         };
         self.make_room()?;
-        let bytes = payload.len();
+        let bytes = queued.len();
         let lsn = {
             let mut order = self.order.lock();
-            let lsn = self.append_queued(kind, parts, bytes, RecordBody::Foreign { kind, payload })?;
+            let lsn = self.append_queued(kind, &payload, bytes, RecordBody::Foreign { kind, payload: queued })?;
             order.foreign = lsn.0;
             lsn
         };
@@ -304,10 +303,10 @@ impl Committer {
 
     /// Appends to journal and queue; called under the order lock. A checkpoint that begins between the append and the
     /// push must not count this record as applied: until it is queued, the redo position keeps a durable LSN below it.
-    fn append_queued(&self, kind: u8, parts: &[&[u8]], bytes: usize, what: RecordBody) -> Result<Lsn, StoreError> {
+    fn append_queued(&self, kind: u8, payload: &[u8], bytes: usize, what: RecordBody) -> Result<Lsn, StoreError> {
         let Applier { journal, queue, redo, .. } = &*self.applier;
         redo.begin_append(journal.durable());
-        let appended = journal.append(kind, parts);
+        let appended = journal.append(kind, &[payload]);
         if let Ok(lsn) = appended {
             queue.push(QueuedRecord { lsn: lsn.0, bytes: bytes + ENTRY_BYTES, what });
         }

@@ -36,11 +36,11 @@ fn whoever_waits_for_the_applier_returns_when_a_checkpoint_poisons_the_store() {
     let ((called, calls), (go, held)) = (channel(), channel());
     let options = Options { interpreter: Some(Arc::new(Held(Mutex::new((called, held))))), ..Options::default() };
     let store = Store::in_memory(options).expect("opens");
-    let first = store.append(3, &[b"a"]).expect("appends");
+    let first = store.append(3, &b"a"[..]).expect("appends");
     store.commit(first).expect("is durable");
     // From here on the store's own thread has the applier's role, and no other thread can apply.
     calls.recv().expect("is applied");
-    let lsns: Vec<_> = (0..4).map(|_| store.append(3, &[b"b"]).expect("appends")).collect();
+    let lsns: Vec<_> = (0..4).map(|_| store.append(3, &b"b"[..]).expect("appends")).collect();
     let (told, outcomes) = channel();
     let waiting: Vec<_> = lsns
         .into_iter()
@@ -107,9 +107,9 @@ fn a_record_that_cannot_be_applied_poisons_the_store_whatever_the_reason_and_is_
         let places = Places { journal: shelf.clone(), images: shelf.clone(), data: shelf };
         let (store, _) = Store::open(places.clone(), fragile(false, panics, background)).expect("opens");
         let tree = store.interpreted()[0];
-        store.wait_visible(store.append(3, &[b"good"]).expect("appends")).expect("applies");
-        store.append(3, &[b"bad"]).expect("appends");
-        let behind = store.append(3, &[b"behind"]).expect("appends");
+        store.wait_visible(store.append(3, &b"good"[..]).expect("appends")).expect("applies");
+        store.append(3, &b"bad"[..]).expect("appends");
+        let behind = store.append(3, &b"behind"[..]).expect("appends");
         if background {
             store.commit(behind).expect("is durable");
             let began = std::time::Instant::now();
@@ -158,7 +158,7 @@ fn a_change_beside_a_batch_applied_in_part_conflicts_only_where_the_batch_has_it
     // The state between two pieces of a batch: its records are no longer queued, and not all of them are in the trees.
     store.engine.applier.lock().batch = Arc::new(vec![change("b"), change("d")]);
     assert_eq!(["a", "b", "c", "d", "e"].map(meets), [false, true, false, true, false]);
-    let lsn = store.append(3, &[b"c"]).expect("appends");
+    let lsn = store.append(3, &b"c"[..]).expect("appends");
     assert!(meets("c"), "is in the queue");
     store.wait_visible(lsn).expect("is applied");
     assert!(meets("c"), "is among the old versions");

@@ -235,13 +235,13 @@ fn services_records_become_rows_and_survive_reopening() {
     let places = memory();
     let (store, _) = Store::open(places.clone(), interpreted()).expect("opens");
     let trees = store.interpreted().to_vec();
-    let lsn = store.append(3, &[b"a=1 ", b"b=2"]).expect("appends");
+    let lsn = store.append(3, &b"a=1 b=2"[..]).expect("appends");
     assert!(all(&store.snapshot(), trees[0]).is_empty(), "not durable, not visible");
     store.wait_visible(lsn).expect("applies");
     assert_eq!(all(&store.snapshot(), trees[0]), ["a=1", "b=2"]);
     let mut stale = store.begin();
     stale.delete(trees[0], b"a").expect("fits");
-    let lsn = store.append(3, &[b"a=3"]).expect("appends");
+    let lsn = store.append(3, &b"a=3"[..]).expect("appends");
     assert!(matches!(stale.commit(), Err(StoreError::Conflict)), "a record changed the row after the snapshot");
     store.commit(lsn).expect("commits");
     assert_eq!(all(&store.snapshot(), trees[1]), ["1=a", "2=b", "3=a"]);
@@ -289,11 +289,11 @@ fn what_a_tree_would_not_take_is_refused_before_it_is_durable() {
     assert!(matches!(transaction.put(tree, b"k", &too_long), Err(StoreError::Refused(_))));
     drop(transaction);
     for record in ["0 0 1", "0 1025 1", "0 0 0", "0 1025 0", "0 1 67108865", "1 1 1", "text"] {
-        let outcome = store.append(4, &[record.as_bytes()]);
+        let outcome = store.append(4, record);
         assert!(matches!(outcome, Err(StoreError::Refused(_))), "{record}: {outcome:?}");
     }
     assert_eq!(store.appended(), begin, "nothing was appended");
-    let last = ["0 1 1", "0 1024 67108864", "0 1 0"].map(|record| store.append(4, &[record.as_bytes()]).expect(record));
+    let last = ["0 1 1", "0 1024 67108864", "0 1 0"].map(|record| store.append(4, record).expect(record));
     store.wait_visible(last[2]).expect("applies");
     let rows = store.interpreted()[0];
     let check = |store: &Store| {
@@ -326,7 +326,7 @@ fn on_data_devices_of_any_size_the_longest_value_is_stored_and_a_longer_one_refu
         assert!(matches!(transaction.put(tree, b"k", &vec![7; longest + 1]), Err(StoreError::Refused(_))));
         transaction.put(tree, b"k", &vec![7; longest]).expect("it is taken");
         transaction.commit().expect("commits");
-        let record = |bytes: usize| store.append(4, &[format!("0 1024 {bytes}").as_bytes()]);
+        let record = |bytes: usize| store.append(4, format!("0 1024 {bytes}"));
         assert!(matches!(record(longest + 1), Err(StoreError::Refused(_))));
         let last = record(longest).expect("it is taken");
         store.wait_visible(last).expect("it is applied");
@@ -378,7 +378,7 @@ fn after_a_failed_flush_the_store_is_poisoned_and_reads_go_on() {
     let mut transaction = store.begin();
     transaction.put(tree, b"b", b"2").expect("fits");
     assert!(matches!(transaction.commit(), Err(StoreError::Poisoned { .. })));
-    assert!(matches!(store.append(1, &[b"x"]), Err(StoreError::Poisoned { .. })));
+    assert!(matches!(store.append(1, &b"x"[..]), Err(StoreError::Poisoned { .. })));
 }
 
 #[test]

@@ -125,7 +125,9 @@ fn transactions_leave_room_to_records_of_services_and_say_which_setting_bounds_t
         removes.delete(tree, key(3).as_bytes()).expect("fits");
         removes.commit().expect("what removes is not refused");
         for number in 0..50 {
-            let lsn = store.append(3, &[key(number).as_bytes(), &[7; 20_000]]).expect("records of services are taken");
+            let lsn = store
+                .append(3, [key(number).as_bytes(), &[7; 20_000]].concat())
+                .expect("records of services are taken");
             store.commit(lsn).expect("commits");
         }
         store.close().expect("closes");
@@ -214,7 +216,8 @@ fn a_store_whose_images_have_no_room_can_be_closed_and_opened() {
     let (store, _) = Store::open(places.clone(), options.clone()).expect("opens");
     let tree = store.interpreted()[0];
     let append = |from: u32, byte: u8| {
-        let append = |n: u32| store.append(3, &[key(n).as_bytes(), &[byte; 700]]).expect("there is room in the queue");
+        let append =
+            |n: u32| store.append(3, [key(n).as_bytes(), &[byte; 700]].concat()).expect("there is room in the queue");
         (from..from + 3000).map(append).fold(Lsn(0), |_, lsn| lsn)
     };
     store.wait_visible(append(0, b'1')).expect("applies");

@@ -137,7 +137,7 @@ fn a_closed_store_reads_and_takes_no_updates() {
     let mut transaction = other.begin();
     transaction.put(tree, b"a", b"1").expect("fits");
     assert!(matches!(transaction.commit(), Err(StoreError::Refused(_))));
-    assert!(matches!(other.append(1, &[b"x"]), Err(StoreError::Refused(_))));
+    assert!(matches!(other.append(1, &b"x"[..]), Err(StoreError::Refused(_))));
     assert!(matches!(other.checkpoint(), Err(StoreError::Refused(_))));
     assert_eq!(check(&other.snapshot(), tree).expect("reads"), 0);
     assert!(other.poisoned().is_none(), "closed is not poisoned");

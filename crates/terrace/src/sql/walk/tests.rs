@@ -38,8 +38,8 @@ fn session() -> (Session, Vec<u64>) {
         let (status, received_us) = (Status::Unmatched, FIRST_US + at * 1_000_000);
         let head =
             Head { status, duplicate: false, resent_from: None, received_us, service, charset: None, reason: "" };
-        let record = Writer::new(&head, &Bytes::from(raw)).finish();
-        let lsn = store.append(record::KIND_MESSAGE, &record.parts()).expect("there is room");
+        let record = Writer::new(&head, &raw).finish();
+        let lsn = store.append(record::KIND_MESSAGE, record).expect("there is room");
         store.commit(lsn).expect("it works");
         store.wait_visible(lsn).expect("it works");
         ids.push(lsn.0);
@@ -201,8 +201,8 @@ fn many() -> Store {
         let head =
             Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
         let mut writer = Writer::new(&head, &raw);
-        (0..outputs).for_each(|_| writer.output("out", "", &raw, None::<std::iter::Empty<hl7::Piece<'_>>>));
-        let lsn = store.append(record::KIND_MESSAGE, &writer.finish().parts()).expect("there is room");
+        (0..outputs).for_each(|_| _ = writer.whole("out", "", |out| out.extend_from_slice(&raw)));
+        let lsn = store.append(record::KIND_MESSAGE, writer.finish()).expect("there is room");
         store.commit(lsn).expect("it works");
         last = Some(lsn);
     }
