@@ -127,7 +127,7 @@ impl Journal {
     /// Requests that everything appended so far becomes durable, without waiting for it: the flusher's observer is called
     /// then. Needs a [flusher](Journal::start_flusher).
     pub fn flush_soon(&self) {
-        self.shared.flush_soon();
+        flusher::flush_soon(&self.shared);
     }
 
     /// Whether the journal works. Errors: [`JournalError::Poisoned`].

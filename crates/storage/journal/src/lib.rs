@@ -162,6 +162,7 @@ mod append;
 mod checksum;
 mod copy;
 pub mod error;
+mod flush_requests;
 mod flusher;
 pub mod format;
 mod inline;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use device::{DeviceError, Shelf};
 
 use crate::error::JournalError;
-use crate::flusher::FlushRequests;
+use crate::flush_requests::FlushRequests;
 use crate::lsn::Lsn;
 use crate::options::{Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Place, Write};

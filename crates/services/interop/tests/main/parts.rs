@@ -82,6 +82,52 @@ fn a_key_has_one_lane_whatever_else_there_is() {
     assert!((0..8).all(|lane| lanes.contains(&lane)));
 }
 
+/// 1 MiB of memory for bodies: a receiver with more than 64 KiB before it is behind.
+fn behind() -> Arc<Queue> {
+    let queue = queue("[queue]\nmemory = \"1MiB\"\n");
+    queue.flows(true);
+    for id in 0..70 {
+        queue.reserve();
+        queue.push(0, entry(id, 1_000));
+    }
+    queue
+}
+
+#[tokio::test]
+async fn messages_wait_a_moment_for_a_receiver_that_is_behind_until_it_has_caught_up() {
+    let queue = behind();
+    let mut waits = std::pin::pin!(queue.room());
+    assert!(once(waits.as_mut()).await.is_none(), "it waits");
+    for _ in 0..5 {
+        let head = queue.lanes()[0].head().await;
+        queue.done(0, &head);
+    }
+    assert!(once(waits.as_mut()).await.is_some(), "the receiver has 65,000 bytes before it");
+}
+
+#[tokio::test]
+async fn a_receiver_that_makes_no_room_in_time_is_not_waited_for_again_soon() {
+    let queue = behind();
+    queue.room().await;
+    assert!(once(std::pin::pin!(queue.room())).await.is_some(), "the first wait was of no use");
+    queue.flows(false);
+    assert!(once(std::pin::pin!(queue.room())).await.is_some(), "one that takes nothing is never waited for");
+}
+
+#[test]
+fn bodies_share_the_memory_of_their_record_while_few_wait_and_are_copied_when_many_do() {
+    let queue = queue("[queue]\nmemory = \"8KiB\"\n");
+    let record = Bytes::from(vec![b'x'; 4_000]);
+    let shares = |number: u16| {
+        queue.reserve();
+        let body = Some(record.slice(..800));
+        queue.push(0, Entry { id: u64::from(number), output: 0, charset: None, body });
+        let held = queue.lanes()[0].held(usize::from(number) + 1, usize::MAX);
+        held.last().expect("there is one").1.as_ptr() == record.as_ptr()
+    };
+    assert_eq!([0, 1, 2, 3].map(shares), [true, true, false, false], "more than 1 KiB waits before the third");
+}
+
 fn message_log(shelf: Arc<dyn Shelf>) -> (Arc<MessageLog>, JoinHandle<()>) {
     let places = Places { journal: Arc::clone(&shelf), images: Arc::clone(&shelf), data: shelf };
     let journal = journal::Options { segment_bytes: 1 << 20, ..journal::Options::default() };
@@ -153,6 +199,21 @@ async fn outcomes_are_written_by_themselves_and_before_the_message_log_closes() 
         .map(|delivery| delivery.output)
         .collect();
     assert_eq!(outputs, (0..10_000).collect::<Vec<u16>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_takes_the_outcomes_that_wait_into_its_own_write() {
+    let (message_log, hand_over) = message_log(Arc::new(MemoryShelf::new()));
+    let outcome = |id| Delivery { id, output: 0, outcome: DeliveryOutcome::Delivered, at_us: 0, detail: String::new() };
+    for id in 0..20 {
+        message_log.record_outcome(outcome(id));
+        let durable = message_log.submit(Bytes::from_static(b"a record"), Vec::new()).expect("there is room");
+        durable.await.expect("it becomes durable");
+    }
+    let stats = message_log.store().journal().stats();
+    assert_eq!(stats.records, 40);
+    assert!(stats.batches <= 30, "{} batches for 20 messages, each with an outcome", stats.batches);
+    end(&message_log, hand_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

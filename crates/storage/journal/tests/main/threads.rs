@@ -1,15 +1,20 @@
 //! Many threads use one journal: committers, a reader, and a thread that truncates. A view reads it from outside.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use device::faulty::{Fault, Rule};
 use device::file::{FileOptions, FileShelf};
-use device::{MemoryShelf, Shelf};
+use device::{FaultyShelf, MemoryShelf, Operation, Shelf};
 use journal::{Journal, JournalError, Lsn, Options, Preparation, View};
 
 use crate::support::{MEDIA, all, payload, small};
 
 const THREADS: usize = 12;
+
+/// How long a thread may need to do what it does at once.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One committer: it commits records of different sizes, each with its number at the beginning.
 fn commit_each(journal: &Journal, thread: usize, each: usize) {
@@ -181,4 +186,39 @@ fn a_log_of_many_segments_takes_few_file_descriptors() {
     assert!(recovered.segments > 250);
     assert_eq!(all(&journal).expect("readable").len(), 4);
     assert!(descriptors() < 200, "{} descriptors for {} segments", descriptors(), recovered.segments);
+}
+
+#[test]
+fn records_become_durable_for_callers_that_do_not_wait_and_the_observer_is_called() {
+    let (journal, _) = Journal::open(Arc::new(MemoryShelf::new()), small()).expect("opens");
+    let (moved, moves) = mpsc::channel();
+    journal.start_flusher(move || _ = moved.send(())).expect("there is room for a thread");
+    for number in 0..200u64 {
+        let lsn = journal.append(1, &[&number.to_le_bytes()]).expect("appends");
+        journal.flush_soon();
+        while journal.durable() <= lsn {
+            moves.recv_timeout(PATIENCE).expect("durable moves, and is observed");
+        }
+    }
+    let lsn = journal.append(1, &[b"committed by its own thread"]).expect("appends");
+    while moves.try_recv().is_ok() {}
+    journal.commit(lsn).expect("commits");
+    assert!(moves.try_recv().is_ok(), "whichever thread writes");
+    journal.close().expect("closes, and the thread ends");
+}
+
+#[test]
+fn the_observer_learns_that_the_journal_has_failed() {
+    let shelf = Arc::new(FaultyShelf::new(Arc::new(MemoryShelf::new())));
+    let (journal, _) = Journal::open(shelf.clone(), small()).expect("opens");
+    let (moved, moves) = mpsc::channel();
+    journal.start_flusher(move || _ = moved.send(())).expect("there is room for a thread");
+    shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
+    let lsn = journal.append(1, &[b"lost"]).expect("appends");
+    journal.flush_soon();
+    moves.recv_timeout(PATIENCE).expect("it is observed");
+    assert!(matches!(journal.check(), Err(JournalError::Poisoned { .. })));
+    assert!(journal.durable() <= lsn);
+    journal.flush_soon();
+    drop(journal);
 }
