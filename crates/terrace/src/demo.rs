@@ -54,7 +54,7 @@ fn stay(session: &mut Session) -> anyhow::Result<()> {
     std::fs::write(&sample, SAMPLE).with_context(|| format!("cannot write {}", sample.display()))?;
     let service = service_name(0);
     let address = session.node().services().get(&service).context("the node serves the first service")?;
-    println!("The node stays up until Ctrl-C. In another terminal:\n");
+    println!("The node stays up until Ctrl-C (or SIGTERM). In another terminal:\n");
     println!("  # send a message by hand, and see the acknowledgement");
     println!("  {program} message send {} --to {address}\n", sample.display());
     println!("  # list the stored messages, newest last, with their status");

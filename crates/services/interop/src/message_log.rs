@@ -23,13 +23,13 @@
 //! 5. No sender waits for rows: durable messages become visible to readers a little later
 //!    ([`store::Store::wait_visible`]).
 //!
-//! The hand-over is a task of the runtime that serves the sockets, so that the connections and lanes that it wakes are on
-//! its own thread: one wake-up from outside for each batch, not one for each message and output.
+//! The hand-over is a task of the runtime that serves the sockets, so that the connections and lanes that it wakes are
+//! woken from inside: one wake-up from outside for each batch, not one for each message and output.
 //!
 //! It does not decide on messages, and it does not read.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,6 +111,9 @@ struct State {
 pub struct MessageLog {
     store: Store,
     state: Mutex<State>,
+    /// A record is on its way that the hand-over must know of; the observer of the journal asks it, since most batches
+    /// of a node that serves SQL contain none. Set before the record is appended, cleared under `state`.
+    waits: Arc<AtomicBool>,
     /// Wakes the hand-over: records have become durable, an outcome waits, the log is closed, or it has failed.
     work: Arc<Notify>,
     /// Held while durable entries go to the queues, so that two threads cannot overtake each other.
@@ -147,6 +150,7 @@ impl MessageLog {
         Arc::new(Self {
             store,
             state: Mutex::default(),
+            waits: Arc::default(),
             work: Arc::default(),
             hand_over: Mutex::new(()),
             handed_over: AtomicU64::new(handed_over),
@@ -161,8 +165,12 @@ impl MessageLog {
     /// The system cannot start a thread.
     pub fn start(self: &Arc<Self>) -> Result<JoinHandle<()>, StoreError> {
         if !self.store.is_inline() {
-            let work = Arc::clone(&self.work);
-            self.store.start_flusher(move || work.notify_one())?;
+            let (waits, work) = (Arc::clone(&self.waits), Arc::clone(&self.work));
+            self.store.start_flusher(move || {
+                if waits.load(Ordering::SeqCst) {
+                    work.notify_one();
+                }
+            })?;
         }
         let (message_log, failing) = (Arc::clone(self), Arc::clone(self));
         Ok(supervised("hand-over", message_log.hand_over_when_durable(), move |why| {
@@ -299,7 +307,9 @@ impl MessageLog {
         self.commit_here(last);
     }
 
+    /// Called with `state` locked, until the record is among those that wait.
     fn append(&self, kind: u8, payload: Bytes) -> Result<Lsn, Refusal> {
+        self.waits.store(true, Ordering::SeqCst);
         self.store.append(kind, payload).map_err(|error| {
             let journal = if let StoreError::Journal(journal) = &error { Some(&**journal) } else { None };
             match (&error, journal) {
@@ -372,7 +382,13 @@ impl MessageLog {
     /// Commits on this thread, and hands over.
     fn commit_here(&self, last: Lsn) {
         match self.store.commit(last) {
-            Ok(()) => self.hand_over(),
+            Ok(()) => {
+                self.hand_over();
+                // No observer wakes the hand-over, which may wait for this record to end.
+                if self.lock().closing {
+                    self.work.notify_one();
+                }
+            }
             Err(error) => {
                 self.fail(&error);
                 self.abandon();
@@ -409,15 +425,14 @@ impl MessageLog {
         }
     }
 
-    /// Writes the outcomes if another record is on its way, or if the time has come. Returns when to look again, if there
+    /// Writes the outcomes if the time has come: no message took them along. Returns when to look again, if there
     /// are any left; `None` when the log is closed and nothing waits.
     fn look_at_outcomes(&self, due: Option<Instant>) -> Option<Option<Instant>> {
         let now = Instant::now();
         let mut state = self.lock();
         let is_due = due.is_some_and(|at| at <= now);
-        let others_wait = !state.waiting.is_empty() && !state.full;
         let mut written = None;
-        if is_due || others_wait || state.closing {
+        if is_due || state.closing {
             written = self.write_outcomes(&mut state);
         }
         if state.closing && state.waiting.is_empty() && written.is_none() {
@@ -429,11 +444,7 @@ impl MessageLog {
         let due = state.outcomes_due.then(|| due.unwrap_or(now + delay));
         drop(state);
         match written {
-            Some(last) if self.store.is_inline() => {
-                self.commit_here(last);
-                // Nothing else looks whether that was the last.
-                self.work.notify_one();
-            }
+            Some(last) if self.store.is_inline() => self.commit_here(last),
             Some(_) => self.store.flush_soon(),
             None => {}
         }
@@ -472,7 +483,11 @@ impl MessageLog {
         let ready: Vec<Waiting> = {
             let mut state = self.lock();
             let count = state.waiting.partition_point(|w| w.lsn < durable);
-            state.waiting.drain(..count).collect()
+            let ready = state.waiting.drain(..count).collect();
+            if state.waiting.is_empty() {
+                self.waits.store(false, Ordering::SeqCst);
+            }
+            ready
         };
         if let Some(newest) = ready.last() {
             self.committed.fetch_max(newest.lsn.0, Ordering::AcqRel);

@@ -10,7 +10,8 @@
 //! 1. Entries enter in the order of their journal records (the message log pushes in LSN order), and leave a lane from
 //!    the head only, after their outcome is known. So order by key holds through any failure.
 //! 2. An entry is durable before it enters: only persistent outputs are sent.
-//! 3. Memory is bounded: beyond `memory` bytes the body is left in the journal and read again when its turn comes.
+//! 3. Memory is bounded: beyond `memory` bytes the body is left in the store and read again when its turn comes. Bodies
+//!    that share a record keep the whole of it, so that the bound can be exceeded by 7/8.
 //! 4. While a receiver nearly keeps up, services go at its pace: where the bodies in memory are more than a small part of
 //!    their bound they wait, `PACE` at most for each message. So what is received is sent a moment later, and from memory.
 //!    A wait that was of no use is not repeated for `FUTILE`: a slow receiver does not stop the others.
@@ -48,7 +49,7 @@ const FUTILE: Duration = Duration::from_secs(1);
 /// copied, since they may wait for long, and a record is up to eight times as large as a body of it that shares it.
 const SHARED_PART: usize = 8;
 
-/// Bodies read from the journal at a time, when their turn comes: bytes, and entries.
+/// Bodies read from the store at a time, when their turn comes: bytes, and entries.
 const REFILL_BYTES: usize = 4 << 20;
 const REFILL_ENTRIES: usize = 256;
 
@@ -329,7 +330,7 @@ impl Queue {
             if held + body.len() > self.memory_max() {
                 self.memory.fetch_sub(body.len(), Ordering::Relaxed);
                 entry.body = None;
-            } else if held > self.memory_max() / SHARED_PART && !body.is_unique() {
+            } else if held > self.memory_max() / SHARED_PART {
                 entry.body = Some(Bytes::copy_from_slice(body));
             }
         }
@@ -352,7 +353,7 @@ impl Queue {
         self.release();
     }
 
-    /// Puts bodies read from the journal to the entries at the head of a lane, in order.
+    /// Puts bodies read from the store to the entries at the head of a lane, in order.
     pub fn refill(&self, lane: usize, bodies: Vec<Bytes>) {
         let mut line = self.lanes[lane].lock();
         for (entry, body) in line.iter_mut().zip(bodies) {

@@ -58,6 +58,9 @@ const FLAG_RESEND: u8 = 2;
 const PIECE_ORIGINAL: u8 = 0;
 const PIECE_NEW: u8 = 1;
 
+/// Most bytes that are reserved for outputs before they are made: transforms may skip them, and rules can name many.
+const RESERVED_BYTES: usize = 1 << 20;
+
 /// Bytes of a record beside its bodies, and of an output beside its body: an estimate, for the size of the buffer.
 const HEAD_BYTES: usize = 192;
 
@@ -177,6 +180,7 @@ pub struct Head<'a> {
 #[derive(Debug)]
 pub struct Writer {
     payload: Vec<u8>,
+    raw: Range<usize>,
     outputs: u16,
     outputs_at: usize,
 }
@@ -195,12 +199,18 @@ impl Writer {
         payload.extend_from_slice(raw);
         let outputs_at = payload.len();
         payload.extend_from_slice(&0u16.to_le_bytes());
-        Self { payload, outputs: 0, outputs_at }
+        Self { payload, raw: outputs_at - raw.len()..outputs_at, outputs: 0, outputs_at }
     }
 
-    /// Takes memory for so many outputs of so many bytes, so that they are written without being moved.
+    /// Where the message as received is in the payload.
+    pub fn raw(&self) -> Range<usize> {
+        self.raw.clone()
+    }
+
+    /// Takes memory for so many outputs of so many bytes, as far as that is not much, so that they are written without
+    /// being moved.
     pub fn reserve(&mut self, outputs: usize, bytes: usize) {
-        self.payload.reserve(outputs * (bytes + HEAD_BYTES));
+        self.payload.reserve(outputs.saturating_mul(bytes + HEAD_BYTES).min(RESERVED_BYTES));
     }
 
     /// Adds an output whose `body` is stored whole; `write` appends it. Returns where in the payload it is.
@@ -262,6 +272,10 @@ impl Writer {
     /// The record's payload.
     pub fn finish(mut self) -> Bytes {
         self.payload[self.outputs_at..self.outputs_at + 2].copy_from_slice(&self.outputs.to_le_bytes());
+        // Whoever keeps the record counts its length.
+        if self.payload.capacity() > 2 * self.payload.len() {
+            self.payload.shrink_to_fit();
+        }
         self.payload.into()
     }
 }

@@ -15,7 +15,7 @@
 //! Invariants:
 //! 1. A record that was appended before `flush_soon` becomes durable without another call, or the journal fails.
 //! 2. The observer is called after each move of `durable` that a write of a batch has caused, whichever thread wrote it,
-//!    and after a failure. It is called under the journal's lock: it must not call the journal, and only wake a thread.
+//!    and after a failure. It may be called under the journal's lock: it must not call the journal, and only wake a thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -37,18 +37,22 @@ pub(crate) fn flush_soon(shared: &Shared) {
 fn flush_when_requested(shared: &Shared) {
     // Declared before the guard, so that a panic releases the lock first.
     let panicking = FailOnPanic(shared);
-    let mut state = shared.lock();
-    while !state.stop {
+    loop {
+        let state = shared.lock();
+        if state.stop {
+            break;
+        }
         if !shared.flush.take() {
-            state = shared.wait(&shared.flush.work, state);
+            drop(shared.wait(&shared.flush.work, state));
             continue;
         }
+        drop(state);
         supervise::rehearse("journal-flush");
+        let state = shared.lock();
         let appended = state.pipeline.appended();
         if shared.commit_or_wait(state, appended).is_err() {
             break;
         }
-        state = shared.lock();
     }
     std::mem::forget(panicking);
 }

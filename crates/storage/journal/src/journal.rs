@@ -105,7 +105,7 @@ impl Journal {
     /// Returns when the record at `lsn`, and every record before it, is persistent. With [`appended`](Journal::appended)
     /// as `lsn`: everything appended so far.
     ///
-    /// One of the callers writes for all that wait; no timer and no other thread is involved.
+    /// One of the callers writes for all that wait; no timer is involved. A [flusher](Journal::start_flusher) is one of them.
     ///
     /// Errors: [`JournalError::Poisoned`]; it is then unknown whether the record will be found after reopening.
     pub fn commit(&self, lsn: Lsn) -> Result<(), JournalError> {
@@ -114,7 +114,7 @@ impl Journal {
 
     /// Starts a thread that makes records durable for callers of [`flush_soon`](Journal::flush_soon). `observer` is called
     /// whenever [`durable`](Journal::durable) has moved by a write of any thread, and when the journal has failed. It must
-    /// only wake a thread or a task: it is called under the journal's lock. On a journal that
+    /// only wake a thread or a task: it may be called under the journal's lock. On a journal that
     /// [is inline](Journal::is_inline), threads that commit move `durable` without calling it.
     ///
     /// Call this once at most; the thread ends when the journal is closed. Errors: [`JournalError::Thread`].

@@ -82,7 +82,8 @@ impl OutputSource<'_> {
         match self.bodies {
             Bodies::Delta => {
                 writer.pieces(operation, transform, raw.len(), [Piece::Original(0..raw.len())].into_iter());
-                OutputBody::Apart(raw.clone())
+                // Not the bytes as received: they may be a part of a large frame, which they would keep in memory.
+                OutputBody::InRecord(writer.raw())
             }
             Bodies::Full => OutputBody::InRecord(writer.whole(operation, transform, |out| out.extend_from_slice(raw))),
         }
