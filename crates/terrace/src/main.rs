@@ -27,6 +27,7 @@ mod sql;
 mod sql;
 mod tiers;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 use ::node::Descriptors;
@@ -41,13 +42,15 @@ static ALLOCATOR: CountedHeap = CountedHeap;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli) {
-        Ok(code) => code,
-        Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
+    match panic::catch_unwind(AssertUnwindSafe(|| run(cli))) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
             eprintln!("error: {}", explain(&error));
             ExitCode::from(2)
         }
+        Err(payload) if payload.is::<terminal::ReaderGone>() => ExitCode::SUCCESS,
+        Err(payload) => panic::resume_unwind(payload),
     }
 }
 

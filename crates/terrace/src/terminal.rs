@@ -68,19 +68,27 @@ fn replaced(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The payload with which a command unwinds whose reader has gone (`terrace status | head`). No panic hook is called;
+/// `main` takes it for a good end.
+#[derive(Clone, Copy, Debug)]
+pub struct ReaderGone;
+
 /// Prints; behind the macros.
 ///
 /// # Panics
-/// As the standard macros: where nothing reads it.
+/// As the standard macros, where it cannot be written; with [`ReaderGone`], in silence, where nothing reads it.
 pub fn print(text: fmt::Arguments<'_>) {
-    let printed = io::stdout().write_all(plain(&text.to_string()).as_bytes());
-    printed.unwrap_or_else(|error| panic!("failed printing to stdout: {error}"));
+    match io::stdout().write_all(plain(&text.to_string()).as_bytes()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::panic::resume_unwind(Box::new(ReaderGone)),
+        Err(error) => panic!("failed printing to stdout: {error}"),
+    }
 }
 
 /// Prints to standard error; behind the macro.
 ///
 /// # Panics
-/// As [`print()`].
+/// As the standard macro.
 pub fn print_error(text: fmt::Arguments<'_>) {
     let printed = io::stderr().write_all(plain(&text.to_string()).as_bytes());
     printed.unwrap_or_else(|error| panic!("failed printing to stderr: {error}"));

@@ -285,3 +285,18 @@ fn files_of_services_lie_on_their_tier() {
     bed.configure(&wrong);
     bed.refuses("`fiels`");
 }
+
+#[test]
+fn a_command_whose_reader_has_gone_ends_in_silence() {
+    for args in [&["tier", "list"][..], &["production", "check", "production"]] {
+        let bed = Bed::new();
+        bed.command_line(&["production", "new", "production"]).succeeds("");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_terrace"));
+        let child = command.args(args).current_dir(bed.path("")).stdout(writer).stderr(std::process::Stdio::piped());
+        let output = child.spawn().and_then(std::process::Child::wait_with_output).expect("it runs");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+    }
+}
