@@ -2,8 +2,8 @@
 //! since senders do reuse control ids for other messages.
 //!
 //! Invariants: at most `capacity` messages are remembered, the oldest forgotten first; a message that was refused is
-//! forgotten, so that its resend does not count as a duplicate. Identities are checksums ([`search::identity`],
-//! [`search::content`]) that the rows of the store hold too, and recovery fills the window again from the newest of
+//! forgotten, so that its resend does not count as a duplicate. Identities are checksums ([`SearchKeys`])
+//! that the rows of the store hold too, and recovery fills the window again from the newest of
 //! those. A sender that makes identities collide can cause another's message to be flagged; to cause it to be dropped,
 //! it would have to know the content.
 
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use hl7::{Message, Path, Value};
 
-use crate::rows::search;
+use crate::record::search::SearchKeys;
 
 /// Messages remembered by default: at 100 messages a second, about 40 minutes; 40 bytes each.
 pub const CAPACITY: usize = 1 << 18;
@@ -45,9 +45,9 @@ struct Remembered {
 }
 
 impl Key {
-    /// The identity of a message that came in through `service` as `raw`.
-    pub fn of(service: &str, message: &Message<'_>, raw: &[u8]) -> Key {
-        Key { id: search::identity(service, message), content: search::content(raw) }
+    /// The identity of a message with these search keys.
+    pub fn of(keys: &SearchKeys) -> Key {
+        Key { id: keys.identity, content: keys.content }
     }
 
     /// The same as a row holds it.
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Key {
-        Key::of("in", &Message::parse(text.as_bytes()).unwrap(), text.as_bytes())
+        Key::of(&SearchKeys::read("in", text.as_bytes(), None))
     }
 
     #[test]

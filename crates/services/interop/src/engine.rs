@@ -371,10 +371,10 @@ impl Engine {
     /// Looks the message up in the window, where its service has that set.
     async fn duplicate(&self, inbound: &Inbound<'_>) -> Known<'_> {
         let policy = inbound.service.settings.intake().duplicates;
-        let (Ok(message), true) = (&inbound.message, policy != Duplicates::Allow) else {
+        if inbound.message.is_err() || policy == Duplicates::Allow {
             return Known::Claimed { claim: Claim { engine: self, key: None }, flagged: false };
-        };
-        let key = aside(inbound.raw.len(), || Key::of(&inbound.service.name, message, inbound.raw));
+        }
+        let key = Key::of(&inbound.keys);
         loop {
             let settled = self.settled.notified();
             let seen = self.window().see(key);

@@ -44,6 +44,7 @@ pub fn row(input: &[u8]) {
     assert_eq!(whole.is_some(), cut.is_some(), "a record is read whole and cut alike");
     if let (Some(whole), Some(cut)) = (whole, cut) {
         assert_eq!((&whole.raw[..], whole.outputs.len()), (cut.raw, cut.outputs.len()));
+        assert_eq!((whole.keys.identity, whole.keys.content), (cut.identity, cut.content));
         for (made, (operation, section)) in whole.outputs.iter().zip(&cut.outputs) {
             let read = record::decode_output(&row.slice_ref(section), &whole.raw);
             assert_eq!(read.as_ref(), Some(made), "an output's row");

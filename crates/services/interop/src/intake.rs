@@ -22,6 +22,7 @@ use crate::lang::{Allowance, Context, Decision, Verdict};
 use crate::plan::{Bodies, Plan};
 use crate::production::Service;
 use crate::production::settings::{Acknowledge, Intake, ServiceSettings as Settings, Unmatched};
+use crate::record::search::SearchKeys;
 use crate::record::{Head, Status, Writer};
 use node::Clock;
 use output::{OutputBody, OutputSource};
@@ -42,6 +43,8 @@ pub struct Inbound<'a> {
     pub unreadable: Option<ReadingError>,
     /// The same, parsed.
     pub message: Result<Message<'a>, ParseError>,
+    /// What it is found and recognised by.
+    pub keys: SearchKeys,
     /// When it came, microseconds since 1970.
     pub now_us: i64,
     /// An id that no other message of this node has, for transforms and acknowledgements.
@@ -57,7 +60,9 @@ impl<'a> Inbound<'a> {
         now_us: i64,
         control_id: &'a str,
     ) -> Self {
-        Self { service, raw, reading, unreadable, message: reading.message(), now_us, control_id }
+        let message = reading.message();
+        let keys = SearchKeys::of(&service.name, message.as_ref().ok(), raw);
+        Self { service, raw, reading, unreadable, message, keys, now_us, control_id }
     }
 }
 
@@ -244,7 +249,7 @@ fn head<'a>(inbound: &Inbound<'a>, status: Status, reason: &'a str, duplicate: b
 
 /// A message that is stored and goes nowhere.
 fn stored_only(inbound: &Inbound<'_>, head: &Head<'_>, code: ack::Code, problem: Option<MessageProblem>) -> Work {
-    let record = Writer::new(head, inbound.raw).finish();
+    let record = Writer::with_keys(head, inbound.raw, &inbound.keys).finish();
     Work { record, outputs: Vec::new(), status: head.status, code, problem }
 }
 
@@ -274,7 +279,7 @@ fn route(
         return refused(inbound, Status::Errored, MessageProblem { code: 207, location: None, text }, duplicate);
     }
     let head = head(inbound, Status::Routed, &decision.reason, duplicate);
-    let mut writer = Writer::new(&head, inbound.raw);
+    let mut writer = Writer::with_keys(&head, inbound.raw, &inbound.keys);
     if bodies == Bodies::Full {
         writer.reserve(decision.sends.len(), inbound.raw.len());
     }

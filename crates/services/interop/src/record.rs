@@ -14,10 +14,11 @@
 //!   u64 origin: id of the message resent, else 0         u16 length + reply code or reason
 //!   u16 length + service name
 //!   u16 length + reason (which rule, or why not)     OPERATION (kind 3)
-//!   u32 length + the message as received               u8  0 running, 1 suspended
-//!   u16 outputs, then for each                         u64 time
-//!     u16 length + operation, u16 length + transform   u16 length + operation name
-//!     u32 length of the output                         u16 length + reason
+//!   search keys     (see `search`)                     u8  0 running, 1 suspended
+//!   u32 length + the message as received               u64 time
+//!   u16 outputs, then for each                         u16 length + operation name
+//!     u16 length + operation, u16 length + transform   u16 length + reason
+//!     u32 length of the output
 //!     u16 pieces, then for each
 //!       u8 0, u32 offset, u32 length   a run of the message as received
 //!       u8 1, u32 length + bytes       new bytes
@@ -31,6 +32,7 @@
 //! The journal's checksum has been verified before decoding, so a decode error means a record of another version.
 
 mod charsets;
+pub mod search;
 mod sections;
 
 use std::ops::Range;
@@ -42,6 +44,7 @@ use hl7::charset::Charset;
 use crate::error::InteropError;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
+use search::SearchKeys;
 use sections::{Cut, Part, pieces};
 pub(crate) use sections::{Sections, decode_outcome, each_delivery, is_failed, sections};
 
@@ -120,6 +123,8 @@ pub struct Stored {
     pub charset: Option<Charset>,
     /// Why it went where it went.
     pub reason: String,
+    /// What it is found by.
+    pub keys: SearchKeys,
     /// The message as received.
     pub raw: Bytes,
     /// Its outputs, in the order of the rules.
@@ -186,8 +191,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the record of `raw`.
+    /// Starts the record of `raw`, which is parsed for its search keys.
     pub fn new(head: &Head<'_>, raw: &[u8]) -> Self {
+        Writer::with_keys(head, raw, &SearchKeys::read(head.service, raw, head.charset))
+    }
+
+    /// Starts the record of `raw`, whose search keys are known.
+    pub fn with_keys(head: &Head<'_>, raw: &[u8], keys: &SearchKeys) -> Self {
         let mut payload = Vec::with_capacity(HEAD_BYTES + raw.len());
         let flags = u8::from(head.duplicate) * FLAG_DUPLICATE + u8::from(head.resent_from.is_some()) * FLAG_RESEND;
         payload.extend_from_slice(&[VERSION, status_code(head.status), flags, code(head.charset)]);
@@ -195,6 +205,7 @@ impl Writer {
         payload.extend_from_slice(&head.resent_from.unwrap_or(0).to_le_bytes());
         put_short(&mut payload, head.service);
         put_short(&mut payload, head.reason);
+        keys.write(&mut payload);
         payload.extend_from_slice(&len32(raw).to_le_bytes());
         payload.extend_from_slice(raw);
         let outputs_at = payload.len();
@@ -432,12 +443,16 @@ fn inbound(r: &mut Reader<'_>) -> Option<(Stored, u16)> {
     let origin = r.array().map(u64::from_le_bytes)?;
     let service = r.text()?;
     let reason = r.text()?;
+    let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);
+    let texts = usize::from(r.u16()?);
+    let keys = SearchKeys::stored(identity, content, r.take(texts)?)?;
     let len = r.len()?;
     let raw = r.take(len)?;
     let count = r.u16()?;
     let resent_from = resent.then_some(origin);
     let outputs = Vec::new();
-    Some((Stored { status, duplicate, resent_from, received_us, service, charset, reason, raw, outputs }, count))
+    let stored = Stored { status, duplicate, resent_from, received_us, service, charset, reason, keys, raw, outputs };
+    Some((stored, count))
 }
 
 fn output(r: &mut Reader<'_>, raw: &Bytes) -> Option<Output> {

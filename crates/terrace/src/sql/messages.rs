@@ -18,7 +18,7 @@ use sql::ScalarValue;
 use sql::arrow::array::{ArrayRef, BinaryBuilder, Int32Array, StringArray, TimestampMicrosecondArray};
 use sql::arrow::datatypes::{DataType, Field, TimeUnit};
 
-use super::walk::{Keys, Scan, Table, numbers, search_keys, text_field};
+use super::walk::{Keys, Scan, Table, numbers, search_texts, text_field};
 
 const ID: usize = 0;
 const OBJECT: usize = 1;
@@ -116,7 +116,7 @@ impl Table for Messages {
     fn rows(scan: &Scan, message: ReadMessage, rows: &mut Vec<MessageRow>) {
         let ReadMessage { id, stored, outcomes } = message;
         let keys = if [CONTROL, MRN, TYPE].into_iter().any(|column| scan.wants(column)) {
-            search_keys(&stored.raw, stored.charset)
+            search_texts(&stored.keys)
         } else {
             [None, None, None]
         };

@@ -21,12 +21,12 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use hl7::Reading;
 use hl7::charset::Charset;
 use interop::InteropError;
 use interop::record::Status;
+use interop::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use interop::rows::read::{ById, ByText, ByTime};
-use interop::rows::{Brief, PartedWalk, ReadMessage, Reader, SharedParts, TEXT_BYTES_MAX, Wanted, search};
+use interop::rows::{Brief, PartedWalk, ReadMessage, Reader, SharedParts, Wanted};
 use sql::arrow::array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, TimestampMicrosecondArray,
 };
@@ -435,19 +435,17 @@ fn read_error(error: InteropError) -> SqlError {
 }
 
 /// Control id, first medical record number and type of a message; nothing for bytes that are no message.
-pub(super) fn search_keys(raw: &[u8], charset: Option<Charset>) -> [Option<String>; 3] {
-    let mut keys = [None, None, None];
-    if let Ok(message) = Reading::lenient(raw, charset).message() {
-        search::texts(&message, |index, text| {
-            let key = match index {
-                search::TextIndex::Control => &mut keys[0],
-                search::TextIndex::Mrn => &mut keys[1],
-                search::TextIndex::Type => &mut keys[2],
-            };
-            key.get_or_insert_with(|| text.to_owned());
-        });
-    }
-    keys
+pub(super) fn search_texts(keys: &SearchKeys) -> [Option<String>; 3] {
+    let mut texts = [None, None, None];
+    keys.texts(|index, text| {
+        let first = match index {
+            TextIndex::Control => &mut texts[0],
+            TextIndex::Mrn => &mut texts[1],
+            TextIndex::Type => &mut texts[2],
+        };
+        first.get_or_insert_with(|| text.to_owned());
+    });
+    texts
 }
 
 /// The message that rows of its content belong to: their first columns.
@@ -483,7 +481,7 @@ impl About {
     pub(super) fn of(scan: &Scan, message: ReadMessage) -> (Arc<About>, bytes::Bytes, Option<Charset>) {
         let ReadMessage { id, stored, .. } = message;
         let wants_keys = [ABOUT_KEYS.control, ABOUT_KEYS.mrn, ABOUT_KEYS.kind].into_iter().any(|at| scan.wants(at));
-        let keys = if wants_keys { search_keys(&stored.raw, stored.charset) } else { [None, None, None] };
+        let keys = if wants_keys { search_texts(&stored.keys) } else { [None, None, None] };
         let about = About { id, interface: stored.service, keys, received_us: stored.received_us };
         (Arc::new(about), stored.raw, stored.charset)
     }

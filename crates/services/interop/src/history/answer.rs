@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Filter, Trace, filter};
 use crate::error::InteropError;
+use crate::record::search::SearchKeys;
 use crate::record::{Delivery, DeliveryOutcome, Output, Status, Stored};
 use crate::rows::{Reader, check};
 
@@ -123,15 +124,19 @@ impl Wire {
             let WireOutput { operation, transform, body, new_bytes } = output;
             outputs.push(Output { operation, transform, body: bytes_of(&body)?, new_bytes });
         }
+        let charset = self.charset.and_then(|name| Charset::named(name.as_bytes()));
+        let raw = bytes_of(&self.raw)?;
         let stored = Stored {
+            // Not sent: they follow from the rest.
+            keys: SearchKeys::read(&self.service, &raw, charset),
             status: self.status,
             duplicate: self.duplicate,
             resent_from: self.resent_from,
             received_us: self.received_us,
             service: self.service,
-            charset: self.charset.and_then(|name| Charset::named(name.as_bytes())),
+            charset,
             reason: self.reason,
-            raw: bytes_of(&self.raw)?,
+            raw,
             outputs,
         };
         let outcomes = self.outcomes.into_iter();

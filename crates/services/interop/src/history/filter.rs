@@ -1,15 +1,15 @@
 //! Which messages match, and the shortest way to them.
 
-use hl7::{Message, Path, Reading};
+use hl7::{Path, Reading};
 use store::{Direction, StoreError};
 
 use super::{Counts, Filter, Line, OutputState};
 use crate::error::InteropError;
 use crate::intake;
+use crate::record::search::{SearchKeys, TEXT_BYTES_MAX, TextIndex};
 use crate::record::{DeliveryOutcome, Stored};
+use crate::rows::Reader;
 use crate::rows::read::{ById, ByText, ByTime};
-use crate::rows::search::{self, TextIndex};
-use crate::rows::{Reader, TEXT_BYTES_MAX};
 
 /// Messages that match, oldest first.
 pub(super) fn list(reader: &Reader, filter: &Filter) -> Result<Vec<Line>, InteropError> {
@@ -119,11 +119,11 @@ impl Filter {
         {
             return Ok(None);
         }
-        let reading = Reading::lenient(&stored.raw, stored.charset);
-        let message = reading.message().ok();
-        if !self.found_by(message.as_ref()) {
+        if !self.found_by(&stored.keys) {
             return Ok(None);
         }
+        let reading = Reading::lenient(&stored.raw, stored.charset);
+        let message = reading.message().ok();
         let holds = |(path, wanted): &(Path, &str)| message.as_ref().is_some_and(|m| intake::text(m, path) == **wanted);
         if !wanted.iter().all(holds) {
             return Ok(None);
@@ -155,13 +155,12 @@ impl Filter {
     }
 
     /// Whether the message's own search keys are the requested ones: an index may contain them cut.
-    fn found_by(&self, message: Option<&Message<'_>>) -> bool {
+    fn found_by(&self, keys: &SearchKeys) -> bool {
         if self.control_id.is_none() && self.mrn.is_none() && self.kind.is_none() {
             return true;
         }
-        let Some(message) = message else { return false };
         let (mut control, mut mrn, mut kind) = (self.control_id.is_none(), self.mrn.is_none(), self.kind.is_none());
-        search::texts(message, |index, text| match index {
+        keys.texts(|index, text| match index {
             TextIndex::Control => control |= is_cut(self.control_id.as_deref(), text),
             TextIndex::Mrn => mrn |= is_cut(self.mrn.as_deref(), text),
             TextIndex::Type => kind |= self.kind.as_deref().is_some_and(|wanted| is_kind(wanted, text)),

@@ -5,9 +5,8 @@
 
 use std::ops::Range;
 
-use hl7::charset::Charset;
-
 use super::charsets::of_code;
+use super::search::each_text;
 use super::{Delivery, DeliveryOutcome, FLAG_DUPLICATE, FLAG_RESEND, PIECE_NEW, PIECE_ORIGINAL, VERSION, status_of};
 
 /// A message record cut where its rows begin, checked as `decode_message` checks it. Borrows; copies nothing.
@@ -21,8 +20,12 @@ pub(crate) struct Sections<'a> {
     pub(crate) received_us: i64,
     /// The service that took it.
     pub(crate) service: &'a str,
-    /// The charset of the message where it declares none.
-    pub(crate) charset: Option<Charset>,
+    /// Identity for duplicates.
+    pub(crate) identity: u64,
+    /// Checksum of the message as received.
+    pub(crate) content: u64,
+    /// The texts it is found by, checked; [`each_text`] reads them.
+    pub(crate) texts: &'a [u8],
     /// The message as received.
     pub(crate) raw: &'a [u8],
     /// From the first byte of the record up to the end of the count of outputs.
@@ -39,11 +42,15 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
         return None;
     }
     status_of(status)?;
-    let charset = of_code(charset)?;
+    of_code(charset)?;
     let received_us = r.array().map(i64::from_le_bytes)?;
     let _origin: [u8; 8] = r.array()?;
     let service = r.text()?;
     let _reason = r.text()?;
+    let (identity, content) = (r.array().map(u64::from_le_bytes)?, r.array().map(u64::from_le_bytes)?);
+    let texts = usize::from(r.u16()?);
+    let texts = r.take(texts)?;
+    each_text(texts, |_, _| ())?;
     let len = r.len()?;
     let raw = r.take(len)?;
     let count = usize::from(r.u16()?);
@@ -57,7 +64,18 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
         outputs.push((operation, &payload[start..r.at]));
     }
     let is_whole = r.at == payload.len();
-    is_whole.then_some(Sections { status, flags, received_us, service, charset, raw, inbound, outputs })
+    is_whole.then_some(Sections {
+        status,
+        flags,
+        received_us,
+        service,
+        identity,
+        content,
+        texts,
+        raw,
+        inbound,
+        outputs,
+    })
 }
 
 /// The group of deliveries of a record, one by one: message, output, and the bytes from the outcome on, as a row holds them.

@@ -5,15 +5,14 @@
 
 use std::sync::Arc;
 
-use hl7::Reading;
 use node::{NodeFolder, control};
 use serde::{Deserialize, Serialize};
 use store::{Direction, TreeId};
 
 use super::read::{Brief, Reader, Summary};
-use super::search::{self, TextIndex};
 use super::{FAILED_OUTPUT, Rows, TREES, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
+use crate::record::search::SearchKeys;
 use crate::record::{self, DeliveryOutcome, Status, Stored};
 
 /// Problems listed; more are counted.
@@ -127,13 +126,14 @@ fn entry(text: &str, id: u64) -> Vec<u8> {
 /// The entries of a message itself; those of its outputs are looked for with them.
 fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outputs: u16) -> Result<(), InteropError> {
     let trees = reader.trees();
-    let reading = Reading::lenient(&stored.raw, stored.charset);
-    let parsed = reading.message().ok();
+    if SearchKeys::read(&stored.service, &stored.raw, stored.charset) != stored.keys {
+        report.problem(|| format!("the search keys of message {id} are not those of its bytes"));
+    }
     let wanted = (
         (stored.status, stored.duplicate, stored.resent_from.is_some()),
         outputs,
-        parsed.as_ref().map_or(0, |message| search::identity(&stored.service, message)),
-        search::content(&stored.raw),
+        stored.keys.identity,
+        stored.keys.content,
     );
     let row = reader.snapshot().get(trees.by_time, &time_key(stored.received_us, id))?;
     let found = row.as_deref().and_then(Summary::decode);
@@ -145,16 +145,7 @@ fn entries(reader: &Reader, report: &mut Report, id: u64, stored: &Stored, outpu
         expect(reader, report, trees.by_state, &state_key(record::status_code(stored.status), id), id)?;
     }
     let mut keys = Vec::new();
-    if let Some(message) = &parsed {
-        search::texts(message, |index, text| {
-            let tree = match index {
-                TextIndex::Control => trees.by_control,
-                TextIndex::Mrn => trees.by_mrn,
-                TextIndex::Type => trees.by_type,
-            };
-            keys.push((tree, entry(text, id)));
-        });
-    }
+    stored.keys.texts(|index, text| keys.push((trees.of_text(index), entry(text, id))));
     keys.iter().try_for_each(|(tree, key)| expect(reader, report, *tree, key, id))?;
     let brief = Brief { received_us: stored.received_us, outputs };
     for (tree, key) in keys.iter().filter(|(tree, _)| *tree == trees.by_type) {

@@ -6,12 +6,11 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use hl7::Reading;
 use store::{Changes, Foreign, Interpreter, KEY_BYTES_MAX, StoreError, TreeId};
 
 use super::read::{Brief, Summary};
-use super::search::{self, TextIndex};
 use super::{FAILED_OUTPUT, OPERATIONS, PENDING, TREES, Trees, object_key, object_of_output, state_key, time_key};
+use crate::record::search::{TEXT_BYTES_MAX, TextIndex, each_text};
 use crate::record::{self, Sections, Status};
 
 /// The interpreter of the engine's records. See the module's text.
@@ -48,7 +47,7 @@ impl Interpreter for Rows {
         Ok(())
     }
 
-    /// Without parsing the message: keys are made of numbers and of texts of [`super::TEXT_BYTES_MAX`], but for the name of an
+    /// Keys are made of numbers and of texts of [`TEXT_BYTES_MAX`], but for the name of an
     /// operation.
     fn check(&self, record: &Foreign<'_>, _: &[TreeId], value_bytes_max: usize) -> Result<(), StoreError> {
         let fits = match record.kind {
@@ -86,21 +85,19 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
         batch.put_part(trees.messages, &key, payload.slice_ref(bytes));
         batch.put(trees.pending, &[&key], &[]);
     }
-    let reading = Reading::lenient(sections.raw, sections.charset);
-    let parsed = reading.message().ok();
     let summary = Summary {
         status: sections.status,
         flags: sections.flags,
         outputs: sections.outputs.len() as u16,
-        identity: parsed.as_ref().map_or(0, |message| search::identity(sections.service, message)),
-        content: search::content(sections.raw),
+        identity: sections.identity,
+        content: sections.content,
     };
     batch.put(trees.by_time, &[&time_key(sections.received_us, id)], &[&summary.encode()]);
     if summary.decided().0 != Status::Routed {
         batch.put(trees.by_state, &[&state_key(sections.status, id)], &[]);
     }
     let mut interface = |name: &str| {
-        let name = &name[..name.floor_char_boundary(super::TEXT_BYTES_MAX)];
+        let name = &name[..name.floor_char_boundary(TEXT_BYTES_MAX)];
         batch.put(trees.by_interface, &[name.as_bytes(), &[0], &tail], &[]);
     };
     interface(sections.service);
@@ -109,17 +106,12 @@ fn message(batch: &mut Batch, trees: &Trees, id: u64, payload: &Bytes, sections:
             interface(operation);
         }
     }
-    if let Some(message) = &parsed {
-        let brief = Brief { received_us: sections.received_us, outputs: summary.outputs }.encode();
-        search::texts(message, |index, text| {
-            let (tree, value) = match index {
-                TextIndex::Control => (trees.by_control, &[][..]),
-                TextIndex::Mrn => (trees.by_mrn, &[][..]),
-                TextIndex::Type => (trees.by_type, &brief[..]),
-            };
-            batch.put(tree, &[text.as_bytes(), &[0], &tail], &[value]);
-        });
-    }
+    let brief = Brief { received_us: sections.received_us, outputs: summary.outputs }.encode();
+    let indexed = each_text(sections.texts, |index, text| {
+        let value = if index == TextIndex::Type { &brief[..] } else { &[] };
+        batch.put(trees.of_text(index), &[text.as_bytes(), &[0], &tail], &[value]);
+    });
+    indexed.expect("checked with the sections");
 }
 
 fn deliveries(batch: &mut Batch, trees: &Trees, payload: &[u8]) -> Option<()> {

@@ -49,18 +49,15 @@ mod interpret;
 mod parts;
 pub mod prune;
 pub mod read;
-pub mod search;
 mod walk;
 
+use crate::record::search::{TEXT_BYTES_MAX, TextIndex};
 use store::{Snapshot, StoreError, TreeId};
 
 pub use interpret::Rows;
 pub use parts::{PartedWalk, SharedParts};
 pub use read::{Brief, Reader, Summary};
 pub use walk::{Ids, MessageWalk, ReadMessage, Wanted};
-
-/// Longest text in a key, in bytes; more is cut on a character boundary. Names and numbers of HL7 are far shorter.
-pub const TEXT_BYTES_MAX: usize = 200;
 
 /// Name of the tree of what waits.
 pub(crate) const PENDING: &str = "hl7.pending";
@@ -114,6 +111,15 @@ pub struct Trees {
 }
 
 impl Trees {
+    /// The index of texts of this kind.
+    pub fn of_text(&self, index: TextIndex) -> TreeId {
+        match index {
+            TextIndex::Control => self.by_control,
+            TextIndex::Mrn => self.by_mrn,
+            TextIndex::Type => self.by_type,
+        }
+    }
+
     /// The interpreter's trees, as the store numbers them.
     ///
     /// # Panics

@@ -26,11 +26,9 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use hl7::Reading;
 use store::{Direction, Store, StoreError, Transaction};
 
 use super::read::Reader;
-use super::search::{self, TextIndex};
 use super::{FAILED_OUTPUT, Trees, object_key, object_of, state_key, text_prefix, time_key};
 use crate::error::InteropError;
 use crate::record::{self, Status, Stored};
@@ -306,16 +304,7 @@ fn remove(
     for operation in reader.operations_of(id)? {
         keys.push((trees.by_interface, entry(&operation)));
     }
-    if let Ok(message) = Reading::lenient(&stored.raw, stored.charset).message() {
-        search::texts(&message, |index, text| {
-            let tree = match index {
-                TextIndex::Control => trees.by_control,
-                TextIndex::Mrn => trees.by_mrn,
-                TextIndex::Type => trees.by_type,
-            };
-            keys.push((tree, entry(text)));
-        });
-    }
+    stored.keys.texts(|index, text| keys.push((trees.of_text(index), entry(text))));
     for (tree, key) in &keys {
         transaction.delete(*tree, key)?;
     }

@@ -38,7 +38,7 @@ pub(super) async fn resend(engine: &Engine, id: u64, operations: &[&str]) -> Res
         charset: stored.charset,
         reason: "resent by hand",
     };
-    let mut writer = Writer::new(&head, &stored.raw);
+    let mut writer = Writer::with_keys(&head, &stored.raw, &stored.keys);
     let mut destinations = Vec::new();
     let chosen = stored.outputs.iter().filter(|o| operations.is_empty() || operations.contains(&o.operation.as_str()));
     for (n, output) in chosen.enumerate() {

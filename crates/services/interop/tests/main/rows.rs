@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hl7::Piece;
 use interop::fuzzing;
 use interop::history::{Filter, OutputState};
+use interop::record::search::SearchKeys;
 use interop::record::{self, Delivery, DeliveryOutcome, Head, Status, Switch, Writer};
 use interop::rows::prune::{Pruner, Retention};
 use interop::rows::{Ids, Reader, Rows, TREES, Wanted, check, object_key};
@@ -229,6 +230,23 @@ fn a_check_finds_what_is_missing_and_what_is_left_over() {
         transaction.commit().expect("it works");
         assert!(check::check(&Reader::new(&store)).expect("it reads").wrong > gone, "{name} has one too many");
     }
+}
+
+#[test]
+fn a_check_finds_search_keys_that_are_not_those_of_the_bytes() {
+    let raw = b"MSH|^~\\&|A|B|||1||ADT^A01|C1|P|2.5\r";
+    let (status, received_us) = (Status::Dropped, 5);
+    let head =
+        Head { status, duplicate: false, resent_from: None, received_us, service: "in", charset: None, reason: "" };
+    let wrong_of = |keyed_by: &[u8]| {
+        let store = store();
+        let keys = SearchKeys::read("in", keyed_by, None);
+        append(&store, record::KIND_MESSAGE, &Writer::with_keys(&head, raw, &keys).finish());
+        check::check(&Reader::new(&store)).expect("it reads").wrong
+    };
+    assert_eq!(wrong_of(raw), 0);
+    assert_eq!(wrong_of(b"MSH|^~\\&|A|B|||1||ADT^A01|C2|P|2.5\r"), 1);
+    assert_eq!(wrong_of(b"no message"), 1);
 }
 
 #[test]
