@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 const HELP: &str = "usage: cargo xtask <command>
 
-  tidy    the coding rules: sizes, layers, essays, docs, links, words (--mend: replaces quoted files)
+  tidy    the coding rules: sizes, layers, head comments, docs, links, words (--mend: replaces quoted files)
   ci      every check: fmt, tidy, clippy, test, doc, fuzz, deny, release build, scripts/test-*.sh
   fuzz    random and mutated input for every parser: cargo xtask fuzz [--seconds S] [TARGET]
 ";

@@ -14,7 +14,7 @@
 //! an escape character; after `convert`, `unescape` returns the same text for each leaf value (except that sequences
 //! kept as written get the target's escape characters).
 //!
-//! All of this works on bytes whose values below 0x80 mean ASCII (see the crate's essay).
+//! All of this works on bytes whose values below 0x80 mean ASCII (see the crate's head comment).
 
 use std::borrow::Cow;
 

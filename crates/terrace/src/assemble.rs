@@ -164,7 +164,7 @@ impl Plan {
         let locations = seats.locations(&placement);
         let open = || seats.open(&placement, &options.data, &modelled);
         let node = RunningProduction::start_at(&locations, open, options.clone()).await?;
-        tell(&placement, node.media());
+        log_placement(&placement, node.media());
         let slots = Machine::read(Path::new("/")).ok().and_then(|machine| machine.slots);
         for (tier, Modelled { medium, model, .. }) in &modelled {
             if let Some(doubt) = modules::doubt(tier, medium, model.modules(), slots) {
@@ -393,7 +393,7 @@ fn open_file(folder: &Path) -> Result<(Arc<dyn Shelf>, String, Durability), Node
 }
 
 /// Logs the place and the durability of each structure, and whether its medium is real.
-fn tell(placement: &Placement, media: &Media) {
+fn log_placement(placement: &Placement, media: &Media) {
     if let Some(mode) = placement.mode {
         tracing::info!(%mode, "placement");
     }

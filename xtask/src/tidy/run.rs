@@ -13,7 +13,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("cycles", rules::cycles::check),
     ("types", rules::types::check_names),
     ("impls", rules::types::check_impls),
-    ("essays", rules::essays::check),
+    ("head-comments", rules::head_comments::check),
     ("documented", rules::documented::check),
     ("markers", rules::markers::check),
     ("links", rules::links::check),

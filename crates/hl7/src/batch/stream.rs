@@ -113,12 +113,12 @@ impl Stream {
         }
         self.head.extend_from_slice(bytes);
         if self.head.len() >= HEAD {
-            self.tell(events);
+            self.emit(events);
         }
     }
 
     /// Passes the open line to the splitter.
-    fn tell(&mut self, events: &mut Vec<BatchEvent>) {
+    fn emit(&mut self, events: &mut Vec<BatchEvent>) {
         let head = std::mem::take(&mut self.head);
         let last = self.splitter.line(&head, self.line..self.at, self.starts.is_bare());
         if last.is_some() {
@@ -131,7 +131,7 @@ impl Stream {
 
     fn end_line(&mut self, events: &mut Vec<BatchEvent>) {
         if !self.is_told {
-            self.tell(events);
+            self.emit(events);
         }
         self.starts.ended(&self.tail);
         self.tail.clear();

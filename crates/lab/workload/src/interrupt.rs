@@ -1,7 +1,7 @@
 //! Ctrl-C during a measurement: everything is removed and stopped, then the program ends.
 //!
 //! ```text
-//! signal -> ask()          heed(), once in a program; a second signal ends it at once
+//! signal -> request()          heed(), once in a program; a second signal ends it at once
 //!             |
 //!           check()        in every loop that waits: an error, so that nodes, loads and folders are dropped on the way out
 //! ```
@@ -50,7 +50,7 @@ pub fn wait_until(mut over: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Res
 }
 
 /// Ends every measurement of this process, now and from now on.
-pub fn ask() {
+pub fn request() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
@@ -87,7 +87,7 @@ pub fn heed() -> anyhow::Result<()> {
                 if is_asked() {
                     std::process::exit(i32::from(INTERRUPTED));
                 }
-                ask();
+                request();
             }
         });
     });

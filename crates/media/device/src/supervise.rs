@@ -53,12 +53,12 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
 /// in builds with debug assertions; a release build does nothing.
 #[inline]
 pub fn rehearse(name: &str) {
-    if cfg!(debug_assertions) && asked_to_panic(name) {
+    if cfg!(debug_assertions) && must_panic(name) {
         panic!("rehearsed in {name}");
     }
 }
 
-fn asked_to_panic(name: &str) -> bool {
+fn must_panic(name: &str) -> bool {
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os("TERRACE_PANIC").map(PathBuf::from));
     file.as_ref().is_some_and(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == name))

@@ -43,7 +43,9 @@ pub fn row(input: &[u8]) {
     let cut = record::sections(&row);
     assert_eq!(whole.is_some(), cut.is_some(), "a record is read whole and cut alike");
     if let (Some(whole), Some(cut)) = (whole, cut) {
-        assert_eq!((&whole.raw[..], whole.outputs.len()), (cut.raw, cut.outputs.len()));
+        let (inbound, outputs) = record::decode_inbound(&row.slice_ref(cut.inbound)).expect("a message's row");
+        assert_eq!((&inbound.raw, usize::from(outputs)), (&whole.raw, cut.outputs.len()));
+        assert_eq!((&inbound.keys, whole.outputs.len()), (&whole.keys, cut.outputs.len()));
         assert_eq!((whole.keys.identity, whole.keys.content), (cut.identity, cut.content));
         for (made, (operation, section)) in whole.outputs.iter().zip(&cut.outputs) {
             let read = record::decode_output(&row.slice_ref(section), &whole.raw);

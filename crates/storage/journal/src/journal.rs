@@ -275,46 +275,13 @@ impl Drop for Journal {
     }
 }
 
-impl Shared {
-    pub(crate) fn commit_record(&self, lsn: Lsn) -> Result<(), JournalError> {
-        if self.durable() > lsn {
-            return Ok(());
-        }
-        let state = self.lock();
-        let appended = state.pipeline.appended();
-        // A record at `lsn` is durable once `durable()` is after its start. If no record starts there yet, everything
-        // before it counts.
-        let target = if lsn < appended { lsn.plus(1) } else { appended };
-        self.commit_before(state, target)
-    }
-
-    /// Writes a batch without records. A closing batch is omitted if the segment has no block left: it would only make
-    /// damage easier to recognise.
-    fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
-        let mut state = self.lock();
-        state.check()?;
-        if state.pipeline.is_between_batches() {
-            if flag == CLOSE && state.pipeline.next() == state.tail.end() {
-                return Ok(());
-            }
-            let opened = state.open_batch(self);
-            assert!(opened, "nothing is in flight and there is a block");
-        }
-        state.pipeline.mark(flag);
-        state.pipeline.seal();
-        let write = state.pipeline.take().expect("a sealed batch waits and nothing is in flight");
-        let state = self.write(state, write);
-        state.check()
-    }
-}
-
 fn start_preparer(shared: &Arc<Shared>) -> Result<Option<JoinHandle<()>>, JournalError> {
     if shared.options.preparation == Preparation::Inline {
         return Ok(None);
     }
     let work = {
         let shared = shared.clone();
-        move || shared.prepare_when_asked()
+        move || shared.prepare_on_request()
     };
     // The panic has failed the journal by then.
     let panicked = |why: &str| tracing::error!(why, "the journal has failed");

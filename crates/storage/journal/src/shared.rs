@@ -19,6 +19,7 @@ use device::{DeviceError, Shelf};
 
 use crate::error::JournalError;
 use crate::flush_requests::FlushRequests;
+use crate::format::CLOSE;
 use crate::lsn::Lsn;
 use crate::options::{Options, Preparation, Stats};
 use crate::pipeline::{Pipeline, Place, Write};
@@ -339,6 +340,37 @@ impl Shared {
         }
         self.flush.wake();
         self.flush.notify_observer();
+    }
+
+    pub(crate) fn commit_record(&self, lsn: Lsn) -> Result<(), JournalError> {
+        if self.durable() > lsn {
+            return Ok(());
+        }
+        let state = self.lock();
+        let appended = state.pipeline.appended();
+        // A record at `lsn` is durable once `durable()` is after its start. If no record starts there yet, everything
+        // before it counts.
+        let target = if lsn < appended { lsn.plus(1) } else { appended };
+        self.commit_before(state, target)
+    }
+
+    /// Writes a batch without records. A closing batch is omitted if the segment has no block left: it would only make
+    /// damage easier to recognise.
+    pub(crate) fn write_marker(&self, flag: u8) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        state.check()?;
+        if state.pipeline.is_between_batches() {
+            if flag == CLOSE && state.pipeline.next() == state.tail.end() {
+                return Ok(());
+            }
+            let opened = state.open_batch(self);
+            assert!(opened, "nothing is in flight and there is a block");
+        }
+        state.pipeline.mark(flag);
+        state.pipeline.seal();
+        let write = state.pipeline.take().expect("a sealed batch waits and nothing is in flight");
+        let state = self.write(state, write);
+        state.check()
     }
 }
 

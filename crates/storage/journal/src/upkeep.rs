@@ -49,7 +49,7 @@ impl Shared {
 
     /// The preparing thread: works on request, until the journal is closed. If there is no descriptor it retries: other
     /// threads release theirs, and no append is affected until the current segment is full.
-    pub(crate) fn prepare_when_asked(&self) {
+    pub(crate) fn prepare_on_request(&self) {
         let panicking = FailOnPanic(self);
         let mut state = self.lock();
         while !state.stop {

@@ -12,7 +12,7 @@ use crate::node::{Bed, Node, message, until};
 const DESCRIPTORS: u32 = 256;
 
 /// Sends a message over a connection of its own; the answer, if one comes.
-fn ask(address: SocketAddr, text: &str) -> Option<String> {
+fn exchange(address: SocketAddr, text: &str) -> Option<String> {
     let mut socket = TcpStream::connect(address).ok()?;
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
     socket.write_all(format!("\x0b{text}\x1c\r").as_bytes()).ok()?;
@@ -31,7 +31,7 @@ fn ask(address: SocketAddr, text: &str) -> Option<String> {
 fn insists(address: SocketAddr, text: &str) {
     let mut answer = None;
     until("a sender gets in", || {
-        answer = ask(address, text);
+        answer = exchange(address, text);
         answer.is_some()
     });
     assert!(answer.as_ref().is_some_and(|answer| answer.contains("MSA|AA")), "{answer:?}");

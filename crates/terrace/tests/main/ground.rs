@@ -25,7 +25,7 @@ impl Line {
     }
 
     /// Sends a message with so many bytes of notes; the answer.
-    fn ask(&mut self, id: &str, notes: usize) -> String {
+    fn exchange(&mut self, id: &str, notes: usize) -> String {
         let text = format!("\x0b{}NTE|1||{}\r\x1c\r", message(id), "x".repeat(notes));
         self.0.write_all(text.as_bytes()).expect("the node takes bytes");
         let mut answer = Vec::new();
@@ -44,13 +44,13 @@ fn a_node_that_fails_stays_up_says_so_and_ends_when_it_is_told_to() {
     // A file that grows beyond its limit is an error of the write, and not the end of the process.
     let node = bed.start_after("trap '' XFSZ");
     let mut line = Line::to(node.mllp());
-    assert!(line.ask("before", 10).contains("MSA|AA|before"));
+    assert!(line.exchange("before", 10).contains("MSA|AA|before"));
     // A record that is durable but not yet applied when the store is poisoned can be read only after a restart.
     until("it can be read", || bed.stored().contains(&"before".to_owned()));
     limit(node.pid(), "--fsize=65536");
     let mut refused = 0;
     for n in 0..60 {
-        let answer = line.ask(&format!("n{n}"), 5_000);
+        let answer = line.exchange(&format!("n{n}"), 5_000);
         refused +=
             usize::from(answer.contains(&format!("MSA|AR|n{n}")) && answer.contains("nothing is stored any more"));
     }
@@ -74,14 +74,14 @@ fn a_node_without_file_descriptors_waits_for_one_and_goes_on() {
     let bed = Bed::new();
     let node = bed.start();
     let mut line = Line::to(node.mllp());
-    assert!(line.ask("first", 10).contains("MSA|AA|first"));
+    assert!(line.exchange("first", 10).contains("MSA|AA|first"));
     // As many as it has, and none more: the lowest number that is free is beyond the limit.
     let is_open = |number: &u32| std::fs::symlink_metadata(format!("/proc/{}/fd/{number}", node.pid())).is_ok();
     let free = (0..4096).find(|number| !is_open(number)).expect("it has not all of them");
     limit(node.pid(), &format!("--nofile={free}:4096"));
     let mut taken = 0;
     let refused = loop {
-        let answer = line.ask(&format!("n{taken}"), 200_000);
+        let answer = line.exchange(&format!("n{taken}"), 200_000);
         if !answer.contains("MSA|AA") {
             break answer;
         }
@@ -94,7 +94,7 @@ fn a_node_without_file_descriptors_waits_for_one_and_goes_on() {
     let mut tries = 0;
     until("it takes messages again", || {
         tries += 1;
-        line.ask(&format!("again{tries}"), 10).contains("MSA|AA")
+        line.exchange(&format!("again{tries}"), 10).contains("MSA|AA")
     });
     until("the log says that it is over", || bed.log().contains("no longer waits for a file descriptor"));
     bed.run(&["status", "--data"]).succeeds("");

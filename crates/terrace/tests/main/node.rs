@@ -175,7 +175,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn told(&self) -> (String, String) {
+    fn output(&self) -> (String, String) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&self.output.stdout), text(&self.output.stderr))
     }
@@ -187,19 +187,19 @@ impl Ran {
 
     /// Its output.
     pub(crate) fn printed(&self) -> String {
-        self.told().0
+        self.output().0
     }
 
     /// It succeeded and printed `said`; everything it printed.
     pub(crate) fn succeeds(&self, said: &str) -> String {
-        let (out, error) = self.told();
+        let (out, error) = self.output();
         assert!(self.output.status.success() && out.contains(said), "{}: {out}\n{error}", self.what);
         out
     }
 
     /// It ran, and its report contains `wrong`.
     pub(crate) fn finds(&self, wrong: &str) -> String {
-        let (out, error) = self.told();
+        let (out, error) = self.output();
         assert_eq!(self.output.status.code(), Some(1), "{}: {out}\n{error}", self.what);
         assert!(out.contains(wrong), "{}: `{wrong}` is not in: {out}", self.what);
         out
@@ -207,7 +207,7 @@ impl Ran {
 
     /// It could not run, and its error contains `why`.
     pub(crate) fn fails(&self, why: &str) {
-        let (out, error) = self.told();
+        let (out, error) = self.output();
         assert_eq!(self.output.status.code(), Some(2), "{}: {out}\n{error}", self.what);
         assert!(error.contains(why), "{}: `{why}` is not in: {error}", self.what);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::node::{Bed, Node, message};
 
 /// Sends a message of about so many bytes; its answer.
-fn ask(node: &Node<'_>, id: &str, bytes: usize) -> String {
+fn exchange(node: &Node<'_>, id: &str, bytes: usize) -> String {
     let mut socket = TcpStream::connect(node.mllp()).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket option");
     let text = format!("{}NTE|1||{}\r", message(id), "x".repeat(bytes));
@@ -36,10 +36,10 @@ fn with_the_least_of_every_size_a_node_takes_messages_of_any_length_and_refuses_
     let node = bed.start();
     let lengths = [1 << 10, 1 << 20, 3 << 20, 17 << 20, 62 << 20, 100];
     for (n, bytes) in lengths.into_iter().enumerate() {
-        let answer = ask(&node, &format!("M{n}"), bytes);
+        let answer = exchange(&node, &format!("M{n}"), bytes);
         assert!(answer.contains("MSA|AA"), "{bytes}: {answer}\n{}", bed.log());
     }
-    let answer = ask(&node, "long", 64 << 20);
+    let answer = exchange(&node, "long", 64 << 20);
     assert!(answer.contains("MSA|AR") && answer.contains("63MiB"), "{answer}");
     bed.run(&["status", "--data"]).succeeds("");
     node.kill();

@@ -3,8 +3,8 @@
 pub(crate) mod architecture;
 pub(crate) mod cycles;
 pub(crate) mod documented;
-pub(crate) mod essays;
 pub(crate) mod faults;
+pub(crate) mod head_comments;
 pub(crate) mod layers;
 pub(crate) mod links;
 pub(crate) mod manifests;

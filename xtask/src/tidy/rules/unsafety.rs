@@ -23,7 +23,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             .iter()
             .any(|folder| ["lib.rs", "main.rs"].iter().any(|name| file.path == format!("{folder}/src/{name}")));
         if root && !source.code.contains("#![forbid(unsafe_code)]") {
-            let mend = "write #![forbid(unsafe_code)] below its essay";
+            let mend = "write #![forbid(unsafe_code)] below its head comment";
             findings.push(Finding::new(&file.path, 1, "the crate does not forbid unsafe code", mend));
         }
     }

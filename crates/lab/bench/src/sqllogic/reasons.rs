@@ -51,7 +51,7 @@ pub(super) struct Failure<'a> {
 
 impl Failure<'_> {
     /// Whether the server refused with this SQLSTATE and a message that holds `part`.
-    fn says(&self, wanted: &str, part: &str) -> bool {
+    fn contains(&self, wanted: &str, part: &str) -> bool {
         matches!(self.outcome, Outcome::Refused { code, message } if code == wanted && message.contains(part))
     }
 
@@ -61,7 +61,7 @@ impl Failure<'_> {
 
     /// Whether it needs a table that could not be made.
     fn misses_a_table(&self) -> bool {
-        self.missing.iter().any(|table| self.says("42P01", &format!("\"{table}\"")))
+        self.missing.iter().any(|table| self.contains("42P01", &format!("\"{table}\"")))
     }
 }
 
@@ -85,7 +85,7 @@ const KNOWN: &[Known] = &[
     Known {
         kind: Kind::Unsupported,
         name: "UNIQUE beside the primary key",
-        applies: |sql, failure| sql.starts_with("CREATE TABLE") && failure.says("0A000", "UNIQUE"),
+        applies: |sql, failure| sql.starts_with("CREATE TABLE") && failure.contains("0A000", "UNIQUE"),
     },
     Known {
         kind: Kind::Unsupported,
@@ -95,44 +95,45 @@ const KNOWN: &[Known] = &[
     Known {
         kind: Kind::Below,
         name: "a scalar subquery correlated by another comparison than = (DataFusion, 14554)",
-        applies: |_, failure| failure.says("0A000", "logical expression ScalarSubquery"),
+        applies: |_, failure| failure.contains("0A000", "logical expression ScalarSubquery"),
     },
     Known {
         kind: Kind::Unsupported,
         name: "IN (SELECT ..) as a value that may be NULL: refused, since DataFusion would answer false",
-        applies: |_, failure| failure.says("0A000", "IN (SELECT ..) or = ANY (SELECT ..) where it may be NULL"),
+        applies: |_, failure| failure.contains("0A000", "IN (SELECT ..) or = ANY (SELECT ..) where it may be NULL"),
     },
     Known {
         kind: Kind::Below,
         name: "IN (SELECT ..) or EXISTS as a value instead of in WHERE (DataFusion, as in its 23022)",
         applies: |_, failure| {
-            failure.says("0A000", "logical expression InSubquery") || failure.says("0A000", "logical expression Exists")
+            failure.contains("0A000", "logical expression InSubquery")
+                || failure.contains("0A000", "logical expression Exists")
         },
     },
     Known {
         kind: Kind::Below,
         name: "two columns given the same name by AS, in a subquery or with ORDER BY (DataFusion; 21126 mended names not given)",
-        applies: |_, failure| failure.says("42601", "Projections require unique expression names"),
+        applies: |_, failure| failure.contains("42601", "Projections require unique expression names"),
     },
     Known {
         kind: Kind::Below,
         name: "joins of many tables are not ordered by size, and exceed the memory of queries (DataFusion)",
-        applies: |_, failure| failure.says("53200", "JoinExec"),
+        applies: |_, failure| failure.contains("53200", "JoinExec"),
     },
     Known {
         kind: Kind::Intended,
         name: "IN () without a value: PostgreSQL refuses it too",
-        applies: |_, failure| failure.says("42601", "Expected: an expression, found: )"),
+        applies: |_, failure| failure.contains("42601", "Expected: an expression, found: )"),
     },
     Known {
         kind: Kind::Intended,
         name: "DROP of a table or view that a view needs: PostgreSQL refuses it too",
-        applies: |sql, failure| sql.starts_with("DROP ") && failure.says("2BP01", ""),
+        applies: |sql, failure| sql.starts_with("DROP ") && failure.contains("2BP01", ""),
     },
     Known {
         kind: Kind::Intended,
         name: "unary plus on text: PostgreSQL refuses it too",
-        applies: |_, failure| failure.says("42601", "Unary operator '+'"),
+        applies: |_, failure| failure.contains("42601", "Unary operator '+'"),
     },
     Known {
         kind: Kind::Intended,
@@ -150,7 +151,7 @@ const KNOWN: &[Known] = &[
         applies: |_, failure| {
             let after =
                 failure.script.ends_with("slt_lang_update.test") && matches!(failure.outcome, Outcome::Differs(_));
-            after || failure.says("42601", "multiple assignments to same column")
+            after || failure.contains("42601", "multiple assignments to same column")
         },
     },
     Known {
@@ -158,7 +159,7 @@ const KNOWN: &[Known] = &[
         name: "a text or bytes compared with numbers that they are none of: PostgreSQL refuses it too",
         applies: |sql, failure| {
             sql.contains(" IN (SELECT")
-                && (failure.says("22P02", "Cannot cast string") || failure.says("42601", "expr type Binary"))
+                && (failure.contains("22P02", "Cannot cast string") || failure.contains("42601", "expr type Binary"))
         },
     },
 ];

@@ -108,7 +108,7 @@ pub fn load(options: LoadOptions) -> anyhow::Result<()> {
     let LoadOptions { services, messages, bodies, seed, .. } = options;
     let plan = Plan { services, messages, interfaces: INTERFACES.len(), bodies, seed, crash_window: Duration::ZERO };
     let mut load = Load::new(plan, expected).context("opening the receivers' ports")?;
-    tell(&Event::Listening { receivers: load.receivers()? })?;
+    report(&Event::Listening { receivers: load.receivers()? })?;
     let orders = orders();
     match step_until_order(&mut load, &orders)? {
         Some(Order::Aim { services }) => load.aim(services),
@@ -117,7 +117,7 @@ pub fn load(options: LoadOptions) -> anyhow::Result<()> {
     while load.connected() < services {
         load.step(Duration::from_millis(20))?;
     }
-    tell(&Event::Connected)?;
+    report(&Event::Connected)?;
     match step_until_order(&mut load, &orders)? {
         Some(Order::Go) => {}
         other => bail!("expected the word to go, got {other:?}"),
@@ -126,7 +126,7 @@ pub fn load(options: LoadOptions) -> anyhow::Result<()> {
     let complete = run(&mut load, options.seconds)?;
     let used = Usage::of(std::process::id())?.since(before);
     let micros = |quantile| load.latency().quantile(quantile) as f64 / 1000.0;
-    tell(&Event::Result(Box::new(Outcome {
+    report(&Event::Result(Box::new(Outcome {
         counts: load.account().counts(),
         lost: load.account().lost(),
         complete,
@@ -153,7 +153,7 @@ fn run(load: &mut Load, seconds: u64) -> anyhow::Result<bool> {
         }
         told = now;
         let counts = load.account().counts();
-        tell(&Event::Progress { acknowledged: counts.acknowledged, delivered: counts.delivered })?;
+        report(&Event::Progress { acknowledged: counts.acknowledged, delivered: counts.delivered })?;
         if load.is_over() {
             return Ok(true);
         }
@@ -195,7 +195,7 @@ fn step_until_order(load: &mut Load, orders: &Receiver<Order>) -> anyhow::Result
     }
 }
 
-fn tell(event: &Event) -> anyhow::Result<()> {
+fn report(event: &Event) -> anyhow::Result<()> {
     let mut line = serde_json::to_string(event)?;
     line.push('\n');
     let mut out = io::stdout().lock();

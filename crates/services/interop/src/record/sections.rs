@@ -26,8 +26,6 @@ pub(crate) struct Sections<'a> {
     pub(crate) content: u64,
     /// The texts it is found by, checked; [`each_text`] reads them.
     pub(crate) texts: &'a [u8],
-    /// The message as received.
-    pub(crate) raw: &'a [u8],
     /// From the first byte of the record up to the end of the count of outputs.
     pub(crate) inbound: &'a [u8],
     /// The operation of each output, and all its bytes, from the length of that name on.
@@ -52,7 +50,7 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
     let texts = r.take(texts)?;
     each_text(texts, |_, _| ())?;
     let len = r.len()?;
-    let raw = r.take(len)?;
+    let raw = r.take(len)?.len();
     let count = usize::from(r.u16()?);
     let inbound = &payload[..r.at];
     let mut outputs = Vec::with_capacity(count.min(16));
@@ -60,22 +58,11 @@ pub(crate) fn sections(payload: &[u8]) -> Option<Sections<'_>> {
         let start = r.at;
         let operation = r.text()?;
         let _transform = r.text()?;
-        pieces(&mut r, raw.len(), |_| ())?;
+        pieces(&mut r, raw, |_| ())?;
         outputs.push((operation, &payload[start..r.at]));
     }
     let is_whole = r.at == payload.len();
-    is_whole.then_some(Sections {
-        status,
-        flags,
-        received_us,
-        service,
-        identity,
-        content,
-        texts,
-        raw,
-        inbound,
-        outputs,
-    })
+    is_whole.then_some(Sections { status, flags, received_us, service, identity, content, texts, inbound, outputs })
 }
 
 /// The group of deliveries of a record, one by one: message, output, and the bytes from the outcome on, as a row holds them.

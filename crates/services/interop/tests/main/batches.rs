@@ -56,7 +56,7 @@ async fn a_batch_of_which_something_would_be_lost_is_refused_by_its_name() {
         (format!("{BATCH}ZZZ|1\r{}BTS|1\r", adt("1")), "segments that belong to no message"),
     ];
     for (frame, expected) in &cases {
-        let answer = sender.ask(frame).await;
+        let answer = sender.exchange(frame).await;
         assert_eq!((answer.at("MSA-1").as_str(), answer.at("ERR-3.1").as_str()), ("AR", "100"), "{frame}");
         assert!(answer.at("MSA-3").contains(expected), "{answer:?}");
     }

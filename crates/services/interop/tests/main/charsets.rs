@@ -40,10 +40,10 @@ async fn a_message_in_shift_jis_is_edited_where_the_rule_says_declared_or_set() 
     let running = rig.start().await;
     let declared = message("SHIFT_JIS", "SHIFT_JIS", "1");
     let silent = message("SHIFT_JIS", "", "2");
-    let answer = running.sender().await.ask_bytes(&declared).await;
+    let answer = running.sender().await.exchange_bytes(&declared).await;
     assert_eq!(answer.short(), "AA 1");
     let mut sender = crate::sender::Sender::connect(running.address("set")).await;
-    assert_eq!(sender.ask_bytes(&silent).await.short(), "AA 2");
+    assert_eq!(sender.exchange_bytes(&silent).await.short(), "AA 2");
     out.received(2).await;
     for (sent, body) in [&declared, &silent].into_iter().zip(out.bodies()) {
         let set = Some(Charset::SHIFT_JIS);
@@ -69,7 +69,7 @@ async fn an_answer_is_in_the_set_of_its_message_whose_header_may_hide_delimiters
     for declared in ["SHIFT_JIS", "~ISO IR87"] {
         let header = format!("MSH|^~\\&|{NAME}|N|||2026||ADT^A01|7|P|2.5||||||{declared}\rPID|1||4\r");
         let raw = set(declared.trim_start_matches('~')).encode(&header).expect("the set has it").into_owned();
-        let answer = sender.ask_bytes(&raw).await.0;
+        let answer = sender.exchange_bytes(&raw).await.0;
         for (place, wanted) in [("MSA-1", "AA"), ("MSA-2", "7"), ("MSH-5", NAME), ("MSH-18", declared)] {
             assert_eq!(text(&answer, None, place), wanted, "{declared}");
         }
@@ -78,7 +78,7 @@ async fn an_answer_is_in_the_set_of_its_message_whose_header_may_hide_delimiters
         .encode_utf16()
         .flat_map(u16::to_be_bytes)
         .collect();
-    let answer = sender.ask_bytes(&wide).await;
+    let answer = sender.exchange_bytes(&wide).await;
     assert_eq!((answer.short(), answer.at("MSH-18")), ("AA 8".to_owned(), "UNICODE UTF-8".to_owned()));
     running.stop().await;
 }
@@ -89,11 +89,11 @@ async fn what_looks_like_shift_jis_and_is_not_declared_is_refused_and_latin_1_go
     let rig = Rig::to(out.address);
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    let refused = sender.ask_bytes(&message("SHIFT_JIS", "", "1")).await;
+    let refused = sender.exchange_bytes(&message("SHIFT_JIS", "", "1")).await;
     let said = String::from_utf8_lossy(&refused.0).into_owned();
     assert!(said.contains("MSA|AR|") && said.contains("Shift_JIS") && said.contains("MSH-18"), "{said}");
     let latin = b"MSH|^~\\&|A|B|||2026||ADT^A01|2|P|2.5\rPID|1||4||REN\xC9^\xE9t\xE9|kg/m\xB2|19700101\r";
-    assert_eq!(sender.ask_bytes(latin).await.short(), "AA 2");
+    assert_eq!(sender.exchange_bytes(latin).await.short(), "AA 2");
     out.received(1).await;
     assert_eq!(out.bodies(), [latin.to_vec()]);
     assert_eq!(running.stored().len(), 2, "what is refused is stored as well");
@@ -113,7 +113,7 @@ async fn an_operation_with_a_charset_gets_it_and_msh_18_says_so() {
         format!("MSH|^~\\&|A|B|||2026||ADT^A01|{id}|P|2.5||||||{declared}\rPID|1||4||{name}||19700101\r")
     };
     sender.accepted(&utf8("1", "M\u{fc}ller", "UNICODE UTF-8")).await;
-    assert_eq!(sender.ask_bytes(&message("GBK", "GBK", "2")).await.short(), "AA 2");
+    assert_eq!(sender.exchange_bytes(&message("GBK", "GBK", "2")).await.short(), "AA 2");
     out.received(2).await;
     let bodies = out.bodies();
     assert!(bodies[0].windows(6).any(|w| w == b"M\xFCller"), "{:?}", String::from_utf8_lossy(&bodies[0]));
@@ -133,7 +133,7 @@ async fn an_operation_with_a_charset_gets_it_and_msh_18_says_so() {
         let named = charset.trim_start_matches('~');
         rig.operation("out", out.address, &format!("charset = \"{named}\"\n"));
         let running = rig.start().await;
-        let answer = running.sender().await.ask(&utf8("1", name, "UNICODE UTF-8")).await;
+        let answer = running.sender().await.exchange(&utf8("1", name, "UNICODE UTF-8")).await;
         assert_eq!(answer.at("MSA-1"), code, "{charset}");
         if code == "AA" {
             out.received(1).await;
@@ -155,7 +155,7 @@ async fn bytes_of_which_nobody_says_the_set_are_not_converted_by_a_guess() {
     rig.operation("out", out.address, "charset = \"UNICODE UTF-8\"\n");
     let running = rig.start().await;
     let latin = b"MSH|^~\\&|A|B|||2026||ADT^A01|1|P|2.5\rPID|1||4||REN\xC9|\r";
-    let answer = running.sender().await.ask_bytes(latin).await;
+    let answer = running.sender().await.exchange_bytes(latin).await;
     assert_eq!(answer.at("MSA-1"), "AE");
     assert!(String::from_utf8_lossy(&answer.0).contains("`charset` of the service"));
     running.stop().await;
@@ -177,7 +177,7 @@ async fn a_waiting_message_keeps_its_charset_over_a_restart() {
     };
     let text = format!("MSH|^~\\&|{app}{}|N|||2026||ADT^A01|ID7|P|2.5\rPID|1||4\r", find(b'|'));
     let raw = set("BIG-5").encode(&text).expect("the set has it").into_owned();
-    assert_eq!(running.sender().await.ask_bytes(&raw).await.at("MSA-1"), "AA");
+    assert_eq!(running.sender().await.exchange_bytes(&raw).await.at("MSA-1"), "AA");
     running.stop().await;
     let running = rig.start().await;
     let mut out = down.up();

@@ -13,7 +13,7 @@ use crate::receiver::{Accepting, Receiver};
 use crate::rig::{Rig, Running, adt, until};
 
 async fn refused(running: &Running, request: &str) -> String {
-    match running.ask(request).await {
+    match running.request(request).await {
         Err(error @ InteropError::Node(NodeError::NodeRefused(_))) => {
             let text = error.to_string();
             let reason = text.strip_prefix("the node answered: ").expect("it says who refused");
@@ -38,15 +38,15 @@ async fn a_failed_message_is_sent_again_by_hand_as_a_new_one() {
     one.next_is("1").await.answer("AE");
     running.until_outcomes(2).await;
     let (id, _) = running.stored().remove(0);
-    let again = running.ask(&format!("resend {id} one")).await.expect("it is stored").as_u64().expect("an id");
+    let again = running.request(&format!("resend {id} one")).await.expect("it is stored").as_u64().expect("an id");
     let arrival = one.next_is("1").await;
     assert_eq!(arrival.body, adt("1").replace("^ANN", "^BOB").as_bytes(), "what was sent, not transformed anew");
     arrival.answer("AA");
     running.idle("one").await;
     assert_eq!(two.ids(), ["1"], "only where it was asked for");
-    running.ask(&format!("resend {again}")).await.expect("a resend can be resent");
+    running.request(&format!("resend {again}")).await.expect("a resend can be resent");
     one.next_is("1").await.answer("AA");
-    running.ask(&format!("resend {id}")).await.expect("all of it");
+    running.request(&format!("resend {id}")).await.expect("all of it");
     one.next_is("1").await.answer("AA");
     assert_eq!(two.received(2).await, ["1", "1"]);
     running.until_outcomes(6).await;
@@ -98,7 +98,7 @@ async fn wrong_requests_are_answered_with_what_to_do() {
         let answer = refused(&running, &request).await;
         assert!(answer.contains(&expected), "{request}: {answer}");
     }
-    running.ask("status").await.expect("it goes on");
+    running.request("status").await.expect("it goes on");
     running.stop().await;
     let Err(NodeError::NoNode { .. }) = control::request(rig.data(), "status") else { panic!("nobody is there") };
 }
@@ -111,8 +111,8 @@ async fn a_node_says_when_it_is_ready_and_stops_when_asked() {
     let running = rig.start().await;
     let ready = status::read_ready::<NodeStatus>(rig.data()).expect("it is ready");
     assert_eq!(ready.services[0].at, running.address("in").to_string());
-    assert_eq!(running.ask("status").await.expect("it answers")["services"][0]["name"], "in");
-    running.ask("stop").await.expect("it answers");
+    assert_eq!(running.request("status").await.expect("it answers")["services"][0]["name"], "in");
+    running.request("stop").await.expect("it answers");
     until("it is asked to stop", || running.node.stopping().borrow().then_some(())).await;
     running.stop().await;
     assert!(status::read_ready::<NodeStatus>(rig.data()).is_none());
@@ -124,7 +124,7 @@ async fn a_node_started_again_at_once_has_its_control_socket() {
     let rig = Rig::to(out.address);
     for _ in 0..20 {
         let running = rig.start().await;
-        running.ask("status").await.expect("the socket is that of the node that runs");
+        running.request("status").await.expect("the socket is that of the node that runs");
         running.stop().await;
     }
 }
@@ -179,7 +179,7 @@ async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens()
     }
     let data = rig.data().to_owned();
     let backup = data.join("backup of it");
-    let ask = |request: String| {
+    let send_request = |request: String| {
         let data = data.clone();
         tokio::task::spawn_blocking(move || {
             let mut told = Vec::new();
@@ -187,7 +187,7 @@ async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens()
             (answer, told)
         })
     };
-    let (answer, told) = ask("verify".to_owned()).await.expect("no panic");
+    let (answer, told) = send_request("verify".to_owned()).await.expect("no panic");
     assert_eq!(answer.expect("it answers")["sound"], true);
     assert!(told.is_sorted_by_key(|progress| progress.done), "{told:?}");
     // A client that hangs up at once: the backup ends, and its folder can be used again.
@@ -197,7 +197,7 @@ async fn what_takes_long_says_how_far_it_has_come_and_ends_when_nobody_listens()
     drop(hasty);
     // Unless the first was quicker than its end, and is whole.
     while !backup.join("backup").is_file() {
-        if let Ok(made) = ask(request.clone()).await.expect("no panic").0 {
+        if let Ok(made) = send_request(request.clone()).await.expect("no panic").0 {
             assert_eq!(made["folder"], backup.display().to_string());
         }
     }

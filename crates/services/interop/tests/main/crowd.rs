@@ -128,7 +128,7 @@ async fn whose_address_is_not_named_is_refused_and_a_reload_names_it() {
     assert_eq!(running.sender().await.answer_of(&adt("1")).await, None);
     assert_eq!(door(&running, "mllp").refused, [("peer".to_owned(), 1)].into());
     rig.service("in", "peers = [\"127.0.0.0/8\"]\n");
-    running.ask("reload").await.expect("it is right");
+    running.request("reload").await.expect("it is right");
     running.sender().await.accepted(&adt("2")).await;
     running.stop().await;
 }
@@ -209,7 +209,7 @@ async fn silent_connections_to_the_control_socket_make_room_for_who_asks() {
     until("some are refused", || door(&running, "control").refused.get("address_full").map(|_| ())).await;
     let mut answered = None;
     for _ in 0..600 {
-        match running.ask("count").await {
+        match running.request("count").await {
             Ok(answer) => answered = Some(answer),
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }

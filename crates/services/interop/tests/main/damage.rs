@@ -38,7 +38,7 @@ async fn filled(rig: &mut Rig) -> PathBuf {
     }
     running.idle("out").await;
     running.until_outcomes(DELIVERED).await;
-    running.ask("suspend out").await.expect("it is suspended");
+    running.request("suspend out").await.expect("it is suspended");
     for at in 0..3 {
         sender.accepted(&keyed(&format!("w{at}"), "9")).await;
     }
@@ -98,7 +98,7 @@ async fn one_damaged_body_of_a_delivered_message_stops_nothing_and_each_read_of_
     assert!(damage(rig.data(), is_body) > 0, "the body lies in pages of its own");
 
     let running = rig.start_on_files().await;
-    running.ask("resume out").await.expect("it goes on");
+    running.request("resume out").await.expect("it goes on");
     running.sender().await.accepted(&keyed("new", "1")).await;
     assert_eq!(&out.received(DELIVERED + 4).await[DELIVERED..], ["w0", "w1", "w2", "new"]);
     running.idle("out").await;

@@ -25,7 +25,7 @@ async fn a_good_message_is_acknowledged_stored_routed_transformed_and_delivered(
         .operation("billing", billing.address, "");
     let running = rig.start_on_files().await;
     let mut sender = running.sender().await;
-    let answer = sender.ask(&adt("17")).await;
+    let answer = sender.exchange(&adt("17")).await;
     assert_eq!(answer.short(), "AA 17");
     assert_eq!([3, 4, 5, 6].map(|n| answer.at(&format!("MSH-{n}"))), ["HUB", "X", "HIS", "NORTH"]);
     assert_eq!(answer.at("MSH-9"), "ACK^A01^ACK");
@@ -92,7 +92,7 @@ async fn of_a_message_that_one_transform_fails_on_nothing_is_sent_anywhere() {
         .operation("one", one.address, "")
         .operation("two", two.address, "");
     let running = rig.start().await;
-    let answer = running.sender().await.ask(&adt("1")).await;
+    let answer = running.sender().await.exchange(&adt("1")).await;
     assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AE 1", "207"));
     let (_, stored) = running.stored().remove(0);
     assert_eq!((stored.status, stored.outputs.len()), (Status::Errored, 0));

@@ -26,11 +26,11 @@ async fn a_message_seen_before_is_allowed_flagged_or_dropped_as_the_service_says
         let mut sender = running.sender().await;
         let other = adt("1").replace("SAMPLE", "OTHER");
         for message in [&adt("1"), &adt("1"), &other] {
-            assert_eq!(sender.ask(message).await.short(), "AA 1", "{duplicates}");
+            assert_eq!(sender.exchange(message).await.short(), "AA 1", "{duplicates}");
         }
         running.stop().await;
         let running = rig.start().await;
-        assert_eq!(running.sender().await.ask(&other).await.short(), "AA 1", "{duplicates}");
+        assert_eq!(running.sender().await.exchange(&other).await.short(), "AA 1", "{duplicates}");
         let stored: Vec<bool> = running.stored().iter().map(|(_, stored)| stored.duplicate).collect();
         assert_eq!(stored, flags, "{duplicates}");
         assert_eq!(out.received(flags.len()).await.len(), flags.len(), "{duplicates}");
@@ -50,10 +50,10 @@ async fn a_resend_of_a_refused_message_is_no_duplicate() {
     let running = rig.start().await;
     let mut sender = running.sender().await;
     for _ in 0..2 {
-        assert_eq!(sender.ask(&adt("1")).await.short(), "AR 1");
+        assert_eq!(sender.exchange(&adt("1")).await.short(), "AR 1");
     }
     rig.write("rules/main.rules", crate::rig::ALL_TO_OUT);
-    running.ask("reload").await.expect("the rules are right");
+    running.request("reload").await.expect("the rules are right");
     sender.accepted(&adt("1")).await;
     assert_eq!(out.received(1).await, ["1"]);
     running.stop().await;

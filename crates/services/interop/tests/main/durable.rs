@@ -44,7 +44,7 @@ async fn after_a_failed_flush_senders_are_refused_with_the_reason_the_node_can_b
     sender.accepted(&adt("before")).await;
     assert_eq!(running.ids().len(), 1, "it is visible");
     shelf.inject(Rule::from(Operation::Flush, 1, Fault::Eio));
-    let answer = sender.ask(&adt("lost")).await;
+    let answer = sender.exchange(&adt("lost")).await;
     assert_eq!((answer.short(), answer.at("ERR-3.1")), ("AR lost".to_owned(), "207".to_owned()));
     let why = until("the node has failed", || running.node.failed().borrow().clone()).await;
     assert!(why.contains("Input/output error"), "{why}");
@@ -52,18 +52,18 @@ async fn after_a_failed_flush_senders_are_refused_with_the_reason_the_node_can_b
         // The same connection, and others.
         let mut again = running.sender().await;
         for sender in [&mut sender, &mut again] {
-            let answer = sender.ask(&adt(id)).await;
+            let answer = sender.exchange(&adt(id)).await;
             assert_eq!(answer.short(), format!("AR {id}"), "a node that stores nothing acknowledges nothing");
             assert!(answer.at("MSA-3").contains("nothing is stored any more"), "{answer:?}");
         }
     }
     let enhanced = adt("enhanced").replace("|2.5\r", "|2.5|||AL|NE\r");
-    assert_eq!(sender.ask(&enhanced).await.short(), "CR enhanced");
-    let status = running.ask("status").await.expect("it answers");
+    assert_eq!(sender.exchange(&enhanced).await.short(), "CR enhanced");
+    let status = running.request("status").await.expect("it answers");
     assert_eq!(status["journal_failed"].as_str(), Some(&*why));
     assert_eq!(status["troubles"][0]["matter"], "failed");
     assert!(status["troubles"][0]["next"].as_str().expect("a text").contains("terrace serve"), "{status}");
-    let listed = running.ask("count").await.expect("what is stored can be read");
+    let listed = running.request("count").await.expect("what is stored can be read");
     assert!(listed.to_string().contains('1'), "{listed}");
     shelf.heal();
     running.stop().await;
@@ -91,7 +91,7 @@ async fn on_a_full_disk_senders_are_told_deliveries_go_on_and_messages_are_taken
     let mut accepted = Vec::new();
     let refusal = loop {
         let id = format!("{}", accepted.len());
-        let answer = sender.ask(&adt(&id)).await;
+        let answer = sender.exchange(&adt(&id)).await;
         if answer.at("MSA-1") != "AA" {
             break answer;
         }
@@ -133,7 +133,7 @@ async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_g
         shelf.inject(Rule::from(Operation::Create, 4, Fault::NoSpace));
         let mut sender = running.sender().await;
         let mut accepted = 0;
-        while sender.ask(&adt(&format!("{on_full:?}-{accepted}"))).await.at("MSA-1") == "AA" {
+        while sender.exchange(&adt(&format!("{on_full:?}-{accepted}"))).await.at("MSA-1") == "AA" {
             accepted += 1;
             assert!(accepted < 10_000, "the disk is never full");
         }
@@ -145,7 +145,7 @@ async fn a_full_disk_is_told_when_it_begins_and_when_it_is_over_and_nothing_is_g
             let repeats = async {
                 while running.status().pruned_full == 0 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
-                    let answer = sender.ask(&adt(&format!("{on_full:?}-{accepted}"))).await;
+                    let answer = sender.exchange(&adt(&format!("{on_full:?}-{accepted}"))).await;
                     accepted += usize::from(answer.at("MSA-1") == "AA");
                 }
             };
@@ -182,7 +182,7 @@ async fn without_a_descriptor_senders_are_told_to_come_again_and_nothing_stored_
     let mut sender = running.sender().await;
     let mut accepted = 0;
     let refusal = loop {
-        let answer = sender.ask(&adt(&accepted.to_string())).await;
+        let answer = sender.exchange(&adt(&accepted.to_string())).await;
         if answer.at("MSA-1") != "AA" {
             break answer;
         }
@@ -208,7 +208,7 @@ async fn a_message_larger_than_a_journal_record_is_refused_with_a_text() {
     rig.options.journal.max_record_bytes = 4_096;
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    let answer = sender.ask(&format!("{}NTE|1||{}\r", adt("large"), "x".repeat(5_000))).await;
+    let answer = sender.exchange(&format!("{}NTE|1||{}\r", adt("large"), "x".repeat(5_000))).await;
     assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AR large", "207"));
     sender.accepted(&adt("small")).await;
     assert_eq!(out.received(1).await, ["small"]);
@@ -229,7 +229,7 @@ async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_
     );
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    running.ask("suspend rare").await.expect("it is there");
+    running.request("suspend rare").await.expect("it is there");
     // Four segments, then the disk is full.
     shelf.inject(Rule::from(Operation::Create, 4, Fault::NoSpace));
     let mut refused = 0;
@@ -238,7 +238,7 @@ async fn on_a_full_disk_what_is_done_is_given_up_and_suspensions_and_what_waits_
         assert!(n < 100_000, "the disk is never full, or there is never room again");
         let last = refused > 1;
         let message = if last { adt("last").replace("A01", "A02") } else { adt(&n.to_string()) };
-        if sender.ask(&message).await.at("MSA-1") != "AA" {
+        if sender.exchange(&message).await.at("MSA-1") != "AA" {
             refused += 1;
             running.idle("out").await;
         } else if last {

@@ -236,12 +236,12 @@ async fn a_file_of_somebody_else_is_never_replaced() {
         "kind = \"file\"\nfolder = \"archive\"\n[retry]\nfirst = \"2ms\"\nmax = \"2ms\"\n",
     );
     let running = rig.start().await;
-    running.ask("suspend out").await.expect("it is there");
+    running.request("suspend out").await.expect("it is there");
     running.sender().await.accepted(&adt("1")).await;
     let (id, _) = running.stored().remove(0);
     let name = format!("archive/{id}-0.hl7");
     rig.write(&name, "another's");
-    running.ask("resume out").await.expect("it is there");
+    running.request("resume out").await.expect("it is there");
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
     assert_eq!(fs::read(rig.folder().join(&name)).expect("it is there"), b"another's");
     rig.remove(&name);

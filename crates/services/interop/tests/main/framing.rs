@@ -45,7 +45,7 @@ async fn line_ends_of_every_kind_are_taken_and_kept() {
     let mut sender = running.sender().await;
     let messages = ["\n", "\r\n"].map(|end| adt("1").replace('\r', end));
     for message in &messages {
-        assert_eq!(sender.ask(message).await.short(), "AA 1");
+        assert_eq!(sender.exchange(message).await.short(), "AA 1");
     }
     out.received(2).await;
     assert_eq!(out.bodies(), messages.map(String::into_bytes));
@@ -99,7 +99,7 @@ async fn a_message_over_the_bound_is_rejected_by_its_control_id_and_the_connecti
     let running = rig.start().await;
     let mut sender = running.sender().await;
     let large = format!("{}NTE|1||{}\r", adt("large"), "x".repeat(300_000));
-    let answer = sender.ask(&large).await;
+    let answer = sender.exchange(&large).await;
     assert_eq!((answer.short().as_str(), answer.at("ERR-3.1").as_str()), ("AR large", "207"));
     assert_eq!(answer.at("MSA-3"), "the message is larger than 8KiB");
     sender.accepted(&adt("next")).await;

@@ -98,13 +98,13 @@ async fn no_log_line_of_any_level_carries_what_a_message_holds() {
         sender.accepted(&marked(id)).await;
     }
     for event in ["A02", "A03"] {
-        sender.ask(&marked(event).replace("A01", event)).await;
+        sender.exchange(&marked(event).replace("A01", event)).await;
     }
-    sender.ask(&format!("{}NTE|1||{}\r", marked("large"), MARKER.repeat(2_000))).await;
-    sender.ask(&format!("PID|1||{MARKER}\r")).await;
+    sender.exchange(&format!("{}NTE|1||{}\r", marked("large"), MARKER.repeat(2_000))).await;
+    sender.exchange(&format!("PID|1||{MARKER}\r")).await;
     sender.write(format!("{MARKER} between frames\r").as_bytes()).await;
     sender.write(format!("\x0b{}", marked("half")).as_bytes()).await;
-    sender.ask(&marked("6").replace("|P|2.5", &format!("|{MARKER}|{MARKER}"))).await;
+    sender.exchange(&marked("6").replace("|P|2.5", &format!("|{MARKER}|{MARKER}"))).await;
     sender.write(format!("\x0bMSH|{MARKER}").as_bytes()).await;
     drop(sender);
     rig.write("inbox/bad.hl7", &format!("PID|1||{MARKER}\r"))
@@ -118,7 +118,7 @@ async fn no_log_line_of_any_level_carries_what_a_message_holds() {
     out.next_is("6").await.answer("AR");
     until("it is suspended", || running.is_suspended("out").then_some(())).await;
     until("the files are taken", || log.find(&["bad.hl7"])).await;
-    assert!(running.ask(&format!("resend {MARKER}")).await.is_err());
+    assert!(running.request(&format!("resend {MARKER}")).await.is_err());
     running.stop().await;
     let lines = log.lines.lock().expect("nobody panics with it").clone();
     assert!(lines.iter().any(|line| line.contains("suspended")), "the log was listened to");

@@ -44,7 +44,7 @@ async fn a_message_that_takes_long_holds_up_its_own_connection_and_nothing_else(
         slow.send(&adt("behind")).await;
         for n in 0..20 {
             sender.accepted(&adt(&format!("{at}.{n}"))).await;
-            running.ask("status").await.expect("the node answers");
+            running.request("status").await.expect("the node answers");
         }
         assert!(slow.is_silent().await, "what comes behind it on its connection waits");
     }
@@ -60,7 +60,7 @@ async fn a_message_that_takes_too_long_is_refused_at_a_statement_and_the_next_is
     let (rig, out) = rig(ENDLESS, "50ms").await;
     let running = rig.start().await;
     let mut sender = running.sender().await;
-    let answer = sender.ask(&with_segments("slow", "OBX", 5_000)).await;
+    let answer = sender.exchange(&with_segments("slow", "OBX", 5_000)).await;
     assert_eq!(answer.short(), "AE slow");
     let text = answer.at("ERR-8");
     assert!(text.starts_with("transforms/slow.hl7t:") && text.contains("50ms"), "{text}");
@@ -86,7 +86,7 @@ async fn a_message_of_45_000_results_is_transformed_like_a_short_one() {
     let running = rig.start().await;
     let mut sender = running.sender().await;
     let message = with_segments("long", "OBX", 45_000);
-    let answer = sender.ask(&message).await;
+    let answer = sender.exchange(&message).await;
     assert_eq!(answer.short(), "AA long", "{answer:?}");
     out.received(1).await;
     let body = String::from_utf8(out.bodies().remove(0)).expect("it is ASCII");
@@ -126,7 +126,7 @@ async fn texts_are_built_piece_by_piece_in_a_loop() {
         set n-4 = codes\n";
     let (rig, out) = rig(transform, "2m").await;
     let running = rig.start().await;
-    let answer = running.sender().await.ask(&with_segments("long", "OBX", 45_000)).await;
+    let answer = running.sender().await.exchange(&with_segments("long", "OBX", 45_000)).await;
     assert_eq!(answer.short(), "AA long", "{answer:?}");
     out.received(1).await;
     let body = String::from_utf8(out.bodies().remove(0)).expect("it is ASCII");
@@ -147,8 +147,9 @@ async fn repetitions_of_a_long_field_are_read_written_and_deleted_one_by_one() {
     let running = rig.start().await;
     let mut sender = running.sender().await;
     let ids: Vec<String> = (0..100_000).map(|n| format!("{n}^^^X^{}", if n % 2 == 0 { "SS" } else { "MR" })).collect();
-    let answer =
-        sender.ask(&format!("{}OBX|1\r", adt("ids").replace("|1||1||", &format!("|1||{}||", ids.join("~"))))).await;
+    let answer = sender
+        .exchange(&format!("{}OBX|1\r", adt("ids").replace("|1||1||", &format!("|1||{}||", ids.join("~")))))
+        .await;
     assert_eq!(answer.short(), "AA ids", "{answer:?}");
     out.received(1).await;
     let body = String::from_utf8(out.bodies().remove(0)).expect("it is ASCII");

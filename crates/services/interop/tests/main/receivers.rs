@@ -180,7 +180,7 @@ async fn resume_tries_a_receiver_that_is_back_at_once() {
     for turn in 1..=3 {
         receiver.next_is("1").await.answer("AR");
         until("it waits for an hour", || (running.status().operations[0].retried == turn).then_some(())).await;
-        running.ask("resume out").await.expect("it is an operation");
+        running.request("resume out").await.expect("it is an operation");
     }
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
@@ -279,12 +279,12 @@ async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_re
     running.stop().await;
     assert_eq!(receiver.rest().await, [""; 0], "a start resumes nothing");
     let running = rig.start().await;
-    running.ask("resume out").await.expect("it is there");
+    running.request("resume out").await.expect("it is there");
     for id in ["1", "2", "3"] {
         receiver.next_is(id).await.answer("AA");
     }
     running.idle("out").await;
-    running.ask("suspend out").await.expect("it is there");
+    running.request("suspend out").await.expect("it is there");
     running.stop().await;
     let running = rig.start().await;
     running.sender().await.accepted(&adt("4")).await;
@@ -292,7 +292,7 @@ async fn a_suspended_operation_stands_still_until_it_is_resumed_also_across_a_re
     running.stop().await;
     assert_eq!(receiver.rest().await, [""; 0]);
     let running = rig.start().await;
-    running.ask("resume out").await.expect("it is there");
+    running.request("resume out").await.expect("it is there");
     receiver.next_is("4").await.answer("AA");
     running.stop().await;
     let running = rig.start().await;

@@ -44,7 +44,7 @@ async fn what_is_wrong_with_a_message_is_told_by_code_and_place() {
         (good.replace("ADT^A01", "ORU^R01"), "AR 1", "207", ""),
     ];
     for (message, expected, code, place) in &cases {
-        let answer = sender.ask(message).await;
+        let answer = sender.exchange(message).await;
         assert_eq!(answer.short(), *expected, "{message}");
         assert_eq!(answer.at("ERR-3.1"), *code, "{message}");
         assert!(answer.at("ERR-2").starts_with(place), "{message}: {answer:?}");
@@ -65,7 +65,7 @@ async fn bytes_without_a_header_are_rejected_and_stored_and_the_connection_goes_
     let running = rig.start().await;
     let mut sender = running.sender().await;
     for message in ["PID|1||7\r", "", "MSH", "hello", "\u{feff}EVN|A01"] {
-        let answer = sender.ask(message).await;
+        let answer = sender.exchange(message).await;
         assert_eq!((answer.at("MSA-1"), answer.at("MSA-2")), ("AR".to_owned(), String::new()), "{message:?}");
         assert_eq!(answer.at("ERR-3.1"), "100", "{message:?}");
     }
@@ -84,7 +84,7 @@ async fn the_error_segment_follows_the_version_of_the_message() {
         ("2.5.1", ["", "201"], true),
         ("2.8", ["", "201"], false),
     ] {
-        let answer = sender.ask(&adt("1").replace("|2.5", &format!("|{version}"))).await;
+        let answer = sender.exchange(&adt("1").replace("|2.5", &format!("|{version}"))).await;
         assert_eq!([answer.at("ERR-1"), answer.at("ERR-3.1")], places, "{version}: {answer:?}");
         assert_eq!(!answer.at("MSA-3").is_empty(), text, "{version}: MSA-3 ends with 2.6");
         assert_eq!(answer.at("MSH-12"), version);
@@ -100,7 +100,11 @@ async fn an_acknowledgement_is_never_acknowledged_and_a_response_with_content_is
     sender.write(&ack("AA", "7")).await;
     sender.write(&ack("AE", "8")).await;
     sender.send(&format!("{}MSA|AA|9\r", adt("response"))).await;
-    assert_eq!(sender.ask(&adt("1")).await.short(), "AA 1", "the first answer is to the first message that wants one");
+    assert_eq!(
+        sender.exchange(&adt("1")).await.short(),
+        "AA 1",
+        "the first answer is to the first message that wants one"
+    );
     let statuses: Vec<Status> = running.stored().iter().map(|(_, stored)| stored.status).collect();
     assert_eq!(statuses, [Status::Dropped, Status::Dropped, Status::Routed, Status::Routed]);
     assert_eq!(out.received(2).await, ["response", "1"]);

@@ -10,7 +10,7 @@ use crate::rig::{ALL_TO_OUT, Rig, Running, adt, until};
 use crate::sender::{Sender, framed};
 
 async fn reload(running: &Running) -> Vec<String> {
-    let changes = running.ask("reload").await.expect("the production is right");
+    let changes = running.request("reload").await.expect("the production is right");
     serde_json::from_value(changes).expect("a list of texts")
 }
 
@@ -31,7 +31,7 @@ async fn an_open_connection_gets_the_new_rules_with_its_next_message() {
     sender.accepted(&adt("2")).await;
     rig.service("in", "[intake]\ntypes = [\"ORU\"]\n");
     reload(&running).await;
-    assert_eq!(sender.ask(&adt("3")).await.short(), "AR 3");
+    assert_eq!(sender.exchange(&adt("3")).await.short(), "AR 3");
     assert_eq!((one.received(1).await, two.received(1).await), (vec!["1".to_owned()], vec!["2".to_owned()]));
     running.stop().await;
 }
@@ -43,7 +43,7 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     let running = rig.start().await;
     let mut sender = running.sender().await;
     rig.operation("two", two.address, "").write("rules/main.rules", "match first\nrule all { send to thre }\n");
-    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.ask("reload").await else {
+    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.request("reload").await else {
         panic!("it is wrong")
     };
     assert!(problem.contains("rules/main.rules:2:"), "{problem}");
@@ -54,7 +54,7 @@ async fn a_wrong_production_and_a_port_in_use_leave_the_old_one_in_force_whole()
     rig.write("rules/main.rules", "match first\nrule all { send to two }\n")
         .write("services/more.toml", &format!("kind = \"mllp\"\nlisten = \"{taken}\"\n"))
         .service("another", "");
-    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.ask("reload").await else {
+    let Err(InteropError::Node(NodeError::NodeRefused(problem))) = running.request("reload").await else {
         panic!("the port is taken")
     };
     assert!(problem.contains("service more: cannot listen on"), "{problem}");
@@ -197,7 +197,7 @@ async fn a_suspension_is_kept_while_the_operation_is_not_in_the_production() {
     let mut receiver = Receiver::start().await;
     let rig = Rig::to(receiver.address);
     let running = rig.start().await;
-    running.ask("suspend out").await.expect("it is there");
+    running.request("suspend out").await.expect("it is there");
     running.sender().await.accepted(&adt("1")).await;
     running.stop().await;
     let operation = std::fs::read_to_string(rig.folder().join("operations/out.toml")).expect("it is there");
@@ -209,7 +209,7 @@ async fn a_suspension_is_kept_while_the_operation_is_not_in_the_production() {
     running.stop().await;
     assert_eq!(receiver.rest().await, [""; 0]);
     let running = rig.start().await;
-    running.ask("resume out").await.expect("it is there");
+    running.request("resume out").await.expect("it is there");
     receiver.next_is("1").await.answer("AA");
     running.stop().await;
     assert_eq!(receiver.rest().await, [""; 0]);

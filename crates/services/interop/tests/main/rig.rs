@@ -240,7 +240,7 @@ impl Running {
     }
 
     /// Sends a request over the control socket.
-    pub(crate) async fn ask(&self, request: &str) -> Result<serde_json::Value, InteropError> {
+    pub(crate) async fn request(&self, request: &str) -> Result<serde_json::Value, InteropError> {
         let (data, request) = (self.node.data().to_owned(), request.to_owned());
         tokio::task::spawn_blocking(move || control::request(&data, &request))
             .await

@@ -487,7 +487,7 @@ async fn a_clock_that_jumps_a_year_ahead_removes_nothing_by_age_until_it_is_conf
     assert!(running.status().troubles.is_empty(), "the clock was set right");
     clock.jump(2_000 * DAY);
     assert_eq!(running.node.prune(false).await.expect("it works").messages, 0);
-    running.ask("confirm-clock").await.expect("it is taken");
+    running.request("confirm-clock").await.expect("it is taken");
     assert!(!doubts(&running), "somebody says that it is right");
     assert_eq!(running.node.prune(false).await.expect("it works").messages, 1);
     running.stop().await;

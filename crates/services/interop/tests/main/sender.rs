@@ -82,13 +82,13 @@ impl Sender {
     }
 
     /// Sends a message and waits for its answer.
-    pub(crate) async fn ask(&mut self, message: &str) -> Answer {
+    pub(crate) async fn exchange(&mut self, message: &str) -> Answer {
         self.send(message).await;
         self.answer().await
     }
 
     /// Sends the bytes of a message, in whatever charset, and waits for its answer.
-    pub(crate) async fn ask_bytes(&mut self, message: &[u8]) -> Answer {
+    pub(crate) async fn exchange_bytes(&mut self, message: &[u8]) -> Answer {
         let mut frame = Vec::new();
         hl7::mllp::encode(message, &mut frame);
         self.write(&frame).await;
@@ -97,7 +97,7 @@ impl Sender {
 
     /// Sends a message that is to be accepted.
     pub(crate) async fn accepted(&mut self, message: &str) {
-        let answer = self.ask(message).await;
+        let answer = self.exchange(message).await;
         assert_eq!(answer.at("MSA-1"), "AA", "{answer:?}");
     }
 

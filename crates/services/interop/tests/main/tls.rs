@@ -73,7 +73,7 @@ impl Identity {
     }
 
     /// A connection to a service whose certificate this authority must have signed; the message's answer, if any.
-    async fn ask(&self, running: &Running, own: Option<&Identity>, message: &str) -> Option<String> {
+    async fn exchange(&self, running: &Running, own: Option<&Identity>, message: &str) -> Option<String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder =
             builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(self.roots());
@@ -103,7 +103,7 @@ async fn messages_come_in_and_go_out_over_tls() {
         rig.service("in", SERVER).operation("out", receiver.address, client);
         let running = rig.start().await;
         let id = format!("{n}");
-        assert_eq!(ours.ask(&running, None, &adt(&id)).await, Some(format!("AA {id}")));
+        assert_eq!(ours.exchange(&running, None, &adt(&id)).await, Some(format!("AA {id}")));
         receiver.next_is(&id).await.answer("AA");
         running.idle("out").await;
         assert!(running.status().services[0].tls);
@@ -120,12 +120,12 @@ async fn a_wrong_authority_is_refused_by_both_sides_and_the_message_waits_until_
     stranger.write(&rig, "out");
     rig.service("in", SERVER).operation("out", receiver.address, CLIENT);
     let running = rig.start().await;
-    assert_eq!(stranger.ask(&running, None, &adt("x")).await, None, "the sender does not trust the service");
-    assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    assert_eq!(stranger.exchange(&running, None, &adt("x")).await, None, "the sender does not trust the service");
+    assert_eq!(ours.exchange(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
     assert_eq!(running.waiting("out"), 1);
     theirs.write(&rig, "out");
-    running.ask("reload").await.expect("the production is right");
+    running.request("reload").await.expect("the production is right");
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
     assert_eq!(running.stored().len(), 1);
@@ -141,15 +141,15 @@ async fn a_reload_renews_the_certificates_of_services() {
     first.write(&rig, "in");
     rig.service("in", SERVER);
     let running = rig.start().await;
-    assert_eq!(first.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    assert_eq!(first.exchange(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
     second.write(&rig, "in");
-    assert_eq!(second.ask(&running, None, &adt("2")).await, None, "nobody has read it yet");
-    running.ask("reload").await.expect("the files are right");
-    assert_eq!(second.ask(&running, None, &adt("2")).await, Some("AA 2".to_owned()));
-    assert_eq!(first.ask(&running, None, &adt("3")).await, None, "the first is in force no more");
+    assert_eq!(second.exchange(&running, None, &adt("2")).await, None, "nobody has read it yet");
+    running.request("reload").await.expect("the files are right");
+    assert_eq!(second.exchange(&running, None, &adt("2")).await, Some("AA 2".to_owned()));
+    assert_eq!(first.exchange(&running, None, &adt("3")).await, None, "the first is in force no more");
     rig.write("tls/in.key", "no key");
-    assert!(running.ask("reload").await.is_err(), "what cannot be used is refused");
-    assert_eq!(second.ask(&running, None, &adt("3")).await, Some("AA 3".to_owned()), "and changes nothing");
+    assert!(running.request("reload").await.is_err(), "what cannot be used is refused");
+    assert_eq!(second.exchange(&running, None, &adt("3")).await, Some("AA 3".to_owned()), "and changes nothing");
     running.stop().await;
 }
 
@@ -169,11 +169,11 @@ async fn client_certificates_are_demanded_and_shown() {
     );
     let running = rig.start().await;
     for (own, expected) in [(None, None), (Some(&theirs), None), (Some(&clients), Some("AA 1".to_owned()))] {
-        assert_eq!(ours.ask(&running, own, &adt("1")).await, expected);
+        assert_eq!(ours.exchange(&running, own, &adt("1")).await, expected);
     }
     until("it is tried again", || (running.status().operations[0].retried > 2).then_some(())).await;
     rig.operation("out", receiver.address, &shown);
-    running.ask("reload").await.expect("the production is right");
+    running.request("reload").await.expect("the production is right");
     receiver.next_is("1").await.answer("AA");
     running.idle("out").await;
     assert_eq!(running.stored().len(), 1);
@@ -193,7 +193,7 @@ async fn a_sender_without_tls_is_disconnected_and_the_service_goes_on() {
     let mut plain = running.sender().await;
     plain.write(&crate::sender::framed(&adt("x"))).await;
     assert!(plain.ends().await);
-    assert_eq!(ours.ask(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
+    assert_eq!(ours.exchange(&running, None, &adt("1")).await, Some("AA 1".to_owned()));
     assert_eq!(out.received(1).await, ["1"]);
     running.stop().await;
 }
@@ -210,7 +210,7 @@ async fn silent_sockets_of_a_tls_service_end_in_time_and_make_room_for_senders_b
     let silent = crowd(running.address("in"), 12, b"").await;
     let mut answer = None;
     for _ in 0..600 {
-        answer = ours.ask(&running, None, &adt("1")).await;
+        answer = ours.exchange(&running, None, &adt("1")).await;
         if answer.is_some() {
             break;
         }
@@ -247,7 +247,7 @@ async fn of_clients_with_a_certificate_only_those_come_in_that_carry_a_name() {
     ] {
         rig.service("in", &settings(names));
         let running = rig.start().await;
-        let answer = ours.ask(&running, Some(&clients), &adt("1")).await;
+        let answer = ours.exchange(&running, Some(&clients), &adt("1")).await;
         assert_eq!(answer.is_some(), answered, "{names}");
         assert_eq!(door(&running, "mllp").refused.contains_key("certificate"), !answered, "{names}");
         running.stop().await;

@@ -35,7 +35,7 @@ use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer,
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 
-pub use decode::{PickedRows, answers};
+pub use decode::{PickedRows, flags_of};
 pub use encode::{CHUNK_BYTES_MAX, encode};
 
 use super::damaged;

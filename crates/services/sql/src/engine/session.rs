@@ -126,8 +126,8 @@ impl Session {
     }
 
     /// Errors: 53200 if there is no room for this number of further bytes.
-    pub(crate) fn afford(&self, bytes: usize) -> Result<(), SqlError> {
-        self.account.afford(bytes as u128)
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), SqlError> {
+        self.account.check_room(bytes as u128)
     }
 
     /// A handle that ends this session's statements from another thread.

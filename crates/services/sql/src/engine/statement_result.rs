@@ -85,8 +85,8 @@ pub(crate) trait CopySink: Send {
 impl CopyIn {
     /// Waits until a cancel or a timeout asks the statement to end, and returns the error. A caller that waits for the
     /// client's next rows also waits for this, and then drops the COPY.
-    pub async fn asked(&self) -> SqlError {
-        self.running.asked().await
+    pub async fn requested_end(&self) -> SqlError {
+        self.running.requested_end().await
     }
 
     /// Adds rows. After an error the statement has failed: drop this value.

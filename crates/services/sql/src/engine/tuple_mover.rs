@@ -241,7 +241,7 @@ impl TupleMover {
         for id in self.due(options.keep)? {
             loop {
                 let before = Instant::now();
-                let rows = told(id, self.move_one(id, options.keep));
+                let rows = logged(id, self.move_one(id, options.keep));
                 if rows == 0 {
                     break;
                 }
@@ -261,7 +261,7 @@ impl TupleMover {
         for id in self.all()? {
             loop {
                 let before = Instant::now();
-                let done = told(id, self.compact_one(id));
+                let done = logged(id, self.compact_one(id));
                 let took = before.elapsed();
                 let Some(Compacted { row_groups, rows }) = done else {
                     looked += took;
@@ -303,7 +303,7 @@ impl TupleMover {
 
 /// Logs the error of one table; the mover continues with the others. Statements that read the table report the fault
 /// too.
-fn told<T: Default>(id: u64, done: Result<T, SqlError>) -> T {
+fn logged<T: Default>(id: u64, done: Result<T, SqlError>) -> T {
     done.unwrap_or_else(|error| {
         tracing::warn!(table = id, %error, "the rows of a table could not be moved or compacted");
         T::default()

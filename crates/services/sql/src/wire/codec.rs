@@ -53,12 +53,12 @@ impl Codec {
 
     /// Requests memory for the message that begins here. The message is read into a buffer that grows by doubling, and
     /// copied once. Errors: 53200 if there is no room.
-    fn ask(&mut self, bytes: &BytesMut) -> Result<(), ConnectionError> {
+    fn request_memory(&mut self, bytes: &BytesMut) -> Result<(), ConnectionError> {
         let (Some(account), false) = (&self.account, self.has_room) else { return Ok(()) };
         let Some([_, length @ ..]) = bytes.first_chunk::<5>().copied() else { return Ok(()) };
         let length = u32::from_be_bytes(length) as usize;
         if length > LONG_BYTES {
-            let room = account.afford(3 * length as u128);
+            let room = account.check_room(3 * length as u128);
             room.map_err(|error| ConnectionError::fatal(ErrorResponse::from(&error)))?;
             self.has_room = true;
         }
@@ -85,7 +85,7 @@ impl Decoder for Codec {
 
     fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, ConnectionError> {
         let Some(length) = frame_guard::frame(bytes, self.phase, self.limit).map_err(ConnectionError::fatal)? else {
-            self.ask(bytes)?;
+            self.request_memory(bytes)?;
             return Ok(None);
         };
         self.has_room = false;
@@ -162,7 +162,7 @@ mod tests {
         bytes.extend_from_slice(b"\0\0\0\x08\x04\xd2\x16\x30\0\0\0\x08\x04\xd2\x16\x2f");
         bytes.extend_from_slice(b"\0\0\0\x10\0\x03\0\0user\0a\0\0p\0\0\0\x05xX\0\0\0\x04");
         let mut next = || codec.decode(&mut bytes).expect("it is sound").expect("it is whole");
-        let asked = |message| match message {
+        let requested = |message| match message {
             Message::SslNegotiation(SslNegotiationMetaMessage::PostgresGss(_)) => "gss",
             Message::SslNegotiation(SslNegotiationMetaMessage::PostgresSsl(_)) => "tls",
             Message::Startup(_) => "startup",
@@ -170,7 +170,7 @@ mod tests {
             Message::Terminate(_) => "end",
             _ => "other",
         };
-        let all: Vec<_> = (0..5).map(|_| asked(next())).collect();
+        let all: Vec<_> = (0..5).map(|_| requested(next())).collect();
         assert_eq!(all, ["gss", "tls", "startup", "answer", "end"]);
         bytes.extend_from_slice(b"Q\0\0\0\x06x\0");
         assert!(codec.decode(&mut bytes).is_err(), "not logged in yet");

@@ -18,6 +18,7 @@
 
 mod copy;
 mod extended;
+mod row_exchange;
 mod send_rows;
 mod simple;
 
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::Statement;
-use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{ReadyForQuery, TransactionStatus};
 use tokio::sync::Notify;
 
 use super::catalog::Catalogs;
@@ -34,12 +35,12 @@ use super::connection_error::ConnectionError;
 use super::error_response::ErrorResponse;
 use super::login::Entered;
 use super::registry::Registered;
-use super::reply_text::sent;
 use super::server_state::ServerState;
 use super::{Message, Reply};
 use crate::engine::parse::ast::folded;
 use crate::{Prepared, Session, SessionState, SqlError};
 use extended::{Portal, Stated};
+use row_exchange::RowExchange;
 
 /// Why a statement or a message failed.
 #[derive(Debug)]
@@ -193,18 +194,28 @@ impl<'a> Serving<'a> {
 
     /// Sends an error, and rolls back the statements that came together with the failed one.
     async fn fail(&mut self, error_response: &ErrorResponse) -> Result<(), ConnectionError> {
-        let told = self.connection.reply(error_response.reply(false)).await;
+        let sent = self.connection.reply(error_response.reply(false)).await;
         if std::mem::take(&mut self.implicit) {
             self.end_portals();
             // The error is already sent; this rolls back the statements before it.
             let _ = self.session.end_implicit().await;
         }
-        told
+        sent
     }
 
     /// Sends that a statement is complete.
     async fn complete(&mut self, tag: &str) -> Result<(), ConnectionError> {
-        self.connection.reply(Reply::CommandComplete(CommandComplete::new(sent(tag)))).await
+        self.rows().complete(tag).await
+    }
+
+    /// For the rows of a statement.
+    fn rows(&mut self) -> RowExchange<'_> {
+        RowExchange {
+            connection: self.connection,
+            session: &mut self.session,
+            cancelled: Arc::clone(&self.cancelled),
+            message_bytes_max: self.shared.options.message_bytes_max,
+        }
     }
 
     /// Removes prepared statements, which belong to the connection and not to the engine: for DEALLOCATE, whose tag

@@ -334,15 +334,15 @@ impl<'a> Walk<'a> {
                 Visited::Extent(extent) => self.extent(&name, extent)?,
             }
             if number % 256 == 0 {
-                self.tell(progress);
+                self.report(progress);
             }
         }
         self.found.trees.push((name, report));
-        self.tell(progress);
+        self.report(progress);
         Ok(())
     }
 
-    fn tell(&self, progress: &mut dyn FnMut(Progress)) {
+    fn report(&self, progress: &mut dyn FnMut(Progress)) {
         let done = self.consistent_lsn.iter().map(|map| u64::from(map.used())).sum();
         progress(Progress { done, total: self.found.used });
     }

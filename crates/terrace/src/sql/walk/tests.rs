@@ -49,7 +49,7 @@ fn session() -> (Session, Vec<u64>) {
 }
 
 /// The rows of a query as lines `a|b`; ids of messages as `#1`, `#2`.
-async fn ask(session: &mut Session, ids: &[u64], sql: &str) -> String {
+async fn rows_of(session: &mut Session, ids: &[u64], sql: &str) -> String {
     let mut sql = sql.to_owned();
     for (id, nth) in ids.iter().zip(1..) {
         sql = sql.replace(&format!("#{nth}"), &id.to_string());
@@ -80,8 +80,8 @@ async fn segments_are_rows_and_what_cannot_be_read_says_so() {
     let (mut session, ids) = session();
     let all = "SELECT message_id, position, segment, occurrence, fields, error FROM hl7.segments";
     let expected = "#1|1|MSH|1|12|-\n#1|2|PID|1|5|-\n#1|3|OBX|1|5|-\n#1|4|OBX|2|5|-\n#1|5|OBX|3|5|-\n";
-    assert_eq!(ask(&mut session, &ids, &format!("{all} WHERE message_id = #1 ORDER BY position")).await, expected);
-    let damaged = ask(&mut session, &ids, &format!("{all} WHERE error IS NOT NULL ORDER BY message_id")).await;
+    assert_eq!(rows_of(&mut session, &ids, &format!("{all} WHERE message_id = #1 ORDER BY position")).await, expected);
+    let damaged = rows_of(&mut session, &ids, &format!("{all} WHERE error IS NOT NULL ORDER BY message_id")).await;
     let expected = "#3|0|-|-|-|the message does not start with MSH and a field separator; check the sender's framing\n\
                     #4|2|-|-|1|a line that does not begin with a segment's name\n";
     assert_eq!(damaged, expected);
@@ -98,10 +98,11 @@ async fn segments_are_rows_and_what_cannot_be_read_says_so() {
         ("received_at > '2026-01-01 00:00:01' AND received_at <= '2026-01-01 00:00:02'", "1"),
         ("type = 'ORU^R01' AND segment = 'OBX' AND control_id = 'C4'", "1"),
     ] {
-        let found = ask(&mut session, &ids, &format!("SELECT count(*) FROM hl7.segments WHERE {condition}")).await;
+        let found = rows_of(&mut session, &ids, &format!("SELECT count(*) FROM hl7.segments WHERE {condition}")).await;
         assert_eq!(found.trim(), rows, "{condition}");
     }
-    let raw = ask(&mut session, &ids, "SELECT raw FROM hl7.segments WHERE control_id = 'C2' AND segment = 'PID'").await;
+    let raw =
+        rows_of(&mut session, &ids, "SELECT raw FROM hl7.segments WHERE control_id = 'C2' AND segment = 'PID'").await;
     assert_eq!(raw, "PID|1||9||M\u{fc}ller^X\n");
 }
 
@@ -123,13 +124,14 @@ async fn what_an_index_counts_is_what_a_walk_over_the_messages_counts() {
         ("status = 'errored'", "0"),
         ("status = 'waiting'", "0"),
     ] {
-        let counted = ask(&mut session, &ids, &format!("SELECT count(*) FROM hl7.messages WHERE {condition}")).await;
+        let counted =
+            rows_of(&mut session, &ids, &format!("SELECT count(*) FROM hl7.messages WHERE {condition}")).await;
         // The bytes of a message are in no index.
         let walk = format!("SELECT count(raw) FROM hl7.messages WHERE {condition}");
-        assert_eq!((counted.trim(), ask(&mut session, &ids, &walk).await.trim()), (rows, rows), "{condition}");
+        assert_eq!((counted.trim(), rows_of(&mut session, &ids, &walk).await.trim()), (rows, rows), "{condition}");
     }
     let known = "SELECT id, object, direction, type, received_at FROM hl7.messages WHERE type = 'ADT^A01'";
-    assert_eq!(ask(&mut session, &ids, known).await, "#2|0|in|ADT^A01|2026-01-01T00:00:01\n");
+    assert_eq!(rows_of(&mut session, &ids, known).await, "#2|0|in|ADT^A01|2026-01-01T00:00:01\n");
 }
 
 #[tokio::test]
@@ -140,7 +142,7 @@ async fn fields_are_rows_that_join_and_count() {
     let expected = "PID-1|1|1\nPID-1.1|1|1\nPID-3|1|7^^^N&1.2&ISO^MR\nPID-3.1|1|7\nPID-3.4|1|N&1.2&ISO\nPID-3.4.1|1|N\n\
                     PID-3.4.2|1|1.2\nPID-3.4.3|1|ISO\nPID-3.5|1|MR\nPID-3|2|8\nPID-3.1|2|8\nPID-5|1|DOE^JA&NE\n\
                     PID-5.1|1|DOE\nPID-5.2|1|JA&NE\n";
-    assert_eq!(ask(&mut session, &ids, patient).await, expected);
+    assert_eq!(rows_of(&mut session, &ids, patient).await, expected);
     for (query, expected) in [
         ("SELECT value, count(*) FROM hl7.fields WHERE path = 'OBX-3.1' GROUP BY 1 ORDER BY 1", "GLU|2\nK|1\nNA|1\n"),
         ("SELECT value FROM hl7.fields WHERE path = 'PID-5.1' ORDER BY message_id", "DOE\nM\u{fc}ller\n"),
@@ -162,7 +164,7 @@ async fn fields_are_rows_that_join_and_count() {
             "C1|GLU|\"\"\nC1|GLU|5\nC1|NA|140\nC4|K|4\n",
         ),
     ] {
-        assert_eq!(ask(&mut session, &ids, query).await, expected, "{query}");
+        assert_eq!(rows_of(&mut session, &ids, query).await, expected, "{query}");
     }
 }
 
@@ -171,7 +173,7 @@ async fn a_value_is_what_the_function_gives_for_its_place() {
     let (mut session, ids) = session();
     let all = "SELECT message_id, segment || '[' || occurrence || ']-' || field || '[' || repetition || ']' || \
                coalesce('.' || component, '') || coalesce('.' || subcomponent, ''), value FROM hl7.fields WHERE path IS NOT NULL";
-    let rows = ask(&mut session, &ids, all).await;
+    let rows = rows_of(&mut session, &ids, all).await;
     let raws = received();
     assert!(rows.lines().count() > 80, "{rows}");
     for row in rows.lines() {
@@ -221,7 +223,7 @@ async fn all_messages_read_on_several_threads_and_in_little_memory_are_those_rea
     let store = many();
     let sizes = [(1, 1 << 30), (2, 1 << 30), (7, 1 << 30), (2, 16 << 20)];
     let engines = sizes.map(|(threads, bytes)| engine(&store, threads, bytes));
-    let plan = ask(&mut engines[1].session("a"), &[], "EXPLAIN SELECT count(raw) FROM hl7.messages").await;
+    let plan = rows_of(&mut engines[1].session("a"), &[], "EXPLAIN SELECT count(raw) FROM hl7.messages").await;
     assert!(plan.contains("partition_sizes=2"), "{plan}");
     for (query, lines) in [
         ("SELECT hl7(raw, 'PID-5.1') n, count(*), count(DISTINCT id) FROM hl7.messages GROUP BY 1 ORDER BY 1", 23),
@@ -237,18 +239,18 @@ async fn all_messages_read_on_several_threads_and_in_little_memory_are_those_rea
         ),
         ("SELECT raw FROM hl7.messages ORDER BY id LIMIT 3", 3),
     ] {
-        let expected = ask(&mut engines[0].session("a"), &[], query).await;
+        let expected = rows_of(&mut engines[0].session("a"), &[], query).await;
         assert_eq!(expected.lines().count(), lines, "{query}");
         for (engine, size) in engines.iter().zip(sizes).skip(1) {
-            assert!(ask(&mut engine.session("a"), &[], query).await == expected, "{query} with {size:?}");
+            assert!(rows_of(&mut engine.session("a"), &[], query).await == expected, "{query} with {size:?}");
         }
     }
     // By an index, and looked up some at a time.
     let all = "SELECT id, object, md5(raw), status FROM hl7.messages WHERE true ORDER BY id, object";
     let mut session = engines[1].session("a");
-    let expected = ask(&mut session, &[], all).await;
+    let expected = rows_of(&mut session, &[], all).await;
     for condition in ["type = 'ADT^A01'", "received_at >= '2020-01-01'", "received_at < '2030-01-01' AND id > 0"] {
-        let found = ask(&mut session, &[], &all.replace("true", condition)).await;
+        let found = rows_of(&mut session, &[], &all.replace("true", condition)).await;
         assert!(found == expected, "{condition}: {} rows", found.lines().count());
     }
 }
@@ -281,5 +283,5 @@ async fn a_walk_over_messages_gives_small_batches_and_ends_when_it_is_cancelled(
         }
         drop(stream);
     }
-    assert_eq!(ask(&mut session, &[], "SELECT count(raw) FROM hl7.messages").await, "2000\n");
+    assert_eq!(rows_of(&mut session, &[], "SELECT count(raw) FROM hl7.messages").await, "2000\n");
 }

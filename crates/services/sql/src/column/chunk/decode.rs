@@ -188,6 +188,6 @@ fn map<S: Stored, N>(stored: &[S], rows: PickedRows<'_>, native: impl Fn(u64) ->
 }
 
 /// The results of a condition as one flag for each value: null counts as false.
-pub fn answers(condition: &BooleanArray) -> Vec<bool> {
+pub fn flags_of(condition: &BooleanArray) -> Vec<bool> {
     (0..condition.len()).map(|row| condition.is_valid(row) && condition.value(row)).collect()
 }

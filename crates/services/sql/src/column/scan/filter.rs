@@ -15,7 +15,7 @@ use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_gene
 
 use super::Scanned;
 use super::reader::RowGroupReader;
-use crate::column::chunk::{PickedRows, answers};
+use crate::column::chunk::{PickedRows, flags_of};
 use crate::column::is_text;
 
 /// A condition is evaluated once per value if there is at most one value for this number of rows.
@@ -71,7 +71,7 @@ impl Conjunct {
         Ok(Conjunct { over_table: over_table.clone(), compact: compact.data, columns, schema, dynamic, rank })
     }
 
-    fn ask(&self, columns: Vec<Arc<dyn Array>>, rows: usize) -> Result<BooleanArray> {
+    fn evaluate(&self, columns: Vec<Arc<dyn Array>>, rows: usize) -> Result<BooleanArray> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
         let answer = self.compact.evaluate(&batch)?.into_array(rows)?;
@@ -188,7 +188,7 @@ impl Filter {
                         // The condition may fail on a value that no remaining row has: then it is evaluated on rows.
                         Some(domain) => {
                             let rows = domain.values.len();
-                            conjunct.ask(vec![domain.values], rows).ok().map(|answer| answers(&answer))
+                            conjunct.evaluate(vec![domain.values], rows).ok().map(|answer| flags_of(&answer))
                         }
                         None => None,
                     };
@@ -202,7 +202,7 @@ impl Filter {
         let rows = left.rows();
         let columns = conjunct.columns.iter().map(|&column| reader.column(column, rows));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let answer = conjunct.ask(columns, rows.len())?;
+        let answer = conjunct.evaluate(columns, rows.len())?;
         Ok(left.keep(&answer))
     }
 }

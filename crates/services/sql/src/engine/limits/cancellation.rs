@@ -4,11 +4,11 @@
 //!   begin --> open --close--> runs to its end --end--> closed
 //!               |      ^            |
 //!               |      +---reopen---+
-//!               +--asked: by a request, by its time, by the session's end
+//!               +--requested: by a request, by its time, by the session's end
 //! ```
 //!
 //! A commit that has begun cannot be undone: after `close`, requests are ignored. Computing threads call
-//! [`Running::check`] between two steps; waiting threads also wait for [`Running::asked`].
+//! [`Running::check`] between two steps; waiting threads also wait for [`Running::requested_end`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -67,14 +67,14 @@ impl Default for Running {
 impl Canceller {
     /// Asks the running statement to end with SQLSTATE 57014.
     pub fn cancel(&self) {
-        self.current().ask(CANCELLED);
+        self.current().request_end(CANCELLED);
     }
 
     /// Asks the running statement, and all later ones, to end with SQLSTATE 57P01: the session is to end.
     pub fn terminate(&self) {
         let mut inner = self.inner.lock();
         inner.terminated = true;
-        inner.running.ask(TERMINATED);
+        inner.running.request_end(TERMINATED);
     }
 
     /// Begins a statement that may take `most`; zero means no limit.
@@ -105,7 +105,7 @@ impl Canceller {
 }
 
 impl Running {
-    fn ask(&self, why: u8) {
+    fn request_end(&self, why: u8) {
         if self.state.compare_exchange(OPEN, why, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.notify.notify_waiters();
         }
@@ -132,7 +132,7 @@ impl Running {
             CLOSED => Ok(()),
             OPEN => match self.left() {
                 Some(left) if left.is_zero() => {
-                    self.ask(TIMED_OUT);
+                    self.request_end(TIMED_OUT);
                     self.check_state()
                 }
                 _ => Ok(()),
@@ -171,7 +171,7 @@ impl Running {
     }
 
     /// Waits until the statement is asked to end, and returns the error that it ends with.
-    pub(crate) async fn asked(&self) -> SqlError {
+    pub(crate) async fn requested_end(&self) -> SqlError {
         loop {
             let notified = self.notify.notified();
             if let Err(why) = self.check() {
@@ -226,7 +226,7 @@ mod tests {
         let canceller = Canceller::default();
         let running = canceller.begin(Duration::from_millis(1));
         running.excuse(Duration::from_millis(1));
-        assert!(matches!(running.asked().await, SqlError::TimedOut));
+        assert!(matches!(running.requested_end().await, SqlError::TimedOut));
         assert!(matches!(running.check(), Err(SqlError::TimedOut)));
         let commits = canceller.begin(Duration::from_secs(3600));
         canceller.close().unwrap();

@@ -5,7 +5,7 @@
 //!   session's thread --+
 //!   threads of query --+--counted by the allocator--> Account --sum--> Budget
 //!
-//!   before a large allocation          Account::afford    is there room for it?
+//!   before a large allocation          Account::check_room    is there room for it?
 //!   between two batches                Account::check     did this session take too much?
 //! ```
 //!
@@ -184,7 +184,7 @@ impl Account {
     /// session makes a large allocation. Errors: 53200 if there is no room.
     pub(crate) fn reserve(&self, bytes: u128) -> Result<MemoryReservation<'_>, SqlError> {
         let alone = self.making.lock();
-        self.afford(bytes)?;
+        self.check_room(bytes)?;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.budget.reserved.fetch_add(bytes, Ordering::Relaxed);
         Ok(MemoryReservation { account: self, bytes, _alone: alone })
@@ -227,7 +227,7 @@ impl Account {
     }
 
     /// Errors: 53200 if there is no room for `bytes` more bytes.
-    pub(crate) fn afford(&self, bytes: u128) -> Result<(), SqlError> {
+    pub(crate) fn check_room(&self, bytes: u128) -> Result<(), SqlError> {
         match u128::try_from(self.room()).is_ok_and(|room| bytes <= room) {
             true => Ok(()),
             false => Err(out_of_memory(usize::try_from(bytes).unwrap_or(usize::MAX), self.budget.limit)),
@@ -260,7 +260,7 @@ mod tests {
         small.own.set(90);
         assert!(large.check().is_ok() && small.check().is_ok());
         assert_eq!(small.room(), 10);
-        assert_eq!(small.afford(11).unwrap_err().code(), "53200");
+        assert_eq!(small.check_room(11).unwrap_err().code(), "53200");
         small.own.set(101);
         assert!(small.check().is_ok());
         assert_eq!(large.check().unwrap_err().code(), "53200");

@@ -205,7 +205,7 @@ impl AnalyzerRule for ValueSizeLimit {
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let expr = asking(expr, &schema, &self.account)?;
+                let expr = accounted(expr, &schema, &self.account)?;
                 let expr = if is_column { expr.transform_data(|expr| shared(expr, &self.account))? } else { expr };
                 Ok(expr.update_data(|expr| name.restore(expr)))
             })
@@ -215,7 +215,7 @@ impl AnalyzerRule for ValueSizeLimit {
 }
 
 /// The same expression, whose functions request memory first.
-fn asking(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
+fn accounted(expr: Expr, schema: &DFSchema, account: &Arc<Account>) -> DfResult<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
             if are_texts(&left, &right, schema) =>
@@ -350,7 +350,7 @@ impl BoundedFunction {
         let all = bytes.iter().copied().fold(0, u128::saturating_add);
         let is_shared = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         if is_shared && cancellable_rules::are_applied() && all > CONSTANT_BYTES {
-            self.account.afford(BUILDER * all)?;
+            self.account.check_room(BUILDER * all)?;
             return Err(SqlError::unsupported("a large constant while a query is planned").into());
         }
         // A value that all rows share is copied for each of them when it becomes a column.
@@ -463,7 +463,7 @@ impl ScalarUDFImpl for BoundedFunction {
     fn simplify(&self, args: Vec<Expr>, context: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
         Ok(match self.inner.simplify(args, context)? {
             ExprSimplifyResult::Simplified(expr) => {
-                ExprSimplifyResult::Simplified(asking(expr, &DFSchema::empty(), &self.account)?.data)
+                ExprSimplifyResult::Simplified(accounted(expr, &DFSchema::empty(), &self.account)?.data)
             }
             original => original,
         })

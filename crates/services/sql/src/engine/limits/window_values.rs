@@ -2,7 +2,7 @@
 //! does not count them.
 //!
 //! ```text
-//!   ValueSizeLimit --asking--> plan --optimizer--> physical plan --with_asking_functions--> window operator --counted--> batches
+//!   ValueSizeLimit --accounted--> plan --optimizer--> physical plan --with_accounted_functions--> window operator --counted--> batches
 //!            |                                |                                          |
 //!            AskingAggregate                  AskingFunction                             values kept for its next batch
 //! ```
@@ -42,7 +42,7 @@ use super::memory_budget::Account;
 use super::value_lengths::{is_long, lengths};
 
 /// Values request memory when they may have taken this much since the last request.
-const ASKED_BYTES: usize = 256 << 10;
+const RESERVED_BYTES: usize = 256 << 10;
 
 /// The bytes that a window operator has made since its last batch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,11 +58,11 @@ thread_local! {
 }
 
 /// Requests memory for a value of at most `bytes` bytes that is about to be made. Errors: 53200 if there is no room.
-fn ask(account: &Account, bytes: usize) -> DfResult<()> {
+fn reserve(account: &Account, bytes: usize) -> DfResult<()> {
     let mut made = MADE.get();
     made.unasked = made.unasked.saturating_add(bytes);
-    if made.unasked > ASKED_BYTES {
-        account.afford(2 * bytes as u128 + made.bytes as u128)?;
+    if made.unasked > RESERVED_BYTES {
+        account.check_room(2 * bytes as u128 + made.bytes as u128)?;
         made.unasked = 0;
     }
     MADE.set(made);
@@ -173,25 +173,25 @@ impl RecordBatchStream for Counted {
 }
 
 /// A window operator whose functions request memory, if their values may be long. Aggregates request it already.
-pub(crate) fn with_asking_functions(
+pub(crate) fn with_accounted_functions(
     plan: Arc<dyn ExecutionPlan>,
     account: &Arc<Account>,
 ) -> DfResult<Arc<dyn ExecutionPlan>> {
-    let asking = |exprs: &[Arc<dyn WindowExpr>]| -> DfResult<Option<Vec<Arc<dyn WindowExpr>>>> {
-        let functions: Vec<_> = exprs.iter().map(|expr| asking_function(expr, account)).collect::<DfResult<_>>()?;
+    let accounted = |exprs: &[Arc<dyn WindowExpr>]| -> DfResult<Option<Vec<Arc<dyn WindowExpr>>>> {
+        let functions: Vec<_> = exprs.iter().map(|expr| accounted_function(expr, account)).collect::<DfResult<_>>()?;
         if functions.iter().all(Option::is_none) {
             return Ok(None);
         }
         Ok(Some(functions.into_iter().zip(exprs).map(|(asks, expr)| asks.unwrap_or_else(|| expr.clone())).collect()))
     };
     if let Some(window) = plan.downcast_ref::<WindowAggExec>()
-        && let Some(exprs) = asking(window.window_expr())?
+        && let Some(exprs) = accounted(window.window_expr())?
     {
         let is_spread = !window.partition_keys().is_empty();
         return Ok(Arc::new(WindowAggExec::try_new(exprs, window.input().clone(), is_spread)?));
     }
     if let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>()
-        && let Some(exprs) = asking(window.window_expr())?
+        && let Some(exprs) = accounted(window.window_expr())?
     {
         let (mode, is_spread) = (window.input_order_mode.clone(), !window.partition_keys().is_empty());
         return Ok(Arc::new(BoundedWindowAggExec::try_new(exprs, window.input().clone(), mode, is_spread)?));
@@ -200,7 +200,7 @@ pub(crate) fn with_asking_functions(
 }
 
 /// The same function, which requests memory; `None` if it need not.
-fn asking_function(expr: &Arc<dyn WindowExpr>, account: &Arc<Account>) -> DfResult<Option<Arc<dyn WindowExpr>>> {
+fn accounted_function(expr: &Arc<dyn WindowExpr>, account: &Arc<Account>) -> DfResult<Option<Arc<dyn WindowExpr>>> {
     let Some(window) = expr.as_any().downcast_ref::<StandardWindowExpr>() else { return Ok(None) };
     if !is_long(expr.field()?.data_type()) {
         return Ok(None);
@@ -312,7 +312,7 @@ impl PartitionEvaluator for AskingEvaluator {
         let widest = self.widest(values)?;
         let nulls = values.first().map_or(0, |array| array.logical_null_count());
         let all = values.first().map_or(0, held).saturating_add(nulls.saturating_mul(widest));
-        ask(&self.account, all.saturating_add(rows.saturating_mul(self.default_bytes)))?;
+        reserve(&self.account, all.saturating_add(rows.saturating_mul(self.default_bytes)))?;
         let column = self.inner.evaluate_all(values, rows)?;
         keep(held(&column));
         Ok(column)
@@ -320,7 +320,7 @@ impl PartitionEvaluator for AskingEvaluator {
 
     fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> DfResult<ScalarValue> {
         let widest = self.widest(values)?;
-        ask(&self.account, widest)?;
+        reserve(&self.account, widest)?;
         let value = self.inner.evaluate(values, range)?;
         keep(taken_by(&value));
         Ok(value)

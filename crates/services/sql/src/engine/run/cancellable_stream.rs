@@ -20,7 +20,7 @@ use crate::engine::limits::cancellation::Running;
 pub(crate) struct CancellableStream {
     inner: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
-    asked: Pin<Box<dyn Future<Output = SqlError> + Send>>,
+    end: Pin<Box<dyn Future<Output = SqlError> + Send>>,
     running: Arc<Running>,
     failed: Arc<AtomicBool>,
     /// The time when rows were last returned: the client may be busy with them, which does not count as the statement's
@@ -39,7 +39,7 @@ impl CancellableStream {
         CancellableStream {
             schema: inner.schema(),
             inner: Some(inner),
-            asked: Box::pin(async move { waits.asked().await }),
+            end: Box::pin(async move { waits.requested_end().await }),
             running: running.clone(),
             failed,
             given: None,
@@ -58,7 +58,7 @@ impl Stream for CancellableStream {
         if let Some(given) = watched.given.take() {
             watched.running.excuse(given.elapsed());
         }
-        let next = match watched.asked.as_mut().poll(context) {
+        let next = match watched.end.as_mut().poll(context) {
             Poll::Ready(why) => Some(Err(why.into())),
             Poll::Pending => match inner.as_mut().poll_next(context) {
                 Poll::Pending => return Poll::Pending,

@@ -63,17 +63,17 @@ const LARGE_BYTES: usize = 1024;
 pub(crate) fn checked(
     plan: Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
-    go_on: &Arc<QueryLimits>,
+    limits: &Arc<QueryLimits>,
 ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
     let asks = |plan: Arc<dyn ExecutionPlan>| {
-        let plan = with_checked_values(plan, go_on)?;
-        let plan = with_checked_filter(&plan, go_on)?.unwrap_or(plan);
-        let plan = window_values::with_asking_functions(plan, go_on.account())?;
+        let plan = with_checked_values(plan, limits)?;
+        let plan = with_checked_filter(&plan, limits)?.unwrap_or(plan);
+        let plan = window_values::with_accounted_functions(plan, limits.account())?;
         let own_context = may_not_spill(&plan).then(|| without_files(context)).transpose()?;
-        let plan = with_bounded_inputs(plan, context, go_on)?;
+        let plan = with_bounded_inputs(plan, context, limits)?;
         Ok(Transformed::yes(Arc::new(CheckedPlan {
             inner: plan,
-            go_on: go_on.clone(),
+            limits: limits.clone(),
             own_context,
             is_kept: false,
             is_held: false,
@@ -123,7 +123,7 @@ fn gives_all_rows_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
 fn with_bounded_inputs(
     plan: Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
-    go_on: &Arc<QueryLimits>,
+    limits: &Arc<QueryLimits>,
 ) -> DfResult<Arc<dyn ExecutionPlan>> {
     let is_cross = plan.downcast_ref::<CrossJoinExec>().is_some();
     let repeats = if is_cross {
@@ -153,8 +153,8 @@ fn with_bounded_inputs(
     let bounded = |(at, input): (usize, &Arc<dyn ExecutionPlan>)| {
         let is_kept = keeps_all || keeps_left && at == 0;
         let is_held = holds_all || is_kept;
-        let (inner, go_on, own_context) = (input.clone(), go_on.clone(), Some(context.clone()));
-        Arc::new(CheckedPlan { inner, go_on, own_context, is_kept, is_held, row_bytes, repeats })
+        let (inner, limits, own_context) = (input.clone(), limits.clone(), Some(context.clone()));
+        Arc::new(CheckedPlan { inner, limits, own_context, is_kept, is_held, row_bytes, repeats })
             as Arc<dyn ExecutionPlan>
     };
     let inputs = plan.children().into_iter().enumerate().map(bounded).collect();
@@ -224,7 +224,7 @@ fn widest(batch: &RecordBatch, repeats: Repeats) -> usize {
 }
 
 /// A projection whose large constants request memory before they are copied for each row.
-fn with_checked_values(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<QueryLimits>) -> DfResult<Arc<dyn ExecutionPlan>> {
+fn with_checked_values(plan: Arc<dyn ExecutionPlan>, limits: &Arc<QueryLimits>) -> DfResult<Arc<dyn ExecutionPlan>> {
     let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return Ok(plan) };
     let is_large = |expr: &Arc<dyn PhysicalExpr>| {
         expr.downcast_ref::<Literal>().is_some_and(|literal| literal.value().size() > LARGE_BYTES)
@@ -234,7 +234,7 @@ fn with_checked_values(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<QueryLimits>) -
     }
     let asks = |one: &ProjectionExpr| match is_large(&one.expr) {
         true => {
-            let expr = Arc::new(CheckedCondition { inner: one.expr.clone(), go_on: go_on.clone() });
+            let expr = Arc::new(CheckedCondition { inner: one.expr.clone(), limits: limits.clone() });
             ProjectionExpr { expr, alias: one.alias.clone() }
         }
         false => one.clone(),
@@ -246,11 +246,11 @@ fn with_checked_values(plan: Arc<dyn ExecutionPlan>, go_on: &Arc<QueryLimits>) -
 /// A join whose condition checks first; `None` if there is no condition.
 fn with_checked_filter(
     plan: &Arc<dyn ExecutionPlan>,
-    go_on: &Arc<QueryLimits>,
+    limits: &Arc<QueryLimits>,
 ) -> DfResult<Option<Arc<dyn ExecutionPlan>>> {
     let asks = |filter: &JoinFilter| {
         let inner = filter.expression().clone();
-        let expression = Arc::new(CheckedCondition { inner, go_on: go_on.clone() });
+        let expression = Arc::new(CheckedCondition { inner, limits: limits.clone() });
         JoinFilter::new(expression, filter.column_indices().to_vec(), filter.schema().clone())
     };
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>()
@@ -279,7 +279,7 @@ fn with_checked_filter(
 #[derive(Debug)]
 struct CheckedPlan {
     inner: Arc<dyn ExecutionPlan>,
-    go_on: Arc<QueryLimits>,
+    limits: Arc<QueryLimits>,
     /// The context to run with, instead of the reader's.
     own_context: Option<Arc<TaskContext>>,
     /// The reader keeps all batches, and copies them.
@@ -321,7 +321,7 @@ impl ExecutionPlan for CheckedPlan {
         _: ReplaceChildrenOptions,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(CheckedPlan { inner, go_on: self.go_on.clone(), own_context: self.own_context.clone(), ..*self }))
+        Ok(Arc::new(CheckedPlan { inner, limits: self.limits.clone(), own_context: self.own_context.clone(), ..*self }))
     }
 
     fn with_new_children(
@@ -329,7 +329,7 @@ impl ExecutionPlan for CheckedPlan {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(CheckedPlan { inner, go_on: self.go_on.clone(), own_context: self.own_context.clone(), ..*self }))
+        Ok(Arc::new(CheckedPlan { inner, limits: self.limits.clone(), own_context: self.own_context.clone(), ..*self }))
     }
 
     fn apply_expressions(
@@ -344,28 +344,28 @@ impl ExecutionPlan for CheckedPlan {
         let context = self.own_context.clone().unwrap_or(context);
         let stream = self.inner.execute(partition, context)?;
         let stream = if window_values::is_window(&self.inner) { window_values::counted(stream) } else { stream };
-        let (schema, go_on, is_kept, repeats) = (stream.schema(), self.go_on.clone(), self.is_kept, self.repeats);
+        let (schema, limits, is_kept, repeats) = (stream.schema(), self.limits.clone(), self.is_kept, self.repeats);
         let (mut kept, row_bytes) = (0, self.row_bytes);
         let batches = match self.is_held {
             true => stream.flat_map(move |batch| stream::iter(owned_batches::parts(batch, rows))).boxed(),
             false => stream.boxed(),
         };
-        let limits = go_on.clone();
+        let waits = limits.clone();
         let batches = batches.then(move |batch| {
-            let limits = limits.clone();
-            async move { limits.room().await.map(|()| batch) }
+            let waits = waits.clone();
+            async move { waits.room().await.map(|()| batch) }
         });
         let batches = batches.map(move |batch| {
             let batch = batch??;
             if is_kept {
                 kept += batch.get_array_memory_size() + batch.num_rows() * row_bytes;
-                go_on.afford(kept)?;
+                limits.check_room(kept)?;
             } else if row_bytes > 0 {
-                go_on.afford(batch.num_rows().saturating_mul(row_bytes))?;
+                limits.check_room(batch.num_rows().saturating_mul(row_bytes))?;
             }
             // A single row may be as wide as the whole batch.
             if repeats != Repeats::None && batch.get_array_memory_size() > LARGE_BYTES {
-                go_on.afford(widest(&batch, repeats).saturating_mul(rows))?;
+                limits.check_room(widest(&batch, repeats).saturating_mul(rows))?;
             }
             Ok(batch)
         });
@@ -377,7 +377,7 @@ impl ExecutionPlan for CheckedPlan {
 #[derive(Debug)]
 struct CheckedCondition {
     inner: Arc<dyn PhysicalExpr>,
-    go_on: Arc<QueryLimits>,
+    limits: Arc<QueryLimits>,
 }
 
 impl PartialEq for CheckedCondition {
@@ -406,12 +406,12 @@ impl PhysicalExpr for CheckedCondition {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> DfResult<ColumnarValue> {
-        self.go_on.check()?;
+        self.limits.check()?;
         let value = self.inner.evaluate(batch)?;
         if let ColumnarValue::Scalar(value) = &value
             && value.size() > LARGE_BYTES
         {
-            self.go_on.afford(value.size().saturating_mul(batch.num_rows()))?;
+            self.limits.check_room(value.size().saturating_mul(batch.num_rows()))?;
         }
         Ok(value)
     }
@@ -422,7 +422,7 @@ impl PhysicalExpr for CheckedCondition {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> DfResult<Arc<dyn PhysicalExpr>> {
         let inner = children.pop().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(CheckedCondition { inner, go_on: self.go_on.clone() }))
+        Ok(Arc::new(CheckedCondition { inner, limits: self.limits.clone() }))
     }
 
     fn fmt_sql(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -27,7 +27,7 @@ pub(crate) struct QueryLimits {
     running: Arc<Running>,
     account: Arc<Account>,
     /// Nobody reads its rows any more.
-    left: AtomicBool,
+    abandoned: AtomicBool,
     /// The reader has taken a batch, and has not come back for the next one.
     reader_is_busy: AtomicBool,
 }
@@ -38,14 +38,14 @@ impl QueryLimits {
         QueryLimits {
             running: running.clone(),
             account: account.clone(),
-            left: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             reader_is_busy: AtomicBool::new(false),
         }
     }
 
-    /// Nobody reads its rows any more: the work ends where it asks next.
-    pub(crate) fn leave(&self) {
-        self.left.store(true, Ordering::Release);
+    /// No reader takes its rows any more: the work ends at its next check.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
     }
 
     /// The reader has taken a batch, or comes for the next one.
@@ -70,9 +70,9 @@ impl QueryLimits {
         }
     }
 
-    /// Errors: 53200 where there is no room for so many bytes more.
-    pub(crate) fn afford(&self, bytes: usize) -> Result<(), SqlError> {
-        self.account.afford(bytes as u128)
+    /// Errors: 53200 if there is no memory for so many more bytes.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), SqlError> {
+        self.account.check_room(bytes as u128)
     }
 
     /// The account of its session.
@@ -80,9 +80,9 @@ impl QueryLimits {
         &self.account
     }
 
-    /// Errors: what the statement was asked to end with.
+    /// Errors: why the statement must end.
     pub(crate) fn check(&self) -> Result<(), SqlError> {
-        if self.left.load(Ordering::Acquire) {
+        if self.abandoned.load(Ordering::Acquire) {
             return Err(SqlError::Cancelled);
         }
         self.running.check()

@@ -43,7 +43,7 @@ struct QueryRows {
     schema: SchemaRef,
     batches: mpsc::Receiver<DfResult<RecordBatch>>,
     task: JoinHandle<()>,
-    go_on: Arc<QueryLimits>,
+    limits: Arc<QueryLimits>,
     ended: bool,
     _team: QueryThreads,
 }
@@ -90,29 +90,29 @@ pub(crate) fn run(
     running: &Arc<Running>,
     account: &Arc<Account>,
 ) -> Result<SendableRecordBatchStream, SqlError> {
-    let go_on = Arc::new(QueryLimits::new(running, account));
+    let limits = Arc::new(QueryLimits::new(running, account));
     let schema = query.plan.schema();
     let (sender, batches) = mpsc::channel(1);
-    let asked = go_on.clone();
+    let asked = limits.clone();
     let task = team.handle().spawn(async move {
         // This fails only if the statement was given up.
         if let Err(error) = work(query, &asked, &sender).await {
             let _ = sender.send(Err(error)).await;
         }
     });
-    Ok(Box::pin(QueryRows { schema, batches, task, go_on, ended: false, _team: team }))
+    Ok(Box::pin(QueryRows { schema, batches, task, limits, ended: false, _team: team }))
 }
 
 /// Runs on the team: sends batches until there are no more, or the reader has gone.
-async fn work(query: Query, go_on: &Arc<QueryLimits>, sender: &mpsc::Sender<DfResult<RecordBatch>>) -> DfResult<()> {
+async fn work(query: Query, limits: &Arc<QueryLimits>, sender: &mpsc::Sender<DfResult<RecordBatch>>) -> DfResult<()> {
     let Query { plan, context, again } = query;
-    let mut stream = execute_stream(checked_plan::checked(plan, &context, go_on)?, context)?;
+    let mut stream = execute_stream(checked_plan::checked(plan, &context, limits)?, context)?;
     let mut next = stream.next().await;
     if matches!(&next, Some(Err(error)) if is_out_of_memory(error)) {
         drop((stream, next));
-        go_on.account().returned().await;
+        limits.account().returned().await;
         let (plan, context) = again.await?;
-        stream = execute_stream(checked_plan::checked(plan, &context, go_on)?, context)?;
+        stream = execute_stream(checked_plan::checked(plan, &context, limits)?, context)?;
         next = stream.next().await;
     }
     while let Some(batch) = next {
@@ -143,10 +143,10 @@ impl Stream for QueryRows {
         if self.ended {
             return Poll::Ready(None);
         }
-        self.go_on.set_reader_busy(false);
+        self.limits.set_reader_busy(false);
         match self.batches.poll_recv(context) {
             Poll::Ready(Some(batch)) => {
-                self.go_on.set_reader_busy(true);
+                self.limits.set_reader_busy(true);
                 return Poll::Ready(Some(batch));
             }
             Poll::Pending => return Poll::Pending,
@@ -172,7 +172,7 @@ impl RecordBatchStream for QueryRows {
 
 impl Drop for QueryRows {
     fn drop(&mut self) {
-        self.go_on.leave();
+        self.limits.abandon();
         self.task.abort();
     }
 }

@@ -44,7 +44,7 @@ impl Session {
         let outcome = tokio::select! {
             biased;
             outcome = self.dispatch(statement, prepared, parameters) => outcome,
-            why = running.asked() => Err(why),
+            why = running.requested_end() => Err(why),
         };
         let failed = self.transaction.failed_flag();
         let watch = |stream| -> SendableRecordBatchStream {

@@ -27,7 +27,7 @@ impl Session {
 
     async fn prepare_all(&mut self, sql: &str, hints: &[Option<DataType>]) -> Result<Vec<Prepared>, SqlError> {
         if sql.len() > parse::LONG_BYTES {
-            self.account.afford(parse::memory(sql))?;
+            self.account.check_room(parse::memory(sql))?;
         }
         let statements = parse::statements(sql)?;
         let mut prepared = Vec::with_capacity(statements.len());

@@ -199,24 +199,24 @@ fn numbers(args: &ScalarFunctionArgs, at: usize) -> Result<Vec<Option<i64>>> {
 fn each_text(args: &ScalarFunctionArgs, of: impl Fn(&str) -> Result<Option<String>>) -> Result<ColumnarValue> {
     at_least(args, 1)?;
     let texts = cast(&args.args[0].to_array(args.number_rows)?, &DataType::Utf8)?;
-    let told = texts.as_string::<i32>().iter().map(|text| text.map_or(Ok(None), &of));
-    Ok(ColumnarValue::Array(Arc::new(told.collect::<Result<StringArray>>()?)))
+    let found = texts.as_string::<i32>().iter().map(|text| text.map_or(Ok(None), &of));
+    Ok(ColumnarValue::Array(Arc::new(found.collect::<Result<StringArray>>()?)))
 }
 
 fn format_type(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
     let modifiers =
         numbers(args, 1)?.into_iter().map(|modifier| modifier.and_then(|modifier| i32::try_from(modifier).ok()));
-    let told = numbers(args, 0)?.into_iter().zip(modifiers).map(|(oid, modifier)| {
+    let found = numbers(args, 0)?.into_iter().zip(modifiers).map(|(oid, modifier)| {
         let oid = oid?;
         Some(u32::try_from(oid).map_or_else(|_| "???".into(), |oid| formatted(oid, modifier)))
     });
-    Ok(ColumnarValue::Array(Arc::new(told.collect::<StringArray>())))
+    Ok(ColumnarValue::Array(Arc::new(found.collect::<StringArray>())))
 }
 
 /// Bytes in PostgreSQL's notation: rounded, in the unit in which the number is below 10240.
 fn size_pretty(args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
-    let told = numbers(args, 0)?.into_iter().map(|bytes| Some(pretty(bytes?)));
-    Ok(ColumnarValue::Array(Arc::new(told.collect::<StringArray>())))
+    let found = numbers(args, 0)?.into_iter().map(|bytes| Some(pretty(bytes?)));
+    Ok(ColumnarValue::Array(Arc::new(found.collect::<StringArray>())))
 }
 
 fn pretty(bytes: i64) -> String {

@@ -84,7 +84,7 @@ impl TableFunctionImpl for Keywords {
         all.sort_unstable();
         let is_bare = |word: &str| !WITH_AS.split(' ').any(|other| other == word);
         let bare: Vec<bool> = all.iter().map(|(word, ..)| is_bare(word)).collect();
-        let told = bare.iter().map(|is_bare| if *is_bare { "can be bare label" } else { "requires AS" });
+        let found = bare.iter().map(|is_bare| if *is_bare { "can be bare label" } else { "requires AS" });
         let texts = |texts: Vec<&str>| Arc::new(StringArray::from(texts));
         let field = |name: &str| Field::new(name, DataType::Utf8, true);
         let schema = Arc::new(Schema::new(vec![
@@ -99,7 +99,7 @@ impl TableFunctionImpl for Keywords {
             texts(all.iter().map(|(_, code, _)| *code).collect()),
             Arc::new(BooleanArray::from(bare.clone())),
             texts(all.iter().map(|(.., kind)| *kind).collect()),
-            texts(told.collect()),
+            texts(found.collect()),
         ];
         let batch = RecordBatch::try_new(schema.clone(), columns)?;
         Ok(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?))

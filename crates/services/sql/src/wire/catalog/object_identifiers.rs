@@ -114,9 +114,9 @@ fn numbers(arguments: &[ColumnarValue], find: impl Fn(&str) -> Result<Option<u32
 fn names(arguments: &[ColumnarValue], tell: impl Fn(u32) -> String) -> Result<ColumnarValue> {
     let rows = rows_of(arguments);
     let numbers = cast(&arguments[0].to_array(rows)?, &DataType::Int64)?;
-    let told =
+    let found =
         numbers.as_primitive::<Int64Type>().iter().map(|oid| oid.and_then(|oid| u32::try_from(oid).ok()).map(&tell));
-    answer(&arguments[0], Arc::new(told.collect::<StringArray>()))
+    answer(&arguments[0], Arc::new(found.collect::<StringArray>()))
 }
 
 fn rows_of(arguments: &[ColumnarValue]) -> usize {

@@ -10,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{CopySource, Statement};
 use futures::StreamExt;
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 
-use super::{Serving, StatementError};
+use super::StatementError;
+use super::row_exchange::RowExchange;
 use crate::engine::{CopyIn, CopyOut};
 use crate::wire::copy::{Batch, CopyReader, Writer};
 use crate::wire::error_response::ErrorResponse;
@@ -20,11 +21,11 @@ use crate::{Prepared, SqlError};
 /// The number of copies of a row in memory until it is in a batch.
 const ROW_COPIES: usize = 4;
 
-impl Serving<'_> {
+impl RowExchange<'_> {
     /// Receives rows until the client has sent all.
     pub(super) async fn copy_in(&mut self, mut copy: CopyIn, prepared: &Prepared) -> Result<(), StatementError> {
         let columns = copy.schema.fields().len();
-        let mut reader = CopyReader::new(&copy.format, columns, self.shared.options.message_bytes_max)?;
+        let mut reader = CopyReader::new(&copy.format, columns, self.message_bytes_max)?;
         let mut batch = Batch::new(&copy.schema, &copy.format)?;
         let table = table_of(prepared);
         let format = if copy.format.name == "binary" { Format::Binary } else { Format::Text };
@@ -36,7 +37,7 @@ impl Serving<'_> {
                 Message::CopyData(chunk) => {
                     // A part of a row waits for its end: it is copied while it grows, cut into fields, and put into a
                     // column.
-                    self.session.afford(ROW_COPIES * (reader.waiting() + chunk.data.len()))?;
+                    self.session.check_room(ROW_COPIES * (reader.waiting() + chunk.data.len()))?;
                     reader.push(&chunk.data);
                     false
                 }
@@ -90,7 +91,7 @@ impl Serving<'_> {
     async fn copy_message(&mut self, copy: &CopyIn) -> Result<Message, StatementError> {
         tokio::select! {
             biased;
-            why = copy.asked() => Err(why.into()),
+            why = copy.requested_end() => Err(why.into()),
             message = self.connection.message() => Ok(message?),
         }
     }

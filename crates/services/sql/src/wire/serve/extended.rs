@@ -249,12 +249,12 @@ impl Serving<'_> {
                         Box::new(RowSender::new(&schema, stream, tag, &portal.results)?)
                     }
                     StatementResult::Done { tag } => return Ok(self.complete(&tag).await?),
-                    StatementResult::CopyIn(copy) => return self.copy_in(copy, prepared).await,
-                    StatementResult::CopyOut(copy) => return self.copy_out(copy).await,
+                    StatementResult::CopyIn(copy) => return self.rows().copy_in(copy, prepared).await,
+                    StatementResult::CopyOut(copy) => return self.rows().copy_out(copy).await,
                 }
             }
         };
-        if !self.send(&mut rows, most).await? {
+        if !self.rows().send(&mut rows, most).await? {
             portal.state = State::Paused(rows);
         }
         Ok(())

@@ -9,7 +9,8 @@ use futures::StreamExt;
 use pgwire::messages::data::{DataRow, RowDescription};
 use pgwire::messages::extendedquery::PortalSuspended;
 
-use super::{Serving, StatementError};
+use super::StatementError;
+use super::row_exchange::RowExchange;
 use crate::SqlError;
 use crate::wire::error_response::ErrorResponse;
 use crate::wire::oid::{Described, Kind};
@@ -104,7 +105,7 @@ impl RowSender {
     }
 }
 
-impl Serving<'_> {
+impl RowExchange<'_> {
     /// Sends rows: all, or at most `most`. Ends with their tag, or reports that there may be more. Returns whether all
     /// rows were sent.
     pub(super) async fn send(&mut self, rows: &mut RowSender, most: u64) -> Result<bool, StatementError> {
@@ -148,7 +149,7 @@ impl Serving<'_> {
                     return Ok(Sent::AsManyAsWanted);
                 }
                 if is_wide {
-                    self.session.afford(COPIES * row_bytes(&batch, row))?;
+                    self.session.check_room(COPIES * row_bytes(&batch, row))?;
                 }
                 self.connection.reply(rows.row(&batch, row)?).await?;
                 rows.sent += 1;

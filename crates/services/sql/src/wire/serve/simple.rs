@@ -55,11 +55,11 @@ impl Serving<'_> {
                 StatementResult::Rows { schema, stream, tag } => {
                     let mut rows = RowSender::new(&schema, stream, tag, &[])?;
                     self.connection.reply(rows.description()).await?;
-                    self.send(&mut rows, 0).await?;
+                    self.rows().send(&mut rows, 0).await?;
                 }
                 StatementResult::Done { tag } => self.complete(&tag).await?,
-                StatementResult::CopyIn(copy) => self.copy_in(copy, prepared).await?,
-                StatementResult::CopyOut(copy) => self.copy_out(copy).await?,
+                StatementResult::CopyIn(copy) => self.rows().copy_in(copy, prepared).await?,
+                StatementResult::CopyOut(copy) => self.rows().copy_out(copy).await?,
             }
         }
         Ok(any)

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use super::{ASKED_BYTES, ask, held, keep, taken_by};
+use super::{RESERVED_BYTES, held, keep, reserve, taken_by};
 use crate::engine::limits::memory_budget::Account;
 use crate::engine::limits::value_lengths::is_long;
 
@@ -101,7 +101,7 @@ impl AskingAggregate {
         AskingAggregate { inner, account: self.account.clone(), signature: self.signature.clone(), ..*self }
     }
 
-    fn asking(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+    fn accounted(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
         let AskingAggregate { account, is_filtered, is_shared, is_long, .. } = self;
         let (account, is_filtered, is_shared, is_long) = (account.clone(), *is_filtered, *is_shared, *is_long);
         Box::new(AskingAccumulator { inner, account, is_filtered, is_shared, is_long, rows: 0 })
@@ -146,11 +146,11 @@ impl AggregateUDFImpl for AskingAggregate {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
-        Ok(self.asking(self.inner.accumulator(self.own_args(args))?))
+        Ok(self.accounted(self.inner.accumulator(self.own_args(args))?))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> DfResult<Box<dyn Accumulator>> {
-        Ok(self.asking(self.inner.create_sliding_accumulator(self.own_args(args))?))
+        Ok(self.accounted(self.inner.create_sliding_accumulator(self.own_args(args))?))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> DfResult<Vec<FieldRef>> {
@@ -202,7 +202,7 @@ impl AskingAccumulator {
     fn chosen(&self, values: &[ArrayRef]) -> DfResult<Vec<ArrayRef>> {
         match values.split_last() {
             Some((condition, values)) if self.is_filtered => {
-                ask(&self.account, values.iter().map(held).sum())?;
+                reserve(&self.account, values.iter().map(held).sum())?;
                 Ok(values.iter().map(|array| filter(array, condition.as_boolean())).collect::<Result<_, _>>()?)
             }
             _ => Ok(values.to_vec()),
@@ -216,11 +216,11 @@ impl Accumulator for AskingAccumulator {
         self.rows = values.first().map_or(0, |array| array.len());
         let values = self.chosen(values)?;
         let (rows, bytes) = (values.first().map_or(0, |array| array.len()), values.iter().map(held).sum::<usize>());
-        let some = if bytes > ASKED_BYTES { rows.div_ceil(bytes / ASKED_BYTES) } else { rows };
+        let some = if bytes > RESERVED_BYTES { rows.div_ceil(bytes / RESERVED_BYTES) } else { rows };
         let mut start = 0;
         while start < rows {
             let part: Vec<ArrayRef> = values.iter().map(|array| array.slice(start, some.min(rows - start))).collect();
-            ask(&self.account, part.iter().map(held).sum())?;
+            reserve(&self.account, part.iter().map(held).sum())?;
             self.inner.update_batch(&part)?;
             start += some;
         }
@@ -241,13 +241,13 @@ impl Accumulator for AskingAccumulator {
             return self.inner.evaluate();
         }
         // A value is no larger than the values that it is made of.
-        ask(&self.account, self.inner.size())?;
+        reserve(&self.account, self.inner.size())?;
         let value = self.inner.evaluate()?;
         // With an order by a constant, each row may request memory for itself: the first row did so for all.
         let copies = if self.is_shared { std::mem::take(&mut self.rows) } else { 1 };
         let bytes = taken_by(&value).saturating_mul(copies);
         if self.is_shared {
-            ask(&self.account, bytes)?;
+            reserve(&self.account, bytes)?;
         }
         keep(bytes);
         Ok(value)
