@@ -172,12 +172,12 @@ impl KillReport {
                  `terrace verify` found nothing wrong."
             );
         } else {
-            self.tell_faults(&mut out);
+            self.list_faults(&mut out);
         }
         out
     }
 
-    fn tell_faults(&self, out: &mut String) {
+    fn list_faults(&self, out: &mut String) {
         let ([run], KillConfig { rounds, seed, data, .. }) = (&self.runs, &self.config);
         for example in &run.examples {
             let _ = writeln!(out, "  fault: {example}");
