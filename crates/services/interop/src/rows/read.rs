@@ -24,9 +24,9 @@ pub struct Summary {
     pub(crate) flags: u8,
     /// How many outputs it has.
     pub outputs: u16,
-    /// See [`super::search::identity`]; 0 for bytes that are no message.
+    /// See [`record::search::SearchKeys::identity`]; 0 for bytes that are no message.
     pub identity: u64,
-    /// See [`super::search::content`].
+    /// See [`record::search::SearchKeys::content`].
     pub content: u64,
 }
 
