@@ -284,3 +284,20 @@ fn corpus_files_tile_and_only_the_known_one_has_a_wrong_count() {
     }
     println!("{messages} messages");
 }
+
+#[test]
+fn a_line_that_begins_with_more_blanks_than_are_examined_is_stray_however_it_arrives() {
+    for (blanks, expected) in [(4000, 'f'), (4094, '?'), (5000, '?')] {
+        let raw = format!("{}FTS\r", "\0".repeat(blanks));
+        assert_eq!(parts(&raw).iter().map(|part| part.0).collect::<String>(), expected.to_string(), "{blanks}");
+        for size in [1, 7, raw.len()] {
+            let mut events = Vec::new();
+            let mut stream = batch::Stream::new(true, usize::MAX);
+            raw.as_bytes().chunks(size).for_each(|piece| stream.feed(piece, &mut events));
+            stream.end(&mut events);
+            let problems: Vec<_> =
+                batch::split(raw.as_bytes()).problems.into_iter().map(batch::BatchEvent::Problem).collect();
+            assert_eq!(events, problems, "{blanks} blanks in pieces of {size} bytes");
+        }
+    }
+}

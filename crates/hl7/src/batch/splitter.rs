@@ -8,6 +8,10 @@ use super::{BatchProblem, Kind, Part};
 use crate::table::Lines;
 use crate::{Delimiters, Segment};
 
+/// Length of the beginning of a line that is examined to find out what it begins, in bytes; it includes a trailer's
+/// count. A line that begins with more blanks begins no part, however it arrives.
+pub(super) const HEAD_BYTES: usize = 4 << 10;
+
 /// See the module's text. It holds the last part only; a part is given back when the next one begins.
 #[derive(Default)]
 pub(super) struct Splitter {
@@ -59,8 +63,10 @@ impl LineStarts {
 impl Splitter {
     /// Takes a line; `text` is at least its beginning. Returns the part that the line ended, if it began another.
     pub(super) fn line(&mut self, text: &[u8], line: Range<usize>, bare: bool) -> Option<Part> {
+        let text = &text[..text.len().min(HEAD_BYTES)];
         let found = self.kind(text, bare);
-        let is_blank = blanks(text) == text.len();
+        // What follows the beginning of a longer line was not examined: it must not pass for blank.
+        let is_blank = blanks(text) == text.len() && text.len() < HEAD_BYTES;
         let start = match (found, &mut self.last) {
             (None, None) if is_blank => return None, // the first part will take it
             (None, Some(last)) if bare || last.takes(is_blank) => {

@@ -5,17 +5,13 @@
 //! ```
 //!
 //! It gives the result of [`split`](super::split) for the same bytes, however they are cut (the fuzz target compares
-//! the two). The exception is a line that begins with more blanks than [`HEAD`]: here it begins no part.
+//! the two).
 
 use memchr::memchr2;
 
-use super::splitter::{LineStarts, Splitter};
+use super::splitter::{HEAD_BYTES, LineStarts, Splitter};
 use super::{BatchProblem, Kind, Part};
 use crate::table::Lines;
-
-/// Length of the beginning of a line that is examined to find out what it begins, in bytes; it includes a trailer's
-/// count.
-const HEAD: usize = 4 << 10;
 
 /// What a stream found.
 #[derive(Clone, PartialEq, Eq)]
@@ -112,7 +108,7 @@ impl Stream {
             return;
         }
         self.head.extend_from_slice(bytes);
-        if self.head.len() >= HEAD {
+        if self.head.len() >= HEAD_BYTES {
             self.emit(events);
         }
     }
