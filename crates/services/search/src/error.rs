@@ -1,0 +1,123 @@
+//! [`SearchError`]: every refusal in the shape that clients of the Elasticsearch API read: a status, a type, a reason.
+
+use serde_json::{Value, json};
+use store::StoreError;
+
+/// Why a request was refused. Cheap to make; the message is for the person who sent the request.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct SearchError {
+    /// HTTP status.
+    pub status: u16,
+    /// The type of the error, as clients compare it (`index_not_found_exception`).
+    pub kind: &'static str,
+    /// What is wrong, and with what.
+    pub reason: String,
+    /// The index that it is about.
+    pub index: Option<String>,
+}
+
+impl SearchError {
+    /// An error with this status and type.
+    pub fn new(status: u16, kind: &'static str, reason: impl Into<String>) -> SearchError {
+        SearchError { status, kind, reason: reason.into(), index: None }
+    }
+
+    /// An argument of the request is wrong: correct the request.
+    pub fn argument(reason: impl Into<String>) -> SearchError {
+        SearchError::new(400, "illegal_argument_exception", reason)
+    }
+
+    /// The body or a part of it cannot be read.
+    pub fn parsing(reason: impl Into<String>) -> SearchError {
+        SearchError::new(400, "parsing_exception", reason)
+    }
+
+    /// The body is not JSON, or not of the form that is needed.
+    pub fn body(reason: impl Into<String>) -> SearchError {
+        SearchError::new(400, "parse_exception", reason)
+    }
+
+    /// A mapping or a document's field is wrong.
+    pub fn mapping(reason: impl Into<String>) -> SearchError {
+        SearchError::new(400, "mapper_parsing_exception", reason)
+    }
+
+    /// A part of the Elasticsearch API that is not built here.
+    pub fn unsupported(what: impl std::fmt::Display) -> SearchError {
+        SearchError::new(400, "unsupported_operation_exception", format!("{what} is not supported"))
+    }
+
+    /// There is no such index.
+    pub fn no_index(name: &str) -> SearchError {
+        SearchError::new(404, "index_not_found_exception", format!("no such index [{name}]")).of(name)
+    }
+
+    /// More is asked for now than there is memory or time for: repeat later.
+    pub fn busy(reason: impl Into<String>) -> SearchError {
+        SearchError::new(429, "es_rejected_execution_exception", reason)
+    }
+
+    /// A version or sequence number is not the one that was named.
+    pub fn conflict(reason: impl Into<String>) -> SearchError {
+        SearchError::new(409, "version_conflict_engine_exception", reason)
+    }
+
+    /// The node cannot do it, for a reason that is not the request's.
+    pub fn internal(reason: impl Into<String>) -> SearchError {
+        SearchError::new(500, "internal_server_error", reason)
+    }
+
+    /// With the index that it is about.
+    #[must_use]
+    pub fn of(mut self, index: &str) -> SearchError {
+        self.index = Some(index.to_owned());
+        self
+    }
+
+    /// The error's own object, as it stands in an item of a bulk response.
+    pub fn cause(&self) -> Value {
+        let mut cause = json!({"type": self.kind, "reason": self.reason});
+        if let Some(index) = &self.index {
+            cause["index"] = json!(index);
+            if self.kind == "index_not_found_exception" {
+                cause["index_uuid"] = json!("_na_");
+                cause["resource.type"] = json!("index_or_alias");
+                cause["resource.id"] = json!(index);
+            }
+        }
+        cause
+    }
+
+    /// The whole body of the response.
+    pub fn to_json(&self) -> Value {
+        let cause = self.cause();
+        let mut error = cause.clone();
+        error["root_cause"] = json!([cause]);
+        json!({"error": error, "status": self.status})
+    }
+}
+
+impl From<StoreError> for SearchError {
+    fn from(error: StoreError) -> SearchError {
+        match &error {
+            StoreError::Full(_) => SearchError::new(429, "disk_full_exception", error.to_string()),
+            StoreError::Conflict => SearchError::conflict(error.to_string()),
+            StoreError::Refused(_) => SearchError::argument(error.to_string()),
+            StoreError::Poisoned { .. } => SearchError::new(503, "node_failed_exception", error.to_string()),
+            _ => SearchError::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<tantivy::TantivyError> for SearchError {
+    fn from(error: tantivy::TantivyError) -> SearchError {
+        use tantivy::TantivyError as Tantivy;
+        match error {
+            Tantivy::InvalidArgument(reason) => SearchError::argument(reason),
+            Tantivy::AggregationError(reason) => SearchError::argument(reason.to_string()),
+            Tantivy::FieldNotFound(field) => SearchError::argument(format!("there is no field [{field}]")),
+            other => SearchError::internal(format!("the index: {other}")),
+        }
+    }
+}
