@@ -128,14 +128,26 @@ impl<'a> IndexedDocument<'a> {
         (id, seq): (&str, u64),
         source: &Map<String, Value>,
     ) -> Result<TantivyDocument, SearchError> {
+        let mut doc = IndexedDocument::prepare(mapping, analyzers, schema, source)?;
         let own = OwnFields::of(schema);
-        let mut doc = TantivyDocument::new();
         doc.add_text(own.id, id);
         doc.add_u64(own.seq, seq);
+        Ok(doc)
+    }
+
+    /// As [`read`](IndexedDocument::read), before the document has its id and its sequence number.
+    pub fn prepare(
+        mapping: &'a Mapping,
+        analyzers: &'a Analyzers,
+        schema: &'a Schema,
+        source: &Map<String, Value>,
+    ) -> Result<TantivyDocument, SearchError> {
+        let doc = TantivyDocument::new();
         let mut document =
             IndexedDocument { mapping, analyzers, schema, doc, names: BTreeSet::new(), positions: Vec::new() };
         document.object("", source)?;
         let IndexedDocument { mut doc, names, .. } = document;
+        let own = OwnFields::of(schema);
         names.iter().for_each(|name| doc.add_text(own.names, name));
         Ok(doc)
     }

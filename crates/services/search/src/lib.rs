@@ -3,8 +3,10 @@
 
 pub mod analysis;
 pub mod dates;
+pub mod directory;
 pub mod document;
 pub mod error;
+pub mod index;
 pub mod mapping;
 pub mod schema;
 pub mod view;

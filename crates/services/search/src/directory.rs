@@ -1,0 +1,426 @@
+//! [`ShelfDirectory`]: the files of the index library on a few devices of a shelf.
+//!
+//! ```text
+//!   device <index>-0, 64 MiB   | extent 0 | extent 1 | ...      extents of 64 KiB
+//!   file a1b2.fast             = 150,000 bytes in extents 7, 8, 12 of device 0, each with its checksum
+//!   tree of the store          file a1b2.fast -> its extents; meta.json -> its text; the sequence number that all this holds
+//! ```
+//!
+//! A file is written once. What [`persist`](ShelfDirectory::persist) recorded is found again after a crash, and nothing else: it
+//! flushes the devices, then writes the table of files in one transaction of the store. The index is behind the documents by
+//! design (they are in the store), so nothing is flushed between two such moments.
+//!
+//! Invariants: an extent of a removed file is used again only after a `persist` that does not name the file; every extent that is
+//! read is compared with its checksum, so damage is an error with its place and never a wrong result.
+//!
+//! Files of open segments stay in memory while `memory` has room for them, and are read by extents otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufWriter, Write};
+use std::ops::{Bound, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{Device, Shelf};
+use parking_lot::Mutex;
+use store::{Direction, Store, StoreError, TreeId};
+use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
+use tantivy::directory::{
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback, WatchCallbackList,
+    WatchHandle, WritePtr,
+};
+
+mod extents;
+
+use extents::{EXTENT_BYTES, ExtentPool, FileExtents};
+
+/// Memory that open files of all indices may take.
+#[derive(Debug)]
+pub struct FileMemory {
+    bytes: AtomicU64,
+    most: u64,
+}
+
+impl FileMemory {
+    /// Room for so many bytes.
+    pub fn new(most: u64) -> FileMemory {
+        FileMemory { bytes: AtomicU64::new(0), most }
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            let new = used.checked_add(bytes)?;
+            (new <= self.most).then_some(new)
+        });
+        taken.is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// See the head comment of this file.
+#[derive(Clone)]
+pub struct ShelfDirectory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: ExtentPool,
+    files: Mutex<BTreeMap<PathBuf, Stored>>,
+    memory: Arc<FileMemory>,
+    watchers: WatchCallbackList,
+    /// The first damage that was found.
+    damage: Mutex<Option<Arc<str>>>,
+}
+
+/// A file that is there.
+#[derive(Clone)]
+enum Stored {
+    /// On the shelf.
+    Extents(Arc<FileExtents>),
+    /// A small one that is replaced as a whole, in memory until the next `persist`.
+    Whole(Arc<Vec<u8>>),
+}
+
+/// Keys of the table: files, and what else it holds.
+const FILE: u8 = b'f';
+const WHOLE: u8 = b'w';
+const APPLIED: &[u8] = b"applied";
+
+impl ShelfDirectory {
+    /// Reads the table of an index from the store: its files, and the sequence number up to which they contain all operations; 0
+    /// and no file for a new index. `name` is that of the devices.
+    ///
+    /// Errors: those of the store and of the shelf.
+    pub fn open(
+        (store, table): (&Store, TreeId),
+        shelf: Arc<dyn Shelf>,
+        name: &str,
+        memory: Arc<FileMemory>,
+    ) -> Result<(ShelfDirectory, u64), StoreError> {
+        let mut files = BTreeMap::new();
+        let mut applied = 0;
+        let mut in_use = Vec::new();
+        let mut cursor = store.snapshot().scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((key, value)) = cursor.next()? {
+            let path = || PathBuf::from(String::from_utf8_lossy(&key[1..]).into_owned());
+            match key.first() {
+                _ if key == APPLIED => applied = value.as_ref().try_into().map(u64::from_le_bytes).unwrap_or(0),
+                Some(&FILE) => {
+                    let extents = FileExtents::decode(&value).ok_or_else(|| {
+                        StoreError::Refused(format!("the table of search index {name} cannot be read: {}", path().display()).into())
+                    })?;
+                    in_use.extend_from_slice(&extents.extents);
+                    files.insert(path(), Stored::Extents(Arc::new(extents)));
+                }
+                Some(&WHOLE) => {
+                    files.insert(path(), Stored::Whole(Arc::new(value.to_vec())));
+                }
+                _ => {}
+            }
+        }
+        let pool = ExtentPool::open(shelf, name, &in_use)?;
+        let inner = Inner {
+            pool,
+            files: Mutex::new(files),
+            memory,
+            watchers: WatchCallbackList::default(),
+            damage: Mutex::new(None),
+        };
+        Ok((ShelfDirectory { inner: Arc::new(inner) }, applied))
+    }
+
+    /// Whether it has no file.
+    pub fn is_empty(&self) -> bool {
+        self.inner.files.lock().is_empty()
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        let files = self.inner.files.lock();
+        files.values().map(|file| file.len() as u64).sum()
+    }
+
+    /// The first damage that was found while reading, with its place.
+    pub fn damage(&self) -> Option<Arc<str>> {
+        self.inner.damage.lock().clone()
+    }
+
+    /// Makes the present files what is found after a crash, with `applied`: every operation below this sequence number is in
+    /// them. Durable when it returns.
+    ///
+    /// Errors: those of the devices and of the store; the files recorded before stay what is found.
+    pub fn persist(&self, store: &Store, table: TreeId, applied: u64) -> Result<(), StoreError> {
+        let (files, removed) = {
+            let files = self.inner.files.lock();
+            (files.clone(), self.inner.pool.removed_so_far())
+        };
+        self.inner.pool.flush()?;
+        let mut transaction = store.begin();
+        let mut known = BTreeMap::new();
+        let mut cursor = transaction.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        while let Some((key, value)) = cursor.next()? {
+            known.insert(key.to_vec(), value);
+        }
+        drop(cursor);
+        let mut put = |key: Vec<u8>, value: &[u8]| -> Result<(), StoreError> {
+            match known.remove(&key) {
+                Some(old) if old == value => Ok(()),
+                _ => transaction.put(table, &key, value),
+            }
+        };
+        for (path, file) in &files {
+            let name = path.to_string_lossy();
+            match file {
+                Stored::Extents(extents) => put(key(FILE, &name), &extents.encode())?,
+                Stored::Whole(bytes) => put(key(WHOLE, &name), bytes)?,
+            }
+        }
+        put(APPLIED.to_vec(), &applied.to_le_bytes())?;
+        for key in known.keys() {
+            transaction.delete(table, key)?;
+        }
+        transaction.commit()?;
+        self.inner.pool.free(&removed);
+        Ok(())
+    }
+
+    /// Removes all devices of an index from the shelf: it is gone, or it is made anew.
+    ///
+    /// Errors: those of the shelf.
+    pub fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
+        ExtentPool::remove_devices(shelf, name)
+    }
+
+    /// Removes all files; what was persisted is still found after a crash until the next [`persist`](ShelfDirectory::persist).
+    pub fn clear(&self) {
+        let files = std::mem::take(&mut *self.inner.files.lock());
+        for file in files.into_values() {
+            if let Stored::Extents(extents) = file {
+                self.inner.pool.remove(&extents.extents);
+            }
+        }
+        *self.inner.damage.lock() = None;
+    }
+
+    /// Reads every extent of every file. Returns how many bytes were read; the first damage is an error with its place.
+    pub fn check(&self) -> Result<u64, String> {
+        let files = self.inner.files.lock().clone();
+        let mut bytes = 0;
+        for (path, file) in files {
+            if let Stored::Extents(extents) = file {
+                let mut at = 0;
+                while at < extents.len {
+                    let end = (at + EXTENT_BYTES).min(extents.len);
+                    let read = self.inner.pool.read(&extents, at..end);
+                    bytes += read.map_err(|error| format!("{}: {error}", path.display()))?.len() as u64;
+                    at = end;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn key(kind: u8, name: &str) -> Vec<u8> {
+    let mut key = vec![kind];
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+impl Stored {
+    fn len(&self) -> usize {
+        match self {
+            Stored::Extents(extents) => extents.len,
+            Stored::Whole(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ShelfDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShelfDirectory").field("files", &self.inner.files.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Directory for ShelfDirectory {
+    fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
+        let file = self.inner.files.lock().get(path).cloned();
+        match file {
+            None => Err(OpenReadError::FileDoesNotExist(path.to_owned())),
+            Some(Stored::Whole(bytes)) => Ok(Arc::new(OwnedBytes::new(bytes.as_ref().clone()))),
+            Some(Stored::Extents(extents)) => {
+                Ok(Arc::new(ShelfFile { path: path.to_owned(), extents, inner: Arc::clone(&self.inner), loaded: Mutex::new(None) }))
+            }
+        }
+    }
+
+    fn delete(&self, path: &Path) -> Result<(), DeleteError> {
+        match self.inner.files.lock().remove(path) {
+            None => Err(DeleteError::FileDoesNotExist(path.to_owned())),
+            Some(Stored::Whole(_)) => Ok(()),
+            Some(Stored::Extents(extents)) => {
+                self.inner.pool.remove(&extents.extents);
+                Ok(())
+            }
+        }
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
+        Ok(self.inner.files.lock().contains_key(path))
+    }
+
+    fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
+        if self.inner.files.lock().contains_key(path) {
+            return Err(OpenWriteError::FileAlreadyExists(path.to_owned()));
+        }
+        let writer = ShelfWriter { path: path.to_owned(), inner: Arc::clone(&self.inner), file: FileExtents::default(), buffer: Vec::new() };
+        Ok(BufWriter::new(Box::new(writer)))
+    }
+
+    fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
+        match self.inner.files.lock().get(path) {
+            Some(Stored::Whole(bytes)) => Ok(bytes.as_ref().clone()),
+            _ => Err(OpenReadError::FileDoesNotExist(path.to_owned())),
+        }
+    }
+
+    fn atomic_write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+        self.inner.files.lock().insert(path.to_owned(), Stored::Whole(Arc::new(data.to_vec())));
+        self.inner.watchers.broadcast();
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
+        // The lock of the data directory and the one writer of an index are what the library's lock files would be.
+        Ok(DirectoryLock::from(Box::new(lock.filepath.clone())))
+    }
+
+    fn watch(&self, callback: WatchCallback) -> tantivy::Result<WatchHandle> {
+        Ok(self.inner.watchers.subscribe(callback))
+    }
+}
+
+/// A file being written; it is there once it is terminated.
+struct ShelfWriter {
+    path: PathBuf,
+    inner: Arc<Inner>,
+    file: FileExtents,
+    /// The bytes of the last extent that is not full.
+    buffer: Vec<u8>,
+}
+
+impl Write for ShelfWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let taken = data.len().min(EXTENT_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&data[..taken]);
+        if self.buffer.len() == EXTENT_BYTES {
+            self.inner.pool.append(&mut self.file, &mut self.buffer)?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TerminatingWrite for ShelfWriter {
+    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.inner.pool.append(&mut self.file, &mut self.buffer)?;
+        }
+        let file = std::mem::take(&mut self.file);
+        self.inner.files.lock().insert(std::mem::take(&mut self.path), Stored::Extents(Arc::new(file)));
+        Ok(())
+    }
+}
+
+impl Drop for ShelfWriter {
+    fn drop(&mut self) {
+        // Given up before its end: nothing names these extents.
+        self.inner.pool.free(&self.file.extents.iter().map(|extent| extent.place).collect::<BTreeSet<_>>());
+    }
+}
+
+/// An open file.
+struct ShelfFile {
+    path: PathBuf,
+    extents: Arc<FileExtents>,
+    inner: Arc<Inner>,
+    /// All of it, once it was read and had room.
+    loaded: Mutex<Option<OwnedBytes>>,
+}
+
+impl ShelfFile {
+    fn read(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+        self.inner.pool.read(&self.extents, range).map_err(|error| {
+            let why: Arc<str> = format!("{}: {error}", self.path.display()).into();
+            self.inner.damage.lock().get_or_insert_with(|| why.clone());
+            io::Error::other(why.to_string())
+        })
+    }
+}
+
+impl FileHandle for ShelfFile {
+    fn read_bytes(&self, range: Range<usize>) -> io::Result<OwnedBytes> {
+        if range.start >= range.end {
+            return Ok(OwnedBytes::empty());
+        }
+        let mut loaded = self.loaded.lock();
+        if let Some(all) = &*loaded {
+            return Ok(all.slice(range));
+        }
+        if !self.inner.memory.take(self.extents.len as u64) {
+            drop(loaded);
+            return Ok(OwnedBytes::new(self.read(range)?));
+        }
+        match self.read(0..self.extents.len) {
+            Ok(all) => {
+                let all = OwnedBytes::new(all);
+                let part = all.slice(range);
+                *loaded = Some(all);
+                Ok(part)
+            }
+            Err(error) => {
+                self.inner.memory.give_back(self.extents.len as u64);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl tantivy::HasLen for ShelfFile {
+    fn len(&self) -> usize {
+        self.extents.len
+    }
+}
+
+impl Drop for ShelfFile {
+    fn drop(&mut self) {
+        if self.loaded.get_mut().is_some() {
+            self.inner.memory.give_back(self.extents.len as u64);
+        }
+    }
+}
+
+impl std::fmt::Debug for ShelfFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShelfFile").field("path", &self.path).field("bytes", &self.extents.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

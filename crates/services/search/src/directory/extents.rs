@@ -1,0 +1,211 @@
+//! [`ExtentPool`]: extents of equal size on the devices of an index, which are added as they are needed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Device, Mutex, Shelf, StoreError};
+
+/// The unit in which files get space. The files of a segment are some ten, so a small segment takes 640 KiB until it is merged.
+pub(super) const EXTENT_BYTES: usize = 64 << 10;
+
+/// Size of a device, in bytes: one gigabyte of files needs 16 descriptors.
+const DEVICE_BYTES: u64 = 64 << 20;
+
+/// Extents of a device.
+const OF_DEVICE: u32 = (DEVICE_BYTES / EXTENT_BYTES as u64) as u32;
+
+/// The number of an extent, through all devices.
+pub(super) type Place = u32;
+
+/// An extent of a file: where, and the checksum of its bytes (those beyond the end of the file are zeros).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileExtent {
+    /// Which extent.
+    pub(super) place: Place,
+    /// CRC-32C.
+    pub(super) checksum: u32,
+}
+
+/// Where the bytes of a file lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FileExtents {
+    /// Its length, in bytes.
+    pub(super) len: usize,
+    /// Its extents, in order.
+    pub(super) extents: Vec<FileExtent>,
+}
+
+impl FileExtents {
+    /// `len` u64, then for each extent its place and its checksum, u32 each, little-endian.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = (self.len as u64).to_le_bytes().to_vec();
+        for extent in &self.extents {
+            out.extend_from_slice(&extent.place.to_le_bytes());
+            out.extend_from_slice(&extent.checksum.to_le_bytes());
+        }
+        out
+    }
+
+    /// `None` if these are not the bytes of a file's extents.
+    pub(super) fn decode(bytes: &[u8]) -> Option<FileExtents> {
+        let (len, rest) = bytes.split_first_chunk::<8>()?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+        let (pairs, []) = rest.as_chunks::<8>() else { return None };
+        let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
+        let extents = pairs.iter().map(|pair| Some(FileExtent { place: number(&pair[..4])?, checksum: number(&pair[4..])? }));
+        let extents: Vec<FileExtent> = extents.collect::<Option<_>>()?;
+        (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { len, extents })
+    }
+}
+
+/// The devices of an index.
+pub(super) struct ExtentPool {
+    shelf: Arc<dyn Shelf>,
+    name: String,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    devices: Vec<Arc<dyn Device>>,
+    free: BTreeSet<Place>,
+    /// Extents of removed files that the table in the store may still name.
+    removed: BTreeSet<Place>,
+    /// Devices written since the last flush.
+    written: BTreeSet<usize>,
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl ExtentPool {
+    pub(super) fn open(shelf: Arc<dyn Shelf>, name: &str, in_use: &[FileExtent]) -> Result<ExtentPool, StoreError> {
+        let mut state = PoolState::default();
+        let present: BTreeSet<String> = shelf.list()?.into_iter().collect();
+        while present.contains(&device_name(name, state.devices.len())) {
+            let device = shelf.open(&device_name(name, state.devices.len()))?;
+            state.add(device);
+        }
+        for extent in in_use {
+            // A place beyond the devices is found when the extent is read.
+            state.free.remove(&extent.place);
+        }
+        Ok(ExtentPool { shelf, name: name.to_owned(), state: Mutex::new(state) })
+    }
+
+    pub(super) fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
+        let present: BTreeSet<String> = shelf.list()?.into_iter().collect();
+        for number in (0..).take_while(|number| present.contains(&device_name(name, *number))).collect::<Vec<_>>().into_iter().rev() {
+            shelf.remove(&device_name(name, number))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes of an extent at the end of a file, and empties the buffer.
+    pub(super) fn append(&self, file: &mut FileExtents, buffer: &mut Vec<u8>) -> io::Result<()> {
+        file.len += buffer.len();
+        buffer.resize(EXTENT_BYTES, 0);
+        let (place, device) = {
+            let mut state = self.state.lock();
+            let place = match state.free.pop_first() {
+                Some(place) => place,
+                None => {
+                    let name = device_name(&self.name, state.devices.len());
+                    let device = self.shelf.create_unwritten(&name, DEVICE_BYTES).map_err(failed)?;
+                    state.add(device);
+                    state.free.pop_first().expect("a new device has free extents")
+                }
+            };
+            let number = (place / OF_DEVICE) as usize;
+            state.written.insert(number);
+            (place, Arc::clone(&state.devices[number]))
+        };
+        file.extents.push(FileExtent { place, checksum: checksum(buffer) });
+        device.write(offset(place), buffer).map_err(failed)?;
+        buffer.clear();
+        Ok(())
+    }
+
+    /// Reads a range of a file. Errors: the medium's, and an extent that is not what was written.
+    pub(super) fn read(&self, file: &FileExtents, range: Range<usize>) -> io::Result<Vec<u8>> {
+        if range.end > file.len || range.start > range.end {
+            return Err(failed(format!("bytes {range:?} of a file of {} bytes", file.len)));
+        }
+        let mut out = Vec::with_capacity(range.len());
+        let mut buffer = vec![0; EXTENT_BYTES];
+        let mut at = range.start;
+        while at < range.end {
+            let extent = file.extents[at / EXTENT_BYTES];
+            let device = self.state.lock().devices.get((extent.place / OF_DEVICE) as usize).cloned();
+            let device = device.ok_or_else(|| failed(format!("extent {} lies on a device that is missing", extent.place)))?;
+            device.read(offset(extent.place), &mut buffer).map_err(failed)?;
+            if checksum(&buffer) != extent.checksum {
+                let number = extent.place / OF_DEVICE;
+                return Err(failed(format!("extent at {} of device {}-{number} is damaged", offset(extent.place), self.name)));
+            }
+            let first = at % EXTENT_BYTES;
+            let last = (first + range.end - at).min(EXTENT_BYTES);
+            out.extend_from_slice(&buffer[first..last]);
+            at += last - first;
+        }
+        Ok(out)
+    }
+
+    /// A file is no longer there; its extents are kept until [`free`](ExtentPool::free).
+    pub(super) fn remove(&self, extents: &[FileExtent]) {
+        self.state.lock().removed.extend(extents.iter().map(|extent| extent.place));
+    }
+
+    /// The extents removed so far.
+    pub(super) fn removed_so_far(&self) -> BTreeSet<Place> {
+        self.state.lock().removed.clone()
+    }
+
+    /// Nothing names these extents any more.
+    pub(super) fn free(&self, extents: &BTreeSet<Place>) {
+        let mut state = self.state.lock();
+        for place in extents {
+            state.removed.remove(place);
+            state.free.insert(*place);
+        }
+    }
+
+    /// Makes everything written so far persistent.
+    pub(super) fn flush(&self) -> Result<(), StoreError> {
+        let written: Vec<(usize, Arc<dyn Device>)> = {
+            let mut state = self.state.lock();
+            let numbers = std::mem::take(&mut state.written);
+            numbers.into_iter().map(|number| (number, Arc::clone(&state.devices[number]))).collect()
+        };
+        for (number, device) in &written {
+            if let Err(error) = device.flush() {
+                self.state.lock().written.insert(*number);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PoolState {
+    fn add(&mut self, device: Arc<dyn Device>) {
+        let first = self.devices.len() as u32 * OF_DEVICE;
+        self.free.extend(first..first + OF_DEVICE);
+        self.devices.push(device);
+    }
+}
+
+fn device_name(name: &str, number: usize) -> String {
+    format!("{name}-{number}")
+}
+
+fn offset(place: Place) -> u64 {
+    u64::from(place % OF_DEVICE) * EXTENT_BYTES as u64
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}

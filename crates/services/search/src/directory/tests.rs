@@ -1,0 +1,106 @@
+use device::MemoryShelf;
+use store::Options;
+
+use super::*;
+
+struct Place {
+    store: Store,
+    table: TreeId,
+    shelf: Arc<MemoryShelf>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let store = Store::in_memory(Options::default()).expect("a store in memory");
+        let mut transaction = store.begin();
+        let table = transaction.create_tree("files").expect("a new name");
+        transaction.commit().expect("committed");
+        Place { store, table, shelf: Arc::new(MemoryShelf::new()) }
+    }
+
+    fn open(&self, memory: u64) -> (ShelfDirectory, u64) {
+        let memory = Arc::new(FileMemory::new(memory));
+        ShelfDirectory::open((&self.store, self.table), self.shelf.clone(), "index", memory).expect("opened")
+    }
+}
+
+fn write(directory: &ShelfDirectory, name: &str, bytes: &[u8]) {
+    let mut writer = directory.open_write(Path::new(name)).expect("a new file");
+    writer.write_all(bytes).expect("written");
+    writer.terminate().expect("terminated");
+}
+
+fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..bytes).map(|_| random.u8(..)).collect()
+}
+
+#[test]
+fn files_are_read_as_written_from_memory_and_by_range() {
+    let place = Place::new();
+    for memory in [0, 1 << 30] {
+        let (directory, _) = place.open(memory);
+        for (number, bytes) in [0, 1, EXTENT_BYTES - 1, EXTENT_BYTES, 3 * EXTENT_BYTES + 17].into_iter().enumerate() {
+            let (name, all) = (format!("{memory}-{number}"), content(number as u64, bytes));
+            write(&directory, &name, &all);
+            let file = directory.get_file_handle(Path::new(&name)).expect("there");
+            assert_eq!(file.len(), bytes);
+            for range in [0..bytes, bytes / 3..bytes / 2, bytes.saturating_sub(5)..bytes] {
+                assert_eq!(file.read_bytes(range.clone()).expect("read").as_slice(), &all[range]);
+            }
+        }
+        assert_eq!(directory.inner.memory.used(), 0, "closed files take no memory");
+    }
+}
+
+#[test]
+fn after_a_crash_the_files_of_the_last_persist_are_there_and_no_others() {
+    let place = Place::new();
+    let all = content(1, 100_000);
+    {
+        let (directory, applied) = place.open(1 << 20);
+        assert_eq!(applied, 0);
+        write(&directory, "kept", &all);
+        directory.atomic_write(Path::new("meta.json"), b"1").expect("written");
+        directory.persist(&place.store, place.table, 7).expect("persistent");
+        write(&directory, "lost", &all);
+        directory.atomic_write(Path::new("meta.json"), b"2").expect("written");
+        directory.delete(Path::new("kept")).expect("there");
+        // The extents of a file that the table names are not used for another one.
+        write(&directory, "another", &content(2, 100_000));
+    }
+    let (directory, applied) = place.open(1 << 20);
+    assert_eq!(applied, 7);
+    assert_eq!(directory.atomic_read(Path::new("meta.json")).expect("there"), b"1");
+    assert!(!directory.exists(Path::new("lost")).expect("known"));
+    let file = directory.get_file_handle(Path::new("kept")).expect("there");
+    assert_eq!(file.read_bytes(0..100_000).expect("read").as_slice(), &all);
+    directory.delete(Path::new("kept")).expect("there");
+    directory.persist(&place.store, place.table, 8).expect("persistent");
+    let before = place.shelf.list().expect("listed").len();
+    for number in 0..2000 {
+        let name = format!("round-{number}");
+        write(&directory, &name, &all);
+        directory.delete(Path::new(&name)).expect("there");
+        directory.persist(&place.store, place.table, 9).expect("persistent");
+    }
+    assert_eq!(place.shelf.list().expect("listed").len(), before, "space of removed files is used again");
+}
+
+#[test]
+fn a_damaged_extent_is_an_error_that_names_its_place() {
+    let place = Place::new();
+    let (directory, _) = place.open(0);
+    write(&directory, "a", &content(1, 2 * EXTENT_BYTES));
+    let device = place.shelf.open("index-0").expect("there");
+    let mut block = vec![0; 4096];
+    device.read(EXTENT_BYTES as u64, &mut block).expect("read");
+    block[100] ^= 1;
+    device.write(EXTENT_BYTES as u64, &block).expect("written");
+    let file = directory.get_file_handle(Path::new("a")).expect("there");
+    assert!(file.read_bytes(0..EXTENT_BYTES).is_ok(), "what is whole can be read");
+    let error = file.read_bytes(EXTENT_BYTES..EXTENT_BYTES + 1).expect_err("damaged");
+    assert!(error.to_string().contains("a: extent at 65536 of device index-0 is damaged"), "{error}");
+    assert!(directory.check().is_err());
+    assert!(directory.damage().is_some());
+}

@@ -1,0 +1,456 @@
+//! From committed operations to what searches see: the library's writer, refreshes, persisted states, merges, growing mappings.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use serde_json::Value;
+use store::Direction;
+use tantivy::directory::Directory;
+use tantivy::schema::Schema;
+use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Term};
+
+use super::apply::now_millis;
+use super::rows::{self, DOCUMENT, REPLACED, TOMBSTONE};
+use super::{Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterState, own, parse_source};
+use crate::document::IndexedDocument;
+use crate::error::SearchError;
+use crate::mapping::{FieldKind, Mapping};
+use crate::schema;
+use crate::view::IndexView;
+
+/// Text columns that an index has beyond those of its mapping; each takes a byte for each document.
+const SPARE_TEXTS: u32 = 4;
+
+/// The name that the library gives its list of segments.
+const META: &str = "meta.json";
+
+/// Rows removed in one transaction.
+const SWEEP: usize = 2_000;
+
+/// How long the version of a deleted document is remembered (Elasticsearch's `index.gc_deletes`), milliseconds.
+const TOMBSTONE_MILLIS: u64 = 60_000;
+
+/// Documents of the store that are indexed between two looks at the writer's room.
+const REPLAY_BATCH: usize = 1_000;
+
+impl WriterState {
+    fn writer(&mut self, bytes: usize) -> Result<&mut IndexWriter, SearchError> {
+        if self.writer.is_none() {
+            let options = tantivy::indexer::IndexWriterOptions::builder()
+                .num_worker_threads(1)
+                .memory_budget_per_thread(bytes)
+                .num_merge_threads(1)
+                .build();
+            self.writer = Some(self.index.writer_with_options(options)?);
+        }
+        Ok(self.writer.as_mut().expect("it was made"))
+    }
+}
+
+/// A reader that sees what the last refresh made.
+pub(super) fn reader_of(index: &Index) -> Result<IndexReader, SearchError> {
+    Ok(index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?)
+}
+
+/// An index without a document.
+pub(super) fn new_index(directory: impl Into<Box<dyn Directory>>, mapping: &Mapping) -> Result<Index, SearchError> {
+    let spare = SPARE_TEXTS.max(mapping.columns().texts / 2);
+    let settings = IndexSettings { docstore_compression: tantivy::store::Compressor::None, ..IndexSettings::default() };
+    Ok(Index::create(directory, schema::of_mapping(mapping, spare), settings)?)
+}
+
+impl SearchIndex {
+    /// Passes what is ready to the writer.
+    pub(super) fn drain(&self) -> Result<(), SearchError> {
+        let mut state = self.writer.lock();
+        let ready = self.sequencer.lock().take_ready();
+        for op in ready.into_iter().flatten() {
+            self.index_op(&mut state, op)?;
+        }
+        state.applied = self.sequencer.lock().watermark();
+        Ok(())
+    }
+
+    fn index_op(&self, state: &mut WriterState, op: IndexedOp) -> Result<(), SearchError> {
+        let IndexedOp { id, seq, replaces, document, bytes } = op;
+        let fields = self.fields.read();
+        let own = own(&fields.schema);
+        state.bytes += bytes;
+        let writer = state.writer(self.place.writer_bytes)?;
+        if replaces {
+            writer.delete_term(Term::from_field_text(own.id, &id));
+        }
+        let Some((mut document, generation)) = document else { return Ok(()) };
+        if generation != fields.generation {
+            let stored = self.document_at(seq)?;
+            let Fields { mapping, analyzers, schema, .. } = &*fields;
+            document = IndexedDocument::read(mapping, analyzers, schema, (&id, seq), &parse_source(&stored.source)?)?;
+        }
+        writer.add_document(document)?;
+        Ok(())
+    }
+
+    /// Makes everything that was answered searchable.
+    ///
+    /// Errors: those of the library and of the medium.
+    pub fn refresh(&self) -> Result<(), SearchError> {
+        self.drain()?;
+        let mut state = self.writer.lock();
+        self.refresh_with(&mut state)
+    }
+
+    fn refresh_with(&self, state: &mut WriterState) -> Result<(), SearchError> {
+        if state.refreshed == state.applied {
+            return Ok(());
+        }
+        let started = Instant::now();
+        if let Some(writer) = &mut state.writer {
+            writer.commit()?;
+        }
+        state.refreshed = state.applied;
+        self.publish(state)?;
+        Counters::add(&self.counters.refreshes, 1);
+        Counters::add(&self.counters.refresh_us, started.elapsed().as_micros() as u64);
+        Ok(())
+    }
+
+    /// New views see the last commit of the writer.
+    fn publish(&self, state: &WriterState) -> Result<(), SearchError> {
+        let mut published = self.published.write();
+        published.reader.reload()?;
+        published.refreshed = state.refreshed;
+        published.epoch = Arc::new(*published.epoch + 1);
+        let weak = Arc::downgrade(&published.epoch);
+        published.alive.retain(|epoch| epoch.strong_count() > 0);
+        published.alive.push(weak);
+        Ok(())
+    }
+
+    /// Whether something was answered that is not searchable yet.
+    pub fn needs_refresh(&self) -> bool {
+        let watermark = self.sequencer.lock().watermark();
+        self.published.read().refreshed < watermark
+    }
+
+    /// Every operation below this number is searchable.
+    pub fn searchable_below(&self) -> u64 {
+        self.published.read().refreshed
+    }
+
+    /// What searches see now.
+    pub fn view(&self) -> OpenView {
+        let published = self.published.read();
+        let fields = self.fields.read();
+        let view = IndexView {
+            name: self.definition.read().name.clone(),
+            mapping: Arc::clone(&fields.mapping),
+            analyzers: Arc::clone(&fields.analyzers),
+            searcher: published.reader.searcher(),
+            schema: published.schema.clone(),
+            own: own(&published.schema),
+        };
+        OpenView { view, _epoch: Arc::clone(&published.epoch) }
+    }
+
+    /// Bytes of sources since the last persisted state: what a start would index again.
+    pub fn unpersisted_bytes(&self) -> u64 {
+        self.writer.lock().bytes
+    }
+
+    /// Makes everything that was answered part of what a start finds, and removes rows that nothing shows any more.
+    ///
+    /// Errors: those of the library, the medium and the store; what was persisted before stays.
+    pub fn persist(&self) -> Result<(), SearchError> {
+        self.drain()?;
+        let mut state = self.writer.lock();
+        self.refresh_with(&mut state)?;
+        let has_merged = state.persisted == state.refreshed && state.bytes == 0;
+        if has_merged && state.writer.is_none() {
+            return Ok(());
+        }
+        let refreshed = state.refreshed;
+        state.directory.persist(&self.place.store, self.trees.files, refreshed)?;
+        state.persisted = refreshed;
+        state.bytes = 0;
+        Counters::add(&self.counters.persists, 1);
+        drop(state);
+        self.sweep(refreshed)
+    }
+
+    /// Ends the writer of an index that is not written to; its threads and memory are given back.
+    pub fn rest(&self) -> Result<(), SearchError> {
+        self.persist()?;
+        self.writer.lock().writer = None;
+        Ok(())
+    }
+
+    /// Removes rows that were replaced before every view that is still read, and old tombstones.
+    fn sweep(&self, persisted: u64) -> Result<(), SearchError> {
+        let oldest = {
+            let published = self.published.read();
+            published.alive.iter().filter_map(Weak::upgrade).map(|epoch| *epoch).min().unwrap_or(*published.epoch)
+        };
+        let now = *self.published.read().epoch;
+        let found = self.replaced_rows(persisted)?;
+        let mut waiting = self.replaced.lock();
+        if !found.is_empty() {
+            waiting.entry(now).or_default().extend(found);
+        }
+        let ready: Vec<u64> = waiting.iter().filter(|(epoch, _)| **epoch <= oldest).map(|(epoch, _)| *epoch).collect();
+        let seqs: Vec<u64> = ready.into_iter().filter_map(|epoch| waiting.remove(&epoch)).flatten().collect();
+        drop(waiting);
+        for part in seqs.chunks(SWEEP) {
+            let mut transaction = self.place.store.begin();
+            for seq in part {
+                for kind in [DOCUMENT, REPLACED, TOMBSTONE] {
+                    transaction.delete(self.trees.docs, &rows::key(kind, *seq))?;
+                }
+            }
+            transaction.commit()?;
+        }
+        self.sweep_tombstones(persisted)
+    }
+
+    /// Operations that were replaced, are in the persisted state with what replaced them, and do not wait to be removed yet.
+    fn replaced_rows(&self, persisted: u64) -> Result<Vec<u64>, SearchError> {
+        let waiting: std::collections::BTreeSet<u64> = self.replaced.lock().values().flatten().copied().collect();
+        let (from, to) = (rows::key(REPLACED, 0), rows::key(REPLACED, persisted));
+        let snapshot = self.place.store.snapshot();
+        let mut cursor = snapshot.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
+        let mut found = Vec::new();
+        while let Some((key, _)) = cursor.next_key()? {
+            found.extend(rows::seq_of(REPLACED, &key).filter(|seq| !waiting.contains(seq)));
+        }
+        Ok(found)
+    }
+
+    /// Forgets deleted documents after a while: their versions begin again.
+    fn sweep_tombstones(&self, persisted: u64) -> Result<(), SearchError> {
+        let (from, to) = (rows::key(TOMBSTONE, 0), rows::key(TOMBSTONE, persisted));
+        let mut transaction = self.place.store.begin();
+        let mut cursor = transaction.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
+        let mut old = Vec::new();
+        while let Some((key, value)) = cursor.next()? {
+            let time = value.get(..8).and_then(|time| time.try_into().ok()).map_or(0, u64::from_le_bytes);
+            if time + TOMBSTONE_MILLIS > now_millis() || old.len() == SWEEP {
+                break;
+            }
+            old.push((key, value.slice(8.min(value.len())..)));
+        }
+        drop(cursor);
+        for (key, id) in old {
+            let seq = rows::seq_of(TOMBSTONE, &key);
+            let row = transaction.get(self.trees.ids, &id)?;
+            if let Some(state) = row.map(|row| rows::IdState::decode(&row)).transpose()?
+                && state.deleted
+                && Some(state.seq) == seq
+            {
+                transaction.delete(self.trees.ids, &id)?;
+            }
+            transaction.delete(self.trees.docs, &key)?;
+        }
+        match transaction.commit() {
+            // Somebody stored the document anew: the next sweep sees that.
+            Ok(_) | Err(store::StoreError::Conflict) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Merges segments until there are at most `most`. Blocks; searches and operations go on meanwhile, refreshes wait.
+    ///
+    /// Errors: those of the library.
+    pub fn force_merge(&self, most: usize) -> Result<(), SearchError> {
+        self.refresh()?;
+        let mut state = self.writer.lock();
+        let most = most.max(1);
+        let segments = state.index.searchable_segment_metas()?;
+        let has_deletes = segments.iter().any(|segment| segment.num_deleted_docs() > 0);
+        if segments.len() <= most && !(has_deletes && most == 1) {
+            return Ok(());
+        }
+        let mut by_size: Vec<_> = segments.iter().map(|segment| (segment.num_docs(), segment.id())).collect();
+        by_size.sort_by_key(|(documents, _)| *documents);
+        let merged: Vec<_> = by_size.iter().take(segments.len() - most + 1).map(|(_, id)| *id).collect();
+        Counters::add(&self.counters.merges, 1);
+        let writer = state.writer(self.place.writer_bytes)?;
+        writer.merge(&merged).wait()?;
+        // Removes the files of what was merged.
+        writer.garbage_collect_files().wait()?;
+        self.publish(&state)
+    }
+
+    /// Adds fields. Durable when it returns.
+    ///
+    /// Errors: a field that is there with another type, an analyzer that is not there, those of the store.
+    pub fn put_mapping(&self, update: &Value) -> Result<(), SearchError> {
+        self.drain()?;
+        let mut state = self.writer.lock();
+        let fields = self.fields.read().clone();
+        let mapping = fields.mapping.merged(update)?;
+        for field in mapping.fields() {
+            match (&field.analyzer, field.kind) {
+                (Some(name), FieldKind::Text) => drop(fields.analyzers.get(name)?),
+                (Some(name), _) => drop(fields.analyzers.normalizer(name)?),
+                (None, _) => {}
+            }
+            if let Some(name) = &field.search_analyzer {
+                fields.analyzers.get(name)?;
+            }
+        }
+        let mut definition = self.definition.read().clone();
+        definition.mapping = mapping.to_json();
+        definition.columns = mapping.columns().clone();
+        super::open::save(&self.place.store, &definition)?;
+        *self.definition.write() = definition;
+        match schema::grown(&fields.schema, &mapping) {
+            Some(None) => self.fields.write().mapping = Arc::new(mapping),
+            Some(Some(schema)) => self.grow(&mut state, mapping, &schema)?,
+            None => self.rebuild_with(&mut state, mapping)?,
+        }
+        Ok(())
+    }
+
+    /// The library's index takes a schema with more columns; documents and segments stay.
+    fn grow(&self, state: &mut WriterState, mapping: Mapping, schema: &Schema) -> Result<(), SearchError> {
+        if let Some(writer) = &mut state.writer {
+            writer.commit()?;
+        }
+        state.writer = None;
+        let meta = state.directory.atomic_read(Path::new(META)).map_err(|error| SearchError::internal(error.to_string()))?;
+        let unreadable = |error: serde_json::Error| SearchError::internal(format!("the index's list of segments: {error}"));
+        let mut meta: Value = serde_json::from_slice(&meta).map_err(unreadable)?;
+        meta["schema"] = serde_json::to_value(schema).map_err(unreadable)?;
+        let meta = serde_json::to_vec(&meta).map_err(unreadable)?;
+        state.directory.atomic_write(Path::new(META), &meta).map_err(|error| SearchError::internal(error.to_string()))?;
+        self.reopen(state, mapping, 0)
+    }
+
+    /// Opens the library's index anew over the same files.
+    fn reopen(&self, state: &mut WriterState, mapping: Mapping, generations: u64) -> Result<(), SearchError> {
+        state.index = Index::open(state.directory.clone())?;
+        let schema = state.index.schema();
+        let reader = reader_of(&state.index)?;
+        {
+            let mut fields = self.fields.write();
+            fields.mapping = Arc::new(mapping);
+            fields.schema = schema.clone();
+            fields.generation += generations;
+        }
+        {
+            let mut published = self.published.write();
+            published.reader = reader;
+            published.schema = schema;
+        }
+        state.refreshed = state.applied;
+        self.publish(state)
+    }
+
+    /// Makes the library's index anew from the documents in the store: after damage, or where it needs more text columns.
+    ///
+    /// Errors: those of the store, of the medium and of the library.
+    pub fn rebuild(&self) -> Result<(), SearchError> {
+        self.drain()?;
+        let mut state = self.writer.lock();
+        let mapping = self.mapping();
+        self.rebuild_with(&mut state, Mapping::clone(&mapping))
+    }
+
+    fn rebuild_with(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
+        state.writer = None;
+        state.directory.clear();
+        let index = new_index(state.directory.clone(), &mapping)?;
+        state.index = index;
+        {
+            let mut fields = self.fields.write();
+            fields.mapping = Arc::new(mapping.clone());
+            fields.schema = state.index.schema();
+            fields.generation += 1;
+        }
+        let applied = state.applied;
+        self.replay(state, 0, applied)?;
+        if let Some(writer) = &mut state.writer {
+            writer.commit()?;
+        }
+        self.reopen(state, mapping, 0)
+    }
+
+    /// Indexes the operations of the store from number `from` on, below `to`.
+    pub(super) fn replay(&self, state: &mut WriterState, from: u64, to: u64) -> Result<(), SearchError> {
+        let snapshot = self.place.store.snapshot();
+        let mut deletes = Vec::new();
+        let ends = [rows::key(TOMBSTONE, from), rows::key(TOMBSTONE, to)];
+        let mut cursor =
+            snapshot.scan(self.trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
+        while let Some((key, value)) = cursor.next()? {
+            if let (Some(seq), Some(id)) = (rows::seq_of(TOMBSTONE, &key), value.get(8..)) {
+                deletes.push((seq, String::from_utf8_lossy(id).into_owned()));
+            }
+        }
+        let mut deletes = deletes.into_iter().peekable();
+        let mut at = from;
+        loop {
+            let ends = [rows::key(DOCUMENT, at), rows::key(DOCUMENT, to)];
+            let mut cursor =
+                snapshot.scan(self.trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
+            let mut found = 0;
+            while found < REPLAY_BATCH
+                && let Some((key, value)) = cursor.next()?
+            {
+                let Some(seq) = rows::seq_of(DOCUMENT, &key) else { continue };
+                while let Some((seq, id)) = deletes.next_if(|(deleted, _)| *deleted < seq) {
+                    self.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
+                }
+                let stored = rows::decode_document(&value)?;
+                let fields = self.fields.read().clone();
+                let Fields { mapping, analyzers, schema, generation } = &fields;
+                let object = parse_source(&stored.source)?;
+                let document = IndexedDocument::read(mapping, analyzers, schema, (&stored.id, seq), &object)?;
+                let bytes = stored.source.len() as u64;
+                let document = Some((document, *generation));
+                self.index_op(state, IndexedOp { id: stored.id, seq, replaces: true, document, bytes })?;
+                at = seq + 1;
+                found += 1;
+            }
+            if found < REPLAY_BATCH {
+                break;
+            }
+        }
+        for (seq, id) in deletes {
+            self.index_op(state, IndexedOp { id, seq, replaces: true, document: None, bytes: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// How many segments there are, and how many documents they have.
+    pub fn segments(&self) -> Vec<(String, u32, u32)> {
+        let published = self.published.read();
+        let searcher = published.reader.searcher();
+        let segment = |reader: &tantivy::SegmentReader| {
+            (reader.segment_id().short_uuid_string(), reader.num_docs(), reader.num_deleted_docs())
+        };
+        searcher.segment_readers().iter().map(segment).collect()
+    }
+
+    /// Documents that searches find.
+    pub fn document_count(&self) -> u64 {
+        self.published.read().reader.searcher().num_docs()
+    }
+
+    /// When the last operation was refreshed, in epochs: for tests and statistics.
+    pub fn epoch(&self) -> u64 {
+        *self.published.read().epoch
+    }
+
+    /// Ends the index: the last state is persisted.
+    ///
+    /// Errors: as for [`persist`](SearchIndex::persist).
+    pub fn close(&self) -> Result<(), SearchError> {
+        if self.deleted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.rest()
+    }
+}
