@@ -41,10 +41,10 @@ use bytes::Bytes;
 use hl7::Piece;
 use hl7::charset::Charset;
 
+use self::search::SearchKeys;
 use crate::error::InteropError;
 pub(crate) use charsets::{CHARSETS, known_charset};
 use charsets::{code, of_code};
-use search::SearchKeys;
 use sections::{Cut, Part, pieces};
 pub(crate) use sections::{Sections, decode_outcome, each_delivery, is_failed, sections};
 

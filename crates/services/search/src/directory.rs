@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use store::{Direction, Store, StoreError, TreeId};
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
-    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback, WatchCallbackList,
-    WatchHandle, WritePtr,
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite, WatchCallback,
+    WatchCallbackList, WatchHandle, WritePtr,
 };
 
 mod extents;
@@ -116,7 +116,9 @@ impl ShelfDirectory {
                 _ if key == APPLIED => applied = value.as_ref().try_into().map(u64::from_le_bytes).unwrap_or(0),
                 Some(&FILE) => {
                     let extents = FileExtents::decode(&value).ok_or_else(|| {
-                        StoreError::Refused(format!("the table of search index {name} cannot be read: {}", path().display()).into())
+                        StoreError::Refused(
+                            format!("the table of search index {name} cannot be read: {}", path().display()).into(),
+                        )
                     })?;
                     in_use.extend_from_slice(&extents.extents);
                     files.insert(path(), Stored::Extents(Arc::new(extents)));
@@ -257,9 +259,12 @@ impl Directory for ShelfDirectory {
         match file {
             None => Err(OpenReadError::FileDoesNotExist(path.to_owned())),
             Some(Stored::Whole(bytes)) => Ok(Arc::new(OwnedBytes::new(bytes.as_ref().clone()))),
-            Some(Stored::Extents(extents)) => {
-                Ok(Arc::new(ShelfFile { path: path.to_owned(), extents, inner: Arc::clone(&self.inner), loaded: Mutex::new(None) }))
-            }
+            Some(Stored::Extents(extents)) => Ok(Arc::new(ShelfFile {
+                path: path.to_owned(),
+                extents,
+                inner: Arc::clone(&self.inner),
+                loaded: Mutex::new(None),
+            })),
         }
     }
 
@@ -282,7 +287,12 @@ impl Directory for ShelfDirectory {
         if self.inner.files.lock().contains_key(path) {
             return Err(OpenWriteError::FileAlreadyExists(path.to_owned()));
         }
-        let writer = ShelfWriter { path: path.to_owned(), inner: Arc::clone(&self.inner), file: FileExtents::default(), buffer: Vec::new() };
+        let writer = ShelfWriter {
+            path: path.to_owned(),
+            inner: Arc::clone(&self.inner),
+            file: FileExtents::default(),
+            buffer: Vec::new(),
+        };
         Ok(BufWriter::new(Box::new(writer)))
     }
 

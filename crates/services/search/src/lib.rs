@@ -1,4 +1,17 @@
-//! Search: the Elasticsearch API over documents that lie in the node's store.
+//! Search: documents with mappings, versions and sequence numbers in the node's store, and an index over them.
+//!
+//! ```text
+//!   mapping, analysis, dates   what the fields of an index are, and how texts and dates are read
+//!   document, schema           from a source to what the index holds of it
+//!   index                      documents in the store, the writer, refreshes, persisted states, recovery
+//!   directory                  the library's files on devices of a shelf
+//!   view                       an index at one moment
+//! ```
+//!
+//! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
+//! again from them if its files are lost or damaged ([`index`]).
+//!
+//! It has no query language and no socket yet.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

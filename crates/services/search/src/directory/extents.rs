@@ -54,7 +54,8 @@ impl FileExtents {
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
         let (pairs, []) = rest.as_chunks::<8>() else { return None };
         let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
-        let extents = pairs.iter().map(|pair| Some(FileExtent { place: number(&pair[..4])?, checksum: number(&pair[4..])? }));
+        let extents =
+            pairs.iter().map(|pair| Some(FileExtent { place: number(&pair[..4])?, checksum: number(&pair[4..])? }));
         let extents: Vec<FileExtent> = extents.collect::<Option<_>>()?;
         (extents.len() == len.div_ceil(EXTENT_BYTES)).then_some(FileExtents { len, extents })
     }
@@ -98,7 +99,12 @@ impl ExtentPool {
 
     pub(super) fn remove_devices(shelf: &dyn Shelf, name: &str) -> Result<(), StoreError> {
         let present: BTreeSet<String> = shelf.list()?.into_iter().collect();
-        for number in (0..).take_while(|number| present.contains(&device_name(name, *number))).collect::<Vec<_>>().into_iter().rev() {
+        for number in (0..)
+            .take_while(|number| present.contains(&device_name(name, *number)))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
             shelf.remove(&device_name(name, number))?;
         }
         Ok(())
@@ -140,11 +146,16 @@ impl ExtentPool {
         while at < range.end {
             let extent = file.extents[at / EXTENT_BYTES];
             let device = self.state.lock().devices.get((extent.place / OF_DEVICE) as usize).cloned();
-            let device = device.ok_or_else(|| failed(format!("extent {} lies on a device that is missing", extent.place)))?;
+            let device =
+                device.ok_or_else(|| failed(format!("extent {} lies on a device that is missing", extent.place)))?;
             device.read(offset(extent.place), &mut buffer).map_err(failed)?;
             if checksum(&buffer) != extent.checksum {
                 let number = extent.place / OF_DEVICE;
-                return Err(failed(format!("extent at {} of device {}-{number} is damaged", offset(extent.place), self.name)));
+                return Err(failed(format!(
+                    "extent at {} of device {}-{number} is damaged",
+                    offset(extent.place),
+                    self.name
+                )));
             }
             let first = at % EXTENT_BYTES;
             let last = (first + range.end - at).min(EXTENT_BYTES);

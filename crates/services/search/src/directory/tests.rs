@@ -1,3 +1,5 @@
+//! Files on a shelf: reading, crashes, space that is used again, damage.
+
 use device::MemoryShelf;
 use store::Options;
 

@@ -126,6 +126,8 @@ impl SearchIndex {
                 OpKind::Delete | OpKind::Update(_) => None,
             })
             .collect();
+        // Requests that met each other once go on one at a time.
+        let mut alone = None;
         for _ in 0..ATTEMPTS {
             if self.deleted.load(Ordering::Acquire) {
                 return Err(SearchError::no_index(&self.name()));
@@ -153,7 +155,9 @@ impl SearchIndex {
                     if !matches!(error, StoreError::Conflict) {
                         return Err(error.into());
                     }
-                    self.wait_for_commits()?;
+                    alone.get_or_insert_with(|| self.contended.lock());
+                    // What won is appended, and the next attempt must see it.
+                    self.place.store.wait_visible(self.place.store.appended())?;
                     // The documents moved into the attempt: read them again.
                     for (op, prepared) in ops.iter().zip(&mut prepared) {
                         if let (OpKind::Index(source) | OpKind::Create(source), None) = (&op.kind, &prepared) {
@@ -163,6 +167,7 @@ impl SearchIndex {
                 }
             }
         }
+        drop(alone);
         Err(SearchError::conflict("other requests kept changing the same documents; send this one again"))
     }
 
@@ -202,7 +207,8 @@ impl Attempt<'_> {
         let (id, state) = match &op.id {
             Some(id) => {
                 if id.is_empty() || id.len() > ID_BYTES_MAX {
-                    let reason = format!("id [{}...] has 1 to {ID_BYTES_MAX} bytes", id.chars().take(20).collect::<String>());
+                    let reason =
+                        format!("id [{}...] has 1 to {ID_BYTES_MAX} bytes", id.chars().take(20).collect::<String>());
                     return Err(SearchError::argument(reason));
                 }
                 let row = self.transaction.get(self.index.trees.ids, id.as_bytes())?;
@@ -250,7 +256,13 @@ impl Attempt<'_> {
         document.add_text(own.id, &id);
         document.add_u64(own.seq, seq);
         let bytes = source.len() as u64;
-        self.ops.push(IndexedOp { id: id.clone(), seq, replaces: state.is_some(), document: Some((document, generation)), bytes });
+        self.ops.push(IndexedOp {
+            id: id.clone(),
+            seq,
+            replaces: state.is_some(),
+            document: Some((document, generation)),
+            bytes,
+        });
         let was_there = state.is_some_and(|state| !state.deleted);
         Ok(OpOutcome { id, version, seq, result: if was_there { "updated" } else { "created" }, source: None })
     }
@@ -292,7 +304,13 @@ impl Attempt<'_> {
             None => match (&update.upsert, &update.doc) {
                 (Some(upsert), _) => upsert.clone(),
                 (None, Some(doc)) if update.doc_as_upsert => doc.clone(),
-                _ => return Err(SearchError::new(404, "document_missing_exception", format!("[{id}]: document missing"))),
+                _ => {
+                    return Err(SearchError::new(
+                        404,
+                        "document_missing_exception",
+                        format!("[{id}]: document missing"),
+                    ));
+                }
             },
         };
         let ready = self.index.prepare(&source)?;
@@ -334,9 +352,11 @@ fn check(id: &str, state: Option<IdState>, expected: ExpectedVersion, create: bo
         },
         ExpectedVersion::External(version) if state.is_none() || last < version => Ok(version),
         ExpectedVersion::ExternalGte(version) if state.is_none() || last <= version => Ok(version),
-        ExpectedVersion::External(version) | ExpectedVersion::ExternalGte(version) => Err(SearchError::conflict(format!(
-            "[{id}]: version conflict, current version [{last}] is higher or equal to the one provided [{version}]"
-        ))),
+        ExpectedVersion::External(version) | ExpectedVersion::ExternalGte(version) => {
+            Err(SearchError::conflict(format!(
+                "[{id}]: version conflict, current version [{last}] is higher or equal to the one provided [{version}]"
+            )))
+        }
     }
 }
 

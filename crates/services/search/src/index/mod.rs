@@ -13,6 +13,7 @@
 //! numbers; a view shows each document as it was when the view was made.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,8 +21,8 @@ use bytes::Bytes;
 use device::Shelf;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use store::{Lsn, Store, TreeId};
+use serde_json::{Value, json};
+use store::{Direction, Lsn, Store, StoreError, TreeId};
 use tantivy::schema::Schema;
 use tantivy::{Index, IndexReader, IndexWriter, TantivyDocument};
 
@@ -33,7 +34,7 @@ use crate::schema::OwnFields;
 use crate::view::IndexView;
 
 mod apply;
-mod open;
+mod catalog;
 mod rows;
 mod searchable;
 mod sequence;
@@ -41,6 +42,7 @@ mod sequence;
 mod tests;
 
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
+use rows::{DOCUMENT, TOMBSTONE};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
 
@@ -117,6 +119,8 @@ pub struct SearchIndex {
     /// Superseded rows, and the refresh after which no new view shows them.
     replaced: Mutex<BTreeMap<u64, Vec<u64>>>,
     counters: Counters,
+    /// Held by a request whose ids another one changed first.
+    contended: Mutex<()>,
     deleted: AtomicBool,
 }
 
@@ -202,6 +206,186 @@ impl std::fmt::Debug for SearchIndex {
 }
 
 impl SearchIndex {
+    /// Creates an index. Durable when it returns.
+    ///
+    /// Errors: a mapping or an analyzer that cannot be; those of the store and the medium, after which nothing is left.
+    pub fn create(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
+        let analyzers = catalog::analyzers_of(&definition.settings)?;
+        let mapping = Mapping::stored(&definition.mapping, definition.columns.clone())?;
+        for field in mapping.fields() {
+            if let (Some(name), crate::mapping::FieldKind::Text) = (&field.analyzer, field.kind) {
+                analyzers.get(name).map_err(|error| SearchError::mapping(error.reason))?;
+            } else if let Some(name) = &field.analyzer {
+                analyzers.normalizer(name).map_err(|error| SearchError::mapping(error.reason))?;
+            }
+        }
+        let definition =
+            IndexDefinition { mapping: mapping.to_json(), columns: mapping.columns().clone(), ..definition };
+        let mut transaction = place.store.begin();
+        for name in tree_names(&definition.uuid) {
+            transaction.create_tree(&name)?;
+        }
+        let tree = catalog::catalog(&mut transaction)?;
+        transaction.put(tree, &catalog::key(&definition.name), json!(definition).to_string().as_bytes())?;
+        let lsn = transaction.commit()?;
+        place.store.wait_visible(lsn)?;
+        SearchIndex::open(place, definition)
+    }
+
+    /// The definitions in the catalog.
+    ///
+    /// Errors: those of the store; a definition that cannot be read.
+    pub fn definitions(store: &Store) -> Result<Vec<IndexDefinition>, SearchError> {
+        let read = |(name, value)| {
+            serde_json::from_value(value).map_err(|error| {
+                SearchError::internal(format!("the definition of index {name} cannot be read: {error}"))
+            })
+        };
+        catalog::items(store, "index")?.into_iter().map(read).collect()
+    }
+
+    /// Opens an index and indexes what its last persisted state does not contain. An index whose files cannot be read is made
+    /// again from the documents.
+    ///
+    /// Errors: those of the store and of the medium.
+    pub fn open(place: IndexPlace, definition: IndexDefinition) -> Result<Arc<SearchIndex>, SearchError> {
+        let analyzers = Arc::new(catalog::analyzers_of(&definition.settings)?);
+        let mapping = Arc::new(Mapping::stored(&definition.mapping, definition.columns.clone())?);
+        let snapshot = place.store.snapshot();
+        let tree = |name: &String| -> Result<TreeId, SearchError> {
+            snapshot.tree(name)?.ok_or_else(|| SearchError::internal(format!("tree {name} is missing")))
+        };
+        let [docs, ids, files] = tree_names(&definition.uuid);
+        let trees = Trees { docs: tree(&docs)?, ids: tree(&ids)?, files: tree(&files)? };
+        let (directory, persisted) = ShelfDirectory::open(
+            (&place.store, trees.files),
+            Arc::clone(&place.shelf),
+            &definition.uuid,
+            Arc::clone(&place.memory),
+        )?;
+        let mut unreadable = None;
+        let index = match directory.is_empty() {
+            true => searchable::new_index(directory.clone(), &mapping)?,
+            false => match Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index)) {
+                Ok(index) => index,
+                Err(error) => {
+                    unreadable = Some(error.to_string());
+                    directory.clear();
+                    searchable::new_index(directory.clone(), &mapping)?
+                }
+            },
+        };
+        let persisted = if unreadable.is_some() { 0 } else { persisted };
+        let schema = index.schema();
+        let next = next_seq(&place.store, trees)?.max(persisted);
+        let published = Published {
+            reader: searchable::reader_of(&index)?,
+            schema: schema.clone(),
+            epoch: Arc::new(1),
+            refreshed: persisted,
+            alive: Vec::new(),
+        };
+        let writer = WriterState {
+            directory,
+            index,
+            writer: None,
+            applied: persisted,
+            refreshed: persisted,
+            persisted,
+            bytes: 0,
+        };
+        let index = Arc::new(SearchIndex {
+            place,
+            definition: RwLock::new(definition),
+            fields: RwLock::new(Fields { mapping: Arc::clone(&mapping), analyzers, schema, generation: 0 }),
+            trees,
+            sequencer: Mutex::new(Sequencer::new(next)),
+            writer: Mutex::new(writer),
+            published: RwLock::new(published),
+            last_commit: AtomicU64::new(0),
+            replaced: Mutex::default(),
+            counters: Counters::default(),
+            contended: Mutex::new(()),
+            deleted: AtomicBool::new(false),
+        });
+        if let Some(why) = unreadable {
+            tracing::error!(
+                index = index.name(),
+                why,
+                "the files of a search index are damaged; it is made again from its documents"
+            );
+        }
+        index.catch_up(next)?;
+        Ok(index)
+    }
+
+    /// Indexes what is in the store and not in the persisted state.
+    fn catch_up(&self, next: u64) -> Result<(), SearchError> {
+        // A crash may lie between a mapping's new field and the column for it.
+        self.put_mapping(&json!({}))?;
+        let mut state = self.writer.lock();
+        let from = state.persisted;
+        if from < next {
+            self.replay(&mut state, from, next)?;
+            // What was replayed is in no commit of the writer yet.
+            state.refreshed = from;
+        }
+        state.applied = next;
+        drop(state);
+        self.refresh()
+    }
+
+    /// Changes what is stored about it besides mapping and columns. Durable when it returns.
+    ///
+    /// Errors: those of the store.
+    pub fn redefine(&self, change: impl FnOnce(&mut IndexDefinition)) -> Result<(), SearchError> {
+        // The writer's lock: a mapping update saves the definition too.
+        let _writer = self.writer.lock();
+        let mut definition = self.definition.read().clone();
+        change(&mut definition);
+        catalog::save(&self.place.store, &definition)?;
+        *self.definition.write() = definition;
+        Ok(())
+    }
+
+    /// Deletes the index: its definition, documents and files. Durable when it returns.
+    ///
+    /// Errors: those of the store; the index is then still there.
+    pub fn delete(&self) -> Result<(), SearchError> {
+        let mut state = self.writer.lock();
+        let definition = self.definition.read().clone();
+        let mut transaction = self.place.store.begin();
+        let tree = catalog::catalog(&mut transaction)?;
+        transaction.delete(tree, &catalog::key(&definition.name))?;
+        for name in tree_names(&definition.uuid) {
+            transaction.drop_tree(&name)?;
+        }
+        let lsn = transaction.commit()?;
+        self.mark_deleted();
+        self.place.store.wait_visible(lsn)?;
+        if let Err(error) = state.end_writer() {
+            tracing::warn!(index = definition.name, %error, "a merge of a deleted index failed");
+        }
+        // What a failure leaves of the files is removed at the next start.
+        if let Err(error) = ShelfDirectory::remove_devices(&*self.place.shelf, &definition.uuid) {
+            tracing::warn!(index = definition.name, %error, "files of a deleted index are left");
+        }
+        Ok(())
+    }
+
+    /// Removes devices of the shelf that belong to no index: a crash lay between the two steps of a deletion.
+    ///
+    /// Errors: those of the shelf.
+    pub fn remove_orphans(place: &IndexPlace, definitions: &[IndexDefinition]) -> Result<(), SearchError> {
+        for name in place.shelf.list().map_err(StoreError::from)? {
+            let owner = name.rsplit_once('-').map(|(uuid, _)| uuid);
+            if !definitions.iter().any(|definition| Some(definition.uuid.as_str()) == owner) {
+                place.shelf.remove(&name).map_err(StoreError::from)?;
+            }
+        }
+        Ok(())
+    }
+
     /// What is stored about it.
     pub fn definition(&self) -> IndexDefinition {
         self.definition.read().clone()
@@ -297,6 +481,20 @@ impl SearchIndex {
     pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
     }
+}
+
+/// The number after the last operation in the store.
+fn next_seq(store: &Store, trees: Trees) -> Result<u64, SearchError> {
+    let snapshot = store.snapshot();
+    let mut next = 0;
+    for kind in [DOCUMENT, TOMBSTONE] {
+        let (from, to) = (rows::key(kind, 0), rows::key(kind, u64::MAX));
+        let mut cursor = snapshot.scan(trees.docs, Bound::Included(&from), Bound::Included(&to), Direction::Backward);
+        if let Some((key, _)) = cursor.next_key()? {
+            next = next.max(rows::seq_of(kind, &key).map_or(0, |seq| seq + 1));
+        }
+    }
+    Ok(next)
 }
 
 impl Counters {

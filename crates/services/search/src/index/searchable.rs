@@ -50,6 +50,25 @@ impl WriterState {
     }
 }
 
+impl WriterState {
+    /// Ends the writer and waits for its merges: one that ends later would write to files that are no longer its own.
+    /// Operations that it has not committed are lost.
+    pub(super) fn end_writer(&mut self) -> Result<(), SearchError> {
+        match self.writer.take() {
+            Some(writer) => Ok(writer.wait_merging_threads()?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for WriterState {
+    fn drop(&mut self) {
+        if let Err(error) = self.end_writer() {
+            tracing::warn!(%error, "a merge of a search index failed");
+        }
+    }
+}
+
 /// A reader that sees what the last refresh made.
 pub(super) fn reader_of(index: &Index) -> Result<IndexReader, SearchError> {
     Ok(index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?)
@@ -183,8 +202,7 @@ impl SearchIndex {
     /// Ends the writer of an index that is not written to; its threads and memory are given back.
     pub fn rest(&self) -> Result<(), SearchError> {
         self.persist()?;
-        self.writer.lock().writer = None;
-        Ok(())
+        self.writer.lock().end_writer()
     }
 
     /// Removes rows that were replaced before every view that is still read, and old tombstones.
@@ -219,7 +237,8 @@ impl SearchIndex {
         let waiting: std::collections::BTreeSet<u64> = self.replaced.lock().values().flatten().copied().collect();
         let (from, to) = (rows::key(REPLACED, 0), rows::key(REPLACED, persisted));
         let snapshot = self.place.store.snapshot();
-        let mut cursor = snapshot.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
+        let mut cursor =
+            snapshot.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
         let mut found = Vec::new();
         while let Some((key, _)) = cursor.next_key()? {
             found.extend(rows::seq_of(REPLACED, &key).filter(|seq| !waiting.contains(seq)));
@@ -231,7 +250,8 @@ impl SearchIndex {
     fn sweep_tombstones(&self, persisted: u64) -> Result<(), SearchError> {
         let (from, to) = (rows::key(TOMBSTONE, 0), rows::key(TOMBSTONE, persisted));
         let mut transaction = self.place.store.begin();
-        let mut cursor = transaction.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
+        let mut cursor =
+            transaction.scan(self.trees.docs, Bound::Included(&from), Bound::Excluded(&to), Direction::Forward);
         let mut old = Vec::new();
         while let Some((key, value)) = cursor.next()? {
             let time = value.get(..8).and_then(|time| time.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -303,7 +323,7 @@ impl SearchIndex {
         let mut definition = self.definition.read().clone();
         definition.mapping = mapping.to_json();
         definition.columns = mapping.columns().clone();
-        super::open::save(&self.place.store, &definition)?;
+        super::catalog::save(&self.place.store, &definition)?;
         *self.definition.write() = definition;
         match schema::grown(&fields.schema, &mapping) {
             Some(None) => self.fields.write().mapping = Arc::new(mapping),
@@ -318,13 +338,18 @@ impl SearchIndex {
         if let Some(writer) = &mut state.writer {
             writer.commit()?;
         }
-        state.writer = None;
-        let meta = state.directory.atomic_read(Path::new(META)).map_err(|error| SearchError::internal(error.to_string()))?;
-        let unreadable = |error: serde_json::Error| SearchError::internal(format!("the index's list of segments: {error}"));
+        state.end_writer()?;
+        let meta =
+            state.directory.atomic_read(Path::new(META)).map_err(|error| SearchError::internal(error.to_string()))?;
+        let unreadable =
+            |error: serde_json::Error| SearchError::internal(format!("the index's list of segments: {error}"));
         let mut meta: Value = serde_json::from_slice(&meta).map_err(unreadable)?;
         meta["schema"] = serde_json::to_value(schema).map_err(unreadable)?;
         let meta = serde_json::to_vec(&meta).map_err(unreadable)?;
-        state.directory.atomic_write(Path::new(META), &meta).map_err(|error| SearchError::internal(error.to_string()))?;
+        state
+            .directory
+            .atomic_write(Path::new(META), &meta)
+            .map_err(|error| SearchError::internal(error.to_string()))?;
         self.reopen(state, mapping, 0)
     }
 
@@ -359,7 +384,7 @@ impl SearchIndex {
     }
 
     fn rebuild_with(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
-        state.writer = None;
+        state.end_writer()?;
         state.directory.clear();
         let index = new_index(state.directory.clone(), &mapping)?;
         state.index = index;
@@ -393,8 +418,12 @@ impl SearchIndex {
         let mut at = from;
         loop {
             let ends = [rows::key(DOCUMENT, at), rows::key(DOCUMENT, to)];
-            let mut cursor =
-                snapshot.scan(self.trees.docs, Bound::Included(&ends[0]), Bound::Excluded(&ends[1]), Direction::Forward);
+            let mut cursor = snapshot.scan(
+                self.trees.docs,
+                Bound::Included(&ends[0]),
+                Bound::Excluded(&ends[1]),
+                Direction::Forward,
+            );
             let mut found = 0;
             while found < REPLAY_BATCH
                 && let Some((key, value)) = cursor.next()?

@@ -1,0 +1,82 @@
+//! The catalog: what is stored about the indices of a node, in one tree of its store.
+//!
+//! ```text
+//!   tree search    index/<name>   an `IndexDefinition`, as JSON      template/<name>   ...
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use serde_json::{Value, json};
+use store::{Direction, Store, StoreError, Transaction, TreeId};
+
+use super::IndexDefinition;
+use crate::analysis::Analyzers;
+use crate::error::SearchError;
+
+/// The tree of definitions.
+const CATALOG: &str = "search";
+
+/// Key of an index's definition.
+pub(super) fn key(name: &str) -> Vec<u8> {
+    format!("index/{name}").into_bytes()
+}
+
+/// The catalog's tree, created if it is not there.
+pub(super) fn catalog(transaction: &mut Transaction) -> Result<TreeId, StoreError> {
+    match transaction.tree(CATALOG)? {
+        Some(tree) => Ok(tree),
+        None => transaction.create_tree(CATALOG),
+    }
+}
+
+/// Stores a definition. Durable when it returns.
+pub(super) fn save(store: &Store, definition: &IndexDefinition) -> Result<(), SearchError> {
+    put(store, &key(&definition.name), &json!(definition))
+}
+
+fn put(store: &Store, key: &[u8], value: &Value) -> Result<(), SearchError> {
+    let mut transaction = store.begin();
+    let tree = catalog(&mut transaction)?;
+    transaction.put(tree, key, value.to_string().as_bytes())?;
+    let lsn = transaction.commit()?;
+    Ok(store.wait_visible(lsn)?)
+}
+
+/// The items of a kind in the catalog, by name.
+///
+/// Errors: those of the store; an item that is no JSON.
+pub(super) fn items(store: &Store, kind: &str) -> Result<BTreeMap<String, Value>, SearchError> {
+    let snapshot = store.snapshot();
+    let Some(tree) = snapshot.tree(CATALOG)? else { return Ok(BTreeMap::new()) };
+    let prefix = format!("{kind}/").into_bytes();
+    let mut cursor = snapshot.scan(tree, Bound::Included(&prefix), Bound::Unbounded, Direction::Forward);
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = cursor.next()? {
+        let Some(name) = key.strip_prefix(&prefix[..]) else { break };
+        let name = String::from_utf8_lossy(name).into_owned();
+        let value = serde_json::from_slice(&value).map_err(|error| {
+            SearchError::internal(format!("{kind} {name} in the catalog of search cannot be read: {error}"))
+        })?;
+        found.insert(name, value);
+    }
+    Ok(found)
+}
+
+/// The analyzers of flat settings.
+pub(super) fn analyzers_of(settings: &BTreeMap<String, Value>) -> Result<Analyzers, SearchError> {
+    let mut analysis = json!({});
+    for (name, value) in settings {
+        if let Some(path) = name.strip_prefix("index.analysis.") {
+            let mut at = &mut analysis;
+            for part in path.split('.') {
+                if !at.is_object() {
+                    *at = json!({});
+                }
+                at = &mut at[part];
+            }
+            *at = value.clone();
+        }
+    }
+    Analyzers::of_settings(&analysis)
+}
