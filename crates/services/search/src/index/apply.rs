@@ -114,7 +114,7 @@ impl SearchIndex {
     /// Does the operations of a request, in order, and returns when they are durable and in the writer. Each has its own result.
     ///
     /// Errors: the store's, and the index is being deleted; then nothing was done, except after
-    /// [`StoreError::Poisoned`](store::StoreError::Poisoned), where the next start shows it.
+    /// [`StoreError::Poisoned`], where the next start shows it.
     pub fn apply(&self, ops: &[DocumentOp]) -> Result<Vec<Result<OpOutcome, SearchError>>, SearchError> {
         let started = Instant::now();
         let mut prepared: Vec<Option<Result<Prepared, SearchError>>> = ops
