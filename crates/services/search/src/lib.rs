@@ -11,7 +11,7 @@
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
 //! again from them if its files are lost or damaged ([`index`]).
 //!
-//! It has no query language and no socket yet.
+//! It has no socket yet.
 #![forbid(unsafe_code)]
 
 pub mod analysis;
@@ -21,6 +21,7 @@ pub mod document;
 pub mod error;
 pub mod index;
 pub mod mapping;
+pub mod query;
 pub mod schema;
 pub mod view;
 

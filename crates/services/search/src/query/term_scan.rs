@@ -1,0 +1,126 @@
+//! [`TermScanQuery`]: documents with a term that a test accepts, among those with a literal beginning.
+//!
+//! The library's own automaton queries determinize a pattern before they run: a short pattern can need more states than they
+//! allow. Here each term of the range is tested by itself, in time linear in the term, whatever the pattern.
+
+use std::sync::Arc;
+
+use tantivy::query::{BitSetDocSet, ConstScorer, EnableScoring, Explanation, Query, Scorer, Weight};
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError};
+
+/// Which terms are accepted.
+#[derive(Clone, Debug)]
+pub(super) enum TermTest {
+    /// All with the beginning.
+    Any,
+    /// Those that an expression, anchored at both ends, matches.
+    Pattern(Arc<regex::Regex>),
+    /// Those that are at most so many edits away from a text; `true` if a transposition is one edit.
+    Edits(String, u8, bool),
+}
+
+impl TermTest {
+    fn accepts(&self, term: &[u8]) -> bool {
+        let Ok(term) = std::str::from_utf8(term) else { return false };
+        match self {
+            TermTest::Any => true,
+            TermTest::Pattern(pattern) => pattern.is_match(term),
+            TermTest::Edits(text, distance, transpositions) => {
+                edit_distance(text, term, *distance, *transpositions).is_some()
+            }
+        }
+    }
+}
+
+/// Documents with a term in `field` that begins with `prefix` and that `test` accepts; all score 1.
+#[derive(Clone, Debug)]
+pub(super) struct TermScanQuery {
+    pub(super) field: Field,
+    pub(super) prefix: String,
+    pub(super) test: TermTest,
+}
+
+impl Query for TermScanQuery {
+    fn weight(&self, _: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Weight for TermScanQuery {
+    fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
+        let index = reader.inverted_index(self.field)?;
+        let mut docs = BitSet::with_max_value(reader.max_doc());
+        let mut range = index.terms().range().ge(self.prefix.as_bytes());
+        if let Some(end) = prefix_end(self.prefix.as_bytes()) {
+            range = range.lt(&end);
+        }
+        let mut terms = range.into_stream()?;
+        while terms.advance() {
+            if !self.test.accepts(terms.key()) {
+                continue;
+            }
+            let mut postings = index.read_block_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
+            while !postings.docs().is_empty() {
+                for doc in postings.docs() {
+                    docs.insert(*doc);
+                }
+                postings.advance();
+            }
+        }
+        Ok(Box::new(ConstScorer::new(BitSetDocSet::from(docs), boost)))
+    }
+
+    fn explain(&self, reader: &SegmentReader, doc: DocId) -> tantivy::Result<Explanation> {
+        let mut scorer = self.scorer(reader, 1.0)?;
+        if doc == TERMINATED || scorer.doc() > doc || scorer.seek(doc) != doc {
+            return Err(TantivyError::InvalidArgument(format!("Document #({doc}) does not match")));
+        }
+        Ok(Explanation::new("a term fits", 1.0))
+    }
+}
+
+/// The first bytes after all that begin with `prefix`; none if there are none.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// The edits from one text to another, in characters; `None` if they are more than `limit`.
+pub(super) fn edit_distance(from: &str, to: &str, limit: u8, transpositions: bool) -> Option<u8> {
+    let limit = usize::from(limit);
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    if from.len().abs_diff(to.len()) > limit {
+        return None;
+    }
+    // Rows of the table of distances: the one before the last, the last, the one being filled.
+    let mut older: Vec<usize> = vec![usize::MAX / 2; to.len() + 1];
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for row in 1..=from.len() {
+        let mut next = vec![row; to.len() + 1];
+        for column in 1..=to.len() {
+            let same = from[row - 1] == to[column - 1];
+            let mut best = (last[column - 1] + usize::from(!same)).min(last[column] + 1).min(next[column - 1] + 1);
+            let crossed = transpositions
+                && row > 1
+                && column > 1
+                && from[row - 1] == to[column - 2]
+                && from[row - 2] == to[column - 1];
+            if crossed {
+                best = best.min(older[column - 2] + 1);
+            }
+            next[column] = best;
+        }
+        if next.iter().all(|distance| *distance > limit) {
+            return None;
+        }
+        older = std::mem::replace(&mut last, next);
+    }
+    last.last().filter(|distance| **distance <= limit).map(|distance| *distance as u8)
+}
