@@ -20,6 +20,9 @@ use crate::error::SearchError;
 /// A longer token is cut into pieces of this length (Lucene's StandardAnalyzer, `DEFAULT_MAX_TOKEN_LENGTH`).
 const TOKEN_CHARS_MAX: usize = 255;
 
+/// Lengths of n-grams beside each other (Elasticsearch's `index.max_ngram_diff`).
+const GRAM_DIFFERENCE_MAX: usize = 1;
+
 /// Lucene's English stop words (EnglishAnalyzer.ENGLISH_STOP_WORDS_SET).
 const ENGLISH: [&str; 33] = [
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
@@ -187,22 +190,36 @@ fn number(definition: &Value, key: &str, default: usize) -> usize {
 }
 
 fn tokenizer(kind: &str, definition: &Value) -> Result<Tokenizer, String> {
-    let grams = |first| {
-        Tokenizer::NGram(number(definition, "min_gram", 1).max(1), number(definition, "max_gram", 2).min(256), first)
-    };
+    let grams = |first| gram_bounds(definition, first).map(|(min, max)| Tokenizer::NGram(min, max, first));
     Ok(match kind {
         "standard" => Tokenizer::Standard,
         "whitespace" => Tokenizer::Whitespace,
         "letter" | "lowercase" => Tokenizer::Letter,
         "keyword" => Tokenizer::Keyword,
-        "ngram" | "nGram" => grams(false),
-        "edge_ngram" | "edgeNGram" => grams(true),
+        "ngram" | "nGram" => grams(false)?,
+        "edge_ngram" | "edgeNGram" => grams(true)?,
         "pattern" => {
             let pattern = definition.get("pattern").and_then(Value::as_str).unwrap_or(r"\W+");
             Tokenizer::Pattern(regex::Regex::new(pattern).map_err(|error| error.to_string())?)
         }
         other => return Err(format!("tokenizer [{other}] is not supported")),
     })
+}
+
+/// The bounds of n-grams. Errors: so many lengths that each text would become a multiple of itself (Elasticsearch's
+/// `index.max_ngram_diff`); those from the beginning only are bounded by their longest.
+fn gram_bounds(definition: &Value, only_first: bool) -> Result<(usize, usize), String> {
+    let (min, max) = (number(definition, "min_gram", 1).max(1), number(definition, "max_gram", 2));
+    if min > max {
+        return Err(format!("min_gram {min} is more than max_gram {max}"));
+    }
+    if !only_first && max - min > GRAM_DIFFERENCE_MAX {
+        return Err(format!("max_gram is at most {GRAM_DIFFERENCE_MAX} more than min_gram, not {}", max - min));
+    }
+    if max > TOKEN_CHARS_MAX {
+        return Err(format!("max_gram is at most {TOKEN_CHARS_MAX}"));
+    }
+    Ok((min, max))
 }
 
 fn stop_words(words: &Value) -> Result<Arc<HashSet<String>>, String> {
@@ -226,11 +243,9 @@ fn filter(kind: &str, definition: &Value) -> Result<TokenFilter, String> {
         "stop" => TokenFilter::Stop(stop_words(definition.get("stopwords").unwrap_or(&Value::Null))?),
         "length" => TokenFilter::Length(number(definition, "min", 0), number(definition, "max", usize::MAX)),
         "truncate" => TokenFilter::Truncate(number(definition, "length", 10)),
-        "ngram" | "nGram" => {
-            TokenFilter::NGram(number(definition, "min_gram", 1), number(definition, "max_gram", 2), false)
-        }
+        "ngram" | "nGram" => gram_bounds(definition, false).map(|(min, max)| TokenFilter::NGram(min, max, false))?,
         "edge_ngram" | "edgeNGram" => {
-            TokenFilter::NGram(number(definition, "min_gram", 1), number(definition, "max_gram", 2), true)
+            gram_bounds(definition, true).map(|(min, max)| TokenFilter::NGram(min, max, true))?
         }
         other => return Err(format!("filter [{other}] is not supported")),
     })
@@ -442,6 +457,10 @@ mod tests {
             "filter": {"two": {"type": "length", "min": 2}}});
         let all = Analyzers::of_settings(&settings).expect("known parts");
         assert_eq!(terms(all.get("folding").expect("defined"), "Caf\u{e9} \u{e0} M\u{fc}ller"), ["cafe", "muller"]);
+        let wide = json!({"analyzer": {"a": {"tokenizer": {"type": "ngram", "min_gram": 1, "max_gram": 50}}}});
+        assert!(
+            Analyzers::default().of_request(&wide["analyzer"]["a"]).expect_err("too wide").reason.contains("max_gram")
+        );
         let unknown = json!({"analyzer": {"a": {"tokenizer": "kuromoji"}}});
         let error = Analyzers::of_settings(&unknown).expect_err("not known");
         assert!(error.reason.contains("[kuromoji]"), "{error}");

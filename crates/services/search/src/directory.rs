@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Device, Shelf};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use store::{Direction, Store, StoreError, TreeId};
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
@@ -77,6 +77,7 @@ struct Inner {
     files: Mutex<BTreeMap<PathBuf, Stored>>,
     memory: Arc<FileMemory>,
     watchers: WatchCallbackList,
+    locks: Arc<LibraryLocks>,
     /// The first damage that was found.
     damage: Mutex<Option<Arc<str>>>,
 }
@@ -135,6 +136,7 @@ impl ShelfDirectory {
             files: Mutex::new(files),
             memory,
             watchers: WatchCallbackList::default(),
+            locks: Arc::default(),
             damage: Mutex::new(None),
         };
         Ok((ShelfDirectory { inner: Arc::new(inner) }, applied))
@@ -151,7 +153,8 @@ impl ShelfDirectory {
         files.values().map(|file| file.len() as u64).sum()
     }
 
-    /// The first damage that was found while reading, with its place.
+    /// The first damage that was found, with its place: a file that cannot be read, or cannot be made persistent. The index is to be
+    /// made again.
     pub fn damage(&self) -> Option<Arc<str>> {
         self.inner.damage.lock().clone()
     }
@@ -165,7 +168,11 @@ impl ShelfDirectory {
             let files = self.inner.files.lock();
             (files.clone(), self.inner.pool.removed_so_far())
         };
-        self.inner.pool.flush()?;
+        if let Err(error) = self.inner.pool.flush() {
+            let why: Arc<str> = format!("its files cannot be made persistent: {error}").into();
+            self.inner.damage.lock().get_or_insert(why);
+            return Err(error);
+        }
         let mut transaction = store.begin();
         let mut known = BTreeMap::new();
         let mut cursor = transaction.scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
@@ -210,6 +217,7 @@ impl ShelfDirectory {
                 self.inner.pool.remove(&extents.extents);
             }
         }
+        self.inner.pool.forget_failures();
         *self.inner.damage.lock() = None;
     }
 
@@ -314,12 +322,42 @@ impl Directory for ShelfDirectory {
     }
 
     fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
-        // The lock of the data directory and the one writer of an index are what the library's lock files would be.
-        Ok(DirectoryLock::from(Box::new(lock.filepath.clone())))
+        // The lock of the data directory keeps other processes out. In this one, a reader that opens the segments of a list must not
+        // meet a merge that removes the files of that list.
+        let mut held = self.inner.locks.held.lock();
+        while held.contains(&lock.filepath) {
+            if !lock.is_blocking {
+                return Err(LockError::LockBusy);
+            }
+            self.inner.locks.changed.wait(&mut held);
+        }
+        held.insert(lock.filepath.clone());
+        let guard = HeldLock { path: lock.filepath.clone(), locks: Arc::clone(&self.inner.locks) };
+        Ok(DirectoryLock::from(Box::new(guard)))
     }
 
     fn watch(&self, callback: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(self.inner.watchers.subscribe(callback))
+    }
+}
+
+/// The library's locks that are held.
+#[derive(Default)]
+struct LibraryLocks {
+    held: Mutex<BTreeSet<PathBuf>>,
+    changed: Condvar,
+}
+
+/// One of them, until it is dropped.
+struct HeldLock {
+    path: PathBuf,
+    locks: Arc<LibraryLocks>,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        self.locks.held.lock().remove(&self.path);
+        self.locks.changed.notify_all();
     }
 }
 

@@ -117,6 +117,8 @@ pub struct IndexedDocument<'a> {
     names: BTreeSet<String>,
     /// Positions used so far in each text column, for lists of texts.
     positions: Vec<(Field, usize)>,
+    /// Whether it was accepted before.
+    again: bool,
 }
 
 impl<'a> IndexedDocument<'a> {
@@ -142,9 +144,35 @@ impl<'a> IndexedDocument<'a> {
         schema: &'a Schema,
         source: &Map<String, Value>,
     ) -> Result<TantivyDocument, SearchError> {
+        IndexedDocument::of(mapping, analyzers, schema, source, false)
+    }
+
+    /// Reads a document that was accepted before. A field that the mapping got later may not fit its value: such a value is passed
+    /// over, and the document is found by its other fields. Errors: none that a source can cause.
+    pub fn read_again(
+        mapping: &'a Mapping,
+        analyzers: &'a Analyzers,
+        schema: &'a Schema,
+        (id, seq): (&str, u64),
+        source: &Map<String, Value>,
+    ) -> Result<TantivyDocument, SearchError> {
+        let mut doc = IndexedDocument::of(mapping, analyzers, schema, source, true)?;
+        let own = OwnFields::of(schema);
+        doc.add_text(own.id, id);
+        doc.add_u64(own.seq, seq);
+        Ok(doc)
+    }
+
+    fn of(
+        mapping: &'a Mapping,
+        analyzers: &'a Analyzers,
+        schema: &'a Schema,
+        source: &Map<String, Value>,
+        again: bool,
+    ) -> Result<TantivyDocument, SearchError> {
         let doc = TantivyDocument::new();
         let mut document =
-            IndexedDocument { mapping, analyzers, schema, doc, names: BTreeSet::new(), positions: Vec::new() };
+            IndexedDocument { mapping, analyzers, schema, doc, names: BTreeSet::new(), positions: Vec::new(), again };
         document.object("", source)?;
         let IndexedDocument { mut doc, names, .. } = document;
         let own = OwnFields::of(schema);
@@ -168,7 +196,7 @@ impl<'a> IndexedDocument<'a> {
             (_, Value::Array(values)) => values.iter().try_for_each(|value| self.value(path, value)),
             (None, Value::Object(object)) => self.object(path, object),
             (None, Value::Null) => Ok(()),
-            (None, other) if self.mapping.is_object(path) => Err(SearchError::mapping(format!(
+            (None, other) if self.mapping.is_object(path) && !self.again => Err(SearchError::mapping(format!(
                 "object mapping for [{path}] tried to parse field [{path}] as object, but found a concrete value [{other}]"
             ))),
             (None, _) => Ok(()),
@@ -204,7 +232,7 @@ impl<'a> IndexedDocument<'a> {
                 }
                 Ok(())
             }
-            Err(_) if field.ignore_malformed => Ok(()),
+            Err(_) if field.ignore_malformed || self.again => Ok(()),
             Err(why) => {
                 let (path, type_name) = (&field.path, &field.type_name);
                 Err(SearchError::mapping(format!("failed to parse field [{path}] of type [{type_name}]: {why}")))

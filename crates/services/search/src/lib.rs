@@ -6,12 +6,13 @@
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   directory                  the library's files on devices of a shelf
 //!   view                       an index at one moment
+//!   query                      from the query language to a query of the library
 //! ```
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
 //! again from them if its files are lost or damaged ([`index`]).
 //!
-//! It has no socket yet.
+//! It has no aggregations and no socket yet.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

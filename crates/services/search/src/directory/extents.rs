@@ -76,6 +76,8 @@ struct PoolState {
     removed: BTreeSet<Place>,
     /// Devices written since the last flush.
     written: BTreeSet<usize>,
+    /// Devices that failed: nothing more is written to them until the next start.
+    retired: BTreeSet<usize>,
 }
 
 fn failed(error: impl std::fmt::Display) -> io::Error {
@@ -130,7 +132,10 @@ impl ExtentPool {
             (place, Arc::clone(&state.devices[number]))
         };
         file.extents.push(FileExtent { place, checksum: checksum(buffer) });
-        device.write(offset(place), buffer).map_err(failed)?;
+        if let Err(error) = device.write(offset(place), buffer) {
+            self.state.lock().retire((place / OF_DEVICE) as usize);
+            return Err(failed(error));
+        }
         buffer.clear();
         Ok(())
     }
@@ -180,8 +185,17 @@ impl ExtentPool {
         let mut state = self.state.lock();
         for place in extents {
             state.removed.remove(place);
-            state.free.insert(*place);
+            if !state.retired.contains(&((place / OF_DEVICE) as usize)) {
+                state.free.insert(*place);
+            }
         }
+    }
+
+    /// No file is there any more: what failed devices had not made persistent does not matter.
+    pub(super) fn forget_failures(&self) {
+        let mut state = self.state.lock();
+        let PoolState { written, retired, .. } = &mut *state;
+        written.retain(|number| !retired.contains(number));
     }
 
     /// Makes everything written so far persistent.
@@ -193,7 +207,10 @@ impl ExtentPool {
         };
         for (number, device) in &written {
             if let Err(error) = device.flush() {
-                self.state.lock().written.insert(*number);
+                let mut state = self.state.lock();
+                // None of them counts as flushed; the failed one never will.
+                state.written.extend(written.iter().map(|(number, _)| *number));
+                state.retire(*number);
                 return Err(error.into());
             }
         }
@@ -202,6 +219,12 @@ impl ExtentPool {
 }
 
 impl PoolState {
+    /// A device refuses everything after a failed write or flush.
+    fn retire(&mut self, number: usize) {
+        self.retired.insert(number);
+        self.free.retain(|place| (*place / OF_DEVICE) as usize != number);
+    }
+
     fn add(&mut self, device: Arc<dyn Device>) {
         let first = self.devices.len() as u32 * OF_DEVICE;
         self.free.extend(first..first + OF_DEVICE);

@@ -106,3 +106,27 @@ fn a_damaged_extent_is_an_error_that_names_its_place() {
     assert!(directory.check().is_err());
     assert!(directory.damage().is_some());
 }
+
+#[test]
+fn a_lock_is_held_by_one_at_a_time() {
+    use tantivy::directory::{INDEX_WRITER_LOCK, META_LOCK};
+
+    let place = Place::new();
+    let (directory, _) = place.open(0);
+    let writer = directory.acquire_lock(&INDEX_WRITER_LOCK).expect("free");
+    assert!(directory.acquire_lock(&INDEX_WRITER_LOCK).is_err(), "it does not wait");
+    drop(writer);
+    directory.acquire_lock(&INDEX_WRITER_LOCK).expect("free again");
+    let inside = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let _held = directory.acquire_lock(&META_LOCK).expect("it waits");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+}

@@ -102,6 +102,33 @@ struct Prepared {
     generation: u64,
 }
 
+/// Sequence numbers of a request. They are given up if the request ends in any way without completing them: later operations
+/// would wait for them without end.
+struct Reservation<'a> {
+    index: &'a SearchIndex,
+    base: u64,
+    is_complete: bool,
+}
+
+impl<'a> Reservation<'a> {
+    fn new(index: &'a SearchIndex, count: u64) -> Reservation<'a> {
+        Reservation { index, base: index.sequencer.lock().reserve(count), is_complete: false }
+    }
+
+    fn complete(mut self, ops: Vec<IndexedOp>) {
+        self.is_complete = true;
+        self.index.sequencer.lock().complete(self.base, ops);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.index.sequencer.lock().abandon(self.base);
+        }
+    }
+}
+
 /// A request's changes in one attempt.
 struct Attempt<'a> {
     index: &'a SearchIndex,
@@ -129,29 +156,27 @@ impl SearchIndex {
         // Requests that met each other once go on one at a time.
         let mut alone = None;
         for _ in 0..ATTEMPTS {
-            if self.deleted.load(Ordering::Acquire) {
-                return Err(SearchError::no_index(&self.name()));
-            }
-            let base = self.sequencer.lock().reserve(ops.len() as u64);
+            self.check_deleted()?;
+            let reservation = Reservation::new(self, ops.len() as u64);
+            let base = reservation.base;
             let mut attempt = Attempt { index: self, transaction: self.place.store.begin(), base, ops: Vec::new() };
             let outcomes: Vec<Result<OpOutcome, SearchError>> =
                 ops.iter().zip(&mut prepared).map(|(op, prepared)| attempt.one(op, prepared)).collect();
             let Attempt { transaction, ops: done, .. } = attempt;
             if done.is_empty() {
-                self.sequencer.lock().abandon(base);
                 return Ok(outcomes);
             }
             match transaction.commit() {
                 Ok(lsn) => {
                     self.last_commit.fetch_max(lsn.0, Ordering::AcqRel);
                     self.count(&done, started);
-                    self.sequencer.lock().complete(base, done);
-                    self.drain()?;
+                    reservation.complete(done);
+                    self.drain();
                     return Ok(outcomes);
                 }
                 Err(error) => {
-                    self.sequencer.lock().abandon(base);
-                    self.drain()?;
+                    drop(reservation);
+                    self.drain();
                     if !matches!(error, StoreError::Conflict) {
                         return Err(error.into());
                     }

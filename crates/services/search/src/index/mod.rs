@@ -146,6 +146,9 @@ struct WriterState {
     persisted: u64,
     /// Bytes of sources since the last `persist`.
     bytes: u64,
+    /// The writer does not have all operations below `applied`, or it failed: a new one gets them from the store, from its last
+    /// commit on.
+    is_behind: bool,
 }
 
 /// What searches see.
@@ -263,27 +266,18 @@ impl SearchIndex {
             &definition.uuid,
             Arc::clone(&place.memory),
         )?;
-        let mut unreadable = None;
-        let index = match directory.is_empty() {
-            true => searchable::new_index(directory.clone(), &mapping)?,
-            false => match Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index)) {
-                Ok(index) => index,
-                Err(error) => {
-                    unreadable = Some(error.to_string());
-                    directory.clear();
-                    searchable::new_index(directory.clone(), &mapping)?
-                }
-            },
-        };
+        let (index, unreadable) = library_index(&directory, &mapping)?;
         let persisted = if unreadable.is_some() { 0 } else { persisted };
         let schema = index.schema();
         let next = next_seq(&place.store, trees)?.max(persisted);
+        let epoch = Arc::new(1);
+        let alive = vec![Arc::downgrade(&epoch)];
         let published = Published {
             reader: searchable::reader_of(&index)?,
             schema: schema.clone(),
-            epoch: Arc::new(1),
+            epoch,
             refreshed: persisted,
-            alive: Vec::new(),
+            alive,
         };
         let writer = WriterState {
             directory,
@@ -293,6 +287,7 @@ impl SearchIndex {
             refreshed: persisted,
             persisted,
             bytes: 0,
+            is_behind: persisted < next,
         };
         let index = Arc::new(SearchIndex {
             place,
@@ -315,23 +310,14 @@ impl SearchIndex {
                 "the files of a search index are damaged; it is made again from its documents"
             );
         }
-        index.catch_up(next)?;
+        index.catch_up()?;
         Ok(index)
     }
 
     /// Indexes what is in the store and not in the persisted state.
-    fn catch_up(&self, next: u64) -> Result<(), SearchError> {
+    fn catch_up(&self) -> Result<(), SearchError> {
         // A crash may lie between a mapping's new field and the column for it.
         self.put_mapping(&json!({}))?;
-        let mut state = self.writer.lock();
-        let from = state.persisted;
-        if from < next {
-            self.replay(&mut state, from, next)?;
-            // What was replayed is in no commit of the writer yet.
-            state.refreshed = from;
-        }
-        state.applied = next;
-        drop(state);
         self.refresh()
     }
 
@@ -341,6 +327,7 @@ impl SearchIndex {
     pub fn redefine(&self, change: impl FnOnce(&mut IndexDefinition)) -> Result<(), SearchError> {
         // The writer's lock: a mapping update saves the definition too.
         let _writer = self.writer.lock();
+        self.check_deleted()?;
         let mut definition = self.definition.read().clone();
         change(&mut definition);
         catalog::save(&self.place.store, &definition)?;
@@ -353,6 +340,7 @@ impl SearchIndex {
     /// Errors: those of the store; the index is then still there.
     pub fn delete(&self) -> Result<(), SearchError> {
         let mut state = self.writer.lock();
+        self.check_deleted()?;
         let definition = self.definition.read().clone();
         let mut transaction = self.place.store.begin();
         let tree = catalog::catalog(&mut transaction)?;
@@ -477,9 +465,31 @@ impl SearchIndex {
         Ok(())
     }
 
+    /// Errors: the index was deleted.
+    pub(crate) fn check_deleted(&self) -> Result<(), SearchError> {
+        match self.deleted.load(Ordering::Acquire) {
+            true => Err(SearchError::no_index(&self.name())),
+            false => Ok(()),
+        }
+    }
+
     /// Marks the index as deleted: operations under way fail.
     pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
+    }
+}
+
+/// The library's index in a directory: an empty one, with the reason, if the one that was there cannot be read.
+fn library_index(directory: &ShelfDirectory, mapping: &Mapping) -> Result<(Index, Option<String>), SearchError> {
+    if directory.is_empty() {
+        return Ok((searchable::new_index(directory.clone(), mapping)?, None));
+    }
+    match Index::open(directory.clone()).and_then(|index| index.reader().map(|_| index)) {
+        Ok(index) => Ok((index, None)),
+        Err(error) => {
+            directory.clear();
+            Ok((searchable::new_index(directory.clone(), mapping)?, Some(error.to_string())))
+        }
     }
 }
 

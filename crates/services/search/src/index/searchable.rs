@@ -82,15 +82,66 @@ pub(super) fn new_index(directory: impl Into<Box<dyn Directory>>, mapping: &Mapp
 }
 
 impl SearchIndex {
-    /// Passes what is ready to the writer.
-    pub(super) fn drain(&self) -> Result<(), SearchError> {
-        let mut state = self.writer.lock();
-        let ready = self.sequencer.lock().take_ready();
-        for op in ready.into_iter().flatten() {
-            self.index_op(&mut state, op)?;
+    /// Passes what is ready to the writer. If that fails, the documents are durable and the index is behind them: the next
+    /// refresh reads them from the store.
+    pub(super) fn drain(&self) {
+        self.drain_with(&mut self.writer.lock());
+    }
+
+    fn drain_with(&self, state: &mut WriterState) {
+        let (ready, watermark) = {
+            let mut sequencer = self.sequencer.lock();
+            (sequencer.take_ready(), sequencer.watermark())
+        };
+        if state.is_behind {
+            return;
         }
-        state.applied = self.sequencer.lock().watermark();
+        match ready.into_iter().flatten().try_for_each(|op| self.index_op(state, op)) {
+            Ok(()) => state.applied = watermark,
+            Err(error) => self.fall_behind(state, &error),
+        }
+    }
+
+    /// The writer failed: everything since its last commit is lost to it.
+    fn fall_behind(&self, state: &mut WriterState, error: &SearchError) {
+        let index = self.name();
+        tracing::error!(index, %error, "the index of search is behind its documents; the next refresh tries again");
+        state.is_behind = true;
+        state.applied = state.refreshed;
+        // What it reports is the same failure again.
+        drop(state.end_writer());
+    }
+
+    /// Gives a writer that is behind the operations of the store, from its last commit on.
+    fn recover(&self, state: &mut WriterState) -> Result<(), SearchError> {
+        if !state.is_behind {
+            return Ok(());
+        }
+        let watermark = {
+            let mut sequencer = self.sequencer.lock();
+            // What was ready is in the store, below the watermark.
+            drop(sequencer.take_ready());
+            sequencer.watermark()
+        };
+        self.wait_for_commits()?;
+        drop(state.end_writer());
+        let from = state.refreshed;
+        self.replay(state, from, watermark)?;
+        state.applied = watermark;
+        state.is_behind = false;
         Ok(())
+    }
+
+    fn commit(&self, state: &mut WriterState) -> Result<(), SearchError> {
+        let committed = match &mut state.writer {
+            Some(writer) => writer.commit(),
+            None => return Ok(()),
+        };
+        committed.map(drop).map_err(|error| {
+            let error = SearchError::from(error);
+            self.fall_behind(state, &error);
+            error
+        })
     }
 
     fn index_op(&self, state: &mut WriterState, op: IndexedOp) -> Result<(), SearchError> {
@@ -104,9 +155,11 @@ impl SearchIndex {
         }
         let Some((mut document, generation)) = document else { return Ok(()) };
         if generation != fields.generation {
+            self.wait_for_commits()?;
             let stored = self.document_at(seq)?;
             let Fields { mapping, analyzers, schema, .. } = &*fields;
-            document = IndexedDocument::read(mapping, analyzers, schema, (&id, seq), &parse_source(&stored.source)?)?;
+            document =
+                IndexedDocument::read_again(mapping, analyzers, schema, (&id, seq), &parse_source(&stored.source)?)?;
         }
         writer.add_document(document)?;
         Ok(())
@@ -116,19 +169,18 @@ impl SearchIndex {
     ///
     /// Errors: those of the library and of the medium.
     pub fn refresh(&self) -> Result<(), SearchError> {
-        self.drain()?;
         let mut state = self.writer.lock();
+        self.drain_with(&mut state);
         self.refresh_with(&mut state)
     }
 
     fn refresh_with(&self, state: &mut WriterState) -> Result<(), SearchError> {
+        self.recover(state)?;
         if state.refreshed == state.applied {
             return Ok(());
         }
         let started = Instant::now();
-        if let Some(writer) = &mut state.writer {
-            writer.commit()?;
-        }
+        self.commit(state)?;
         state.refreshed = state.applied;
         self.publish(state)?;
         Counters::add(&self.counters.refreshes, 1);
@@ -183,11 +235,13 @@ impl SearchIndex {
     ///
     /// Errors: those of the library, the medium and the store; what was persisted before stays.
     pub fn persist(&self) -> Result<(), SearchError> {
-        self.drain()?;
         let mut state = self.writer.lock();
+        self.check_deleted()?;
+        self.drain_with(&mut state);
         self.refresh_with(&mut state)?;
-        let has_merged = state.persisted == state.refreshed && state.bytes == 0;
-        if has_merged && state.writer.is_none() {
+        let is_persisted = state.persisted == state.refreshed && state.bytes == 0;
+        // A writer may have merged since.
+        if is_persisted && state.writer.is_none() {
             return Ok(());
         }
         let refreshed = state.refreshed;
@@ -283,8 +337,9 @@ impl SearchIndex {
     ///
     /// Errors: those of the library.
     pub fn force_merge(&self, most: usize) -> Result<(), SearchError> {
-        self.refresh()?;
         let mut state = self.writer.lock();
+        self.drain_with(&mut state);
+        self.refresh_with(&mut state)?;
         let most = most.max(1);
         let segments = state.index.searchable_segment_metas()?;
         let has_deletes = segments.iter().any(|segment| segment.num_deleted_docs() > 0);
@@ -306,8 +361,9 @@ impl SearchIndex {
     ///
     /// Errors: a field that is there with another type, an analyzer that is not there, those of the store.
     pub fn put_mapping(&self, update: &Value) -> Result<(), SearchError> {
-        self.drain()?;
         let mut state = self.writer.lock();
+        self.check_deleted()?;
+        self.drain_with(&mut state);
         let fields = self.fields.read().clone();
         let mapping = fields.mapping.merged(update)?;
         for field in mapping.fields() {
@@ -335,9 +391,7 @@ impl SearchIndex {
 
     /// The library's index takes a schema with more columns; documents and segments stay.
     fn grow(&self, state: &mut WriterState, mapping: Mapping, schema: &Schema) -> Result<(), SearchError> {
-        if let Some(writer) = &mut state.writer {
-            writer.commit()?;
-        }
+        self.commit(state)?;
         state.end_writer()?;
         let meta =
             state.directory.atomic_read(Path::new(META)).map_err(|error| SearchError::internal(error.to_string()))?;
@@ -350,11 +404,11 @@ impl SearchIndex {
             .directory
             .atomic_write(Path::new(META), &meta)
             .map_err(|error| SearchError::internal(error.to_string()))?;
-        self.reopen(state, mapping, 0)
+        self.reopen(state, mapping)
     }
 
     /// Opens the library's index anew over the same files.
-    fn reopen(&self, state: &mut WriterState, mapping: Mapping, generations: u64) -> Result<(), SearchError> {
+    fn reopen(&self, state: &mut WriterState, mapping: Mapping) -> Result<(), SearchError> {
         state.index = Index::open(state.directory.clone())?;
         let schema = state.index.schema();
         let reader = reader_of(&state.index)?;
@@ -362,7 +416,6 @@ impl SearchIndex {
             let mut fields = self.fields.write();
             fields.mapping = Arc::new(mapping);
             fields.schema = schema.clone();
-            fields.generation += generations;
         }
         {
             let mut published = self.published.write();
@@ -377,8 +430,8 @@ impl SearchIndex {
     ///
     /// Errors: those of the store, of the medium and of the library.
     pub fn rebuild(&self) -> Result<(), SearchError> {
-        self.drain()?;
         let mut state = self.writer.lock();
+        self.check_deleted()?;
         let mapping = self.mapping();
         self.rebuild_with(&mut state, Mapping::clone(&mapping))
     }
@@ -394,12 +447,12 @@ impl SearchIndex {
             fields.schema = state.index.schema();
             fields.generation += 1;
         }
-        let applied = state.applied;
-        self.replay(state, 0, applied)?;
-        if let Some(writer) = &mut state.writer {
-            writer.commit()?;
-        }
-        self.reopen(state, mapping, 0)
+        state.refreshed = 0;
+        state.applied = 0;
+        state.is_behind = true;
+        self.recover(state)?;
+        self.commit(state)?;
+        self.reopen(state, mapping)
     }
 
     /// Indexes the operations of the store from number `from` on, below `to`.
@@ -436,7 +489,7 @@ impl SearchIndex {
                 let fields = self.fields.read().clone();
                 let Fields { mapping, analyzers, schema, generation } = &fields;
                 let object = parse_source(&stored.source)?;
-                let document = IndexedDocument::read(mapping, analyzers, schema, (&stored.id, seq), &object)?;
+                let document = IndexedDocument::read_again(mapping, analyzers, schema, (&stored.id, seq), &object)?;
                 let bytes = stored.source.len() as u64;
                 let document = Some((document, *generation));
                 self.index_op(state, IndexedOp { id: stored.id, seq, replaces: true, document, bytes })?;

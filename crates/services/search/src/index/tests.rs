@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use device::MemoryShelf;
+use device::faulty::{Fault, FaultyShelf, Rule};
+use device::{MemoryShelf, Operation};
 use serde_json::json;
 use store::Options;
 use tantivy::Term;
@@ -275,4 +276,102 @@ fn a_merge_leaves_one_segment_and_the_same_documents() {
     assert_eq!(found(&index, "word").len(), 11);
     let all = index.view().view.searcher.search(&tantivy::query::AllQuery, &Count).expect("searched");
     assert_eq!(all, 11);
+}
+
+#[test]
+fn a_medium_that_fails_loses_no_document_and_the_index_catches_up_when_it_is_well() {
+    for (operation, fault) in [
+        (Operation::Write, Fault::Eio),
+        (Operation::Write, Fault::NoSpace),
+        (Operation::Create, Fault::NoSpace),
+        (Operation::Flush, Fault::Eio),
+    ] {
+        let mut node = Node::new();
+        let shelf = Arc::new(FaultyShelf::new(Arc::clone(&node.place.shelf)));
+        node.place.shelf = shelf.clone();
+        let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+        put(&index, "0", &json!({"a": "word"}));
+        if operation != Operation::Create {
+            index.persist().expect("persistent");
+        }
+        shelf.inject(Rule::from(operation, 1, fault));
+        for number in 1..30 {
+            let id = number.to_string();
+            put(&index, &id, &json!({"a": "word"}));
+            assert!(index.get(&id).expect("read").is_some());
+            if number % 10 == 0 {
+                // Whether it fails depends on the operation; the documents stay.
+                drop(index.refresh());
+            }
+        }
+        index.persist().expect_err("the medium fails");
+        shelf.heal();
+        if index.persist().is_err() {
+            assert!(index.damage().is_some(), "{operation:?} {fault:?}: the operator sees it");
+            index.rebuild().expect("made again");
+            index.persist().expect("persistent");
+        }
+        assert!(!index.needs_refresh());
+        assert_eq!(found(&index, "word").len(), 30, "{operation:?} {fault:?}");
+        drop(index);
+        assert_eq!(found(&node.reopen(), "word").len(), 30, "{operation:?} {fault:?}: after a restart");
+    }
+}
+
+#[test]
+fn a_deleted_index_does_not_come_back_by_a_late_request() {
+    let node = Node::new();
+    let index = node.create(json!({}));
+    put(&index, "1", &json!({"a": 1}));
+    index.delete().expect("deleted");
+    assert_eq!(index.put_mapping(&json!({"properties": {"x": {"type": "long"}}})).expect_err("gone").status, 404);
+    assert_eq!(index.redefine(|definition| definition.closed = true).expect_err("gone").status, 404);
+    assert_eq!(index.persist().expect_err("gone").status, 404);
+    assert_eq!(index.apply(&[op(None, OpKind::Index(Bytes::from_static(b"{}")))]).expect_err("gone").status, 404);
+    assert_eq!(index.delete().expect_err("gone").status, 404);
+    assert!(SearchIndex::definitions(&node.place.store).expect("readable").is_empty());
+    assert!(node.place.shelf.list().expect("listed").is_empty());
+}
+
+#[test]
+fn the_first_view_after_a_start_keeps_its_documents_too() {
+    let node = Node::new();
+    let index = node.create(json!({"properties": {"a": {"type": "text"}}}));
+    put(&index, "1", &json!({"a": "old"}));
+    index.persist().expect("persistent");
+    drop(index);
+    let index = node.reopen();
+    let before = index.view();
+    put(&index, "1", &json!({"a": "new"}));
+    for _ in 0..3 {
+        index.persist().expect("persistent");
+    }
+    assert!(index.document_at(0).is_ok());
+    drop(before);
+}
+
+#[test]
+fn a_value_that_does_not_fit_a_field_mapped_later_costs_no_document() {
+    let node = Node::new();
+    let index = node.create(json!({"dynamic": false, "properties": {"a": {"type": "text"}}}));
+    put(&index, "1", &json!({"a": "word", "n": "many", "o": 1}));
+    index
+        .put_mapping(&json!({"properties": {"n": {"type": "long"}, "o": {"properties": {"x": {"type": "long"}}}}}))
+        .expect("added");
+    index.rebuild().expect("made again");
+    assert_eq!(found(&index, "word"), ids(&["1"]));
+    let refused = one(&index, op(Some("2"), OpKind::Index(Bytes::from_static(br#"{"n": "many"}"#))));
+    assert_eq!(refused.expect_err("it does not fit").status, 400);
+}
+
+#[test]
+fn numbers_that_are_given_up_do_not_hold_up_those_after_them() {
+    let index = Node::new().create(json!({"properties": {"a": {"type": "text"}}}));
+    let base = index.sequencer.lock().reserve(3);
+    put(&index, "1", &json!({"a": "word"}));
+    index.refresh().expect("refreshed");
+    assert_eq!(found(&index, "word"), ids(&[]), "an earlier number is still open");
+    index.sequencer.lock().abandon(base);
+    index.refresh().expect("refreshed");
+    assert_eq!(found(&index, "word"), ids(&["1"]));
 }

@@ -58,7 +58,7 @@ pub(super) struct TextOptions {
 }
 
 /// Parameters that all queries of text know.
-pub(super) const TEXT_PARAMETERS: [&str; 16] = [
+pub(super) const TEXT_PARAMETERS: [&str; 15] = [
     "query",
     "operator",
     "minimum_should_match",
@@ -71,7 +71,6 @@ pub(super) const TEXT_PARAMETERS: [&str; 16] = [
     "zero_terms_query",
     "lenient",
     "auto_generate_synonyms_phrase_query",
-    "cutoff_frequency",
     "slop",
     "type",
     "fields",

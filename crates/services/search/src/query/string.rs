@@ -49,7 +49,7 @@ struct StringOptions {
     time_zone: Option<Value>,
 }
 
-const STRING_PARAMETERS: [&str; 29] = [
+const STRING_PARAMETERS: [&str; 28] = [
     "query",
     "default_field",
     "fields",
@@ -76,7 +76,6 @@ const STRING_PARAMETERS: [&str; 29] = [
     "escape",
     "auto_generate_synonyms_phrase_query",
     "lowercase_expanded_terms",
-    "quote_field_suffix",
     "flags",
     "locale",
 ];
