@@ -6,15 +6,17 @@
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
 //!   directory                  the library's files on devices of a shelf
 //!   view                       an index at one moment
+//!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   query                      from the query language to a query of the library
 //! ```
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
 //! again from them if its files are lost or damaged ([`index`]).
 //!
-//! It has no aggregations and no socket yet.
+//! It has no socket yet.
 #![forbid(unsafe_code)]
 
+pub mod aggregation;
 pub mod analysis;
 pub mod dates;
 pub mod directory;

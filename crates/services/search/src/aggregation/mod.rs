@@ -1,0 +1,214 @@
+//! Aggregations: from the `aggs` object of a search to the `aggregations` object of its response.
+//!
+//! ```text
+//!   aggs -- request, kinds --> nodes -- native --> a request of the library for each index
+//!                                |                        | collect: run, merged over segments and indices
+//!                                +------ render <---------+
+//! ```
+//!
+//! Invariants: an index without a field, or whose field has no column yet, contributes no values; the shape of the response
+//! depends on the request alone. The buckets of a response are counted as they are made, gaps of histograms too.
+//!
+//! What it deliberately does not do: scripts, pipeline aggregations, and to read documents. The hits of `top_hits` name the
+//! sequence number of their document as `_seq_ref`; the caller puts `_id` and `_source` in its place (and leaves `_source` out
+//! or filters it as the hit's `_source_spec` says, which is the request's `_source`, if it has one).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tantivy::aggregation::agg_req::{Aggregation, AggregationVariants, Aggregations};
+use tantivy::aggregation::agg_result::{AggregationResult, AggregationResults, MetricResult};
+use tantivy::aggregation::intermediate_agg_result::IntermediateAggregationResults;
+use tantivy::aggregation::metric::StatsAggregation;
+use tantivy::aggregation::{AggContextParams, AggregationLimitsGuard, DistributedAggregationCollector};
+use tantivy::collector::Count;
+use tantivy::query::{AllQuery, Query};
+use tantivy::tokenizer::TokenizerManager;
+
+use crate::error::SearchError;
+use crate::view::IndexView;
+use collect::StoppableCollector;
+use native::{NANOS, Translator, native_error};
+use node::{AggregationNode, NodeKind, Reader};
+use render::Renderer;
+use rounding::DateRounding;
+
+mod collect;
+mod kinds;
+mod native;
+mod node;
+mod options;
+mod render;
+mod render_buckets;
+mod request;
+mod rounding;
+mod sources;
+#[cfg(test)]
+mod tests;
+
+/// What to aggregate over in one index.
+pub struct AggregationInput<'a> {
+    /// The index.
+    pub view: &'a IndexView,
+    /// The documents of it that count.
+    pub query: Box<dyn Query>,
+}
+
+/// Builds the query of a filter, as the search's own query is built.
+pub type QueryBuilderFn<'a> = dyn Fn(&IndexView, &Value) -> Result<Box<dyn Query>, SearchError> + 'a;
+
+/// What the aggregations of one search may use.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregationLimits {
+    /// Buckets of the response (Elasticsearch's `search.max_buckets`).
+    pub buckets: u32,
+    /// Memory of the library's buckets.
+    pub memory_bytes: u64,
+    /// What `now` is in the dates of a request, in milliseconds since 1970.
+    pub now: i64,
+}
+
+/// Runs the aggregations of a search (its `aggs` object) over one or more indices; returns the response's `aggregations` object.
+/// Errors: what cannot be read or is not built (400), too many buckets (400), too much memory (429), `cancelled` was set.
+pub fn run(
+    inputs: &[AggregationInput<'_>],
+    aggs: &Value,
+    build: &QueryBuilderFn<'_>,
+    limits: &AggregationLimits,
+    typed_keys: bool,
+    cancelled: &AtomicBool,
+) -> Result<Value, SearchError> {
+    let views = inputs.iter().map(|input| input.view).collect();
+    let nodes = Reader { views, now: limits.now, count: 0 }.nodes(aggs, 1)?;
+    let searches = AggregationSearches { inputs, build, limits, cancelled };
+    let (globals, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| matches!(node.kind, NodeKind::Global));
+    let index = inputs.first().map_or("", |input| &input.view.name);
+    let renderer = Renderer::new(limits.buckets, typed_keys, index);
+    let found = searches.run(&others, false)?;
+    let mut response = renderer.all(&others, Some(&found.results), found.total)?;
+    for global in &globals {
+        let found = searches.run(&global.subs, true)?;
+        let shown = renderer.single(global, Some((found.total, &found.results)))?;
+        response.insert(renderer.name(global), shown);
+    }
+    Ok(Value::Object(response))
+}
+
+/// Elasticsearch's refusal of a response with too many buckets.
+fn too_many_buckets(limit: u32) -> SearchError {
+    let reason = format!("Trying to create too many buckets. Must be less than or equal to: [{limit}]");
+    SearchError::new(400, "too_many_buckets_exception", reason)
+}
+
+/// What the library found.
+struct FoundResults {
+    results: AggregationResults,
+    /// Documents; 0 if no aggregation needs to know.
+    total: u64,
+}
+
+/// The searches of one request.
+struct AggregationSearches<'a> {
+    inputs: &'a [AggregationInput<'a>],
+    build: &'a QueryBuilderFn<'a>,
+    limits: &'a AggregationLimits,
+    cancelled: &'a AtomicBool,
+}
+
+impl AggregationSearches<'_> {
+    /// Runs aggregations over the hits, or over all documents.
+    fn run(&self, nodes: &[AggregationNode], global: bool) -> Result<FoundResults, SearchError> {
+        let mut total = 0;
+        if global || nodes.iter().any(|node| matches!(node.kind, NodeKind::TopHits { .. })) {
+            for input in self.inputs {
+                let query: &dyn Query = if global { &AllQuery } else { &*input.query };
+                total += input.view.searcher.search(query, &Count)? as u64;
+            }
+        }
+        let boundaries = self.boundaries(nodes, global)?;
+        let results = self.collect(global, &|view| {
+            Translator {
+                view,
+                build: self.build,
+                boundaries: &boundaries,
+                terms_max: self.limits.buckets.saturating_add(1),
+            }
+            .aggregations(nodes)
+        })?;
+        Ok(FoundResults { results, total })
+    }
+
+    /// Runs the library's requests and merges what they find.
+    fn collect(
+        &self,
+        global: bool,
+        request: &dyn Fn(&IndexView) -> Result<Aggregations, SearchError>,
+    ) -> Result<AggregationResults, SearchError> {
+        // Terms that are sorted here are more than those that are shown: the buckets of the response are counted later.
+        let guard = AggregationLimitsGuard::new(Some(self.limits.memory_bytes), Some(u32::MAX));
+        let failed = |error| match self.cancelled.load(Ordering::Relaxed) {
+            true => SearchError::new(400, "task_cancelled_exception", "the search was cancelled"),
+            false => native_error(error, self.limits.buckets),
+        };
+        let mut merged: Option<(IntermediateAggregationResults, Aggregations)> = None;
+        for input in self.inputs {
+            let aggs = request(input.view)?;
+            if aggs.is_empty() {
+                continue;
+            }
+            let context = AggContextParams::new(guard.clone(), TokenizerManager::default());
+            let inner = DistributedAggregationCollector::from_aggs(aggs.clone(), context);
+            let collector = StoppableCollector { inner, cancelled: self.cancelled };
+            let query: &dyn Query = if global { &AllQuery } else { &*input.query };
+            let found = input.view.searcher.search(query, &collector).map_err(failed)?;
+            match &mut merged {
+                Some((merged, _)) => merged.merge_fruits(found).map_err(failed)?,
+                None => merged = Some((found, aggs)),
+            }
+        }
+        match merged {
+            Some((merged, aggs)) => merged.into_final_result(aggs, guard).map_err(failed),
+            None => Ok(AggregationResults::default()),
+        }
+    }
+
+    /// The boundaries of the date histograms whose buckets have different lengths, by the first and last date of the hits.
+    fn boundaries(&self, nodes: &[AggregationNode], global: bool) -> Result<HashMap<usize, Vec<i64>>, SearchError> {
+        let mut uneven = Vec::new();
+        find_uneven(nodes, &mut uneven);
+        if uneven.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = self.collect(global, &|view| {
+            let stats = |(node, _): &(&AggregationNode, &DateRounding)| {
+                let field = native::column(view, node.path.as_deref().unwrap_or_default());
+                let agg = AggregationVariants::Stats(StatsAggregation::from_field_name(field));
+                (node.native(), Aggregation { agg, sub_aggregation: Aggregations::default() })
+            };
+            Ok(uneven.iter().map(stats).collect())
+        })?;
+        let mut boundaries = HashMap::new();
+        for (node, rounding) in uneven {
+            let Some(AggregationResult::MetricResult(MetricResult::Stats(stats))) = found.0.get(&node.native()) else {
+                continue;
+            };
+            if let (Some(min), Some(max)) = (stats.min, stats.max) {
+                let (min, max) = ((min / NANOS).round() as i64, (max / NANOS).round() as i64);
+                boundaries.insert(node.id, rounding.boundaries(min, max, self.limits.buckets)?);
+            }
+        }
+        Ok(boundaries)
+    }
+}
+
+fn find_uneven<'a>(nodes: &'a [AggregationNode], found: &mut Vec<(&'a AggregationNode, &'a DateRounding)>) {
+    for node in nodes {
+        match &node.kind {
+            NodeKind::DateHistogram { rounding: DateRounding::Fixed { .. }, .. } => {}
+            NodeKind::DateHistogram { rounding, .. } => found.push((node, rounding)),
+            _ => {}
+        }
+        find_uneven(&node.subs, found);
+    }
+}
