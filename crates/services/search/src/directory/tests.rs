@@ -1,6 +1,7 @@
 //! Files on a shelf: reading, crashes, space that is used again, damage.
 
 use device::MemoryShelf;
+use device::crash::CrashShelf;
 use store::Options;
 
 use super::*;
@@ -129,4 +130,93 @@ fn a_lock_is_held_by_one_at_a_time() {
             });
         }
     });
+}
+
+/// Rows of a table in a store.
+type TableRows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn rows_of(store: &Store, table: TreeId) -> TableRows {
+    let mut rows = Vec::new();
+    let mut cursor = store.snapshot().scan(table, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+    while let Some((key, value)) = cursor.next().expect("read") {
+        rows.push((key.to_vec(), value.to_vec()));
+    }
+    rows
+}
+
+/// Files that come and go on a shelf that loses what was not flushed; what the table was after each persist, and how many
+/// operations of the shelf there were then.
+fn rounds(shelf: &Arc<CrashShelf>) -> Vec<(usize, TableRows)> {
+    let place = Place::new();
+    let memory = Arc::new(FileMemory::new(0));
+    let (directory, _) =
+        ShelfDirectory::open((&place.store, place.table), shelf.clone(), "index", memory).expect("opened");
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut states = vec![(0, Vec::new())];
+    let mut files: Vec<String> = Vec::new();
+    for round in 0..12_u64 {
+        for number in 0..3 {
+            let name = format!("{round}-{number}");
+            write(&directory, &name, &content(round * 10 + number, random.usize(1..2 * EXTENT_BYTES)));
+            files.push(name);
+        }
+        while files.len() > 4 {
+            directory.delete(Path::new(&files.swap_remove(random.usize(..files.len())))).expect("there");
+        }
+        if round % 3 == 2 {
+            directory.persist(&place.store, place.table, round).expect("persistent");
+            states.push((shelf.operations(), rows_of(&place.store, place.table)));
+        }
+    }
+    states
+}
+
+/// Opens every image of every moment with the table of that moment; returns the first file that cannot be read.
+fn first_loss(shelf: &CrashShelf, states: &[(usize, TableRows)]) -> Option<String> {
+    for (at, point) in shelf.points().enumerate() {
+        // Every tenth moment, and those around a persist, where the table changes.
+        if at % 10 != 0 && !states.iter().any(|(operations, _)| operations.abs_diff(point) < 2) {
+            continue;
+        }
+        let (_, table) = states.iter().rev().find(|(operations, _)| *operations <= point).expect("the first is empty");
+        for image in shelf.images(point).take(4) {
+            let place = Place::new();
+            let mut transaction = place.store.begin();
+            for (key, value) in table {
+                transaction.put(place.table, key, value).expect("put");
+            }
+            transaction.commit().expect("committed");
+            let memory = Arc::new(FileMemory::new(0));
+            let opened = ShelfDirectory::open((&place.store, place.table), Arc::new(image.shelf()), "index", memory);
+            let (directory, _) = opened.expect("opened");
+            if let Err(error) = directory.check() {
+                return Some(format!("point {point}: {error}"));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn after_every_crash_the_files_that_the_table_names_are_whole() {
+    let shelf = Arc::new(CrashShelf::new(11));
+    let states = rounds(&shelf);
+    assert_eq!(states.len(), 5);
+    assert_eq!(first_loss(&shelf, &states), None);
+}
+
+#[test]
+fn a_persist_that_forgets_a_flush_is_caught_by_the_images() {
+    let flushes = {
+        let shelf = Arc::new(CrashShelf::new(11));
+        rounds(&shelf);
+        shelf.persists().len()
+    };
+    let caught = (0..flushes).filter(|nth| {
+        let shelf = Arc::new(CrashShelf::new(11));
+        shelf.omit(*nth);
+        let states = rounds(&shelf);
+        first_loss(&shelf, &states).is_some()
+    });
+    assert!(caught.count() > 0, "the images are strong enough to see a missing flush");
 }
