@@ -8,6 +8,7 @@
 //!   view                       an index at one moment
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   query                      from the query language to a query of the library
+//!   rest                       the requests of the Elasticsearch API
 //! ```
 //!
 //! This is the only crate that knows the index library. The truth is in the store: an index is made of the documents, and made
@@ -25,6 +26,7 @@ pub mod error;
 pub mod index;
 pub mod mapping;
 pub mod query;
+pub mod rest;
 pub mod schema;
 pub mod view;
 

@@ -1,0 +1,134 @@
+//! [`RestRequest`] and [`RestResponse`]: what passes between the server, which knows sockets, and the handlers, which know
+//! indices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::error::SearchError;
+
+/// Methods of HTTP that the API uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestMethod {
+    /// Reads; may have a body.
+    Get,
+    /// As `GET`, without the body of the response.
+    Head,
+    /// Sends.
+    Post,
+    /// Puts.
+    Put,
+    /// Deletes; may have a body.
+    Delete,
+}
+
+/// A request that was read as a whole.
+#[derive(Clone, Debug)]
+pub struct RestRequest {
+    /// The method.
+    pub method: RestMethod,
+    /// Segments of the path, each decoded; empty ones are left out.
+    pub path: Vec<String>,
+    /// Parameters of the query string, decoded; of a repeated one the last.
+    pub parameters: BTreeMap<String, String>,
+    /// The body, not compressed.
+    pub body: Bytes,
+    /// The user who was authenticated; `None` where the node trusts this machine.
+    pub user: Option<String>,
+    /// Set when the client has gone away, or the server ends: stop.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+impl RestRequest {
+    /// A parameter's value.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(String::as_str)
+    }
+
+    /// A parameter that is true or false; one without a value is true. Errors: it is neither.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, SearchError> {
+        match self.parameter(name) {
+            None => Ok(None),
+            Some("" | "true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(other) => Err(SearchError::argument(format!(
+                "Failed to parse value [{other}] as only [true] or [false] are allowed."
+            ))),
+        }
+    }
+
+    /// A parameter that is a number. Errors: it is none.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, SearchError> {
+        self.parameter(name)
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    SearchError::argument(format!("Failed to parse int parameter [{name}] with value [{text}]"))
+                })
+            })
+            .transpose()
+    }
+
+    /// The body as JSON; `None` if it is empty. Errors: it is no JSON.
+    pub fn json(&self) -> Result<Option<Value>, SearchError> {
+        if self.body.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
+        serde_json::from_slice(&self.body)
+            .map(Some)
+            .map_err(|error| SearchError::body(format!("the body of the request cannot be read: {error}")))
+    }
+
+    /// Whether nobody waits for the response any more.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of a response.
+#[derive(Clone, Debug)]
+pub enum RestBody {
+    /// JSON; the server leaves out what `filter_path` does not name, and sets it in lines for `pretty`.
+    Json(Value),
+    /// JSON that is ready to be sent.
+    RawJson(Vec<u8>),
+    /// Plain text, as the `_cat` requests answer.
+    Text(String),
+}
+
+/// A response.
+#[derive(Clone, Debug)]
+pub struct RestResponse {
+    /// HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: RestBody,
+    /// Headers besides those that the server adds.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl RestResponse {
+    /// JSON with this status.
+    pub fn json(status: u16, body: Value) -> RestResponse {
+        RestResponse { status, body: RestBody::Json(body), headers: Vec::new() }
+    }
+
+    /// Plain text with this status.
+    pub fn text(status: u16, body: impl Into<String>) -> RestResponse {
+        RestResponse { status, body: RestBody::Text(body.into()), headers: Vec::new() }
+    }
+}
+
+impl From<SearchError> for RestResponse {
+    fn from(error: SearchError) -> RestResponse {
+        RestResponse::json(error.status, error.to_json())
+    }
+}
+
+/// What answers requests. It blocks: the server calls it on threads for that.
+pub trait RestHandler: Send + Sync + 'static {
+    /// Answers a request.
+    fn respond(&self, request: &RestRequest) -> RestResponse;
+}
