@@ -4,7 +4,9 @@
 //!   mapping, analysis, dates   what the fields of an index are, and how texts and dates are read
 //!   document, schema           from a source to what the index holds of it
 //!   index                      documents in the store, the writer, refreshes, persisted states, recovery
+//!   indices                    all of a node: names, aliases, templates, settings, upkeep
 //!   directory                  the library's files on devices of a shelf
+//!   source                     which parts of a source a response shows
 //!   view                       an index at one moment
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
 //!   query                      from the query language to a query of the library
@@ -24,10 +26,12 @@ pub mod directory;
 pub mod document;
 pub mod error;
 pub mod index;
+pub mod indices;
 pub mod mapping;
 pub mod query;
 pub mod rest;
 pub mod schema;
+pub mod source;
 pub mod view;
 
 pub use error::SearchError;

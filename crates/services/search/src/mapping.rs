@@ -91,6 +91,8 @@ pub struct MappedField {
     pub multi: Vec<String>,
     /// Whether it is a multi-field.
     pub is_multi: bool,
+    /// Whether `stored_fields` shows it.
+    pub stored: bool,
 }
 
 /// What happens to fields that the mapping does not have.

@@ -1,7 +1,7 @@
 //! The catalog: what is stored about the indices of a node, in one tree of its store.
 //!
 //! ```text
-//!   tree search    index/<name>   an `IndexDefinition`, as JSON      template/<name>   ...
+//!   tree search    index/<name>   an `IndexDefinition`, as JSON      index-template/<name>   cluster/settings ...
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,13 +32,20 @@ pub(super) fn catalog(transaction: &mut Transaction) -> Result<TreeId, StoreErro
 
 /// Stores a definition. Durable when it returns.
 pub(super) fn save(store: &Store, definition: &IndexDefinition) -> Result<(), SearchError> {
-    put(store, &key(&definition.name), &json!(definition))
+    put_item(store, "index", &definition.name, Some(&json!(definition)))
 }
 
-fn put(store: &Store, key: &[u8], value: &Value) -> Result<(), SearchError> {
+/// Stores an item of a kind, or removes it. Durable when it returns.
+///
+/// Errors: those of the store.
+pub(crate) fn put_item(store: &Store, kind: &str, name: &str, value: Option<&Value>) -> Result<(), SearchError> {
+    let key = format!("{kind}/{name}").into_bytes();
     let mut transaction = store.begin();
     let tree = catalog(&mut transaction)?;
-    transaction.put(tree, key, value.to_string().as_bytes())?;
+    match value {
+        Some(value) => transaction.put(tree, &key, value.to_string().as_bytes())?,
+        None => transaction.delete(tree, &key)?,
+    }
     let lsn = transaction.commit()?;
     Ok(store.wait_visible(lsn)?)
 }
@@ -46,7 +53,7 @@ fn put(store: &Store, key: &[u8], value: &Value) -> Result<(), SearchError> {
 /// The items of a kind in the catalog, by name.
 ///
 /// Errors: those of the store; an item that is no JSON.
-pub(super) fn items(store: &Store, kind: &str) -> Result<BTreeMap<String, Value>, SearchError> {
+pub(crate) fn items(store: &Store, kind: &str) -> Result<BTreeMap<String, Value>, SearchError> {
     let snapshot = store.snapshot();
     let Some(tree) = snapshot.tree(CATALOG)? else { return Ok(BTreeMap::new()) };
     let prefix = format!("{kind}/").into_bytes();

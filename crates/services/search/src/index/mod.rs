@@ -42,6 +42,7 @@ mod sequence;
 mod tests;
 
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
+pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 use rows::{DOCUMENT, TOMBSTONE};
 pub use rows::{ID_BYTES_MAX, IdState, StoredDocument};
 use sequence::Sequencer;
@@ -186,6 +187,17 @@ pub struct Counters {
     pub gets: AtomicU64,
     /// Merges asked for.
     pub merges: AtomicU64,
+}
+
+/// What the writer of an index has left to do.
+#[derive(Clone, Debug)]
+pub struct WriterReport {
+    /// Bytes of sources since the last persisted state: what a start would index again.
+    pub bytes: u64,
+    /// Whether there are operations that the persisted state does not contain.
+    pub behind: bool,
+    /// Damage of the library's files that a read has found, with its place.
+    pub damage: Option<Arc<str>>,
 }
 
 /// A view, and what keeps the documents that it shows.
@@ -356,6 +368,27 @@ impl SearchIndex {
         }
         // What a failure leaves of the files is removed at the next start.
         if let Err(error) = ShelfDirectory::remove_devices(&*self.place.shelf, &definition.uuid) {
+            tracing::warn!(index = definition.name, %error, "files of a deleted index are left");
+        }
+        Ok(())
+    }
+
+    /// Deletes an index that cannot be opened. Durable when it returns.
+    ///
+    /// Errors: those of the store; the index is then still there.
+    pub fn delete_closed(place: &IndexPlace, definition: &IndexDefinition) -> Result<(), SearchError> {
+        let mut transaction = place.store.begin();
+        let tree = catalog::catalog(&mut transaction)?;
+        transaction.delete(tree, &catalog::key(&definition.name))?;
+        for name in tree_names(&definition.uuid) {
+            if transaction.tree(&name)?.is_some() {
+                transaction.drop_tree(&name)?;
+            }
+        }
+        let lsn = transaction.commit()?;
+        place.store.wait_visible(lsn)?;
+        // What a failure leaves of the files is removed at the next start.
+        if let Err(error) = ShelfDirectory::remove_devices(&*place.shelf, &definition.uuid) {
             tracing::warn!(index = definition.name, %error, "files of a deleted index are left");
         }
         Ok(())

@@ -14,7 +14,7 @@ use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Term
 
 use super::apply::now_millis;
 use super::rows::{self, DOCUMENT, REPLACED, TOMBSTONE};
-use super::{Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterState, own, parse_source};
+use super::{Counters, Fields, IndexedOp, OpenView, SearchIndex, WriterReport, WriterState, own, parse_source};
 use crate::document::IndexedDocument;
 use crate::error::SearchError;
 use crate::mapping::{FieldKind, Mapping};
@@ -226,9 +226,11 @@ impl SearchIndex {
         OpenView { view, _epoch: Arc::clone(&published.epoch) }
     }
 
-    /// Bytes of sources since the last persisted state: what a start would index again.
-    pub fn unpersisted_bytes(&self) -> u64 {
-        self.writer.lock().bytes
+    /// What the writer has left to do; `None` while somebody uses it.
+    pub fn writer_state(&self) -> Option<WriterReport> {
+        let state = self.writer.try_lock()?;
+        let behind = state.persisted < state.applied || state.bytes > 0 || state.is_behind;
+        Some(WriterReport { bytes: state.bytes, behind, damage: state.directory.damage() })
     }
 
     /// Makes everything that was answered part of what a start finds, and removes rows that nothing shows any more.

@@ -40,6 +40,7 @@ pub(super) fn field(path: &str, type_name: &str, definition: &Map<String, Value>
         copy_to: Vec::new(),
         multi: Vec::new(),
         is_multi: false,
+        stored: false,
     };
     for (key, value) in definition {
         set(&mut field, key, value)?;
@@ -68,7 +69,8 @@ fn set(field: &mut MappedField, key: &str, value: &Value) -> Result<(), SearchEr
             .ok_or_else(|| SearchError::mapping(format!("[{key}] is a name, not [{value}]")))
     };
     match (key, field.kind) {
-        ("type" | "fields" | "meta" | "store" | "norms" | "index_options" | "similarity" | "boost", _) => {
+        ("store", _) => field.stored = flag()?,
+        ("type" | "fields" | "meta" | "norms" | "index_options" | "similarity" | "boost", _) => {
             if key == "similarity" && value != "BM25" {
                 return Err(SearchError::unsupported(format!("similarity [{value}]")));
             }

@@ -1,9 +1,23 @@
 //! The Elasticsearch REST API: requests, what answers them, and the server that reads them from sockets.
 //!
 //! ```text
-//!   socket -- server --> RestRequest -- RestHandler --> RestResponse -- server --> socket
+//!   socket -- server --> RestRequest -- Api: routes --> documents, bulk, searches, admin, cluster, cat
+//!                                                         |
+//!                                       RestResponse <----+
 //! ```
 
+mod admin;
+mod aliases;
+mod api;
+mod bulk;
+mod cat;
+mod cluster;
+mod documents;
+mod maintenance;
 pub mod message;
+mod nodes;
+mod tables;
+mod templates;
 
-pub use message::{RestBody, RestHandler, RestRequest, RestResponse};
+pub use api::Api;
+pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse};

@@ -1,0 +1,290 @@
+//! Creating indices, and changing their settings and aliases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::templates::Template;
+use super::{Indices, flat_settings, settings};
+use crate::error::SearchError;
+use crate::index::{IndexDefinition, SearchIndex};
+use crate::mapping::{Columns, Mapping};
+
+/// The version of Elasticsearch that clients are told, as indices name it.
+const VERSION_ID: &str = "8190099";
+
+/// Longest name of an index, in bytes (Elasticsearch's limit).
+const NAME_BYTES_MAX: usize = 255;
+
+/// What a request says of a new index.
+#[derive(Clone, Debug, Default)]
+pub struct NewIndex {
+    /// Settings, nested or flat.
+    pub settings: Value,
+    /// The mapping.
+    pub mappings: Value,
+    /// Aliases by name.
+    pub aliases: Map<String, Value>,
+}
+
+impl NewIndex {
+    /// Reads the body of a request. Errors: a part that is not known.
+    pub fn read(body: Option<&Value>) -> Result<NewIndex, SearchError> {
+        let mut new = NewIndex::default();
+        let Some(body) = body else { return Ok(new) };
+        let Value::Object(body) = body else {
+            return Err(SearchError::body("the body of the request is not an object"));
+        };
+        for (name, value) in body {
+            match (name.as_str(), value) {
+                ("settings", value) => new.settings = value.clone(),
+                ("mappings", value) => new.mappings = value.clone(),
+                ("aliases", Value::Object(aliases)) => new.aliases = aliases.clone(),
+                (other, _) => {
+                    return Err(SearchError::body(format!("unknown key [{other}] for create index")));
+                }
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// Settings in their nested form, as responses show them.
+pub(super) fn nested(flat: &BTreeMap<String, Value>) -> Value {
+    let mut root = json!({});
+    for (name, value) in flat {
+        let mut at = &mut root;
+        for part in name.split('.') {
+            if !at.is_object() {
+                // Both `a` and `a.b` are set: the value of `a` has no place.
+                *at = json!({});
+            }
+            at = &mut at[part];
+        }
+        *at = value.clone();
+    }
+    root
+}
+
+impl Indices {
+    /// Creates an index; it gets what the templates for its name say. Durable when it returns.
+    ///
+    /// Errors: a name that cannot be or is taken; a setting, mapping or alias that cannot be; too many indices; the store's.
+    pub fn create(&self, name: &str, new: NewIndex) -> Result<Arc<SearchIndex>, SearchError> {
+        check_name(name)?;
+        let _naming = self.naming.lock();
+        self.create_locked(name, new)
+    }
+
+    /// The index that a document goes to, created if there is none.
+    ///
+    /// Errors: as for [`create`](Indices::create) and [`write_index`](Indices::write_index); the cluster forbids it.
+    pub fn for_write(&self, name: &str, require_alias: bool) -> Result<Arc<SearchIndex>, SearchError> {
+        if require_alias && !self.is_alias(name) {
+            let reason = format!(
+                "no such index [{name}] and [require_alias] request flag is [true] and [{name}] is not an alias"
+            );
+            return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));
+        }
+        match self.write_index(name) {
+            Err(error) if error.kind == "index_not_found_exception" => {}
+            found => return found,
+        }
+        if let Some(red) = self.red().into_iter().find(|red| red.definition.name == name) {
+            return Err(SearchError::new(503, "unavailable_shards_exception", red.why.reason).of(name));
+        }
+        check_name(name)?;
+        if !self.may_auto_create(name) {
+            let reason = format!("no such index [{name}] and [action.auto_create_index] does not match");
+            return Err(SearchError::new(404, "index_not_found_exception", reason).of(name));
+        }
+        let _naming = self.naming.lock();
+        // Somebody else may have created it meanwhile.
+        match self.get(name) {
+            Some(index) => Ok(index),
+            None => self.create_locked(name, NewIndex::default()),
+        }
+    }
+
+    fn may_auto_create(&self, name: &str) -> bool {
+        match self.cluster_setting("action.auto_create_index") {
+            None => true,
+            Some(Value::String(text)) => match text.as_str() {
+                "true" => true,
+                "false" => false,
+                patterns => patterns
+                    .split(',')
+                    .any(|pattern| crate::mapping::matches_pattern(pattern.trim_start_matches('+'), name)),
+            },
+            Some(_) => true,
+        }
+    }
+
+    fn create_locked(&self, name: &str, new: NewIndex) -> Result<Arc<SearchIndex>, SearchError> {
+        {
+            let registry = self.registry.read();
+            let taken = registry.open.get(name).map(|index| index.definition().uuid);
+            if let Some(uuid) = taken.or_else(|| registry.red.get(name).map(|red| red.definition.uuid.clone())) {
+                let reason = format!("index [{name}/{uuid}] already exists");
+                return Err(SearchError::new(400, "resource_already_exists_exception", reason).of(name));
+            }
+            if registry.open.len() + registry.red.len() >= self.indices_max {
+                return Err(SearchError::argument(format!(
+                    "this node has {} indices, and at most {}: delete one, or put documents of several kinds into one",
+                    registry.open.len(),
+                    self.indices_max
+                )));
+            }
+        }
+        if self.is_alias(name) {
+            let reason = format!("Invalid index name [{name}], already exists as alias");
+            return Err(SearchError::new(400, "invalid_index_name_exception", reason).of(name));
+        }
+        let Template { settings: mut all, mappings, mut aliases } = self.template_for(name)?;
+        all.extend(flat_settings(&new.settings)?);
+        let mut settings: BTreeMap<String, Value> = all.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        settings.entry("index.number_of_shards".to_owned()).or_insert(json!("1"));
+        settings.entry("index.number_of_replicas".to_owned()).or_insert(json!("1"));
+        let mut mapping = Mapping::empty();
+        for part in mappings.iter().chain((!new.mappings.is_null()).then_some(&new.mappings)) {
+            mapping = mapping.merged(part)?;
+        }
+        aliases.extend(new.aliases);
+        let mut checked = BTreeMap::new();
+        for (alias, body) in aliases {
+            let alias = alias.replace("{index}", name);
+            self.check_alias(&alias, &body)?;
+            checked.insert(alias, body);
+        }
+        let definition = IndexDefinition {
+            name: name.to_owned(),
+            uuid: new_uuid(),
+            created: now_millis(),
+            settings,
+            mapping: mapping.to_json(),
+            columns: Columns::default(),
+            aliases: checked,
+            closed: false,
+        };
+        let index = SearchIndex::create(self.place.clone(), definition)?;
+        self.registry.write().open.insert(name.to_owned(), Arc::clone(&index));
+        tracing::info!(index = name, number = self.number(), "search index created");
+        Ok(index)
+    }
+
+    /// Changes settings of an index; null removes one. Durable when it returns.
+    ///
+    /// Errors: one that is not known or cannot change; those of the store.
+    pub fn put_settings(&self, index: &SearchIndex, changes: &Value, preserve: bool) -> Result<(), SearchError> {
+        let flat = flat_settings(changes)?;
+        settings::check_dynamic(&index.name(), &flat)?;
+        index.redefine(|definition| {
+            for (name, value) in flat {
+                if !(preserve && definition.settings.contains_key(&name)) {
+                    settings::set(&mut definition.settings, name, value);
+                }
+            }
+            for (name, default) in [("index.number_of_replicas", "1"), ("index.number_of_shards", "1")] {
+                definition.settings.entry(name.to_owned()).or_insert(json!(default));
+            }
+        })
+    }
+
+    /// Changes aliases: each with the index, and what to put; none removes it. All names are checked before anything changes;
+    /// each index is durable by itself.
+    ///
+    /// Errors: a name that cannot be an alias; those of the store.
+    pub fn put_aliases(&self, changes: &[(Arc<SearchIndex>, String, Option<Value>)]) -> Result<(), SearchError> {
+        let _naming = self.naming.lock();
+        for (_, alias, body) in changes {
+            if let Some(body) = body {
+                self.check_alias(alias, body)?;
+            }
+        }
+        for (index, alias, body) in changes {
+            index.redefine(|definition| match body {
+                Some(body) => drop(definition.aliases.insert(alias.clone(), body.clone())),
+                None => drop(definition.aliases.remove(alias)),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_alias(&self, alias: &str, body: &Value) -> Result<(), SearchError> {
+        let refused = |why: &str| {
+            let reason = format!("Invalid alias name [{alias}]: {why}");
+            Err(SearchError::new(400, "invalid_alias_name_exception", reason).of(alias))
+        };
+        if let Err(error) = check_name(alias)
+            && alias != alias.to_uppercase()
+            && check_name(&alias.to_lowercase()).is_err()
+        {
+            return refused(&error.reason);
+        }
+        if self.registry.read().open.contains_key(alias) {
+            return refused("an index or data stream exists with the same name as the alias");
+        }
+        let Some(body) = body.as_object() else { return refused("its definition is not an object") };
+        for (name, value) in body {
+            match (name.as_str(), value) {
+                ("filter", Value::Object(_)) | ("is_write_index" | "is_hidden", Value::Bool(_)) => {}
+                ("routing" | "index_routing" | "search_routing", _) => {
+                    return Err(SearchError::unsupported("routing of an alias"));
+                }
+                (other, _) => return refused(&format!("[{other}] is not known or has another form")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings of an index as responses show them, flat.
+    pub fn shown_settings(index: &SearchIndex) -> BTreeMap<String, Value> {
+        let definition = index.definition();
+        let mut shown = definition.settings;
+        shown.insert("index.uuid".to_owned(), json!(definition.uuid));
+        shown.insert("index.creation_date".to_owned(), json!(definition.created.to_string()));
+        shown.insert("index.provided_name".to_owned(), json!(definition.name));
+        shown.insert("index.version.created".to_owned(), json!(VERSION_ID));
+        shown
+    }
+
+    /// The same, nested.
+    pub fn nested_settings(flat: &BTreeMap<String, Value>) -> Value {
+        nested(flat)
+    }
+}
+
+/// Errors: the name of an index cannot be like this.
+fn check_name(name: &str) -> Result<(), SearchError> {
+    let why = if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        "must have 1 to 255 bytes"
+    } else if name != name.to_lowercase() {
+        "must be lowercase"
+    } else if name == "." || name == ".." {
+        "must not be '.' or '..'"
+    } else if name.starts_with(['_', '-', '+']) {
+        "must not start with '_', '-', or '+'"
+    } else if name.contains(['#', ':']) {
+        "must not contain '#' or ':'"
+    } else if name.contains(['\\', '/', '*', '?', '"', '<', '>', '|', ' ', ',']) || name.chars().any(char::is_control) {
+        "must not contain the following characters [ , \", *, \\, <, |, ,, >, /, ?]"
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    Err(SearchError::new(400, "invalid_index_name_exception", format!("Invalid index name [{shown}], {why}"))
+        .of(&shown))
+}
+
+/// A name that is never used again.
+pub(super) fn new_uuid() -> String {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    (0..22).map(|_| char::from(LETTERS[fastrand::usize(..LETTERS.len())])).collect()
+}
+
+/// Milliseconds since 1970.
+fn now_millis() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}

@@ -1,0 +1,251 @@
+//! [`Indices`]: all indices of a node, by name and alias, with their templates and settings, and the thread that keeps them.
+//!
+//! ```text
+//!   request --name, alias, pattern--> resolve --> SearchIndex
+//!   first document of an index ------> create, by the templates that match its name
+//!   upkeep (one thread) -------------> refresh each second, persist each half minute, make again what is damaged
+//! ```
+//!
+//! Invariants: a name is an index or an alias, never both; an index that cannot be opened is listed and red, and the others work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::Shelf;
+use parking_lot::{Condvar, Mutex, RwLock};
+use serde_json::{Value, json};
+use store::Store;
+
+use crate::directory::FileMemory;
+use crate::error::SearchError;
+use crate::index::{IndexDefinition, IndexPlace, SearchIndex};
+
+mod create;
+mod resolve;
+mod settings;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+pub use create::NewIndex;
+pub use resolve::{Expand, ResolveOptions, Resolved};
+pub use settings::{duration, flat_settings, flat_values};
+pub use templates::TemplateKind;
+pub use upkeep::Upkeep;
+
+/// Where indices lie and what they may use.
+#[derive(Clone)]
+pub struct IndicesOptions {
+    /// The node's store.
+    pub store: Store,
+    /// Where the library's files lie.
+    pub shelf: Arc<dyn Shelf>,
+    /// Memory of open files, in bytes.
+    pub file_bytes: u64,
+    /// Memory of the writer of an index, in bytes.
+    pub writer_bytes: usize,
+    /// Most indices.
+    pub indices_max: usize,
+}
+
+impl std::fmt::Debug for IndicesOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndicesOptions").field("shelf", &self.shelf).finish_non_exhaustive()
+    }
+}
+
+/// An index that could not be opened.
+#[derive(Clone, Debug)]
+pub struct RedIndex {
+    /// What is stored about it.
+    pub definition: IndexDefinition,
+    /// Why it cannot be opened.
+    pub why: SearchError,
+}
+
+/// Indices by name, and those that could not be opened.
+#[derive(Default)]
+struct Registry {
+    open: BTreeMap<String, Arc<SearchIndex>>,
+    red: BTreeMap<String, RedIndex>,
+}
+
+/// See the head comment of this file.
+pub struct Indices {
+    place: IndexPlace,
+    indices_max: usize,
+    registry: RwLock<Registry>,
+    /// Held while names change.
+    naming: Mutex<()>,
+    /// Settings of the cluster that a restart forgets.
+    transient: Mutex<BTreeMap<String, Value>>,
+    /// Counts the rounds of the upkeep: who waits for a refresh waits for one of them.
+    rounds: Mutex<u64>,
+    round: Condvar,
+    /// Names the cluster to clients.
+    uuid: String,
+    created: AtomicU64,
+}
+
+impl std::fmt::Debug for Indices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Indices").field("open", &self.registry.read().open.len()).finish_non_exhaustive()
+    }
+}
+
+/// The item of the catalog with the cluster's settings.
+const CLUSTER: &str = "cluster";
+
+impl Indices {
+    /// Opens all indices of a store. An index that cannot be opened is red; the others work.
+    ///
+    /// Errors: the catalog cannot be read; those of the shelf.
+    pub fn open(options: IndicesOptions) -> Result<Arc<Indices>, SearchError> {
+        let IndicesOptions { store, shelf, file_bytes, writer_bytes, indices_max } = options;
+        let place = IndexPlace { store, shelf, memory: Arc::new(FileMemory::new(file_bytes)), writer_bytes };
+        let definitions = SearchIndex::definitions(&place.store)?;
+        SearchIndex::remove_orphans(&place, &definitions)?;
+        let mut registry = Registry::default();
+        for definition in definitions {
+            let name = definition.name.clone();
+            match SearchIndex::open(place.clone(), definition.clone()) {
+                Ok(index) => drop(registry.open.insert(name, index)),
+                Err(why) => {
+                    tracing::error!(index = name, error = %why, "a search index cannot be opened; it is red");
+                    registry.red.insert(name, RedIndex { definition, why });
+                }
+            }
+        }
+        let uuid = match crate::index::catalog_items(&place.store, CLUSTER)?.remove("uuid") {
+            Some(Value::String(uuid)) => uuid,
+            _ => {
+                let uuid = create::new_uuid();
+                crate::index::put_catalog_item(&place.store, CLUSTER, "uuid", Some(&json!(uuid)))?;
+                uuid
+            }
+        };
+        Ok(Arc::new(Indices {
+            place,
+            indices_max,
+            registry: RwLock::new(registry),
+            naming: Mutex::new(()),
+            transient: Mutex::default(),
+            rounds: Mutex::new(0),
+            round: Condvar::new(),
+            uuid,
+            created: AtomicU64::new(0),
+        }))
+    }
+
+    /// Names the cluster to clients; stays the same.
+    pub fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    /// The index of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<SearchIndex>> {
+        self.registry.read().open.get(name).cloned()
+    }
+
+    /// All indices that are open, by name.
+    pub fn all(&self) -> Vec<Arc<SearchIndex>> {
+        self.registry.read().open.values().cloned().collect()
+    }
+
+    /// The indices that could not be opened.
+    pub fn red(&self) -> Vec<RedIndex> {
+        self.registry.read().red.values().cloned().collect()
+    }
+
+    /// Deletes an index, also one that could not be opened. Durable when it returns.
+    ///
+    /// Errors: there is none of this name; those of the store.
+    pub fn delete(&self, name: &str) -> Result<(), SearchError> {
+        let _naming = self.naming.lock();
+        let index = self.get(name);
+        match index {
+            Some(index) => {
+                index.delete()?;
+                self.registry.write().open.remove(name);
+            }
+            None => {
+                let red = self.registry.read().red.get(name).cloned();
+                let red = red.ok_or_else(|| SearchError::no_index(name))?;
+                SearchIndex::delete_closed(&self.place, &red.definition)?;
+                self.registry.write().red.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every operation of an index below `seq` is searchable: until the upkeep's next refresh, or at once with a
+    /// refresh of its own where the index has no refresh interval.
+    ///
+    /// Errors: those of the refresh.
+    pub fn wait_searchable(&self, index: &SearchIndex, seq: u64) -> Result<(), SearchError> {
+        loop {
+            let mut rounds = self.rounds.lock();
+            if index.searchable_below() >= seq {
+                return Ok(());
+            }
+            if *rounds == 0 || settings::refresh_interval(index).is_none() {
+                drop(rounds);
+                return index.refresh();
+            }
+            // Bounded: the upkeep may end meanwhile.
+            if self.round.wait_for(&mut rounds, upkeep::WAIT_MAX).timed_out() {
+                drop(rounds);
+                return index.refresh();
+            }
+        }
+    }
+
+    /// Settings of the cluster: those that a restart keeps, and those that it forgets.
+    ///
+    /// Errors: those of the store.
+    pub fn cluster_settings(&self) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Value>), SearchError> {
+        let kept = crate::index::catalog_items(&self.place.store, CLUSTER)?.remove("settings");
+        let kept = kept.and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default();
+        Ok((kept, self.transient.lock().clone()))
+    }
+
+    /// Changes settings of the cluster; null removes one. Durable when it returns.
+    ///
+    /// Errors: a setting that is not known, those of the store.
+    pub fn put_cluster_settings(&self, persistent: &Value, transient: &Value) -> Result<(), SearchError> {
+        let (mut kept, _) = self.cluster_settings()?;
+        for (name, value) in settings::flat_values(persistent)?.into_iter() {
+            settings::check_cluster(&name)?;
+            settings::set(&mut kept, name, value);
+        }
+        let changes = settings::flat_values(transient)?;
+        for name in changes.keys() {
+            settings::check_cluster(name)?;
+        }
+        crate::index::put_catalog_item(&self.place.store, CLUSTER, "settings", Some(&json!(kept)))?;
+        let mut forgotten = self.transient.lock();
+        for (name, value) in changes {
+            settings::set(&mut forgotten, name, value);
+        }
+        Ok(())
+    }
+
+    /// A setting of the cluster.
+    fn cluster_setting(&self, name: &str) -> Option<Value> {
+        let transient = self.transient.lock().get(name).cloned();
+        transient.or_else(|| self.cluster_settings().ok()?.0.remove(name))
+    }
+
+    /// Whether wildcards may delete.
+    pub fn destructive_requires_name(&self) -> bool {
+        let value = self.cluster_setting("action.destructive_requires_name");
+        // Elasticsearch's default since 8.0.
+        value.is_none_or(|value| value.as_str() != Some("false") && value != Value::Bool(false))
+    }
+
+    fn number(&self) -> u64 {
+        self.created.fetch_add(1, Ordering::Relaxed)
+    }
+}

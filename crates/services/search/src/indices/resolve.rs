@@ -1,0 +1,229 @@
+//! From the names of a request (`logs-*,-logs-old,alias`) to indices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Indices;
+use crate::error::SearchError;
+use crate::index::SearchIndex;
+use crate::mapping::matches_pattern;
+
+/// Which indices a pattern stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expand {
+    /// Open ones.
+    pub open: bool,
+    /// Closed ones.
+    pub closed: bool,
+    /// Those with the setting `index.hidden`.
+    pub hidden: bool,
+}
+
+/// What happens with names that are not there.
+#[derive(Clone, Copy, Debug)]
+pub struct ResolveOptions {
+    /// A name without an index is passed over.
+    pub ignore_unavailable: bool,
+    /// Patterns may stand for nothing.
+    pub allow_no_indices: bool,
+    /// Which indices patterns stand for.
+    pub expand: Expand,
+    /// A closed index is an error where it is named.
+    pub forbid_closed: bool,
+}
+
+impl Default for ResolveOptions {
+    fn default() -> ResolveOptions {
+        ResolveOptions {
+            ignore_unavailable: false,
+            allow_no_indices: true,
+            expand: Expand { open: true, closed: false, hidden: false },
+            forbid_closed: true,
+        }
+    }
+}
+
+impl ResolveOptions {
+    /// The options of a request's parameters, on top of these.
+    ///
+    /// Errors: a value that is not known.
+    pub fn of(self, parameters: &BTreeMap<String, String>) -> Result<ResolveOptions, SearchError> {
+        let mut options = self;
+        for (name, at) in [
+            ("ignore_unavailable", &mut options.ignore_unavailable),
+            ("allow_no_indices", &mut options.allow_no_indices),
+        ] {
+            match parameters.get(name).map(String::as_str) {
+                None => {}
+                Some("" | "true") => *at = true,
+                Some("false") => *at = false,
+                Some(other) => {
+                    return Err(SearchError::argument(format!("Failed to parse value [{other}] of [{name}]")));
+                }
+            }
+        }
+        if let Some(text) = parameters.get("expand_wildcards") {
+            options.expand = Expand { open: false, closed: false, hidden: false };
+            for word in text.split(',') {
+                match word {
+                    "open" => options.expand.open = true,
+                    "closed" => options.expand.closed = true,
+                    "hidden" => options.expand.hidden = true,
+                    "all" => options.expand = Expand { open: true, closed: true, hidden: true },
+                    "none" => options.expand = Expand { open: false, closed: false, hidden: false },
+                    other => {
+                        return Err(SearchError::argument(format!("No valid expand wildcard value [{other}]")));
+                    }
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// An index that a request means.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The index.
+    pub index: Arc<SearchIndex>,
+    /// The filter of the aliases by which it was named; `None` if it was also named by itself.
+    pub filter: Option<Value>,
+}
+
+/// How an index was named.
+#[derive(Default)]
+struct Named {
+    by_itself: bool,
+    filters: Vec<Value>,
+}
+
+impl Indices {
+    /// The indices that names, aliases and patterns stand for, by name.
+    ///
+    /// Errors: 404 for a name that is not there, 400 for a closed index; 503 for one that is red.
+    pub fn resolve(&self, expression: &str, options: ResolveOptions) -> Result<Vec<Resolved>, SearchError> {
+        let registry = self.registry.read();
+        let mut named: BTreeMap<String, Named> = BTreeMap::new();
+        let mut had_pattern = false;
+        for part in expression.split(',') {
+            if part.starts_with('<') {
+                return Err(SearchError::unsupported("date math in an index's name"));
+            }
+            let is_all = matches!(part, "" | "_all" | "*");
+            if let Some(excluded) = part.strip_prefix('-').filter(|_| had_pattern) {
+                named.retain(|name, _| !matches_pattern(excluded, name));
+                continue;
+            }
+            if part.contains('*') || is_all {
+                had_pattern = true;
+                let mut found = false;
+                for index in registry.open.values() {
+                    let definition = index.definition();
+                    let hidden = is_hidden(&definition.settings) && !part.starts_with('.') && !options.expand.hidden;
+                    let wanted = if definition.closed { options.expand.closed } else { options.expand.open };
+                    if hidden || !wanted {
+                        continue;
+                    }
+                    if is_all || matches_pattern(part, &definition.name) {
+                        named.entry(definition.name.clone()).or_default().by_itself = true;
+                        found = true;
+                    }
+                    for (_, alias) in
+                        definition.aliases.iter().filter(|(alias, _)| !is_all && matches_pattern(part, alias))
+                    {
+                        found = true;
+                        name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
+                    }
+                }
+                if !found && !options.allow_no_indices {
+                    return Err(SearchError::no_index(part));
+                }
+                continue;
+            }
+            let mut found = false;
+            if let Some(index) = registry.open.get(part) {
+                let definition = index.definition();
+                if definition.closed && options.forbid_closed {
+                    if options.ignore_unavailable {
+                        continue;
+                    }
+                    return Err(SearchError::new(400, "index_closed_exception", "closed").of(part));
+                }
+                named.entry(part.to_owned()).or_default().by_itself = true;
+                found = true;
+            } else if let Some(red) = registry.red.get(part) {
+                let reason = format!("index [{part}] cannot be opened: {}", red.why);
+                return Err(SearchError::new(503, "no_shard_available_action_exception", reason).of(part));
+            } else {
+                for index in registry.open.values() {
+                    let definition = index.definition();
+                    if let Some(alias) = definition.aliases.get(part) {
+                        found = true;
+                        name_by_alias(named.entry(definition.name.clone()).or_default(), alias);
+                    }
+                }
+            }
+            if !found && !options.ignore_unavailable {
+                return Err(SearchError::no_index(part));
+            }
+        }
+        if named.is_empty() && !options.allow_no_indices {
+            return Err(SearchError::no_index(expression));
+        }
+        let resolved = |(name, named): (String, Named)| {
+            let index = Arc::clone(registry.open.get(&name)?);
+            let filter =
+                (!named.by_itself && !named.filters.is_empty()).then(|| json!({"bool": {"should": named.filters}}));
+            Some(Resolved { index, filter })
+        };
+        Ok(named.into_iter().filter_map(resolved).collect())
+    }
+
+    /// The one index that a write to a name goes to: an index, or the alias of one, or the alias's write index.
+    ///
+    /// Errors: 404 if there is none; 400 if it is not one.
+    pub fn write_index(&self, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
+        if let Some(index) = self.get(name) {
+            if index.definition().closed {
+                return Err(SearchError::new(400, "index_closed_exception", "closed").of(name));
+            }
+            return Ok(index);
+        }
+        let options = ResolveOptions::default();
+        if name.contains('*') || name.contains(',') || name == "_all" {
+            return Err(SearchError::argument(format!("a write needs one index, not [{name}]")));
+        }
+        let found = self.resolve(name, options)?;
+        let mut writers = found.iter().filter(|resolved| {
+            let alias = resolved.index.definition().aliases.remove(name).unwrap_or_default();
+            found.len() == 1 && alias["is_write_index"] != json!(false) || alias["is_write_index"] == json!(true)
+        });
+        match (writers.next(), writers.next()) {
+            (Some(one), None) => Ok(Arc::clone(&one.index)),
+            _ => Err(SearchError::argument(format!(
+                "no write index is defined for alias [{name}]. The write index may be explicitly disabled using \
+                 is_write_index=false or the alias points to multiple indices without one being designated as a write index"
+            ))),
+        }
+    }
+
+    /// Whether a name is an alias.
+    pub fn is_alias(&self, name: &str) -> bool {
+        self.registry.read().open.values().any(|index| index.definition().aliases.contains_key(name))
+    }
+}
+
+fn name_by_alias(named: &mut Named, alias: &Value) {
+    match alias.get("filter") {
+        Some(filter) => named.filters.push(filter.clone()),
+        // Everything, whatever other aliases leave out.
+        None => named.by_itself = true,
+    }
+}
+
+fn is_hidden(settings: &BTreeMap<String, Value>) -> bool {
+    let value = settings.get("index.hidden");
+    value.is_some_and(|value| value == &Value::Bool(true) || value.as_str() == Some("true"))
+}

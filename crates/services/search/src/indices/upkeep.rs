@@ -1,0 +1,148 @@
+//! [`Upkeep`]: the thread that refreshes indices, persists their state, and makes damaged ones again.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Indices, settings};
+use crate::index::SearchIndex;
+
+/// How often the thread looks for work: a refresh is late by at most that.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A state is persisted after this time, or after so many bytes of sources: what a start has to index again.
+const PERSIST_AFTER: Duration = Duration::from_secs(30);
+const PERSIST_BYTES: u64 = 256 << 20;
+
+/// An index without work for this long gives back the memory of its writer.
+const REST_AFTER: Duration = Duration::from_secs(60);
+
+/// Longest wait for a round.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// See the head comment of this file. Ends with [`stop`](Upkeep::stop).
+#[derive(Debug)]
+pub struct Upkeep {
+    indices: Arc<Indices>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread remembers of an index.
+struct Times {
+    refreshed: Instant,
+    persisted: Instant,
+    /// The last time that something was left to persist.
+    busy: Instant,
+    rests: bool,
+}
+
+impl Upkeep {
+    /// Starts the thread.
+    ///
+    /// Errors: the operating system gives no thread.
+    pub fn start(indices: Arc<Indices>) -> std::io::Result<Upkeep> {
+        let ends = Arc::new(AtomicBool::new(false));
+        *indices.rounds.lock() = 1;
+        let thread = std::thread::Builder::new().name("search upkeep".to_owned()).spawn({
+            let (indices, ends) = (Arc::clone(&indices), Arc::clone(&ends));
+            move || run(&indices, &ends)
+        })?;
+        Ok(Upkeep { indices, ends, thread: Some(thread) })
+    }
+
+    /// Ends the thread, and persists all indices.
+    pub fn stop(mut self) {
+        self.end();
+        for index in self.indices.all() {
+            if let Err(error) = index.close() {
+                tracing::warn!(index = index.name(), %error, "a search index was not persisted; the next start indexes the rest");
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn run(indices: &Indices, ends: &AtomicBool) {
+    let mut times: HashMap<String, Times> = HashMap::new();
+    while !ends.load(Ordering::Acquire) {
+        let all = indices.all();
+        times.retain(|uuid, _| all.iter().any(|index| index.definition().uuid == *uuid));
+        for index in &all {
+            let now = Instant::now();
+            let entry = times.entry(index.definition().uuid).or_insert(Times {
+                refreshed: now,
+                persisted: now,
+                busy: now,
+                rests: false,
+            });
+            // A panic of the library ends the work on this index, not the thread.
+            if catch_unwind(AssertUnwindSafe(|| keep(index, entry))).is_err() {
+                tracing::error!(index = index.name(), "the upkeep of a search index failed; it is tried again");
+            }
+        }
+        *indices.rounds.lock() += 1;
+        indices.round.notify_all();
+        std::thread::park_timeout(TICK);
+    }
+}
+
+fn keep(index: &SearchIndex, times: &mut Times) {
+    let now = Instant::now();
+    let failed = |what: &str, error: crate::SearchError| {
+        tracing::error!(index = index.name(), %error, "{what} of a search index failed; it is tried again");
+    };
+    // Somebody merges or adds fields: the next round looks again.
+    let Some(state) = index.writer_state() else { return };
+    if let Some(why) = state.damage {
+        tracing::error!(
+            index = index.name(),
+            why = &*why,
+            "a search index is damaged; it is made again from its documents"
+        );
+        if let Err(error) = index.rebuild() {
+            failed("rebuilding", error);
+        }
+    }
+    let due = settings::refresh_interval(index).is_some_and(|interval| now - times.refreshed >= interval);
+    if due && index.needs_refresh() {
+        times.refreshed = now;
+        if let Err(error) = index.refresh() {
+            failed("a refresh", error);
+        }
+    }
+    if state.behind {
+        times.busy = now;
+        times.rests = false;
+    } else {
+        times.persisted = now;
+    }
+    if state.bytes >= PERSIST_BYTES || (state.behind && now - times.persisted >= PERSIST_AFTER) {
+        times.persisted = now;
+        if let Err(error) = index.persist() {
+            failed("persisting", error);
+        }
+    }
+    if !times.rests && now - times.busy >= REST_AFTER {
+        times.rests = true;
+        if let Err(error) = index.rest() {
+            failed("persisting", error);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `_bulk`: many operations in one request, as lines of JSON.
+//!
+//! ```text
+//!   {"index": {"_index": "a", "_id": "1"}}
+//!   {"field": "a source, in one line"}
+//!   {"delete": {"_index": "a", "_id": "2"}}
+//! ```
+//!
+//! The body is read as a whole before anything is done: a line that is no JSON refuses the request. Then the operations on each
+//! index are one transaction; each operation has its own result. Operations on the same document happen in their order.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::api::{Answer, Api};
+use super::documents::{RefreshPolicy, expected, invalid, partial, refuse_unsupported, updated_source, written};
+use super::message::{RestRequest, RestResponse};
+use crate::error::SearchError;
+use crate::index::{DocumentOp, OpKind};
+use crate::source::SourceFilter;
+
+/// Operations of one index in one transaction: a transaction's memory is bounded.
+const TRANSACTION_BYTES: usize = 8 << 20;
+
+/// One operation of the body.
+struct BulkItem {
+    action: &'static str,
+    index: String,
+    require_alias: bool,
+    op: Result<DocumentOp, SearchError>,
+    id: Option<String>,
+    bytes: usize,
+    filter: SourceFilter,
+    done: Option<Result<Map<String, Value>, SearchError>>,
+    status: u16,
+}
+
+struct Lines<'a> {
+    body: &'a Bytes,
+    at: usize,
+    number: usize,
+}
+
+impl Lines<'_> {
+    /// The next line without its end; none at the end of the body. Errors: the last line has no end.
+    fn next(&mut self) -> Result<Option<Bytes>, SearchError> {
+        if self.at >= self.body.len() {
+            return Ok(None);
+        }
+        let rest = &self.body[self.at..];
+        let Some(end) = memchr(b'\n', rest) else {
+            return Err(SearchError::argument("The bulk request must be terminated by a newline [\\n]"));
+        };
+        let line = self.body.slice(self.at..self.at + end);
+        self.at += end + 1;
+        self.number += 1;
+        Ok(Some(match line.last() {
+            Some(b'\r') => line.slice(..line.len() - 1),
+            _ => line,
+        }))
+    }
+}
+
+fn memchr(byte: u8, bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|other| *other == byte)
+}
+
+/// The operations of a body. Errors: it cannot be read.
+fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, SearchError> {
+    let by_request = SourceFilter::of_parameters_or(&request.parameters, SourceFilter::none())?;
+    let require_alias = request.flag("require_alias")?.unwrap_or(false);
+    let mut lines = Lines { body: &request.body, at: 0, number: 0 };
+    let mut items = Vec::new();
+    while let Some(line) = lines.next()? {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let number = lines.number;
+        let malformed =
+            |what: String| SearchError::argument(format!("Malformed action/metadata line [{number}], {what}"));
+        let action: Value =
+            serde_json::from_slice(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
+        let mut actions = action.as_object().into_iter().flatten();
+        let (Some((action, metadata)), None) = (actions.next(), actions.next()) else {
+            return Err(malformed("expected one action in an object".to_owned()));
+        };
+        let action = match action.as_str() {
+            "index" => "index",
+            "create" => "create",
+            "update" => "update",
+            "delete" => "delete",
+            other => {
+                return Err(malformed(format!(
+                    "expected field [create], [delete], [index] or [update] but found [{other}]"
+                )));
+            }
+        };
+        let Value::Object(metadata) = metadata else {
+            return Err(malformed("expected START_OBJECT".to_owned()));
+        };
+        let source = match action {
+            "delete" => None,
+            _ => Some(lines.next()?.ok_or_else(|| invalid("no requests added"))?),
+        };
+        items.push(item(action, metadata, source, default, &by_request, require_alias).map_err(|error| {
+            let reason = format!("line [{number}]: {}", error.reason);
+            SearchError { reason, ..error }
+        })?);
+    }
+    match items.is_empty() {
+        true => Err(invalid("no requests added")),
+        false => Ok(items),
+    }
+}
+
+fn item(
+    action: &'static str,
+    metadata: &Map<String, Value>,
+    source: Option<Bytes>,
+    default: Option<&str>,
+    by_request: &SourceFilter,
+    require_alias: bool,
+) -> Result<BulkItem, SearchError> {
+    let (mut index, mut id, mut require_alias) = (default.map(str::to_owned), None, require_alias);
+    let (mut version, mut version_type, mut seq, mut term, mut op_type) = (None, None, None, None, None);
+    let mut filter = by_request.clone();
+    for (name, value) in metadata {
+        match (name.as_str(), value) {
+            ("_index", Value::String(name)) => index = Some(name.clone()),
+            ("_id", Value::String(name)) => id = Some(name.clone()),
+            ("_id", Value::Number(number)) => id = Some(number.to_string()),
+            ("_id" | "pipeline" | "_type", Value::Null) => {}
+            ("version" | "_version", value) => version = value.as_u64(),
+            ("version_type" | "_version_type", Value::String(kind)) => version_type = Some(kind.clone()),
+            ("if_seq_no", value) => seq = value.as_u64(),
+            ("if_primary_term", value) => term = value.as_u64(),
+            ("op_type", Value::String(kind)) => op_type = Some(kind.clone()),
+            ("require_alias", Value::Bool(flag)) => require_alias = *flag,
+            ("_source", value) => filter = SourceFilter::of_value(value)?,
+            ("retry_on_conflict" | "dynamic_templates" | "list_executed_pipelines", _) => {}
+            ("routing" | "_routing" | "pipeline", _) => {
+                return Err(SearchError::unsupported(format!("[{name}] of a bulk operation")));
+            }
+            (other, _) => {
+                return Err(SearchError::argument(format!(
+                    "Action/metadata line contains an unknown parameter [{other}]"
+                )));
+            }
+        }
+    }
+    let index = index.ok_or_else(|| invalid("index is missing"))?;
+    if id.as_deref() == Some("") {
+        return Err(SearchError::argument("if _id is specified it must not be empty"));
+    }
+    let bytes = source.as_ref().map_or(0, Bytes::len) + 64;
+    let is_create = action == "create" || (action == "index" && (op_type.as_deref() == Some("create") || id.is_none()));
+    let kind = match (action, source) {
+        ("delete", _) if id.is_none() => return Err(invalid("id is missing")),
+        ("update", _) if id.is_none() => return Err(invalid("id is missing")),
+        ("delete", _) | (_, None) => Ok(OpKind::Delete),
+        ("update", Some(source)) => {
+            let body = serde_json::from_slice(&source)
+                .map_err(|error| SearchError::body(format!("the body of an update cannot be read: {error}")));
+            body.and_then(|body| {
+                let (update, _, source) = partial(&body)?;
+                if let Some(source) = source {
+                    filter = SourceFilter::of_value(&source)?;
+                }
+                Ok(OpKind::Update(update))
+            })
+        }
+        (_, Some(source)) if is_create => Ok(OpKind::Create(source)),
+        (_, Some(source)) => Ok(OpKind::Index(source)),
+    };
+    let expected = expected(version, version_type.as_deref(), seq, term);
+    let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected? }));
+    Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None, status: 200 })
+}
+
+/// `POST /_bulk`, `PUT /_bulk`, and the same of an index.
+pub(super) fn answer(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+    let started = Instant::now();
+    refuse_unsupported(request)?;
+    let refresh = RefreshPolicy::of(request)?;
+    let mut items = read(request, default)?;
+    let mut by_index: BTreeMap<(String, bool), Vec<usize>> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        by_index.entry((item.index.clone(), item.require_alias)).or_default().push(at);
+    }
+    for ((name, require_alias), places) in by_index {
+        let mut from = 0;
+        while from < places.len() {
+            let mut bytes = 0;
+            let mut to = from;
+            while to < places.len() && (to == from || bytes + items[places[to]].bytes <= TRANSACTION_BYTES) {
+                bytes += items[places[to]].bytes;
+                to += 1;
+            }
+            transaction(api, (&name, require_alias), &mut items, &places[from..to], refresh);
+            from = to;
+        }
+    }
+    let mut errors = false;
+    let mut shown = Vec::with_capacity(items.len());
+    for item in items {
+        let BulkItem { action, index, id, done, status, .. } = item;
+        let body = match done.unwrap_or_else(|| Err(SearchError::internal("an operation had no result"))) {
+            Ok(mut body) => {
+                body.insert("status".to_owned(), json!(status));
+                Value::Object(body)
+            }
+            Err(error) => {
+                errors = true;
+                json!({"_index": index, "_id": id, "status": error.status, "error": error.cause()})
+            }
+        };
+        shown.push(json!({action: body}));
+    }
+    let took = started.elapsed().as_millis() as u64;
+    Ok(RestResponse::json(200, json!({"took": took, "errors": errors, "items": shown})))
+}
+
+/// Does the operations of one index at these places.
+fn transaction(
+    api: &Api,
+    (name, require_alias): (&str, bool),
+    items: &mut [BulkItem],
+    places: &[usize],
+    refresh: RefreshPolicy,
+) {
+    let index = match api.indices.for_write(name, require_alias) {
+        Ok(index) => index,
+        Err(error) => {
+            for at in places {
+                items[*at].done = Some(Err(error.clone()));
+            }
+            return;
+        }
+    };
+    let (mut ops, mut of) = (Vec::new(), Vec::new());
+    for at in places {
+        match items[*at].op.clone() {
+            Ok(op) => {
+                ops.push(op);
+                of.push(*at);
+            }
+            Err(error) => items[*at].done = Some(Err(error.of(name))),
+        }
+    }
+    let outcomes = match index.apply(&ops) {
+        Ok(outcomes) => outcomes,
+        Err(error) => vec![Err(error); ops.len()],
+    };
+    let last = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).map(|outcome| outcome.seq + 1).max();
+    if let Some(last) = last
+        && let Err(error) = refresh.apply(api, &index, last)
+    {
+        tracing::warn!(index = name, %error, "the refresh after a bulk request failed; it is tried again");
+    }
+    for (at, outcome) in of.into_iter().zip(outcomes) {
+        let item = &mut items[at];
+        item.done = Some(match outcome {
+            Ok(outcome) => {
+                item.status = outcome.status();
+                let mut body = written(&index, &outcome, refresh == RefreshPolicy::Now && outcome.result != "noop");
+                match updated_source(&outcome, &item.filter) {
+                    Ok(Some(get)) if item.action == "update" => drop(body.insert("get".to_owned(), get)),
+                    _ => {}
+                }
+                Ok(body)
+            }
+            Err(error) => Err(error.of(&index.name())),
+        });
+    }
+}

@@ -1,0 +1,487 @@
+//! Requests about one document, and `_mget`.
+
+use serde_json::{Map, Value, json};
+
+use super::api::{Answer, Api};
+use super::message::{RestMethod, RestRequest, RestResponse};
+use crate::error::SearchError;
+use crate::index::{
+    DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate, SearchIndex, StoredDocument, parse_source,
+};
+use crate::source::SourceFilter;
+
+/// When an operation's changes are searchable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RefreshPolicy {
+    /// At the next refresh.
+    Later,
+    /// Before the response, by a refresh of its own.
+    Now,
+    /// Before the response, by the next refresh.
+    Wait,
+}
+
+impl RefreshPolicy {
+    /// The policy of a request. Errors: a value that is not known.
+    pub(super) fn of(request: &RestRequest) -> Result<RefreshPolicy, SearchError> {
+        match request.parameter("refresh") {
+            None | Some("false") => Ok(RefreshPolicy::Later),
+            Some("" | "true") => Ok(RefreshPolicy::Now),
+            Some("wait_for") => Ok(RefreshPolicy::Wait),
+            Some(other) => Err(SearchError::argument(format!("Unknown value for refresh: [{other}]."))),
+        }
+    }
+
+    /// Does what it says for an index whose operations below `seq` matter.
+    pub(super) fn apply(self, api: &Api, index: &SearchIndex, seq: u64) -> Result<(), SearchError> {
+        match self {
+            RefreshPolicy::Later => Ok(()),
+            RefreshPolicy::Now => index.refresh(),
+            RefreshPolicy::Wait => api.indices.wait_searchable(index, seq),
+        }
+    }
+}
+
+/// The parameters of every write that this node cannot honour. Errors: one of them is there.
+pub(super) fn refuse_unsupported(request: &RestRequest) -> Result<(), SearchError> {
+    for name in ["routing", "pipeline", "parent"] {
+        if request.parameter(name).is_some_and(|value| !value.is_empty() && value != "_none") {
+            return Err(SearchError::unsupported(format!("parameter [{name}]")));
+        }
+    }
+    Ok(())
+}
+
+/// Elasticsearch's refusal of a request that makes no sense.
+pub(super) fn invalid(reason: impl std::fmt::Display) -> SearchError {
+    SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
+}
+
+/// What must hold before the operation, by the values of `version`, `version_type`, `if_seq_no` and `if_primary_term`.
+pub(super) fn expected(
+    version: Option<u64>,
+    version_type: Option<&str>,
+    seq: Option<u64>,
+    term: Option<u64>,
+) -> Result<ExpectedVersion, SearchError> {
+    match (version_type, version, seq, term) {
+        (None | Some("internal"), None, None, None) => Ok(ExpectedVersion::Any),
+        (None | Some("internal"), None, Some(seq), Some(term)) => Ok(ExpectedVersion::Seq(seq, term)),
+        (None | Some("internal"), Some(_), ..) => Err(invalid(
+            "internal versioning can not be used for optimistic concurrency control. Please use `if_seq_no` and \
+             `if_primary_term` instead",
+        )),
+        (Some("external"), Some(version), None, None) => Ok(ExpectedVersion::External(version)),
+        (Some("external_gte"), Some(version), None, None) => Ok(ExpectedVersion::ExternalGte(version)),
+        (Some(kind @ ("external" | "external_gte")), None, None, None) => {
+            Err(invalid(format!("illegal version value [-4] for version type [{}]", kind.to_uppercase())))
+        }
+        (_, _, Some(_), None) | (_, _, None, Some(_)) => Err(invalid("ifSeqNo and ifPrimaryTerm go together")),
+        (Some(_), _, Some(_), _) => Err(invalid("compare and write operations can not use versioning")),
+        (Some(other), ..) => Err(SearchError::argument(format!("No version type match [{other}]"))),
+    }
+}
+
+fn expected_of(request: &RestRequest) -> Result<ExpectedVersion, SearchError> {
+    expected(
+        request.number("version")?,
+        request.parameter("version_type"),
+        request.number("if_seq_no")?,
+        request.number("if_primary_term")?,
+    )
+}
+
+/// The object of a write's response.
+pub(super) fn written(index: &SearchIndex, outcome: &OpOutcome, forced: bool) -> Map<String, Value> {
+    let copies = 1 + replicas(index);
+    let mut body = Map::new();
+    body.insert("_index".to_owned(), json!(index.name()));
+    body.insert("_id".to_owned(), json!(outcome.id));
+    body.insert("_version".to_owned(), json!(outcome.version));
+    body.insert("result".to_owned(), json!(outcome.result));
+    if forced {
+        body.insert("forced_refresh".to_owned(), json!(true));
+    }
+    let copies = match outcome.result {
+        "noop" => json!({"total": 0, "successful": 0, "failed": 0}),
+        _ => json!({"total": copies, "successful": 1, "failed": 0}),
+    };
+    body.insert("_shards".to_owned(), copies);
+    body.insert("_seq_no".to_owned(), json!(outcome.seq));
+    body.insert("_primary_term".to_owned(), json!(1));
+    body
+}
+
+/// Copies of an index that its settings ask for beside the one that is there.
+pub(super) fn replicas(index: &SearchIndex) -> u64 {
+    let value = index.setting("index.number_of_replicas");
+    value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn one(index: &SearchIndex, op: DocumentOp) -> Result<OpOutcome, SearchError> {
+    let outcome = index.apply(std::slice::from_ref(&op))?.pop();
+    outcome.ok_or_else(|| SearchError::internal("an operation had no result"))?.map_err(|error| error.of(&index.name()))
+}
+
+fn body_of(request: &RestRequest) -> Result<bytes::Bytes, SearchError> {
+    match request.body.iter().all(u8::is_ascii_whitespace) {
+        true => Err(SearchError::body("request body is required")),
+        false => Ok(request.body.clone()),
+    }
+}
+
+/// `PUT /<index>/_doc/<id>`, `POST /<index>/_doc`.
+pub(super) fn index(api: &Api, request: &RestRequest, name: &str, id: Option<&str>) -> Answer {
+    let create = match request.parameter("op_type") {
+        None => id.is_none(),
+        Some("index") => false,
+        Some("create") => true,
+        Some(other) => {
+            return Err(SearchError::argument(format!("opType must be 'create' or 'index', found: [{other}]")));
+        }
+    };
+    store(api, request, name, id, create)
+}
+
+/// `PUT /<index>/_create/<id>`.
+pub(super) fn create(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+    store(api, request, name, Some(id), true)
+}
+
+fn store(api: &Api, request: &RestRequest, name: &str, id: Option<&str>, create: bool) -> Answer {
+    refuse_unsupported(request)?;
+    let refresh = RefreshPolicy::of(request)?;
+    let expected = expected_of(request)?;
+    if create && id.is_some() && matches!(expected, ExpectedVersion::External(_) | ExpectedVersion::ExternalGte(_)) {
+        return Err(invalid("create operations only support internal versioning. use index instead"));
+    }
+    let body = body_of(request)?;
+    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
+    let kind = if create { OpKind::Create(body) } else { OpKind::Index(body) };
+    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected })?;
+    refresh.apply(api, &index, outcome.seq + 1)?;
+    let mut response =
+        RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now)));
+    if outcome.result == "created" {
+        response.headers.push(("location", format!("/{}/_doc/{}", encoded(&index.name()), encoded(&outcome.id))));
+    }
+    Ok(response)
+}
+
+/// A segment of a path, as a URL has it.
+fn encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// `DELETE /<index>/_doc/<id>`.
+pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+    refuse_unsupported(request)?;
+    let refresh = RefreshPolicy::of(request)?;
+    let expected = expected_of(request)?;
+    // A delete with an external version creates the index as a write does; any other one does not.
+    let index = match matches!(expected, ExpectedVersion::External(_) | ExpectedVersion::ExternalGte(_)) {
+        true => api.indices.for_write(name, false)?,
+        false => api.indices.write_index(name)?,
+    };
+    let outcome = one(&index, DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected })?;
+    refresh.apply(api, &index, outcome.seq + 1)?;
+    Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
+}
+
+/// The change that the body of an update describes. Errors: a part that is not known.
+pub(super) fn partial(body: &Value) -> Result<(PartialUpdate, ExpectedVersion, Option<Value>), SearchError> {
+    let Value::Object(body) = body else { return Err(SearchError::body("the body of an update is an object")) };
+    let mut update = PartialUpdate { detect_noop: true, ..PartialUpdate::default() };
+    let (mut seq, mut term, mut source) = (None, None, None);
+    for (name, value) in body {
+        match (name.as_str(), value) {
+            ("doc", Value::Object(doc)) => update.doc = Some(doc.clone()),
+            ("upsert", Value::Object(upsert)) => update.upsert = Some(upsert.clone()),
+            ("doc_as_upsert", Value::Bool(flag)) => update.doc_as_upsert = *flag,
+            ("detect_noop", Value::Bool(flag)) => update.detect_noop = *flag,
+            ("if_seq_no", value) => seq = value.as_u64(),
+            ("if_primary_term", value) => term = value.as_u64(),
+            ("_source", value) => source = Some(value.clone()),
+            ("script" | "scripted_upsert", _) => {
+                return Err(SearchError::unsupported(format!("[{name}] of an update")));
+            }
+            (other, _) => {
+                let reason = format!("[UpdateRequest] unknown field [{other}]");
+                return Err(SearchError::new(400, "x_content_parse_exception", reason));
+            }
+        }
+    }
+    if update.doc.is_none() && (update.doc_as_upsert || update.upsert.is_none()) {
+        return Err(invalid("script or doc is missing"));
+    }
+    Ok((update, expected(None, None, seq, term)?, source))
+}
+
+/// The `get` object of an update's response: the new source, as far as it was asked for.
+pub(super) fn updated_source(outcome: &OpOutcome, filter: &SourceFilter) -> Result<Option<Value>, SearchError> {
+    let Some(source) = outcome.source.as_ref().filter(|_| filter.is_shown()) else { return Ok(None) };
+    let source = filter.apply(parse_source(source)?);
+    Ok(Some(json!({"_seq_no": outcome.seq, "_primary_term": 1, "found": true, "_source": source})))
+}
+
+/// `POST /<index>/_update/<id>`.
+pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+    refuse_unsupported(request)?;
+    let refresh = RefreshPolicy::of(request)?;
+    if request.parameter("version").is_some() || request.parameter("version_type").is_some() {
+        return Err(invalid(
+            "internal versioning can not be used for optimistic concurrency control. Please use `if_seq_no` and `if_primary_term` instead",
+        ));
+    }
+    let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
+    let (update, in_body, source) = partial(&body)?;
+    let expected = match expected_of(request)? {
+        ExpectedVersion::Any => in_body,
+        other => other,
+    };
+    if update.upsert.is_some() && expected != ExpectedVersion::Any {
+        return Err(invalid("upsert requests don't support `if_seq_no` and `if_primary_term`"));
+    }
+    let mut filter = SourceFilter::none();
+    if let Some(source) = &source {
+        filter = SourceFilter::of_value(source)?;
+    }
+    if ["_source", "_source_includes", "_source_excludes"].iter().any(|name| request.parameter(name).is_some()) {
+        filter = SourceFilter::of_parameters(&request.parameters)?;
+    }
+    let index = match update.upsert.is_some() || update.doc_as_upsert {
+        true => api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?,
+        false => api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?,
+    };
+    let retries = request.number("retry_on_conflict")?.unwrap_or(0).min(100);
+    let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected };
+    let mut outcome = one(&index, op.clone());
+    for _ in 0..retries {
+        if outcome.as_ref().is_err_and(|error| error.status == 409) {
+            outcome = one(&index, op.clone());
+        }
+    }
+    let outcome = outcome?;
+    refresh.apply(api, &index, outcome.seq + 1)?;
+    let mut body = written(&index, &outcome, refresh == RefreshPolicy::Now && outcome.result != "noop");
+    if let Some(get) = updated_source(&outcome, &filter)? {
+        body.insert("get".to_owned(), get);
+    }
+    Ok(RestResponse::json(outcome.status(), Value::Object(body)))
+}
+
+/// How a document is shown.
+struct Shown {
+    filter: SourceFilter,
+    stored_fields: Vec<String>,
+}
+
+impl Shown {
+    fn of(request: &RestRequest) -> Result<Shown, SearchError> {
+        let stored_fields: Vec<String> = request
+            .parameter("stored_fields")
+            .map(|names| names.split(',').map(str::to_owned).collect())
+            .unwrap_or_default();
+        let asks =
+            ["_source", "_source_includes", "_source_excludes"].iter().any(|name| request.parameter(name).is_some());
+        let filter = match asks || stored_fields.is_empty() {
+            true => SourceFilter::of_parameters(&request.parameters)?,
+            false if stored_fields.iter().any(|name| name == "_source") => SourceFilter::all(),
+            false => SourceFilter::none(),
+        };
+        Ok(Shown { filter, stored_fields })
+    }
+
+    fn document(&self, index: &SearchIndex, document: &StoredDocument, seq: u64) -> Result<Value, SearchError> {
+        let mut body = json!({
+            "_index": index.name(), "_id": document.id, "_version": document.version, "_seq_no": seq, "_primary_term": 1,
+            "found": true,
+        });
+        let source = parse_source(&document.source)?;
+        let fields = crate::source::stored_fields(&index.mapping(), &self.stored_fields, &source);
+        if self.filter.is_shown() && index.mapping().shows_source() {
+            body["_source"] = Value::Object(self.filter.apply(source));
+        }
+        if !fields.is_empty() {
+            body["fields"] = Value::Object(fields);
+        }
+        Ok(body)
+    }
+}
+
+/// The one index that a read by id means.
+fn read_index(api: &Api, name: &str) -> Result<std::sync::Arc<SearchIndex>, SearchError> {
+    let mut found =
+        api.indices.resolve(name, crate::indices::ResolveOptions { allow_no_indices: false, ..Default::default() })?;
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one.index),
+        _ => Err(SearchError::argument(format!(
+            "alias [{name}] has more than one index associated with it, can't execute a single index op"
+        ))),
+    }
+}
+
+fn read(
+    api: &Api,
+    request: &RestRequest,
+    name: &str,
+    id: &str,
+) -> Result<(std::sync::Arc<SearchIndex>, Option<(StoredDocument, u64)>), SearchError> {
+    if request.parameter("routing").is_some() {
+        return Err(SearchError::unsupported("parameter [routing]"));
+    }
+    let index = read_index(api, name)?;
+    let realtime = request.flag("realtime")?.unwrap_or(true);
+    if request.flag("refresh")?.unwrap_or(false) {
+        index.refresh()?;
+    }
+    let mut found = index.get(id)?;
+    if !realtime {
+        // Only what searches see.
+        found = found.filter(|(_, seq)| *seq < index.searchable_below());
+    }
+    if let (Some(version), Some((document, _))) = (request.number("version")?, &found) {
+        let fits = match request.parameter("version_type") {
+            Some("external_gte") => document.version <= version,
+            _ => document.version == version,
+        };
+        if !fits {
+            let reason = format!(
+                "[{id}]: version conflict, current version [{}] is different than the one provided [{version}]",
+                document.version
+            );
+            return Err(SearchError::conflict(reason).of(&index.name()));
+        }
+    }
+    Ok((index, found))
+}
+
+/// `GET /<index>/_doc/<id>`.
+pub(super) fn get(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+    let shown = Shown::of(request)?;
+    let (index, found) = read(api, request, name, id)?;
+    match found {
+        Some((document, seq)) => Ok(RestResponse::json(200, shown.document(&index, &document, seq)?)),
+        None => Ok(RestResponse::json(404, json!({"_index": index.name(), "_id": id, "found": false}))),
+    }
+}
+
+/// `GET /<index>/_source/<id>`.
+pub(super) fn source(api: &Api, request: &RestRequest, name: &str, id: &str) -> Answer {
+    let filter = SourceFilter::of_parameters(&request.parameters)?;
+    if !filter.is_shown() {
+        return Err(invalid("fetching source can not be disabled"));
+    }
+    let (index, found) = read(api, request, name, id)?;
+    match found.filter(|_| index.mapping().shows_source()) {
+        Some((document, _)) => {
+            Ok(RestResponse::json(200, Value::Object(filter.apply(parse_source(&document.source)?))))
+        }
+        None if request.method == RestMethod::Head => Ok(RestResponse::json(404, json!({}))),
+        None => {
+            let reason = format!("Document not found [{}]/[{id}]", index.name());
+            Err(SearchError::new(404, "resource_not_found_exception", reason))
+        }
+    }
+}
+
+/// Most documents of one `_mget`.
+const MULTI_GET_MAX: usize = 10_000;
+
+/// `_mget`.
+pub(super) fn multi_get(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+    let body = request.json()?.ok_or_else(|| SearchError::body("request body is required"))?;
+    let by_request = Shown::of(request)?;
+    let mut wanted = Vec::new();
+    for (name, value) in body.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("docs", Value::Array(docs)) => wanted.extend(docs.iter().cloned()),
+            ("ids", Value::Array(ids)) => wanted.extend(ids.iter().map(|id| json!({"_id": id}))),
+            (other, _) => {
+                return Err(SearchError::parsing(format!(
+                    "unknown key [{other}] for a START_ARRAY, expected [docs] or [ids]"
+                )));
+            }
+        }
+    }
+    if wanted.is_empty() {
+        return Err(invalid("no documents to get"));
+    }
+    if wanted.len() > MULTI_GET_MAX {
+        return Err(SearchError::argument(format!("_mget has {} documents; at most {MULTI_GET_MAX}", wanted.len())));
+    }
+    let missing: Vec<String> = wanted
+        .iter()
+        .enumerate()
+        .flat_map(|(at, item)| {
+            let index =
+                (item.get("_index").is_none() && default.is_none()).then(|| format!("index is missing for doc {at}"));
+            let id = (item.get("_id").is_none()).then(|| format!("id is missing for doc {at}"));
+            index.into_iter().chain(id)
+        })
+        .collect();
+    if !missing.is_empty() {
+        let reasons: Vec<String> =
+            missing.iter().enumerate().map(|(at, reason)| format!("{}: {reason};", at + 1)).collect();
+        let reason = format!("Validation Failed: {}", reasons.join(""));
+        return Err(SearchError::new(400, "action_request_validation_exception", reason));
+    }
+    let mut docs = Vec::new();
+    for item in wanted {
+        let index = item.get("_index").and_then(Value::as_str).or(default).unwrap_or_default().to_owned();
+        let id = match &item["_id"] {
+            Value::String(id) => id.clone(),
+            other => other.to_string(),
+        };
+        match multi_get_one(api, request, &by_request, &item, &index, &id) {
+            Ok(document) => docs.push(document),
+            // What is wrong with the request, not with a document of it.
+            Err(error) if error.status == 400 && error.kind != "illegal_argument_exception" => return Err(error),
+            Err(error) => docs.push(json!({"_index": index, "_id": id, "error": error.to_json()["error"]})),
+        }
+    }
+    Ok(RestResponse::json(200, json!({"docs": docs})))
+}
+
+fn multi_get_one(
+    api: &Api,
+    request: &RestRequest,
+    by_request: &Shown,
+    item: &Value,
+    name: &str,
+    id: &str,
+) -> Result<Value, SearchError> {
+    for key in item.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
+        if matches!(key, "routing" | "_routing") {
+            return Err(SearchError::unsupported("[routing] of _mget"));
+        }
+        if !matches!(key, "_index" | "_id" | "_source" | "stored_fields" | "version" | "version_type") {
+            return Err(SearchError::parsing(format!("unknown key [{key}] of a document of _mget")));
+        }
+    }
+    let stored: Option<Vec<String>> = match &item["stored_fields"] {
+        Value::String(name) => Some(vec![name.clone()]),
+        Value::Array(names) => Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
+        _ => None,
+    };
+    let own = match (item.get("_source"), &stored) {
+        (Some(source), _) => Some(SourceFilter::of_value(source)?),
+        (None, Some(_)) => Some(SourceFilter::none()),
+        (None, None) => None,
+    };
+    let (index, found) = read(api, request, name, id)?;
+    let Some((document, seq)) = found else {
+        return Ok(json!({"_index": index.name(), "_id": id, "found": false}));
+    };
+    match own {
+        Some(filter) => Shown { filter, stored_fields: stored.unwrap_or_default() }.document(&index, &document, seq),
+        None => by_request.document(&index, &document, seq),
+    }
+}

@@ -1,0 +1,389 @@
+//! Requests that keep indices and look into them: refresh, flush, merge, statistics, analysis, fields.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Map, Value, json};
+
+use super::admin::{any_state, resolved};
+use super::api::{Answer, Api};
+use super::documents::{invalid, replicas};
+use super::message::{RestRequest, RestResponse};
+use crate::error::SearchError;
+use crate::index::SearchIndex;
+use crate::indices::{ResolveOptions, Resolved};
+use crate::mapping::{FieldKind, matches_pattern};
+
+/// The `_shards` of a request to whole indices.
+pub(super) fn shards(found: &[Resolved]) -> Value {
+    let total: u64 = found.iter().map(|resolved| 1 + replicas(&resolved.index)).sum();
+    json!({"total": total, "successful": found.len(), "failed": 0})
+}
+
+/// `POST /<index>/_refresh`.
+pub(super) fn refresh(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let found = resolved(api, request, names, ResolveOptions::default())?;
+    found.iter().try_for_each(|resolved| resolved.index.refresh())?;
+    Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+}
+
+/// `POST /<index>/_flush`.
+pub(super) fn flush(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    if request.flag("force")? == Some(true) && request.flag("wait_if_ongoing")? == Some(false) {
+        return Err(invalid("wait_if_ongoing must be true for a force flush"));
+    }
+    let found = resolved(api, request, names, ResolveOptions::default())?;
+    found.iter().try_for_each(|resolved| resolved.index.persist())?;
+    Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+}
+
+/// `POST /<index>/_forcemerge`.
+pub(super) fn force_merge(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let most = request.number("max_num_segments")?;
+    let only_deletes = request.flag("only_expunge_deletes")?.unwrap_or(false);
+    if only_deletes && most.is_some() {
+        return Err(invalid(
+            "cannot set only_expunge_deletes and max_num_segments at the same time, those two parameters are mutually exclusive",
+        ));
+    }
+    let found = resolved(api, request, names, ResolveOptions::default())?;
+    let merge = |resolved: &Resolved| resolved.index.force_merge(most.unwrap_or(1) as usize);
+    found.iter().try_for_each(merge)?;
+    Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+}
+
+/// `POST /<index>/_cache/clear`: there is no cache of responses.
+pub(super) fn clear_cache(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let found = resolved(api, request, names, ResolveOptions::default())?;
+    Ok(RestResponse::json(200, json!({"_shards": shards(&found)})))
+}
+
+/// The statistics of an index, each by the name of its metric.
+fn stats_of(index: &SearchIndex) -> Map<String, Value> {
+    let counters = index.counters();
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let millis = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) / 1_000;
+    let segments = index.segments();
+    let bytes = index.file_bytes();
+    let unpersisted = index.writer_state().map_or(0, |state| state.bytes);
+    let deleted: u64 = segments.iter().map(|(_, _, deleted)| u64::from(*deleted)).sum();
+    let body = json!({
+        "docs": {"count": index.document_count(), "deleted": deleted},
+        "shard_stats": {"total_count": 1},
+        "store": {"size_in_bytes": bytes, "total_data_set_size_in_bytes": bytes, "reserved_in_bytes": 0},
+        "indexing": {
+            "index_total": count(&counters.indexed), "index_time_in_millis": millis(&counters.index_us), "index_current": 0,
+            "index_failed": 0, "delete_total": count(&counters.deleted), "delete_time_in_millis": 0, "delete_current": 0,
+            "noop_update_total": 0, "is_throttled": false, "throttle_time_in_millis": 0,
+        },
+        "get": {
+            "total": count(&counters.gets), "time_in_millis": 0, "exists_total": count(&counters.gets), "exists_time_in_millis": 0,
+            "missing_total": 0, "missing_time_in_millis": 0, "current": 0,
+        },
+        "search": {
+            "open_contexts": 0, "query_total": count(&counters.searches), "query_time_in_millis": millis(&counters.search_us),
+            "query_current": 0, "fetch_total": count(&counters.searches), "fetch_time_in_millis": 0, "fetch_current": 0,
+            "scroll_total": 0, "scroll_time_in_millis": 0, "scroll_current": 0, "suggest_total": 0,
+            "suggest_time_in_millis": 0, "suggest_current": 0,
+        },
+        "merges": {
+            "current": 0, "current_docs": 0, "current_size_in_bytes": 0, "total": count(&counters.merges),
+            "total_time_in_millis": 0, "total_docs": 0, "total_size_in_bytes": 0, "total_stopped_time_in_millis": 0,
+            "total_throttled_time_in_millis": 0, "total_auto_throttle_in_bytes": 0,
+        },
+        "refresh": {
+            "total": count(&counters.refreshes), "total_time_in_millis": millis(&counters.refresh_us),
+            "external_total": count(&counters.refreshes), "external_total_time_in_millis": millis(&counters.refresh_us),
+            "listeners": 0,
+        },
+        "flush": {
+            "total": count(&counters.persists), "periodic": count(&counters.persists), "total_time_in_millis": 0,
+            "total_time_excluding_waiting_on_lock_in_millis": 0,
+        },
+        "warmer": {"current": 0, "total": 0, "total_time_in_millis": 0},
+        "query_cache": {
+            "memory_size_in_bytes": 0, "total_count": 0, "hit_count": 0, "miss_count": 0, "cache_size": 0, "cache_count": 0,
+            "evictions": 0,
+        },
+        "fielddata": {"memory_size_in_bytes": 0, "evictions": 0},
+        "completion": {"size_in_bytes": 0},
+        "segments": {
+            "count": segments.len(), "memory_in_bytes": 0, "terms_memory_in_bytes": 0, "stored_fields_memory_in_bytes": 0,
+            "norms_memory_in_bytes": 0, "doc_values_memory_in_bytes": 0, "index_writer_memory_in_bytes": 0,
+            "version_map_memory_in_bytes": 0, "fixed_bit_set_memory_in_bytes": 0, "max_unsafe_auto_id_timestamp": -1,
+            "file_sizes": {},
+        },
+        "translog": {
+            "operations": 0, "size_in_bytes": unpersisted, "uncommitted_operations": 0,
+            "uncommitted_size_in_bytes": unpersisted, "earliest_last_modified_age": 0,
+        },
+        "request_cache": {"memory_size_in_bytes": 0, "evictions": 0, "hit_count": 0, "miss_count": 0},
+        "recovery": {"current_as_source": 0, "current_as_target": 0, "throttle_time_in_millis": 0},
+        "bulk": {
+            "total_operations": 0, "total_time_in_millis": 0, "total_size_in_bytes": 0, "avg_time_in_millis": 0,
+            "avg_size_in_bytes": 0,
+        },
+    });
+    match body {
+        Value::Object(body) => body,
+        _ => Map::new(),
+    }
+}
+
+/// Adds numbers to numbers, through all levels.
+fn add(sum: &mut Value, other: &Value) {
+    match (sum, other) {
+        (Value::Object(sum), Value::Object(other)) => {
+            for (name, value) in other {
+                match sum.get_mut(name) {
+                    Some(known) => add(known, value),
+                    None => drop(sum.insert(name.clone(), value.clone())),
+                }
+            }
+        }
+        (sum, other) => {
+            if let (Some(a), Some(b)) = (sum.as_u64(), other.as_u64()) {
+                *sum = json!(a + b);
+            }
+        }
+    }
+}
+
+/// The names by which a request asks for statistics, and those that responses have.
+fn metric_name(asked: &str) -> &str {
+    match asked {
+        "merge" => "merges",
+        other => other,
+    }
+}
+
+/// `GET /<index>/_stats/<metric>`.
+pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Option<&str>) -> Answer {
+    let metrics: Vec<&str> =
+        metric.unwrap_or("_all").split(',').map(metric_name).filter(|name| !name.is_empty()).collect();
+    let level = request.parameter("level").unwrap_or("indices");
+    if !matches!(level, "cluster" | "indices" | "shards") {
+        return Err(SearchError::argument(format!(
+            "level parameter must be one of [cluster] or [indices] or [shards] but was [{level}]"
+        )));
+    }
+    let found = resolved(api, request, names, ResolveOptions { forbid_closed: false, ..ResolveOptions::default() })?;
+    let (mut all, mut indices) = (json!({}), Map::new());
+    let mut unknown: Vec<&str> = metrics.clone();
+    let template = [
+        "docs",
+        "shard_stats",
+        "store",
+        "indexing",
+        "get",
+        "search",
+        "merges",
+        "refresh",
+        "flush",
+        "warmer",
+        "query_cache",
+        "fielddata",
+        "completion",
+        "segments",
+        "translog",
+        "request_cache",
+        "recovery",
+        "bulk",
+        "_all",
+        "suggest",
+    ];
+    unknown.retain(|name| !template.contains(name));
+    if let Some(name) = unknown.first() {
+        let reason = format!("request [/_stats/{}] contains unrecognized metric: [{name}]", metric.unwrap_or_default());
+        return Err(SearchError::argument(reason));
+    }
+    if metrics.len() > 1 && metrics.contains(&"_all") {
+        return Err(SearchError::argument(format!(
+            "request [/_stats/{}] contains _all and individual metrics [{}]",
+            metric.unwrap_or_default(),
+            metric.unwrap_or_default()
+        )));
+    }
+    for Resolved { index, .. } in &found {
+        let mut stats = stats_of(index);
+        if !metrics.contains(&"_all") {
+            stats.retain(|name, _| metrics.contains(&name.as_str()));
+        }
+        select_fields(request, &mut stats)?;
+        let stats = Value::Object(stats);
+        add(&mut all, &stats);
+        let definition = index.definition();
+        let health = if replicas(index) == 0 { "green" } else { "yellow" };
+        let status = if definition.closed { "close" } else { "open" };
+        let mut shown = json!({
+            "uuid": definition.uuid, "health": health, "status": status, "primaries": stats, "total": stats,
+        });
+        if level == "shards" {
+            let mut shard = stats.clone();
+            shard["routing"] =
+                json!({"state": "STARTED", "primary": true, "node": api.node_id(), "relocating_node": null});
+            shard["commit"] =
+                json!({"id": definition.uuid, "generation": 1, "user_data": {}, "num_docs": index.document_count()});
+            let highest = index.highest_seq().map_or(-1, |seq| seq as i64);
+            shard["seq_no"] = json!({"max_seq_no": highest, "local_checkpoint": highest, "global_checkpoint": highest});
+            shown["shards"] = json!({"0": [shard]});
+        }
+        indices.insert(definition.name, shown);
+    }
+    let mut body = json!({"_shards": shards(&found), "_all": {"primaries": all, "total": all}});
+    if level != "cluster" {
+        body["indices"] = Value::Object(indices);
+    }
+    Ok(RestResponse::json(200, body))
+}
+
+/// Adds the parts that parameters ask for: statistics of groups and fields are counted for none.
+fn select_fields(request: &RestRequest, stats: &mut Map<String, Value>) -> Result<(), SearchError> {
+    let wants = |names: &[&str]| names.iter().any(|name| request.parameter(name).is_some());
+    for (part, parameters) in
+        [("fielddata", &["fields", "fielddata_fields"][..]), ("completion", &["fields", "completion_fields"])]
+    {
+        if wants(parameters) && stats.contains_key(part) {
+            stats[part]["fields"] = json!({});
+        }
+    }
+    if wants(&["groups"]) && stats.contains_key("search") {
+        stats["search"]["groups"] = json!({});
+    }
+    Ok(())
+}
+
+/// Longest text of `_analyze`, in bytes.
+const ANALYZE_BYTES_MAX: usize = 1 << 20;
+
+/// Most terms of `_analyze` (Elasticsearch's `index.analyze.max_token_count`).
+const ANALYZE_TERMS_MAX: usize = 10_000;
+
+/// `POST /<index>/_analyze`.
+pub(super) fn analyze(api: &Api, request: &RestRequest, name: Option<&str>) -> Answer {
+    let mut body = request.json()?.unwrap_or_else(|| json!({}));
+    for (name, value) in &request.parameters {
+        if matches!(name.as_str(), "text" | "analyzer" | "field" | "tokenizer") && body.get(name).is_none() {
+            body[name] = json!(value);
+        }
+    }
+    let texts: Vec<&str> = match &body["text"] {
+        Value::String(text) => vec![text],
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect(),
+        _ => return Err(invalid("text is missing")),
+    };
+    if texts.iter().map(|text| text.len()).sum::<usize>() > ANALYZE_BYTES_MAX {
+        return Err(SearchError::argument(format!("_analyze reads at most {ANALYZE_BYTES_MAX} bytes")));
+    }
+    let index = match name {
+        Some(name) => api.indices.resolve(name, ResolveOptions::default())?.into_iter().next().map(|found| found.index),
+        None => None,
+    };
+    let analyzers = match &index {
+        Some(index) => index.analyzers(),
+        None => std::sync::Arc::new(crate::analysis::Analyzers::default()),
+    };
+    let analyzer = match (body.get("analyzer"), body.get("field"), body.get("normalizer")) {
+        (Some(Value::String(name)), ..) => analyzers.get(name)?.clone(),
+        (None, Some(Value::String(field)), _) => {
+            let index = index.as_ref().ok_or_else(|| SearchError::argument("a [field] needs an index"))?;
+            let mapping = index.mapping();
+            let field = mapping.field(field);
+            match field {
+                Some(field) if field.kind == FieldKind::Text => {
+                    analyzers.get(field.analyzer.as_deref().unwrap_or("default"))?.clone()
+                }
+                Some(field) if field.analyzer.is_some() => {
+                    analyzers.normalizer(field.analyzer.as_deref().unwrap_or_default())?.clone()
+                }
+                Some(_) => analyzers.get("keyword")?.clone(),
+                None => analyzers.get("default")?.clone(),
+            }
+        }
+        (None, None, Some(Value::String(name))) => analyzers.normalizer(name)?.clone(),
+        _ if ["tokenizer", "filter", "char_filter"].iter().any(|part| body.get(part).is_some()) => {
+            analyzers.of_request(&body)?
+        }
+        _ => analyzers.get("default")?.clone(),
+    };
+    let (mut tokens, mut position, mut offset) = (Vec::new(), 0, 0);
+    for text in texts {
+        let terms = analyzer.analyze(text);
+        let chars = |byte: usize| text.get(..byte).map_or(0, |part| part.encode_utf16().count());
+        for term in &terms {
+            tokens.push(json!({
+                "token": term.text, "start_offset": offset + chars(term.from), "end_offset": offset + chars(term.to),
+                "type": if term.text.chars().all(|c| c.is_ascii_digit()) { "<NUM>" } else { "<ALPHANUM>" },
+                "position": position + term.position,
+            }));
+        }
+        if tokens.len() > ANALYZE_TERMS_MAX {
+            return Err(SearchError::new(
+                500,
+                "illegal_state_exception",
+                format!(
+                    "The number of tokens produced by calling _analyze has exceeded the allowed maximum of [{ANALYZE_TERMS_MAX}]."
+                ),
+            ));
+        }
+        position += terms.last().map_or(0, |term| term.position + 1) + 100;
+        offset += text.encode_utf16().count() + 1;
+    }
+    Ok(RestResponse::json(200, json!({"tokens": tokens})))
+}
+
+/// What fields of one name have in common over the indices.
+#[derive(Default)]
+struct FieldCaps {
+    indices: Vec<String>,
+    searchable: bool,
+    aggregatable: bool,
+}
+
+/// `GET /<index>/_field_caps`.
+pub(super) fn field_caps(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    if let Some(name) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| *name != "fields") {
+        return Err(SearchError::unsupported(format!("[{name}] of _field_caps")));
+    }
+    let patterns: Vec<String> = match (request.parameter("fields"), &body["fields"]) {
+        (Some(names), _) => names.split(',').map(str::to_owned).collect(),
+        (None, Value::Array(names)) => names.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        (None, Value::String(name)) => vec![name.clone()],
+        _ => return Err(invalid("no fields specified")),
+    };
+    let found = resolved(api, request, names, ResolveOptions::default())?;
+    let mut fields: BTreeMap<String, BTreeMap<String, FieldCaps>> = BTreeMap::new();
+    for Resolved { index, .. } in &found {
+        for field in index.mapping().fields() {
+            if patterns.iter().any(|pattern| matches_pattern(pattern, &field.path)) {
+                let caps = fields.entry(field.path.clone()).or_default().entry(field.type_name.clone()).or_default();
+                caps.indices.push(index.name());
+                caps.searchable |= field.indexed;
+                caps.aggregatable |= field.doc_values;
+            }
+        }
+    }
+    let mut shown = Map::new();
+    for (path, types) in fields {
+        let several = types.len() > 1;
+        let mut by_type = Map::new();
+        for (kind, caps) in types {
+            let mut one = json!({
+                "type": kind, "metadata_field": false, "searchable": caps.searchable, "aggregatable": caps.aggregatable,
+            });
+            if several {
+                one["indices"] = json!(caps.indices);
+            }
+            by_type.insert(kind, one);
+        }
+        shown.insert(path, Value::Object(by_type));
+    }
+    let indices: Vec<String> = found.iter().map(|resolved| resolved.index.name()).collect();
+    Ok(RestResponse::json(200, json!({"indices": indices, "fields": shown})))
+}
+
+/// The options of requests about any index, closed ones too.
+pub(super) fn any(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<Resolved>, SearchError> {
+    resolved(api, request, names, any_state())
+}
