@@ -9,6 +9,7 @@
 //!   source                     which parts of a source a response shows
 //!   view                       an index at one moment
 //!   aggregation                from the aggregations of a search to the library's, and back to a response
+//!   hits                       searches: the best hits, their documents, aggregations
 //!   query                      from the query language to a query of the library
 //!   rest                       the requests of the Elasticsearch API
 //! ```
@@ -25,6 +26,7 @@ pub mod dates;
 pub mod directory;
 pub mod document;
 pub mod error;
+pub mod hits;
 pub mod index;
 pub mod indices;
 pub mod mapping;

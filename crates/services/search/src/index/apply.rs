@@ -407,6 +407,6 @@ fn new_id() -> String {
 }
 
 /// Milliseconds since 1970.
-pub(super) fn now_millis() -> u64 {
+pub(crate) fn now_millis() -> u64 {
     jiff::Timestamp::now().as_millisecond().max(0) as u64
 }

@@ -41,6 +41,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use apply::now_millis;
 pub use apply::{DocumentOp, ExpectedVersion, OpKind, OpOutcome, PartialUpdate};
 pub(crate) use catalog::{items as catalog_items, put_item as put_catalog_item};
 use rows::{DOCUMENT, TOMBSTONE};

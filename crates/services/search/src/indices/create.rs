@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::templates::Template;
 use super::{Indices, flat_settings, settings};
 use crate::error::SearchError;
-use crate::index::{IndexDefinition, SearchIndex};
+use crate::index::{IndexDefinition, SearchIndex, now_millis};
 use crate::mapping::{Columns, Mapping};
 
 /// The version of Elasticsearch that clients are told, as indices name it.
@@ -160,7 +160,7 @@ impl Indices {
         let definition = IndexDefinition {
             name: name.to_owned(),
             uuid: new_uuid(),
-            created: now_millis(),
+            created: now_millis() as i64,
             settings,
             mapping: mapping.to_json(),
             columns: Columns::default(),
@@ -281,10 +281,4 @@ fn check_name(name: &str) -> Result<(), SearchError> {
 pub(super) fn new_uuid() -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     (0..22).map(|_| char::from(LETTERS[fastrand::usize(..LETTERS.len())])).collect()
-}
-
-/// Milliseconds since 1970.
-fn now_millis() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
 }

@@ -35,6 +35,9 @@ pub use settings::{duration, flat_settings, flat_values};
 pub use templates::TemplateKind;
 pub use upkeep::Upkeep;
 
+/// Settings by their full names.
+pub type FlatSettings = BTreeMap<String, Value>;
+
 /// Where indices lie and what they may use.
 #[derive(Clone)]
 pub struct IndicesOptions {
@@ -205,7 +208,7 @@ impl Indices {
     /// Settings of the cluster: those that a restart keeps, and those that it forgets.
     ///
     /// Errors: those of the store.
-    pub fn cluster_settings(&self) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Value>), SearchError> {
+    pub fn cluster_settings(&self) -> Result<(FlatSettings, FlatSettings), SearchError> {
         let kept = crate::index::catalog_items(&self.place.store, CLUSTER)?.remove("settings");
         let kept = kept.and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default();
         Ok((kept, self.transient.lock().clone()))

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use super::contexts::Contexts;
 use super::message::{RestHandler, RestMethod, RestRequest, RestResponse};
-use super::{admin, aliases, bulk, cat, cluster, documents, maintenance, nodes, templates};
+use super::{admin, aliases, bulk, cat, cluster, documents, maintenance, nodes, searches, templates};
 use crate::error::SearchError;
 use crate::indices::{Indices, TemplateKind};
 
@@ -20,12 +21,13 @@ pub struct Api {
     pub(super) started: Instant,
     /// The name of the node, shown to clients.
     pub(super) node: String,
+    pub(super) contexts: Contexts,
 }
 
 impl Api {
     /// The API of a node with this name.
     pub fn new(indices: Arc<Indices>, node: impl Into<String>) -> Api {
-        Api { indices, started: Instant::now(), node: node.into() }
+        Api { indices, started: Instant::now(), node: node.into(), contexts: Contexts::default() }
     }
 
     fn route(&self, request: &RestRequest) -> Answer {
@@ -86,6 +88,9 @@ impl Api {
         if let Some(answer) = self.of_documents(request, path)? {
             return Ok(Some(answer));
         }
+        if let Some(answer) = self.of_searches(request, path)? {
+            return Ok(Some(answer));
+        }
         use RestMethod::{Delete, Get, Head, Post, Put};
         Ok(Some(match (request.method, path) {
             (Put, [index]) if !index.starts_with('_') => admin::create(self, request, index)?,
@@ -133,6 +138,31 @@ impl Api {
         }))
     }
 
+    fn of_searches(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
+        use RestMethod::{Delete, Get, Post};
+        Ok(Some(match (request.method, path) {
+            (Get | Post, ["_search"]) => searches::search(self, request, None)?,
+            (Get | Post, ["_search", "scroll"]) => searches::scroll(self, request, None)?,
+            (Get | Post, ["_search", "scroll", id]) => searches::scroll(self, request, Some(id))?,
+            (Delete, ["_search", "scroll"]) => searches::clear_scroll(self, request, None)?,
+            (Delete, ["_search", "scroll", ids]) => searches::clear_scroll(self, request, Some(ids))?,
+            (Post, [index, "_pit"]) => searches::open_point_in_time(self, request, index, "id")?,
+            (Post, [index, "_search", "point_in_time"]) => {
+                searches::open_point_in_time(self, request, index, "pit_id")?
+            }
+            (Delete, ["_pit"] | ["_search", "point_in_time"]) => searches::close_point_in_time(self, request, false)?,
+            (Delete, ["_search", "point_in_time", "_all"]) => searches::close_point_in_time(self, request, true)?,
+            (Get | Post, [index, "_search"]) => searches::search(self, request, Some(index))?,
+            (Get | Post, ["_msearch"]) => searches::multi_search(self, request, None)?,
+            (Get | Post, [index, "_msearch"]) => searches::multi_search(self, request, Some(index))?,
+            (Get | Post, ["_count"]) => searches::count(self, request, "_all")?,
+            (Get | Post, [index, "_count"]) => searches::count(self, request, index)?,
+            (Get | Post, ["_validate", "query"]) => searches::validate(self, request, "_all")?,
+            (Get | Post, [index, "_validate", "query"]) => searches::validate(self, request, index)?,
+            _ => return Ok(None),
+        }))
+    }
+
     fn of_documents(&self, request: &RestRequest, path: &[&str]) -> Result<Option<RestResponse>, SearchError> {
         use RestMethod::{Delete, Get, Head, Post, Put};
         Ok(Some(match (request.method, path) {
@@ -160,6 +190,7 @@ fn no_route(request: &RestRequest) -> SearchError {
 
 impl RestHandler for Api {
     fn respond(&self, request: &RestRequest) -> RestResponse {
+        self.contexts.close_old();
         self.route(request).unwrap_or_else(RestResponse::from)
     }
 }

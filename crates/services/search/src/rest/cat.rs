@@ -48,7 +48,7 @@ fn help() -> String {
 
 /// Seconds since 1970, and the same as the time of day.
 fn now() -> (String, String) {
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = crate::index::now_millis() / 1_000;
     let day = seconds % 86_400;
     (seconds.to_string(), format!("{:02}:{:02}:{:02}", day / 3_600, day / 60 % 60, day % 60))
 }

@@ -1,5 +1,7 @@
 //! Requests about one document, and `_mget`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::api::{Answer, Api};
@@ -256,10 +258,7 @@ pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     if ["_source", "_source_includes", "_source_excludes"].iter().any(|name| request.parameter(name).is_some()) {
         filter = SourceFilter::of_parameters(&request.parameters)?;
     }
-    let index = match update.upsert.is_some() || update.doc_as_upsert {
-        true => api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?,
-        false => api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?,
-    };
+    let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
     let retries = request.number("retry_on_conflict")?.unwrap_or(0).min(100);
     let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected };
     let mut outcome = one(&index, op.clone());
@@ -316,8 +315,11 @@ impl Shown {
     }
 }
 
+/// A document, with its sequence number.
+type FoundDocument = (StoredDocument, u64);
+
 /// The one index that a read by id means.
-fn read_index(api: &Api, name: &str) -> Result<std::sync::Arc<SearchIndex>, SearchError> {
+fn read_index(api: &Api, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
     let mut found =
         api.indices.resolve(name, crate::indices::ResolveOptions { allow_no_indices: false, ..Default::default() })?;
     match (found.pop(), found.is_empty()) {
@@ -333,7 +335,7 @@ fn read(
     request: &RestRequest,
     name: &str,
     id: &str,
-) -> Result<(std::sync::Arc<SearchIndex>, Option<(StoredDocument, u64)>), SearchError> {
+) -> Result<(Arc<SearchIndex>, Option<FoundDocument>), SearchError> {
     if request.parameter("routing").is_some() {
         return Err(SearchError::unsupported("parameter [routing]"));
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use super::admin::{any_state, resolved};
+use super::admin::resolved;
 use super::api::{Answer, Api};
 use super::documents::{invalid, replicas};
 use super::message::{RestRequest, RestResponse};
@@ -381,9 +381,4 @@ pub(super) fn field_caps(api: &Api, request: &RestRequest, names: &str) -> Answe
     }
     let indices: Vec<String> = found.iter().map(|resolved| resolved.index.name()).collect();
     Ok(RestResponse::json(200, json!({"indices": indices, "fields": shown})))
-}
-
-/// The options of requests about any index, closed ones too.
-pub(super) fn any(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<Resolved>, SearchError> {
-    resolved(api, request, names, any_state())
 }

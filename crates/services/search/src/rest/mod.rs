@@ -12,10 +12,12 @@ mod api;
 mod bulk;
 mod cat;
 mod cluster;
+mod contexts;
 mod documents;
 mod maintenance;
 pub mod message;
 mod nodes;
+mod searches;
 mod tables;
 mod templates;
 

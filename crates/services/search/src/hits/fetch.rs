@@ -1,0 +1,193 @@
+//! From the best hits to the `hits` of a response: documents, sort values, fields, highlights.
+
+use serde_json::{Map, Value, json};
+
+use super::body::{SearchBody, ShownField};
+use super::highlight::Highlighter;
+use super::{SearchTarget, TargetHit, score_json, seq_of};
+use crate::dates::write;
+use crate::document::{boolean, integer, real};
+use crate::error::SearchError;
+use crate::index::{SearchIndex, parse_source};
+use crate::mapping::{FieldKind, MappedField, Mapping, matches_pattern};
+use crate::query::QueryContext;
+use crate::source::{SourceFilter, stored_fields, values_at};
+
+/// Reads the documents of a page of hits.
+pub(super) struct Fetcher<'a> {
+    pub(super) targets: &'a [SearchTarget],
+    pub(super) body: &'a SearchBody,
+    pub(super) with_score: bool,
+    pub(super) context: &'a QueryContext,
+    /// Bytes of sources that the response may still have.
+    pub(super) left: usize,
+    /// Sort values of the last hit.
+    pub(super) last: Option<Vec<Value>>,
+}
+
+impl Fetcher<'_> {
+    /// The hits of a page. Errors: more bytes of sources than a response has, those of the store.
+    pub(super) fn all(&mut self, page: Vec<TargetHit>) -> Result<Value, SearchError> {
+        let (targets, body, context) = (self.targets, self.body, self.context);
+        let mut highlighters: Vec<Option<Highlighter<'_>>> = targets.iter().map(|_| None).collect();
+        let mut hits = Vec::with_capacity(page.len());
+        for TargetHit { target: number, hit } in page {
+            let target = &targets[number];
+            let view = &target.view.view;
+            if let (Some(request), None) = (&body.highlight, &highlighters[number]) {
+                highlighters[number] = Some(Highlighter::new(view, request, &body.query, context)?);
+            }
+            let seq = seq_of(target, &hit)?;
+            let document = target.index.document_at(seq)?;
+            self.left = self.left.checked_sub(document.source.len()).ok_or_else(|| {
+                let reason =
+                    "the sources of this response are too large: ask for fewer hits, or for a part of the sources";
+                SearchError::new(429, "circuit_breaking_exception", reason)
+            })?;
+            let mut shown = Map::new();
+            shown.insert("_index".to_owned(), json!(view.name));
+            if !body.without_metadata {
+                shown.insert("_id".to_owned(), json!(document.id));
+            }
+            if body.version {
+                shown.insert("_version".to_owned(), json!(document.version));
+            }
+            if body.seq_no {
+                shown.insert("_seq_no".to_owned(), json!(seq));
+                shown.insert("_primary_term".to_owned(), json!(1));
+            }
+            let score = if self.with_score { score_json(hit.score) } else { Value::Null };
+            shown.insert("_score".to_owned(), score);
+            contents(body, &view.mapping, parse_source(&document.source)?, highlighters[number].as_ref(), &mut shown)?;
+            if !body.sort.is_empty() {
+                let pairs = body.sort.iter().zip(&hit.values);
+                let values = pairs.map(|(key, value)| key.shown(view, value)).collect::<Result<Vec<_>, _>>()?;
+                self.last = Some(values.clone());
+                shown.insert("sort".to_owned(), Value::Array(values));
+            }
+            hits.push(Value::Object(shown));
+        }
+        Ok(Value::Array(hits))
+    }
+}
+
+/// Puts the source, the fields and the highlight of a hit in.
+fn contents(
+    body: &SearchBody,
+    mapping: &Mapping,
+    source: Map<String, Value>,
+    highlighter: Option<&Highlighter<'_>>,
+    shown: &mut Map<String, Value>,
+) -> Result<(), SearchError> {
+    let mut fields = stored_fields(mapping, &body.stored_fields, &source);
+    for wanted in &body.docvalue_fields {
+        shown_values(mapping, wanted, &source, true, &mut fields)?;
+    }
+    for wanted in &body.fields {
+        shown_values(mapping, wanted, &source, false, &mut fields)?;
+    }
+    let highlight = highlighter.map(|highlighter| highlighter.hit(&source)).transpose()?.flatten();
+    if body.source.is_shown() && mapping.shows_source() && !body.without_metadata {
+        shown.insert("_source".to_owned(), Value::Object(body.source.apply(source)));
+    }
+    if !fields.is_empty() {
+        shown.insert("fields".to_owned(), Value::Object(fields));
+    }
+    if let Some(highlight) = highlight {
+        shown.insert("highlight".to_owned(), highlight);
+    }
+    Ok(())
+}
+
+/// Adds the values of the fields that a pattern names.
+fn shown_values(
+    mapping: &Mapping,
+    wanted: &ShownField,
+    source: &Map<String, Value>,
+    of_column: bool,
+    fields: &mut Map<String, Value>,
+) -> Result<(), SearchError> {
+    for field in mapping.fields().filter(|field| matches_pattern(&wanted.pattern, &field.path)) {
+        if of_column && field.kind == FieldKind::Text {
+            if wanted.pattern.contains('*') {
+                continue;
+            }
+            return Err(SearchError::argument(format!(
+                "Text fields are not optimised for operations that require per-document field data like aggregations and \
+                 sorting, so these operations are disabled by default. Please use a keyword field instead of [{}].",
+                field.path
+            )));
+        }
+        let path = match field.is_multi {
+            true => field.path.rsplit_once('.').map_or(field.path.as_str(), |(parent, _)| parent),
+            false => &field.path,
+        };
+        let mut values = Vec::new();
+        values_at(path, source, &mut values);
+        let mut read: Vec<Value> = Vec::new();
+        for value in &values {
+            read.extend(shown_value(field, value, wanted.format.as_deref())?);
+        }
+        if of_column {
+            read.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
+                (Some(a), Some(b)) => a.total_cmp(&b),
+                _ => a.as_str().cmp(&b.as_str()),
+            });
+            if field.kind == FieldKind::Keyword {
+                read.dedup();
+            }
+        }
+        if !read.is_empty() {
+            fields.insert(field.path.clone(), Value::Array(read));
+        }
+    }
+    Ok(())
+}
+
+/// A value as its field reads it; none if the field passes over it.
+fn shown_value(field: &MappedField, value: &Value, format: Option<&str>) -> Result<Option<Value>, SearchError> {
+    Ok(match field.kind {
+        FieldKind::Text | FieldKind::Keyword | FieldKind::Ip => match value {
+            Value::String(text) if field.ignore_above.is_some_and(|most| text.chars().count() > most) => None,
+            Value::String(_) => Some(value.clone()),
+            other => Some(json!(other.to_string())),
+        },
+        FieldKind::Integer(bits) => integer(value, bits, true).ok().map(|whole| json!(whole)),
+        FieldKind::UnsignedLong => crate::document::unsigned(value).ok().map(|whole| json!(whole)),
+        FieldKind::Real(_) => real(value).ok().map(|real| json!(real)),
+        FieldKind::Boolean => boolean(value).ok().map(|flag| json!(flag)),
+        FieldKind::Date => match field.formats.value(value) {
+            Ok(millis) => {
+                let format = format.unwrap_or(field.formats.first());
+                Some(json!(write(millis, format.split("||").next().unwrap_or(format), &jiff::tz::TimeZone::UTC)?))
+            }
+            Err(_) => None,
+        },
+    })
+}
+
+/// Puts the documents in the place of what `top_hits` found, which names their sequence numbers. Errors: those of the store.
+pub(super) fn top_hits(targets: &[SearchTarget], value: &mut Value) -> Result<(), SearchError> {
+    match value {
+        Value::Object(object) => {
+            if let Some(seq) = object.remove("_seq_ref") {
+                let spec = object.remove("_source_spec");
+                let name = object.get("_index").and_then(Value::as_str).unwrap_or_default();
+                let target = targets.iter().find(|target| target.view.view.name == name);
+                let index: &SearchIndex =
+                    &target.ok_or_else(|| SearchError::internal("a hit of top_hits has no index"))?.index;
+                let document = index.document_at(seq.as_u64().unwrap_or_default())?;
+                object.insert("_id".to_owned(), json!(document.id));
+                let filter = spec.as_ref().map_or(Ok(SourceFilter::all()), SourceFilter::of_value)?;
+                if filter.is_shown() {
+                    let source = filter.apply(parse_source(&document.source)?);
+                    object.insert("_source".to_owned(), Value::Object(source));
+                }
+                return Ok(());
+            }
+            object.values_mut().try_for_each(|value| top_hits(targets, value))
+        }
+        Value::Array(values) => values.iter_mut().try_for_each(|value| top_hits(targets, value)),
+        _ => Ok(()),
+    }
+}

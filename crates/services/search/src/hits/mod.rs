@@ -1,0 +1,306 @@
+//! Searches: from the body of a request to the hits and aggregations of its response, over one or more indices.
+//!
+//! ```text
+//!   SearchBody -- query of each index --> collect: the best hits of each --> merge --> documents of the store --> response
+//!                          +------------> aggregations
+//! ```
+//!
+//! Invariants: a response shows documents as they were in the views that it was made from; the memory of a search is bounded by its
+//! limits, whatever it asks for.
+//!
+//! It deliberately does not do: scripts, rescoring, suggestions, collapsing, nested hits. These are refused by their names.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use tantivy::query::{BooleanQuery, BoostQuery, ConstScoreQuery, Occur, Query};
+
+use crate::aggregation::{self, AggregationInput, AggregationLimits};
+use crate::error::SearchError;
+use crate::index::{Counters, OpenView, SearchIndex};
+use crate::mapping::matches_pattern;
+use crate::query::{QueryContext, build};
+use crate::schema::SEQ;
+
+mod body;
+mod collect;
+mod fetch;
+mod highlight;
+mod sort;
+#[cfg(test)]
+mod tests;
+
+pub use body::{HiddenKeys, SearchBody};
+pub use sort::SortKey;
+
+use collect::{Found, FoundHit, Limit, Wanted, place_base};
+use fetch::Fetcher;
+
+/// An index that is searched.
+#[derive(Clone)]
+pub struct SearchTarget {
+    /// The index.
+    pub index: Arc<SearchIndex>,
+    /// As of when.
+    pub view: OpenView,
+    /// The filter of the alias by which it was named.
+    pub filter: Option<Value>,
+}
+
+impl std::fmt::Debug for SearchTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+/// What one search may use.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchLimits {
+    /// Buckets of the aggregations (Elasticsearch's `search.max_buckets`).
+    pub buckets: u32,
+    /// Memory of the aggregations, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of the sources of a response.
+    pub source_bytes: usize,
+    /// What `now` is, in milliseconds.
+    pub now: i64,
+    /// The furthest hit that `from` and `size` reach (Elasticsearch's `index.max_result_window`).
+    pub window: usize,
+}
+
+/// What a search found.
+pub struct SearchResult {
+    /// The body of the response.
+    pub response: Value,
+    /// The sort values of the last hit, for the next page.
+    pub last: Option<Vec<Value>>,
+    /// Hits of this page.
+    pub hits: usize,
+}
+
+/// A hit of one of the targets.
+struct TargetHit {
+    target: usize,
+    hit: FoundHit,
+}
+
+pub(crate) fn cancelled() -> SearchError {
+    SearchError::new(400, "task_cancelled_exception", "the search was cancelled")
+}
+
+pub(crate) fn invalid(reason: &str) -> SearchError {
+    SearchError::new(400, "action_request_validation_exception", format!("Validation Failed: 1: {reason};"))
+}
+
+/// A score as responses show it: with the digits that tell it from others of its precision.
+fn score_json(score: f32) -> Value {
+    json!(score.to_string().parse::<f64>().unwrap_or(f64::from(score)))
+}
+
+/// The query of a target: the request's, with the alias's filter and the index's boost.
+fn query_of(target: &SearchTarget, body: &SearchBody, context: &QueryContext) -> Result<Box<dyn Query>, SearchError> {
+    let view = &target.view.view;
+    let mut query = build(view, &body.query, context)?;
+    if let Some(filter) = &target.filter {
+        let filter = build(view, filter, context)?;
+        query = filtered(query, filter);
+    }
+    let boost = body.indices_boost.iter().find(|(pattern, _)| {
+        matches_pattern(pattern, &view.name) || target.index.definition().aliases.contains_key(pattern)
+    });
+    Ok(match boost {
+        Some((_, boost)) => Box::new(BoostQuery::new(query, *boost)),
+        None => query,
+    })
+}
+
+/// A query whose hits must also match a filter, which does not change their scores.
+fn filtered(query: Box<dyn Query>, filter: Box<dyn Query>) -> Box<dyn Query> {
+    let filter: Box<dyn Query> = Box::new(ConstScoreQuery::new(filter, 0.0));
+    Box::new(BooleanQuery::new(vec![(Occur::Must, query), (Occur::Must, filter)]))
+}
+
+/// Runs a search. Errors: what the request asks for cannot be, or is not built; more than the limits allow; it was cancelled.
+pub fn search(
+    targets: &[SearchTarget],
+    body: &SearchBody,
+    limits: &SearchLimits,
+    cancelled: &AtomicBool,
+) -> Result<SearchResult, SearchError> {
+    let started = Instant::now();
+    if body.from.saturating_add(body.size) > limits.window {
+        return Err(SearchError::argument(format!(
+            "Result window is too large, from + size must be less than or equal to: [{}] but was [{}]. See the scroll api for a \
+             more efficient way to request large data sets. This limit can be set by changing the [index.max_result_window] \
+             index level setting.",
+            limits.window,
+            body.from.saturating_add(body.size)
+        )));
+    }
+    let context = QueryContext { now: limits.now };
+    let queries = targets.iter().map(|target| query_of(target, body, &context)).collect::<Result<Vec<_>, _>>()?;
+    let until = body.timeout.map(|timeout| started + timeout);
+    let mut limit = Limit { cancelled, until, timed_out: false };
+    let most = (body.from + body.size).min(limits.window);
+    let scores = body.track_scores || (body.sort.is_empty() && body.size > 0);
+    let (mut all, mut total, mut max_score, mut terminated) = (Vec::new(), 0, None::<f32>, false);
+    for (number, (target, query)) in targets.iter().zip(&queries).enumerate() {
+        let view = &target.view.view;
+        let after = match &body.search_after {
+            Some(values) => {
+                let pairs = body.sort.iter().zip(values);
+                Some(pairs.map(|(key, value)| key.after(view, value)).collect::<Result<Vec<_>, _>>()?)
+            }
+            None => None,
+        };
+        let hits_query: Box<dyn Query> = match &body.post_filter {
+            Some(filter) => filtered(query.box_clone(), build(view, filter, &context)?),
+            None => query.box_clone(),
+        };
+        let wanted = Wanted {
+            keys: &body.sort,
+            most,
+            after,
+            count: body.track_total_hits,
+            min_score: body.min_score,
+            scores,
+            terminate_after: body.terminate_after,
+            base: place_base(number, 0),
+        };
+        let Found { hits, total: found, max_score: max, terminated: ended } =
+            collect::collect(view, &*hits_query, &wanted, &mut limit)?;
+        all.extend(hits.into_iter().map(|hit| TargetHit { target: number, hit }));
+        total += found;
+        max_score = max.into_iter().chain(max_score).max_by(f32::total_cmp);
+        terminated |= ended;
+    }
+    all.sort_by(|a, b| collect::compare(&a.hit, &b.hit, &body.sort).then(a.target.cmp(&b.target)));
+    let page: Vec<TargetHit> = all.into_iter().skip(body.from).take(body.size).collect();
+    let aggregations = aggregate(targets, &queries, body, limits, &context, cancelled)?;
+    let timed_out = limit.timed_out;
+    let with_score = body.sort.is_empty() || body.track_scores || body.sort.iter().any(SortKey::is_score);
+    let mut hits = Map::new();
+    if let Some(total) = body.total(total.min(body.track_total_hits), total <= body.track_total_hits) {
+        hits.insert("total".to_owned(), total);
+    }
+    let best = max_score.filter(|_| with_score && body.size > 0 && total_is_known(&page, total));
+    hits.insert("max_score".to_owned(), best.map_or(Value::Null, score_json));
+    let mut fetcher = Fetcher { targets, body, with_score, context: &context, left: limits.source_bytes, last: None };
+    let count = page.len();
+    hits.insert("hits".to_owned(), fetcher.all(page)?);
+    let took = started.elapsed();
+    for target in targets {
+        Counters::add(&target.index.counters().searches, 1);
+        Counters::add(&target.index.counters().search_us, took.as_micros() as u64);
+    }
+    let mut response = Map::new();
+    response.insert("took".to_owned(), json!(took.as_millis() as u64));
+    response.insert("timed_out".to_owned(), json!(timed_out));
+    if body.terminate_after > 0 {
+        response.insert("terminated_early".to_owned(), json!(terminated));
+    }
+    let shards = targets.len();
+    response.insert("_shards".to_owned(), json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0}));
+    response.insert("hits".to_owned(), Value::Object(hits));
+    if let Some(aggregations) = aggregations {
+        response.insert("aggregations".to_owned(), aggregations);
+    }
+    Ok(SearchResult { response: Value::Object(response), last: fetcher.last, hits: count })
+}
+
+fn total_is_known(page: &[TargetHit], total: u64) -> bool {
+    !page.is_empty() || total > 0
+}
+
+/// Runs the aggregations of a search, and puts the documents of their `top_hits` in.
+fn aggregate(
+    targets: &[SearchTarget],
+    queries: &[Box<dyn Query>],
+    body: &SearchBody,
+    limits: &SearchLimits,
+    context: &QueryContext,
+    cancelled: &AtomicBool,
+) -> Result<Option<Value>, SearchError> {
+    let Some(aggs) = &body.aggs else { return Ok(None) };
+    let inputs: Vec<AggregationInput<'_>> = targets
+        .iter()
+        .zip(queries)
+        .map(|(target, query)| AggregationInput { view: &target.view.view, query: query.box_clone() })
+        .collect();
+    let limits = AggregationLimits { buckets: limits.buckets, memory_bytes: limits.memory_bytes, now: limits.now };
+    let builder = |view: &crate::view::IndexView, dsl: &Value| build(view, dsl, context);
+    let mut found = aggregation::run(&inputs, aggs, &builder, &limits, body.typed_keys, cancelled)?;
+    fetch::top_hits(targets, &mut found)?;
+    Ok(Some(found))
+}
+
+/// Counts the documents that match. Errors: as for [`search`].
+pub fn count(
+    targets: &[SearchTarget],
+    query: Option<&Value>,
+    limits: &SearchLimits,
+    min_score: Option<f32>,
+    cancelled: &AtomicBool,
+) -> Result<u64, SearchError> {
+    let mut body = SearchBody { size: 0, min_score, ..SearchBody::default() };
+    body.counts_all();
+    if let Some(query) = query {
+        body.query = query.clone();
+    }
+    let found = search(targets, &body, limits, cancelled)?;
+    Ok(found.response["hits"]["total"]["value"].as_u64().unwrap_or(0))
+}
+
+/// Calls `each` with every document that matches, in batches, in the order of their places.
+///
+/// Errors: as for [`search`]; those of `each`.
+pub fn each_match(
+    targets: &[SearchTarget],
+    query: &Value,
+    (batch, limits): (usize, &SearchLimits),
+    cancelled: &AtomicBool,
+    mut each: impl FnMut(&[(usize, crate::index::StoredDocument, u64)]) -> Result<bool, SearchError>,
+) -> Result<(), SearchError> {
+    let mut body = SearchBody { query: query.clone(), size: batch, ..SearchBody::default() };
+    body.track_total_hits = 0;
+    body.sort = vec![SortKey::place()];
+    let context = QueryContext { now: limits.now };
+    for (number, target) in targets.iter().enumerate() {
+        let view = &target.view.view;
+        let query = query_of(target, &body, &context)?;
+        let mut after = None;
+        loop {
+            let wanted = Wanted {
+                keys: &body.sort,
+                most: batch,
+                after: after.take(),
+                count: 0,
+                min_score: None,
+                scores: false,
+                terminate_after: 0,
+                base: place_base(number, 0),
+            };
+            let mut limit = Limit { cancelled, until: None, timed_out: false };
+            let found = collect::collect(view, &*query, &wanted, &mut limit)?;
+            let mut documents = Vec::new();
+            for hit in &found.hits {
+                let seq = seq_of(target, hit)?;
+                documents.push((number, target.index.document_at(seq)?, seq));
+            }
+            after = found.hits.last().map(|hit| hit.values.clone());
+            if documents.is_empty() || !each(&documents)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sequence number of a hit's document.
+fn seq_of(target: &SearchTarget, hit: &FoundHit) -> Result<u64, SearchError> {
+    let reader = target.view.view.searcher.segment_reader(hit.segment);
+    let seq = reader.fast_fields().u64(SEQ)?.first(hit.doc);
+    seq.ok_or_else(|| SearchError::internal("a document of the index has no sequence number"))
+}

@@ -1,0 +1,147 @@
+//! [`Contexts`]: scrolls and points in time that clients hold open.
+//!
+//! Each keeps views of indices, and with them the documents that they show, until its time is over or it is closed.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::searches::KEEP_MAX;
+use crate::error::SearchError;
+use crate::hits::{HiddenKeys, SearchBody, SearchTarget};
+use crate::indices::duration;
+
+/// Most contexts of a node (Elasticsearch's `search.max_open_scroll_context`).
+const CONTEXTS_MAX: usize = 500;
+
+/// A scroll or a point in time.
+#[derive(Debug)]
+pub(super) struct OpenContext {
+    pub(super) targets: Vec<SearchTarget>,
+    /// Of a scroll: the search, the last hit's sort values, and what is not shown of them.
+    pub(super) scroll: Option<(SearchBody, Option<Vec<Value>>, HiddenKeys)>,
+    /// How long it is kept after each use.
+    pub(super) kept: Duration,
+}
+
+struct Held {
+    /// None while a request uses it.
+    context: Option<OpenContext>,
+    is_scroll: bool,
+    until: Instant,
+}
+
+/// See the head comment of this file.
+#[derive(Default)]
+pub(super) struct Contexts {
+    held: Mutex<HashMap<String, Held>>,
+}
+
+impl std::fmt::Debug for Contexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Contexts").field("open", &self.held.lock().len()).finish()
+    }
+}
+
+/// A view of the targets of a point in time.
+pub(super) struct PointInTime {
+    pub(super) targets: Vec<SearchTarget>,
+}
+
+/// How long a context is kept. Errors: not a time, or one that is too long.
+pub(super) fn keep_alive(text: &str) -> Result<Duration, SearchError> {
+    let time = duration(text).ok_or_else(|| {
+        SearchError::argument(format!("failed to parse setting [keep_alive] with value [{text}] as a time value"))
+    })?;
+    if time > KEEP_MAX {
+        return Err(SearchError::argument(format!(
+            "Keep alive for request ({text}) is too large. It must be less than (1d). This limit can be set by changing the \
+             [search.max_keep_alive] cluster level setting."
+        )));
+    }
+    Ok(time)
+}
+
+fn missing(id: &str) -> SearchError {
+    let shown: String = id.chars().take(100).collect();
+    SearchError::new(404, "search_context_missing_exception", format!("No search context found for id [{shown}]"))
+}
+
+impl Contexts {
+    /// Keeps a context; returns its id. Errors: there are too many.
+    pub(super) fn open(&self, context: OpenContext) -> Result<String, SearchError> {
+        let mut held = self.held.lock();
+        held.retain(|_, held| held.context.is_none() || held.until > Instant::now());
+        if held.len() >= CONTEXTS_MAX {
+            let reason = format!(
+                "Trying to create too many scroll contexts. Must be less than or equal to: [{CONTEXTS_MAX}]: close scrolls and \
+                 points in time that are not needed any more"
+            );
+            return Err(SearchError::busy(reason));
+        }
+        let id: String = (0..40).map(|_| fastrand::alphanumeric()).collect();
+        let until = Instant::now() + context.kept;
+        let is_scroll = context.scroll.is_some();
+        held.insert(id.clone(), Held { context: Some(context), is_scroll, until });
+        Ok(id)
+    }
+
+    /// Takes a scroll out to use it. Errors: there is none, its time is over, or another request uses it.
+    pub(super) fn take(&self, id: &str) -> Result<OpenContext, SearchError> {
+        let mut held = self.held.lock();
+        let entry = held.get_mut(id).ok_or_else(|| missing(id))?;
+        if entry.until <= Instant::now() {
+            held.remove(id);
+            return Err(missing(id));
+        }
+        entry.context.take().ok_or_else(|| SearchError::busy("another request reads this scroll"))
+    }
+
+    /// Puts a scroll back that was not closed meanwhile.
+    pub(super) fn put_back(&self, id: &str, context: OpenContext) {
+        if let Some(entry) = self.held.lock().get_mut(id) {
+            entry.until = Instant::now() + context.kept;
+            entry.context = Some(context);
+        }
+    }
+
+    /// The views of a point in time. Errors: there is none, or its time is over.
+    pub(super) fn get(&self, id: &str, keep: Option<Duration>) -> Result<PointInTime, SearchError> {
+        let mut held = self.held.lock();
+        let entry = held.get_mut(id).filter(|entry| entry.until > Instant::now()).ok_or_else(|| missing(id))?;
+        let context = entry.context.as_mut().filter(|context| context.scroll.is_none()).ok_or_else(|| missing(id))?;
+        if let Some(keep) = keep {
+            context.kept = keep;
+        }
+        entry.until = Instant::now() + context.kept;
+        Ok(PointInTime { targets: context.targets.clone() })
+    }
+
+    /// Closes a context; whether it was there.
+    pub(super) fn close(&self, id: &str) -> bool {
+        self.held.lock().remove(id).is_some_and(|held| held.until > Instant::now())
+    }
+
+    /// Closes all scrolls; returns how many.
+    pub(super) fn close_scrolls(&self) -> usize {
+        let mut held = self.held.lock();
+        let before = held.len();
+        held.retain(|_, held| !held.is_scroll);
+        before - held.len()
+    }
+
+    /// Closes all points in time; returns their ids.
+    pub(super) fn close_points(&self) -> Vec<String> {
+        let mut held = self.held.lock();
+        let ids: Vec<String> = held.iter().filter(|(_, held)| !held.is_scroll).map(|(id, _)| id.clone()).collect();
+        ids.iter().for_each(|id| drop(held.remove(id)));
+        ids
+    }
+
+    /// Closes those whose time is over.
+    pub(super) fn close_old(&self) {
+        self.held.lock().retain(|_, held| held.context.is_none() || held.until > Instant::now());
+    }
+}

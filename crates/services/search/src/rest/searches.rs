@@ -1,0 +1,389 @@
+//! Requests that search: `_search`, `_msearch`, `_count`, scrolls and points in time.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::api::{Answer, Api};
+use super::contexts::{OpenContext, keep_alive};
+use super::documents::invalid;
+use super::message::{RestMethod, RestRequest, RestResponse};
+use crate::error::SearchError;
+use crate::hits::{self, SearchBody, SearchLimits, SearchTarget};
+use crate::index::now_millis;
+use crate::indices::{ResolveOptions, Resolved};
+use crate::query::query_string_of;
+
+/// Most searches of one `_msearch`.
+const SEARCHES_MAX: usize = 1_000;
+
+/// Memory of the aggregations of one search, in bytes.
+const AGGREGATION_BYTES: u64 = 128 << 20;
+
+/// Bytes of the sources of one response.
+const SOURCE_BYTES: usize = 100 << 20;
+
+/// The furthest hit where an index says nothing (Elasticsearch's `index.max_result_window`).
+const WINDOW: usize = 10_000;
+
+/// Buckets of one response (Elasticsearch's `search.max_buckets`).
+const BUCKETS: u32 = 65_535;
+
+/// What a search of these indices may use.
+pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
+    let window = |target: &SearchTarget| {
+        let value = target.index.setting("index.max_result_window");
+        value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(WINDOW)
+    };
+    SearchLimits {
+        buckets: BUCKETS,
+        memory_bytes: AGGREGATION_BYTES,
+        source_bytes: SOURCE_BYTES,
+        now: now_millis() as i64,
+        // More would be hundreds of megabytes of hits.
+        window: targets.iter().map(window).min().unwrap_or(WINDOW).min(1_000_000),
+    }
+}
+
+/// The indices of a search, each as it is now.
+pub(super) fn targets(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
+    if request.parameter("routing").is_some() {
+        return Err(SearchError::unsupported("parameter [routing]"));
+    }
+    let options = ResolveOptions::default().of(&request.parameters)?;
+    Ok(views(api.indices.resolve(names, options)?))
+}
+
+pub(super) fn views(found: Vec<Resolved>) -> Vec<SearchTarget> {
+    let target = |Resolved { index, filter }: Resolved| SearchTarget { view: index.view(), index, filter };
+    found.into_iter().map(target).collect()
+}
+
+fn check_body(request: &RestRequest, body: &SearchBody) -> Result<(), SearchError> {
+    let total = request.parameter("rest_total_hits_as_int").is_some_and(|value| value != "false");
+    if total
+        && body.track_total_hits != u64::MAX
+        && body.track_total_hits != 0
+        && body.track_total_hits != WINDOW as u64
+    {
+        return Err(SearchError::argument(format!(
+            "[rest_total_hits_as_int] cannot be used if the tracking of total hits is not accurate, got {}",
+            body.track_total_hits
+        )));
+    }
+    Ok(())
+}
+
+fn read(request: &RestRequest) -> Result<SearchBody, SearchError> {
+    let json = request.json()?;
+    let mut body = SearchBody::read(json.as_ref(), &request.parameters)?;
+    let total = request.parameter("rest_total_hits_as_int").is_some_and(|value| value != "false");
+    let says = json.as_ref().is_some_and(|json| json.get("track_total_hits").is_some())
+        || request.parameter("track_total_hits").is_some();
+    if total && !says {
+        body.counts_all();
+    }
+    check_body(request, &body)?;
+    Ok(body)
+}
+
+/// `GET /<index>/_search`.
+pub(super) fn search(api: &Api, request: &RestRequest, names: Option<&str>) -> Answer {
+    let mut body = read(request)?;
+    if let Some(pit) = body.pit.take() {
+        if names.is_some() {
+            return Err(invalid("[indices] cannot be used with point in time"));
+        }
+        if request.parameter("scroll").is_some() {
+            return Err(invalid("using [point in time] is not allowed in a scroll context"));
+        }
+        return search_point_in_time(api, request, &body, &pit);
+    }
+    if let Some(keep) = request.parameter("scroll") {
+        return begin_scroll(api, request, body, keep, names.unwrap_or("_all"));
+    }
+    let targets = targets(api, request, names.unwrap_or("_all"))?;
+    let found = hits::search(&targets, &body, &limits_of(&targets), &request.cancelled)?;
+    Ok(RestResponse::json(200, found.response))
+}
+
+fn search_point_in_time(api: &Api, request: &RestRequest, body: &SearchBody, pit: &Value) -> Answer {
+    let id = pit["id"].as_str().ok_or_else(|| SearchError::argument("point in time id is missing"))?;
+    let keep = pit["keep_alive"].as_str().map(keep_alive).transpose()?;
+    let context = api.contexts.get(id, keep)?;
+    let found = hits::search(&context.targets, body, &limits_of(&context.targets), &request.cancelled)?;
+    let mut response = found.response;
+    response["pit_id"] = json!(id);
+    Ok(RestResponse::json(200, response))
+}
+
+fn begin_scroll(api: &Api, request: &RestRequest, mut body: SearchBody, keep: &str, names: &str) -> Answer {
+    let keep = keep_alive(keep)?;
+    if body.size == 0 {
+        return Err(invalid("[size] cannot be [0] in a scroll context"));
+    }
+    if body.from > 0 {
+        return Err(invalid("using [from] is not allowed in a scroll context"));
+    }
+    if request.flag("request_cache")?.unwrap_or(false) {
+        return Err(invalid("[request_cache] cannot be used in a scroll context"));
+    }
+    if body.track_total_hits != u64::MAX && request.parameter("track_total_hits").is_some() {
+        return Err(invalid("disabling [track_total_hits] is not allowed in a scroll context"));
+    }
+    let targets = targets(api, request, names)?;
+    let limits = limits_of(&targets);
+    if body.size > limits.window {
+        return Err(SearchError::argument(format!(
+            "Batch size is too large, size must be less than or equal to: [{}] but was [{}]. Scroll batch sizes cost as much memory \
+             as result windows so they are controlled by the [index.max_result_window] index level setting.",
+            limits.window, body.size
+        )));
+    }
+    body.counts_all();
+    let hidden = body.hide_ties();
+    let found = hits::search(&targets, &body, &limits, &request.cancelled)?;
+    let mut response = found.response;
+    hidden.strip(&mut response);
+    let context = OpenContext { targets, scroll: Some((body, found.last, hidden)), kept: keep };
+    let id = api.contexts.open(context)?;
+    response["_scroll_id"] = json!(id);
+    Ok(RestResponse::json(200, response))
+}
+
+/// `POST /_search/scroll`.
+pub(super) fn scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    for (name, _) in body.as_object().into_iter().flatten() {
+        if !matches!(name.as_str(), "scroll_id" | "scroll") {
+            return Err(SearchError::argument(format!(
+                "Unknown parameter [{name}] in request body or parameter is of the wrong type"
+            )));
+        }
+    }
+    let id = body["scroll_id"].as_str().or(in_path).or(request.parameter("scroll_id"));
+    let id = id.ok_or_else(|| invalid("scrollId is missing"))?.to_owned();
+    let keep = body["scroll"].as_str().or(request.parameter("scroll")).map(keep_alive).transpose()?;
+    let total_as_int = request.flag("rest_total_hits_as_int")?.unwrap_or(false);
+    // One page at a time: the context is taken out while it works.
+    let mut context = api.contexts.take(&id)?;
+    let page = next_page(&mut context, request, total_as_int);
+    if let Some(keep) = keep {
+        context.kept = keep;
+    }
+    api.contexts.put_back(&id, context);
+    let mut response = page?;
+    response["_scroll_id"] = json!(id);
+    Ok(RestResponse::json(200, response))
+}
+
+fn next_page(context: &mut OpenContext, request: &RestRequest, total_as_int: bool) -> Result<Value, SearchError> {
+    let limits = limits_of(&context.targets);
+    let Some((body, last, hidden)) = &mut context.scroll else {
+        return Err(SearchError::argument("a point in time is not a scroll: search it with [pit]"));
+    };
+    let mut next = body.clone();
+    next.shows_total_as(total_as_int);
+    next.without_aggregations();
+    match last.clone() {
+        Some(values) => next.continue_after(values),
+        // The last page was empty.
+        None => next.size = 0,
+    }
+    let found = hits::search(&context.targets, &next, &limits, &request.cancelled)?;
+    *last = found.last;
+    let mut response = found.response;
+    hidden.strip(&mut response);
+    Ok(response)
+}
+
+/// `DELETE /_search/scroll`.
+pub(super) fn clear_scroll(api: &Api, request: &RestRequest, in_path: Option<&str>) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    let ids = ids_of(&body["scroll_id"], in_path);
+    let freed = match ids.iter().any(|id| id == "_all") {
+        true => api.contexts.close_scrolls(),
+        false => ids.iter().filter(|id| api.contexts.close(id)).count(),
+    };
+    if ids.is_empty() {
+        return Err(invalid("no scroll ids specified"));
+    }
+    let status = if freed == 0 && !ids.iter().any(|id| id == "_all") { 404 } else { 200 };
+    Ok(RestResponse::json(status, json!({"succeeded": true, "num_freed": freed})))
+}
+
+fn ids_of(value: &Value, in_path: Option<&str>) -> Vec<String> {
+    match value {
+        Value::String(id) => vec![id.clone()],
+        Value::Array(ids) => ids.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => in_path.map(|ids| ids.split(',').map(str::to_owned).collect()).unwrap_or_default(),
+    }
+}
+
+/// `POST /<index>/_pit` and `POST /<index>/_search/point_in_time`.
+pub(super) fn open_point_in_time(api: &Api, request: &RestRequest, names: &str, key: &str) -> Answer {
+    let keep = request.parameter("keep_alive").ok_or_else(|| invalid("[keep_alive] is not specified"))?;
+    let keep = keep_alive(keep)?;
+    let targets = targets(api, request, names)?;
+    let shards = targets.len();
+    let id = api.contexts.open(OpenContext { targets, scroll: None, kept: keep })?;
+    let shards = json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0});
+    Ok(RestResponse::json(200, json!({key: id, "_shards": shards, "creation_time": now_millis()})))
+}
+
+/// `DELETE /_pit` and `DELETE /_search/point_in_time`.
+pub(super) fn close_point_in_time(api: &Api, request: &RestRequest, all: bool) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    if all {
+        let closed = api.contexts.close_points();
+        let closed: Vec<Value> = closed.into_iter().map(|id| json!({"pit_id": id, "successful": true})).collect();
+        return Ok(RestResponse::json(200, json!({"pits": closed})));
+    }
+    if let Some(ids) = body.get("pit_id") {
+        let closed =
+            ids_of(ids, None).into_iter().map(|id| json!({"successful": api.contexts.close(&id), "pit_id": id}));
+        return Ok(RestResponse::json(200, json!({"pits": closed.collect::<Vec<_>>()})));
+    }
+    let id = body["id"].as_str().ok_or_else(|| invalid("point in time id is missing"))?;
+    let freed = usize::from(api.contexts.close(id));
+    let status = if freed == 0 { 404 } else { 200 };
+    Ok(RestResponse::json(status, json!({"succeeded": freed > 0, "num_freed": freed})))
+}
+
+/// `GET /<index>/_count`.
+pub(super) fn count(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    for (name, _) in body.as_object().into_iter().flatten() {
+        if name != "query" {
+            return Err(SearchError::parsing(format!("request does not support [{name}]")));
+        }
+    }
+    let by_text = query_string_of(|name| request.parameter(name));
+    let query = by_text.or_else(|| body.get("query").cloned());
+    let least = request.parameter("min_score").map(|text| {
+        text.parse().map_err(|_| {
+            SearchError::argument(format!("Failed to parse float parameter [min_score] with value [{text}]"))
+        })
+    });
+    let targets = targets(api, request, names)?;
+    let count = hits::count(&targets, query.as_ref(), &limits_of(&targets), least.transpose()?, &request.cancelled)?;
+    let shards = json!({"total": targets.len(), "successful": targets.len(), "skipped": 0, "failed": 0});
+    Ok(RestResponse::json(200, json!({"count": count, "_shards": shards})))
+}
+
+/// `POST /_msearch`: pairs of lines, what to search and the search.
+pub(super) fn multi_search(api: &Api, request: &RestRequest, default: Option<&str>) -> Answer {
+    let text = std::str::from_utf8(&request.body).map_err(|_| SearchError::body("the body is not UTF-8"))?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err(SearchError::argument("The msearch request must be terminated by a newline [\\n]"));
+    }
+    let mut lines = text.lines();
+    let mut pairs = Vec::new();
+    while let Some(header) = lines.next() {
+        if header.trim().is_empty() && pairs.is_empty() {
+            continue;
+        }
+        let header = if header.trim().is_empty() { "{}" } else { header };
+        let parse = |line: &str| {
+            serde_json::from_str::<Value>(line)
+                .map_err(|error| SearchError::body(format!("a line of _msearch: {error}")))
+        };
+        let header = parse(header)?;
+        let body = lines.next().ok_or_else(|| SearchError::argument("a search of _msearch has two lines"))?;
+        pairs.push((header, parse(body)?));
+        if pairs.len() > SEARCHES_MAX {
+            return Err(SearchError::argument(format!("_msearch has at most {SEARCHES_MAX} searches")));
+        }
+    }
+    if pairs.is_empty() {
+        return Err(invalid("no requests added"));
+    }
+    let started = std::time::Instant::now();
+    let mut responses = Vec::new();
+    for (header, body) in pairs {
+        if request.is_cancelled() {
+            return Err(crate::hits::cancelled());
+        }
+        responses.push(match one_of_many(api, request, default, &header, &body) {
+            Ok(mut response) => {
+                response["status"] = json!(200);
+                response
+            }
+            Err(error) => error.to_json(),
+        });
+    }
+    Ok(RestResponse::json(200, json!({"took": started.elapsed().as_millis() as u64, "responses": responses})))
+}
+
+fn one_of_many(
+    api: &Api,
+    request: &RestRequest,
+    default: Option<&str>,
+    header: &Value,
+    body: &Value,
+) -> Result<Value, SearchError> {
+    let mut parameters = request.parameters.clone();
+    let mut names = default.unwrap_or("_all").to_owned();
+    for (name, value) in header.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("index" | "indices", Value::String(index)) => names.clone_from(index),
+            ("index" | "indices", Value::Array(indices)) => {
+                names = indices.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+            }
+            ("routing", _) => return Err(SearchError::unsupported("[routing] of a search")),
+            (other, Value::String(text)) => drop(parameters.insert(other.to_owned(), text.clone())),
+            (other, Value::Null) => drop(parameters.remove(other)),
+            (other, value) => drop(parameters.insert(other.to_owned(), value.to_string())),
+        }
+    }
+    let one = RestRequest {
+        method: RestMethod::Post,
+        path: Vec::new(),
+        parameters,
+        body: bytes::Bytes::from(body.to_string()),
+        user: request.user.clone(),
+        cancelled: std::sync::Arc::clone(&request.cancelled),
+    };
+    let search = read(&one)?;
+    if let Some(pit) = &search.pit {
+        let response = search_point_in_time(api, &one, &search, pit)?;
+        return match response.body {
+            super::message::RestBody::Json(body) => Ok(body),
+            _ => Err(SearchError::internal("a search answered with something else")),
+        };
+    }
+    let targets = targets(api, &one, &names)?;
+    Ok(hits::search(&targets, &search, &limits_of(&targets), &request.cancelled)?.response)
+}
+
+/// `GET /<index>/_validate/query`.
+pub(super) fn validate(api: &Api, request: &RestRequest, names: &str) -> Answer {
+    let body = request.json()?.unwrap_or_else(|| json!({}));
+    if let Some(name) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| *name != "query") {
+        return Err(SearchError::parsing(format!("request does not support [{name}]")));
+    }
+    let by_text = query_string_of(|name| request.parameter(name));
+    let query = by_text.or_else(|| body.get("query").cloned()).unwrap_or_else(|| json!({"match_all": {}}));
+    let targets = targets(api, request, names)?;
+    let context = crate::query::QueryContext { now: now_millis() as i64 };
+    let mut answer = json!({"valid": true, "_shards": {"total": 1, "successful": 1, "failed": 0}});
+    let explain = request.flag("explain")?.unwrap_or(false);
+    let mut explanations = Vec::new();
+    for target in &targets {
+        match crate::query::build(&target.view.view, &query, &context) {
+            Ok(built) => explanations
+                .push(json!({"index": target.index.name(), "valid": true, "explanation": format!("{built:?}")})),
+            Err(error) => {
+                answer["valid"] = json!(false);
+                explanations.push(json!({"index": target.index.name(), "valid": false, "error": error.reason}));
+            }
+        }
+    }
+    if explain {
+        answer["explanations"] = Value::Array(explanations);
+    }
+    Ok(RestResponse::json(200, answer))
+}
+
+/// The longest time that a scroll or a point in time is kept (Elasticsearch's `search.max_keep_alive`).
+pub(super) const KEEP_MAX: Duration = Duration::from_secs(24 * 3600);
