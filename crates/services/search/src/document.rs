@@ -193,6 +193,20 @@ impl<'a> IndexedDocument<'a> {
 
     fn value(&mut self, path: &str, value: &Value) -> Result<(), SearchError> {
         match (self.mapping.field(path), value) {
+            (Some(field), value) if field.kind == FieldKind::Opaque => {
+                if !value.is_null() && !self.again {
+                    opaque(&field.type_name, value).map_err(|why| {
+                        SearchError::mapping(format!(
+                            "failed to parse field [{path}] of type [{}]: {why}",
+                            field.type_name
+                        ))
+                    })?;
+                }
+                if !value.is_null() {
+                    self.names.insert(path.to_owned());
+                }
+                Ok(())
+            }
             (_, Value::Array(values)) => values.iter().try_for_each(|value| self.value(path, value)),
             (None, Value::Object(object)) => self.object(path, object),
             (None, Value::Null) => Ok(()),
@@ -261,6 +275,7 @@ impl<'a> IndexedDocument<'a> {
             FieldKind::UnsignedLong => self.doc.add_u64(column, unsigned(value)?),
             FieldKind::Real(short) => {
                 let number = real(value)?;
+                let number = field.scaling.map_or(number, |factor| (number * factor).round() / factor);
                 self.doc.add_f64(column, if short { f64::from(number as f32) } else { number });
             }
             FieldKind::Boolean => self.doc.add_bool(column, boolean(value)?),
@@ -269,6 +284,7 @@ impl<'a> IndexedDocument<'a> {
                 self.doc.add_date(column, DateTime::from_timestamp_millis(millis));
             }
             FieldKind::Ip => self.doc.add_ip_addr(column, address(&text_of(value)?)?),
+            FieldKind::Opaque => {}
         }
         Ok(true)
     }
@@ -308,6 +324,26 @@ impl<'a> IndexedDocument<'a> {
 fn short(value: &Value) -> String {
     let text = value.to_string();
     text.chars().take(64).collect()
+}
+
+/// Errors: the value cannot be one of this type, which is kept in the source only.
+fn opaque(type_name: &str, value: &Value) -> Result<(), String> {
+    let is_point = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Object(object) => {
+            let known = |name: &str| object.get(name).is_some_and(|part| real(part).is_ok());
+            (known("lat") && known("lon")) || (object.contains_key("type") && object.contains_key("coordinates"))
+        }
+        Value::Array(numbers) => (2..=3).contains(&numbers.len()) && numbers.iter().all(Value::is_number),
+        _ => false,
+    };
+    let fits = match (type_name, value) {
+        ("geo_point", Value::Array(values)) => is_point(value) || values.iter().all(is_point),
+        ("geo_point", value) => is_point(value),
+        (_, Value::Array(values)) => values.iter().all(Value::is_string),
+        (_, value) => value.is_string(),
+    };
+    if fits { Ok(()) } else { Err(format!("it cannot be {}", short(value))) }
 }
 
 /// A scalar as text.

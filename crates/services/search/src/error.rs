@@ -92,8 +92,10 @@ impl SearchError {
     /// The whole body of the response.
     pub fn to_json(&self) -> Value {
         let cause = self.cause();
-        let mut error = cause.clone();
-        error["root_cause"] = json!([cause]);
+        let mut error = json!({"root_cause": [cause]});
+        for (name, value) in cause.as_object().into_iter().flatten() {
+            error[name] = value.clone();
+        }
         json!({"error": error, "status": self.status})
     }
 }

@@ -47,6 +47,8 @@ pub enum FieldKind {
     Date,
     /// An address.
     Ip,
+    /// Kept in the source, and found by `exists` alone.
+    Opaque,
 }
 
 impl FieldKind {
@@ -91,6 +93,8 @@ pub struct MappedField {
     pub multi: Vec<String>,
     /// Whether it is a multi-field.
     pub is_multi: bool,
+    /// Of a `scaled_float`: values are kept as whole multiples of one by this.
+    pub scaling: Option<f64>,
     /// Whether `stored_fields` shows it.
     pub stored: bool,
 }

@@ -114,6 +114,9 @@ fn add_column(builder: &mut SchemaBuilder, field: &MappedField) {
             builder
                 .add_date_field(name, DateOptions::default().set_fast().set_precision(DateTimePrecision::Milliseconds));
         }
+        FieldKind::Opaque => {
+            builder.add_text_field(name, TextOptions::default());
+        }
         FieldKind::Ip => {
             builder.add_ip_addr_field(name, IpAddrOptions::default().set_indexed().set_fast());
         }

@@ -186,6 +186,7 @@ fn class(kind: FieldKind) -> u8 {
         FieldKind::Boolean => 3,
         FieldKind::Date => 4,
         FieldKind::Ip => 5,
+        FieldKind::Opaque => 6,
     }
 }
 

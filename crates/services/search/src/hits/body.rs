@@ -290,6 +290,11 @@ impl SearchBody {
             Value::String(text) if text == "true" || text.is_empty() => u64::MAX,
             Value::String(text) if text == "false" => 0,
             other => match other.as_i64().or_else(|| other.as_str().and_then(|text| text.parse().ok())) {
+                Some(number) if number < -1 => {
+                    return Err(SearchError::argument(format!(
+                        "[track_total_hits] parameter must be positive or equals to -1, got {number}"
+                    )));
+                }
                 Some(-1) => u64::MAX,
                 Some(number) if number >= 0 => number as u64,
                 _ => {
@@ -351,6 +356,12 @@ impl SearchBody {
                 "query_then_fetch" | "dfs_query_then_fetch" => {}
                 other => return Err(SearchError::argument(format!("No search type for [{other}]"))),
             },
+            "batched_reduce_size" if text.parse::<i64>().is_ok_and(|number| number < 2) => {
+                return Err(SearchError::argument("batchedReduceSize must be >= 2"));
+            }
+            "pre_filter_shard_size" if text.parse::<i64>().is_ok_and(|number| number < 1) => {
+                return Err(SearchError::argument("preFilterShardSize must be >= 1"));
+            }
             "suggest_field" | "suggest_text" | "suggest_mode" => return Err(SearchError::unsupported("[suggest]")),
             // Hints, and what belongs to the path or to the server.
             _ => {}

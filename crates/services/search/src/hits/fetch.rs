@@ -34,8 +34,10 @@ impl Fetcher<'_> {
         for TargetHit { target: number, hit } in page {
             let target = &targets[number];
             let view = &target.view.view;
+            let text_max = target.index.setting("index.highlight.max_analyzed_offset");
+            let text_max = text_max.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok());
             if let (Some(request), None) = (&body.highlight, &highlighters[number]) {
-                highlighters[number] = Some(Highlighter::new(view, request, &body.query, context)?);
+                highlighters[number] = Some(Highlighter::new(view, request, &body.query, context, text_max)?);
             }
             let seq = seq_of(target, &hit)?;
             let document = target.index.document_at(seq)?;
@@ -147,6 +149,7 @@ fn shown_values(
 /// A value as its field reads it; none if the field passes over it.
 fn shown_value(field: &MappedField, value: &Value, format: Option<&str>) -> Result<Option<Value>, SearchError> {
     Ok(match field.kind {
+        FieldKind::Opaque => Some(value.clone()),
         FieldKind::Text | FieldKind::Keyword | FieldKind::Ip => match value {
             Value::String(text) if field.ignore_above.is_some_and(|most| text.chars().count() > most) => None,
             Value::String(_) => Some(value.clone()),

@@ -131,6 +131,7 @@ pub(super) struct Highlighter<'a> {
     request: &'a HighlightRequest,
     terms: QueryTerms,
     own: Vec<Option<QueryTerms>>,
+    text_max: usize,
 }
 
 impl<'a> Highlighter<'a> {
@@ -140,13 +141,14 @@ impl<'a> Highlighter<'a> {
         request: &'a HighlightRequest,
         query: &Value,
         context: &QueryContext,
+        text_max: Option<usize>,
     ) -> Result<Highlighter<'a>, SearchError> {
         let terms = highlight_terms(view, query, context)?;
         let own = |(_, options): &(String, HighlightOptions)| {
             options.query.as_ref().map(|query| highlight_terms(view, query, context)).transpose()
         };
         let own = request.fields.iter().map(own).collect::<Result<_, _>>()?;
-        Ok(Highlighter { view, request, terms, own })
+        Ok(Highlighter { view, request, terms, own, text_max: text_max.unwrap_or(TEXT_MAX).min(TEXT_MAX) })
     }
 
     /// The `highlight` of a hit; `None` if nothing is to be marked.
@@ -190,11 +192,15 @@ impl<'a> Highlighter<'a> {
         let mut found: Vec<(usize, String)> = Vec::new();
         for value in &values {
             let Value::String(text) = value else { continue };
-            if text.len() > TEXT_MAX {
+            if field.ignore_above.is_some_and(|most| text.chars().count() > most) {
+                continue;
+            }
+            if text.len() > self.text_max {
                 return Err(SearchError::argument(format!(
-                    "The length [{}] of field [{}] has exceeded [{TEXT_MAX}] - maximum allowed to be analyzed for highlighting.",
+                    "The length [{}] of field [{}] has exceeded [{}] - maximum allowed to be analyzed for highlighting.",
                     text.len(),
-                    field.path
+                    field.path,
+                    self.text_max
                 )));
             }
             if wanted.is_empty() {

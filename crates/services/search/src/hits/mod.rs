@@ -49,6 +49,14 @@ pub struct SearchTarget {
     pub filter: Option<Value>,
 }
 
+impl SearchTarget {
+    /// Shards that its settings ask for.
+    fn shards(&self) -> u64 {
+        let value = self.index.setting("index.number_of_shards");
+        value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
+    }
+}
+
 impl std::fmt::Debug for SearchTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.view.fmt(f)
@@ -201,7 +209,7 @@ pub fn search(
     if body.terminate_after > 0 {
         response.insert("terminated_early".to_owned(), json!(terminated));
     }
-    let shards = targets.len();
+    let shards: u64 = targets.iter().map(|target| target.shards()).sum();
     response.insert("_shards".to_owned(), json!({"total": shards, "successful": shards, "skipped": 0, "failed": 0}));
     response.insert("hits".to_owned(), Value::Object(hits));
     if let Some(aggregations) = aggregations {

@@ -247,7 +247,7 @@ impl SortKey {
         }
         let number = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
         Ok(match field.kind {
-            FieldKind::Keyword | FieldKind::Text => match value {
+            FieldKind::Keyword | FieldKind::Text | FieldKind::Opaque => match value {
                 Value::String(text) => SortValue::Text(text.clone()),
                 other => SortValue::Text(other.to_string()),
             },

@@ -21,6 +21,8 @@ pub(super) fn field(path: &str, type_name: &str, definition: &Map<String, Value>
         "boolean" => FieldKind::Boolean,
         "date" => FieldKind::Date,
         "ip" => FieldKind::Ip,
+        "scaled_float" => FieldKind::Real(false),
+        "binary" | "geo_point" => FieldKind::Opaque,
         other => return Err(SearchError::mapping(format!("No handler for type [{other}] declared on field [{path}]"))),
     };
     let mut field = MappedField {
@@ -29,7 +31,7 @@ pub(super) fn field(path: &str, type_name: &str, definition: &Map<String, Value>
         type_name: type_name.to_owned(),
         column: String::new(),
         indexed: true,
-        doc_values: kind != FieldKind::Text,
+        doc_values: !matches!(kind, FieldKind::Text | FieldKind::Opaque),
         analyzer: None,
         search_analyzer: None,
         formats: DateFormats::default(),
@@ -40,10 +42,14 @@ pub(super) fn field(path: &str, type_name: &str, definition: &Map<String, Value>
         copy_to: Vec::new(),
         multi: Vec::new(),
         is_multi: false,
+        scaling: None,
         stored: false,
     };
     for (key, value) in definition {
         set(&mut field, key, value)?;
+    }
+    if type_name == "scaled_float" && field.scaling.is_none() {
+        return Err(SearchError::mapping(format!("Field [{path}] misses required parameter [scaling_factor]")));
     }
     if kind == FieldKind::Text && field.search_analyzer.is_none() {
         field.search_analyzer.clone_from(&field.analyzer);
@@ -76,6 +82,15 @@ fn set(field: &mut MappedField, key: &str, value: &Value) -> Result<(), SearchEr
             }
         }
         ("index", _) => field.indexed = flag()?,
+        ("doc_values", FieldKind::Opaque) => drop(flag()?),
+        ("scaling_factor", FieldKind::Real(_)) if field.type_name == "scaled_float" => {
+            let factor = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+            field.scaling = Some(
+                factor
+                    .filter(|factor| *factor > 0.0)
+                    .ok_or_else(|| SearchError::mapping("[scaling_factor] must be a positive number"))?,
+            );
+        }
         ("doc_values", kind) if kind != FieldKind::Text => field.doc_values = flag()?,
         ("copy_to", _) => {
             field.copy_to = match value {

@@ -105,6 +105,10 @@ impl QueryBuilder<'_> {
                 let term = |number: f64| Term::from_field_f64(column, number);
                 Ok(if from > to { none() } else { span(term(from), term(to)) })
             }
+            FieldKind::Opaque => Err(SearchError::argument(format!(
+                "Field [{}] of type [{}] does not support range queries",
+                field.path, field.type_name
+            ))),
             FieldKind::Boolean => self.boolean_range(&field, column, &bounds),
             FieldKind::Date => self.date_range(&field, column, &bounds),
             FieldKind::Ip => {

@@ -150,6 +150,12 @@ impl QueryBuilder<'_> {
                 })?;
                 ColumnValue::One(Term::from_field_f64(column, kept_real(number, short)))
             }
+            FieldKind::Opaque => {
+                let (path, type_name) = (&field.path, &field.type_name);
+                return Err(SearchError::argument(format!(
+                    "Field [{path}] of type [{type_name}] does not support term queries"
+                )));
+            }
             FieldKind::Boolean => ColumnValue::One(Term::from_field_bool(column, boolean(value).map_err(failed)?)),
             FieldKind::Date => self.date_value(&field.formats, column, value)?,
             FieldKind::Ip => {

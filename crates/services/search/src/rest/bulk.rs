@@ -85,7 +85,7 @@ fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, S
             serde_json::from_slice(&line).map_err(|error| malformed(format!("it is no JSON: {error}")))?;
         let mut actions = action.as_object().into_iter().flatten();
         let (Some((action, metadata)), None) = (actions.next(), actions.next()) else {
-            return Err(malformed("expected one action in an object".to_owned()));
+            return Err(malformed("expected FIELD_NAME but found [END_OBJECT]".to_owned()));
         };
         let action = match action.as_str() {
             "index" => "index",
@@ -152,9 +152,6 @@ fn item(
         }
     }
     let index = index.ok_or_else(|| invalid("index is missing"))?;
-    if id.as_deref() == Some("") {
-        return Err(SearchError::argument("if _id is specified it must not be empty"));
-    }
     let bytes = source.as_ref().map_or(0, Bytes::len) + 64;
     let is_create = action == "create" || (action == "index" && (op_type.as_deref() == Some("create") || id.is_none()));
     let kind = match (action, source) {
@@ -176,6 +173,10 @@ fn item(
         (_, Some(source)) => Ok(OpKind::Index(source)),
     };
     let expected = expected(version, version_type.as_deref(), seq, term);
+    let kind = match id.as_deref() {
+        Some("") => Err(SearchError::argument("if _id is specified it must not be empty")),
+        _ => kind,
+    };
     let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected? }));
     Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None, status: 200 })
 }

@@ -71,7 +71,7 @@ const INDICES: &[CatColumn] = &[
     hidden("creation.date.string", "cds", "index creation date (as string)"),
     right("store.size", "ss,storeSize", "store size of primaries & replicas"),
     right("pri.store.size", "", "store size of primaries"),
-    right("dataset.size", "", "total dataset size"),
+    hidden("dataset.size", "", "total dataset size"),
 ];
 
 fn indices(api: &Api, request: &RestRequest, names: &str) -> Result<CatTable, SearchError> {

@@ -114,6 +114,12 @@ pub(super) fn written(index: &SearchIndex, outcome: &OpOutcome, forced: bool) ->
     body
 }
 
+/// Shards that the settings of an index ask for. Its documents lie in one place all the same: there is one node.
+pub(super) fn shards_of(index: &SearchIndex) -> u64 {
+    let value = index.setting("index.number_of_shards");
+    value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Copies of an index that its settings ask for beside the one that is there.
 pub(super) fn replicas(index: &SearchIndex) -> u64 {
     let value = index.setting("index.number_of_replicas");
@@ -197,6 +203,11 @@ pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
 }
 
+/// Whether two words of the same length differ in one letter.
+fn similar(a: &str, b: &str) -> bool {
+    a.chars().zip(b.chars()).filter(|(a, b)| a != b).count() == 1
+}
+
 /// The change that the body of an update describes. Errors: a part that is not known.
 pub(super) fn partial(body: &Value) -> Result<(PartialUpdate, ExpectedVersion, Option<Value>), SearchError> {
     let Value::Object(body) = body else { return Err(SearchError::body("the body of an update is an object")) };
@@ -215,7 +226,10 @@ pub(super) fn partial(body: &Value) -> Result<(PartialUpdate, ExpectedVersion, O
                 return Err(SearchError::unsupported(format!("[{name}] of an update")));
             }
             (other, _) => {
-                let reason = format!("[UpdateRequest] unknown field [{other}]");
+                let hint = ["doc", "upsert", "script", "doc_as_upsert", "detect_noop"];
+                let near = hint.iter().find(|known| known.len() == other.len() && similar(known, other));
+                let hint = near.map_or_else(String::new, |known| format!(" did you mean [{known}]?"));
+                let reason = format!("[UpdateRequest] unknown field [{other}]{hint}");
                 return Err(SearchError::new(400, "x_content_parse_exception", reason));
             }
         }
@@ -325,7 +339,11 @@ fn read_index(api: &Api, name: &str) -> Result<Arc<SearchIndex>, SearchError> {
     match (found.pop(), found.is_empty()) {
         (Some(one), true) => Ok(one.index),
         _ => Err(SearchError::argument(format!(
-            "alias [{name}] has more than one index associated with it, can't execute a single index op"
+            "Alias [{name}] has more than one index associated with it [{}], can't execute a single index op",
+            api.indices.resolve(name, crate::indices::ResolveOptions::default()).map_or_else(
+                |_| String::new(),
+                |found| { found.iter().map(|resolved| resolved.index.name()).collect::<Vec<_>>().join(", ") }
+            )
         ))),
     }
 }
@@ -348,6 +366,12 @@ fn read(
     if !realtime {
         // Only what searches see.
         found = found.filter(|(_, seq)| *seq < index.searchable_below());
+    }
+    if !matches!(request.parameter("version_type"), None | Some("internal" | "external" | "external_gte")) {
+        return Err(SearchError::argument(format!(
+            "No version type match [{}]",
+            request.parameter("version_type").unwrap_or_default()
+        )));
     }
     if let (Some(version), Some((document, _))) = (request.number("version")?, &found) {
         let fits = match request.parameter("version_type") {

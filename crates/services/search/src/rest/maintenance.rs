@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::admin::resolved;
 use super::api::{Answer, Api};
-use super::documents::{invalid, replicas};
+use super::documents::{invalid, replicas, shards_of};
 use super::message::{RestRequest, RestResponse};
 use crate::error::SearchError;
 use crate::index::SearchIndex;
@@ -16,8 +16,9 @@ use crate::mapping::{FieldKind, matches_pattern};
 
 /// The `_shards` of a request to whole indices.
 pub(super) fn shards(found: &[Resolved]) -> Value {
-    let total: u64 = found.iter().map(|resolved| 1 + replicas(&resolved.index)).sum();
-    json!({"total": total, "successful": found.len(), "failed": 0})
+    let shards = |resolved: &Resolved| shards_of(&resolved.index);
+    let total: u64 = found.iter().map(|resolved| shards(resolved) * (1 + replicas(&resolved.index))).sum();
+    json!({"total": total, "successful": found.iter().map(shards).sum::<u64>(), "failed": 0})
 }
 
 /// `POST /<index>/_refresh`.
@@ -194,7 +195,12 @@ pub(super) fn stats(api: &Api, request: &RestRequest, names: &str, metric: Optio
     ];
     unknown.retain(|name| !template.contains(name));
     if let Some(name) = unknown.first() {
-        let reason = format!("request [/_stats/{}] contains unrecognized metric: [{name}]", metric.unwrap_or_default());
+        let near = template
+            .iter()
+            .find(|known| known.len() + 1 == name.len() + 1 || known.starts_with(&name[..name.len().min(4)]));
+        let hint = near.map_or_else(String::new, |known| format!(" -> did you mean [{known}]?"));
+        let reason =
+            format!("request [/_stats/{}] contains unrecognized metric: [{name}]{hint}", metric.unwrap_or_default());
         return Err(SearchError::argument(reason));
     }
     if metrics.len() > 1 && metrics.contains(&"_all") {

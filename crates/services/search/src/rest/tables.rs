@@ -131,6 +131,7 @@ impl CatTable {
         let widths: Vec<usize> = chosen.iter().map(width).collect();
         let mut out = String::new();
         let mut line = |cells: Vec<&str>| {
+            let from = out.len();
             for (number, ((cell, width), (at, _))) in cells.into_iter().zip(&widths).zip(chosen).enumerate() {
                 if number > 0 {
                     out.push(' ');
@@ -141,6 +142,8 @@ impl CatTable {
                     out.push_str(&format!("{cell:<width$}"));
                 }
             }
+            let end = out[from..].trim_end().len();
+            out.truncate(from + end);
             out.push('\n');
         };
         if with_head {
