@@ -123,6 +123,9 @@ fn add_column(builder: &mut SchemaBuilder, field: &MappedField) {
     }
 }
 
+/// What stands in [`NAMES`] for a document that was sent with a routing.
+pub const ROUTING: &str = "_routing";
+
 /// The three fields that every index has.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnFields {

@@ -51,6 +51,9 @@ impl Fetcher<'_> {
             if !body.without_metadata {
                 shown.insert("_id".to_owned(), json!(document.id));
             }
+            if let (Some(routing), false) = (&document.routing, body.without_metadata) {
+                shown.insert("_routing".to_owned(), json!(routing));
+            }
             if body.version {
                 shown.insert("_version".to_owned(), json!(document.version));
             }

@@ -13,6 +13,7 @@ use super::rows::{self, DOCUMENT, ID_BYTES_MAX, IdState, REPLACED, TOMBSTONE};
 use super::{Counters, Fields, IndexedOp, SearchIndex, parse_source};
 use crate::document::{IndexedDocument, new_fields};
 use crate::error::SearchError;
+use crate::schema::ROUTING;
 
 /// How often a request is repeated when another one that committed first changed the same ids.
 const ATTEMPTS: usize = 100;
@@ -68,6 +69,8 @@ pub struct DocumentOp {
     pub kind: OpKind,
     /// On which condition.
     pub expected: ExpectedVersion,
+    /// Kept with the document, and shown; at most 512 bytes.
+    pub routing: Option<String>,
 }
 
 /// What an operation did.
@@ -241,16 +244,19 @@ impl Attempt<'_> {
             }
             None => (new_id(), None),
         };
+        if op.routing.as_ref().is_some_and(|routing| routing.len() > ID_BYTES_MAX) {
+            return Err(SearchError::argument(format!("a routing has at most {ID_BYTES_MAX} bytes")));
+        }
         let version = check(&id, state, op.expected, matches!(op.kind, OpKind::Create(_)))?;
         match &op.kind {
             OpKind::Index(source) | OpKind::Create(source) => {
                 let Some(Ok(ready)) = prepared.take() else {
                     return Err(SearchError::internal("a source was not prepared"));
                 };
-                self.store(id, state, version, source, ready)
+                self.store(id, (state, version), op.routing.as_deref(), source, ready)
             }
             OpKind::Delete => self.delete(id, state, version),
-            OpKind::Update(update) => self.update(id, state, version, update),
+            OpKind::Update(update) => self.update(id, state, version, (update, op.routing.as_deref())),
         }
     }
 
@@ -261,13 +267,13 @@ impl Attempt<'_> {
     fn store(
         &mut self,
         id: String,
-        state: Option<IdState>,
-        version: u64,
+        (state, version): (Option<IdState>, u64),
+        routing: Option<&str>,
         source: &Bytes,
         ready: Prepared,
     ) -> Result<OpOutcome, SearchError> {
         let (seq, trees) = (self.seq(), self.index.trees);
-        let row = rows::encode_document(&id, version, source);
+        let row = rows::encode_document(&id, version, routing, source);
         let most = self.index.place.store.value_bytes_max();
         if row.len() > most {
             let reason = format!("document [{id}] has {} bytes; with its id it has at most {most}", source.len());
@@ -280,6 +286,9 @@ impl Attempt<'_> {
         let own = super::own(&self.index.fields.read().schema);
         document.add_text(own.id, &id);
         document.add_u64(own.seq, seq);
+        if routing.is_some() {
+            document.add_text(own.names, ROUTING);
+        }
         let bytes = source.len() as u64;
         self.ops.push(IndexedOp {
             id: id.clone(),
@@ -309,13 +318,16 @@ impl Attempt<'_> {
         id: String,
         state: Option<IdState>,
         version: u64,
-        update: &PartialUpdate,
+        (update, routing): (&PartialUpdate, Option<&str>),
     ) -> Result<OpOutcome, SearchError> {
+        let mut routing = routing.map(str::to_owned);
         let source = match state.filter(|state| !state.deleted) {
             Some(state) => {
                 let row = self.transaction.get(self.index.trees.docs, &rows::key(DOCUMENT, state.seq))?;
                 let row = row.ok_or_else(|| SearchError::internal(format!("document [{id}] has no row")))?;
-                let old = parse_source(&rows::decode_document(&row)?.source)?;
+                let stored = rows::decode_document(&row)?;
+                routing = routing.or(stored.routing);
+                let old = parse_source(&stored.source)?;
                 let mut new = old.clone();
                 if let Some(doc) = &update.doc {
                     merge(&mut new, doc);
@@ -340,7 +352,7 @@ impl Attempt<'_> {
         };
         let ready = self.index.prepare(&source)?;
         let source = Bytes::from(Value::Object(source).to_string());
-        let outcome = self.store(id, state, version, &source, ready)?;
+        let outcome = self.store(id, (state, version), routing.as_deref(), &source, ready)?;
         Ok(OpOutcome { source: Some(source), ..outcome })
     }
 

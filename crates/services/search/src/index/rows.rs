@@ -1,13 +1,13 @@
 //! The rows of an index in the store: the documents themselves, from which everything else can be made again.
 //!
 //! ```text
-//!   tree search.<uuid>.docs   d <seq>   [version u64][id length u16][id][source]     an operation that stored a document
+//!   tree search.<uuid>.docs   d <seq>   [version u64][id length u16][id][routing length u16][routing][source]   an operation that stored a document
 //!                             t <seq>   [time u64][id]                                one that deleted a document
 //!                             g <seq>   nothing                                       row d <seq> was replaced or deleted
 //!   tree search.<uuid>.ids    <id>      [seq u64][version u64][deleted u8]            the last operation on an id
 //! ```
 //!
-//! Numbers of values are little-endian; sequence numbers in keys are big-endian, so that rows lie in the order of operations, and
+//! The highest bit of the id's length says whether there is a routing. Numbers of values are little-endian; sequence numbers in keys are big-endian, so that rows lie in the order of operations, and
 //! new ones at the end of the tree. A replaced document's row is kept while an older view may show it.
 
 use bytes::Bytes;
@@ -35,6 +35,9 @@ pub(crate) fn seq_of(kind: u8, key: &[u8]) -> Option<u64> {
     (*first == kind).then(|| seq.try_into().ok().map(u64::from_be_bytes)).flatten()
 }
 
+/// Set in the length of an id that a routing follows.
+const ROUTED: u16 = 1 << 15;
+
 /// A stored document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredDocument {
@@ -42,16 +45,24 @@ pub struct StoredDocument {
     pub id: String,
     /// Its version.
     pub version: u64,
+    /// The routing that it was sent with. All documents of an index lie together: it is kept and shown.
+    pub routing: Option<String>,
     /// Its source, as it was sent.
     pub source: Bytes,
 }
 
 /// The value of a document's row.
-pub(crate) fn encode_document(id: &str, version: u64, source: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(10 + id.len() + source.len());
+pub(crate) fn encode_document(id: &str, version: u64, routing: Option<&str>, source: &[u8]) -> Vec<u8> {
+    let routed = routing.map_or(0, |routing| 2 + routing.len());
+    let mut out = Vec::with_capacity(10 + id.len() + routed + source.len());
+    let flag = if routing.is_some() { ROUTED } else { 0 };
     out.extend_from_slice(&version.to_le_bytes());
-    out.extend_from_slice(&(id.len() as u16).to_le_bytes());
+    out.extend_from_slice(&(id.len() as u16 | flag).to_le_bytes());
     out.extend_from_slice(id.as_bytes());
+    if let Some(routing) = routing {
+        out.extend_from_slice(&(routing.len() as u16).to_le_bytes());
+        out.extend_from_slice(routing.as_bytes());
+    }
     out.extend_from_slice(source);
     out
 }
@@ -60,9 +71,16 @@ pub(crate) fn encode_document(id: &str, version: u64, source: &[u8]) -> Vec<u8> 
 pub(crate) fn decode_document(value: &Bytes) -> Result<StoredDocument, SearchError> {
     let read = || {
         let version = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
-        let id_bytes = usize::from(u16::from_le_bytes(value.get(8..10)?.try_into().ok()?));
-        let id = std::str::from_utf8(value.get(10..10 + id_bytes)?).ok()?.to_owned();
-        Some(StoredDocument { id, version, source: value.slice(10 + id_bytes..) })
+        let length = u16::from_le_bytes(value.get(8..10)?.try_into().ok()?);
+        let mut at = 10 + usize::from(length & !ROUTED);
+        let id = std::str::from_utf8(value.get(10..at)?).ok()?.to_owned();
+        let mut routing = None;
+        if length & ROUTED != 0 {
+            let bytes = usize::from(u16::from_le_bytes(value.get(at..at + 2)?.try_into().ok()?));
+            routing = Some(std::str::from_utf8(value.get(at + 2..at + 2 + bytes)?).ok()?.to_owned());
+            at += 2 + bytes;
+        }
+        Some(StoredDocument { id, version, routing, source: value.slice(at..) })
     };
     read().ok_or_else(|| SearchError::internal("a document's row cannot be read"))
 }
@@ -100,10 +118,16 @@ mod tests {
 
     #[test]
     fn rows_are_read_as_written_and_anything_else_is_refused() {
-        let row = Bytes::from(encode_document("a1", 3, br#"{"a":1}"#));
+        let row = Bytes::from(encode_document("a1", 3, None, br#"{"a":1}"#));
         let document = decode_document(&row).expect("a row");
         assert_eq!((document.id.as_str(), document.version, &document.source[..]), ("a1", 3, &br#"{"a":1}"#[..]));
         for cut in 0..12 {
+            assert!(decode_document(&row.slice(..cut)).is_err(), "{cut} bytes");
+        }
+        let row = Bytes::from(encode_document("a1", 3, Some("r"), b"{}"));
+        let document = decode_document(&row).expect("a row");
+        assert_eq!((document.routing.as_deref(), &document.source[..]), (Some("r"), &b"{}"[..]));
+        for cut in 0..15 {
             assert!(decode_document(&row.slice(..cut)).is_err(), "{cut} bytes");
         }
         let state = IdState { seq: 7, version: 2, deleted: true };

@@ -160,6 +160,9 @@ impl SearchIndex {
             let Fields { mapping, analyzers, schema, .. } = &*fields;
             document =
                 IndexedDocument::read_again(mapping, analyzers, schema, (&id, seq), &parse_source(&stored.source)?)?;
+            if stored.routing.is_some() {
+                document.add_text(own.names, crate::schema::ROUTING);
+            }
         }
         writer.add_document(document)?;
         Ok(())
@@ -491,7 +494,10 @@ impl SearchIndex {
                 let fields = self.fields.read().clone();
                 let Fields { mapping, analyzers, schema, generation } = &fields;
                 let object = parse_source(&stored.source)?;
-                let document = IndexedDocument::read_again(mapping, analyzers, schema, (&stored.id, seq), &object)?;
+                let mut document = IndexedDocument::read_again(mapping, analyzers, schema, (&stored.id, seq), &object)?;
+                if stored.routing.is_some() {
+                    document.add_text(own(schema).names, crate::schema::ROUTING);
+                }
                 let bytes = stored.source.len() as u64;
                 let document = Some((document, *generation));
                 self.index_op(state, IndexedOp { id: stored.id, seq, replaces: true, document, bytes })?;

@@ -47,7 +47,7 @@ impl Node {
 }
 
 fn op(id: Option<&str>, kind: OpKind) -> DocumentOp {
-    DocumentOp { id: id.map(str::to_owned), kind, expected: ExpectedVersion::Any }
+    DocumentOp { id: id.map(str::to_owned), kind, expected: ExpectedVersion::Any, routing: None }
 }
 
 fn put(index: &SearchIndex, id: &str, source: &Value) -> OpOutcome {
@@ -111,7 +111,7 @@ fn conditions_on_versions_are_checked() {
         (source(), ExpectedVersion::External(9), true),
         (OpKind::Delete, ExpectedVersion::External(9), false),
     ] {
-        let result = one(&index, DocumentOp { id: Some("1".into()), kind: kind.clone(), expected });
+        let result = one(&index, DocumentOp { id: Some("1".into()), kind: kind.clone(), expected, routing: None });
         match result {
             Ok(_) => assert!(holds, "{kind:?} {expected:?}"),
             Err(error) => {

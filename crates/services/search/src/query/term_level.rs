@@ -230,6 +230,9 @@ impl QueryBuilder<'_> {
     /// The full names of the fields that a name, a pattern or an object stands for.
     pub(super) fn names_of(&self, path: &str) -> Vec<String> {
         let mapping = &self.view.mapping;
+        if path == crate::schema::ROUTING {
+            return vec![path.to_owned()];
+        }
         if mapping.field(path).is_none() && mapping.is_object(path) {
             let inside = format!("{path}.");
             let fields = mapping.fields().filter(|field| field.path.starts_with(&inside));

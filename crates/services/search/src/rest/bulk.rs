@@ -68,10 +68,22 @@ fn memchr(byte: u8, bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|other| *other == byte)
 }
 
+/// What a request says of all its operations.
+struct BulkDefaults<'a> {
+    index: Option<&'a str>,
+    filter: SourceFilter,
+    require_alias: bool,
+    routing: Option<&'a str>,
+}
+
 /// The operations of a body. Errors: it cannot be read.
 fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, SearchError> {
-    let by_request = SourceFilter::of_parameters_or(&request.parameters, SourceFilter::none())?;
-    let require_alias = request.flag("require_alias")?.unwrap_or(false);
+    let defaults = BulkDefaults {
+        index: default,
+        filter: SourceFilter::of_parameters_or(&request.parameters, SourceFilter::none())?,
+        require_alias: request.flag("require_alias")?.unwrap_or(false),
+        routing: request.parameter("routing"),
+    };
     let mut lines = Lines { body: &request.body, at: 0, number: 0 };
     let mut items = Vec::new();
     while let Some(line) = lines.next()? {
@@ -105,7 +117,7 @@ fn read(request: &RestRequest, default: Option<&str>) -> Result<Vec<BulkItem>, S
             "delete" => None,
             _ => Some(lines.next()?.ok_or_else(|| invalid("no requests added"))?),
         };
-        items.push(item(action, metadata, source, default, &by_request, require_alias).map_err(|error| {
+        items.push(item(action, metadata, source, &defaults).map_err(|error| {
             let reason = format!("line [{number}]: {}", error.reason);
             SearchError { reason, ..error }
         })?);
@@ -120,13 +132,12 @@ fn item(
     action: &'static str,
     metadata: &Map<String, Value>,
     source: Option<Bytes>,
-    default: Option<&str>,
-    by_request: &SourceFilter,
-    require_alias: bool,
+    defaults: &BulkDefaults<'_>,
 ) -> Result<BulkItem, SearchError> {
-    let (mut index, mut id, mut require_alias) = (default.map(str::to_owned), None, require_alias);
+    let (mut index, mut id, mut require_alias) = (defaults.index.map(str::to_owned), None, defaults.require_alias);
     let (mut version, mut version_type, mut seq, mut term, mut op_type) = (None, None, None, None, None);
-    let mut filter = by_request.clone();
+    let mut filter = defaults.filter.clone();
+    let mut routing = defaults.routing.map(str::to_owned);
     for (name, value) in metadata {
         match (name.as_str(), value) {
             ("_index", Value::String(name)) => index = Some(name.clone()),
@@ -141,6 +152,8 @@ fn item(
             ("require_alias", Value::Bool(flag)) => require_alias = *flag,
             ("_source", value) => filter = SourceFilter::of_value(value)?,
             ("retry_on_conflict" | "dynamic_templates" | "list_executed_pipelines", _) => {}
+            ("routing" | "_routing", Value::String(text)) => routing = Some(text.clone()),
+            ("routing" | "_routing", Value::Number(number)) => routing = Some(number.to_string()),
             ("routing" | "_routing" | "pipeline", _) => {
                 return Err(SearchError::unsupported(format!("[{name}] of a bulk operation")));
             }
@@ -177,7 +190,7 @@ fn item(
         Some("") => Err(SearchError::argument("if _id is specified it must not be empty")),
         _ => kind,
     };
-    let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected? }));
+    let op = kind.and_then(|kind| Ok(DocumentOp { id: id.clone(), kind, expected: expected?, routing }));
     Ok(BulkItem { action, index, require_alias, op, id, bytes, filter, done: None, status: 200 })
 }
 

@@ -46,7 +46,7 @@ impl RefreshPolicy {
 
 /// The parameters of every write that this node cannot honour. Errors: one of them is there.
 pub(super) fn refuse_unsupported(request: &RestRequest) -> Result<(), SearchError> {
-    for name in ["routing", "pipeline", "parent"] {
+    for name in ["pipeline", "parent"] {
         if request.parameter(name).is_some_and(|value| !value.is_empty() && value != "_none") {
             return Err(SearchError::unsupported(format!("parameter [{name}]")));
         }
@@ -126,6 +126,11 @@ pub(super) fn replicas(index: &SearchIndex) -> u64 {
     value.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
+/// The routing that a document is sent with.
+fn routing(request: &RestRequest) -> Option<String> {
+    request.parameter("routing").filter(|routing| !routing.is_empty()).map(str::to_owned)
+}
+
 fn one(index: &SearchIndex, op: DocumentOp) -> Result<OpOutcome, SearchError> {
     let outcome = index.apply(std::slice::from_ref(&op))?.pop();
     outcome.ok_or_else(|| SearchError::internal("an operation had no result"))?.map_err(|error| error.of(&index.name()))
@@ -166,7 +171,7 @@ fn store(api: &Api, request: &RestRequest, name: &str, id: Option<&str>, create:
     let body = body_of(request)?;
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
     let kind = if create { OpKind::Create(body) } else { OpKind::Index(body) };
-    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected })?;
+    let outcome = one(&index, DocumentOp { id: id.map(str::to_owned), kind, expected, routing: routing(request) })?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     let mut response =
         RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now)));
@@ -198,7 +203,7 @@ pub(super) fn delete(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
         true => api.indices.for_write(name, false)?,
         false => api.indices.write_index(name)?,
     };
-    let outcome = one(&index, DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected })?;
+    let outcome = one(&index, DocumentOp { id: Some(id.to_owned()), kind: OpKind::Delete, expected, routing: None })?;
     refresh.apply(api, &index, outcome.seq + 1)?;
     Ok(RestResponse::json(outcome.status(), Value::Object(written(&index, &outcome, refresh == RefreshPolicy::Now))))
 }
@@ -274,7 +279,7 @@ pub(super) fn update(api: &Api, request: &RestRequest, name: &str, id: &str) -> 
     }
     let index = api.indices.for_write(name, request.flag("require_alias")?.unwrap_or(false))?;
     let retries = request.number("retry_on_conflict")?.unwrap_or(0).min(100);
-    let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected };
+    let op = DocumentOp { id: Some(id.to_owned()), kind: OpKind::Update(update), expected, routing: routing(request) };
     let mut outcome = one(&index, op.clone());
     for _ in 0..retries {
         if outcome.as_ref().is_err_and(|error| error.status == 409) {
@@ -317,6 +322,9 @@ impl Shown {
             "_index": index.name(), "_id": document.id, "_version": document.version, "_seq_no": seq, "_primary_term": 1,
             "found": true,
         });
+        if let Some(routing) = &document.routing {
+            body["_routing"] = json!(routing);
+        }
         let source = parse_source(&document.source)?;
         let fields = crate::source::stored_fields(&index.mapping(), &self.stored_fields, &source);
         if self.filter.is_shown() && index.mapping().shows_source() {
@@ -354,9 +362,6 @@ fn read(
     name: &str,
     id: &str,
 ) -> Result<(Arc<SearchIndex>, Option<FoundDocument>), SearchError> {
-    if request.parameter("routing").is_some() {
-        return Err(SearchError::unsupported("parameter [routing]"));
-    }
     let index = read_index(api, name)?;
     let realtime = request.flag("realtime")?.unwrap_or(true);
     if request.flag("refresh")?.unwrap_or(false) {
@@ -485,10 +490,7 @@ fn multi_get_one(
     id: &str,
 ) -> Result<Value, SearchError> {
     for key in item.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
-        if matches!(key, "routing" | "_routing") {
-            return Err(SearchError::unsupported("[routing] of _mget"));
-        }
-        if !matches!(key, "_index" | "_id" | "_source" | "stored_fields" | "version" | "version_type") {
+        if !matches!(key, "_index" | "_id" | "_source" | "stored_fields" | "version" | "version_type" | "routing") {
             return Err(SearchError::parsing(format!("unknown key [{key}] of a document of _mget")));
         }
     }

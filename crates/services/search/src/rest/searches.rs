@@ -47,9 +47,6 @@ pub(super) fn limits_of(targets: &[SearchTarget]) -> SearchLimits {
 
 /// The indices of a search, each as it is now.
 pub(super) fn targets(api: &Api, request: &RestRequest, names: &str) -> Result<Vec<SearchTarget>, SearchError> {
-    if request.parameter("routing").is_some() {
-        return Err(SearchError::unsupported("parameter [routing]"));
-    }
     let options = ResolveOptions::default().of(&request.parameters)?;
     Ok(views(api.indices.resolve(names, options)?))
 }
@@ -330,7 +327,6 @@ fn one_of_many(
             ("index" | "indices", Value::Array(indices)) => {
                 names = indices.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",");
             }
-            ("routing", _) => return Err(SearchError::unsupported("[routing] of a search")),
             (other, Value::String(text)) => drop(parameters.insert(other.to_owned(), text.clone())),
             (other, Value::Null) => drop(parameters.remove(other)),
             (other, value) => drop(parameters.insert(other.to_owned(), value.to_string())),
