@@ -5,5 +5,7 @@
 //! ```
 
 pub mod message;
+pub mod server;
 
 pub use message::{RestBody, RestHandler, RestRequest, RestResponse};
+pub use server::{Authenticate, HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};
