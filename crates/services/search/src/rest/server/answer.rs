@@ -16,7 +16,8 @@ use http_body_util::Full;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
 };
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::http::request::Parts as RequestHead;
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::filter_path::PathFilter;
@@ -44,12 +45,18 @@ pub(super) struct AnswerForm {
     compatible: Option<u8>,
     gzip: bool,
     /// Only the head is sent.
-    pub(super) is_head: bool,
+    is_head: bool,
 }
 
 impl AnswerForm {
+    /// The form where nothing else was asked for.
+    pub(super) fn usual(method: &Method) -> AnswerForm {
+        AnswerForm { is_head: method == Method::HEAD, ..AnswerForm::default() }
+    }
+
     /// Reads the form. Errors: there is no such form here.
-    pub(super) fn read(headers: &HeaderMap, parameters: &BTreeMap<String, String>) -> Result<AnswerForm, RestResponse> {
+    pub(super) fn read(head: &RequestHead, parameters: &BTreeMap<String, String>) -> Result<AnswerForm, RestResponse> {
+        let headers = &head.headers;
         let parameter = |name: &str| parameters.get(name).map(String::as_str);
         if let Some(format) = parameter("format").filter(|format| !["", "json", "text"].contains(format)) {
             return Err(refused(406, &format!("format [{format}] is not supported")));
@@ -70,7 +77,7 @@ impl AnswerForm {
             filter: parameter("filter_path").map(PathFilter::parse).transpose()?.flatten(),
             compatible,
             gzip: accepts_gzip(text(headers, &ACCEPT_ENCODING)),
-            is_head: false,
+            ..AnswerForm::usual(&head.method)
         })
     }
 
@@ -205,9 +212,10 @@ mod tests {
     use super::*;
 
     fn form(headers: &[(HeaderName, &'static str)], query: &[(&str, &str)]) -> Result<AnswerForm, u16> {
-        let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
+        let (mut head, ()) = hyper::Request::new(()).into_parts();
+        head.headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
         let parameters = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        AnswerForm::read(&headers, &parameters).map_err(|refused| refused.status)
+        AnswerForm::read(&head, &parameters).map_err(|refused| refused.status)
     }
 
     #[test]

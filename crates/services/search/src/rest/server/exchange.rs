@@ -82,7 +82,7 @@ pub(super) async fn answer(
 ) -> HttpResponse {
     let _busy = pulse.busy();
     let (head, mut body) = request.into_parts();
-    let mut form = AnswerForm { is_head: head.method == Method::HEAD, ..AnswerForm::default() };
+    let mut form = AnswerForm::usual(&head.method);
     if head.method == Method::OPTIONS {
         return answer::options();
     }
@@ -109,7 +109,7 @@ async fn accept(
 ) -> Result<Accepted, RestResponse> {
     let method = method(head)?;
     let target = RequestTarget::read(&head.uri)?;
-    *form = AnswerForm { is_head: form.is_head, ..AnswerForm::read(&head.headers, &target.parameters)? };
+    *form = AnswerForm::read(head, &target.parameters)?;
     let user = shared.logins.user(&head.headers, peer, head.uri.path()).await?;
     pulse.proven.notify_one();
     let body = shared.bodies.read(&head.headers, body, &shared.options.times).await?;
@@ -168,8 +168,12 @@ async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpR
     });
     let mut stop = shared.stop.clone();
     let ended = tokio::select! {
-        ended = &mut work => ended,
-        _ = stop.wait_for(|stage| *stage == StopStage::Cancelling) => {
+        ended = &mut work => Some(ended),
+        _ = stop.wait_for(|stage| *stage == StopStage::Cancelling) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
             cancelled.store(true, Ordering::Relaxed);
             work.await
         }

@@ -67,16 +67,20 @@ impl ConnectionPulse {
     }
 
     /// Bytes of a response went out, or wait for the peer.
-    fn wrote(&self, is_pending: bool) {
+    fn wrote<T>(&self, polled: &Poll<io::Result<T>>) {
         let mut state = self.state.lock();
-        if is_pending {
-            state.unwritten.get_or_insert_with(Instant::now);
-        } else {
-            state.unwritten = None;
-            // A long response counts as silence from its last bytes on.
-            if state.stage == PulseStage::Silent {
-                state.since = Instant::now();
-            }
+        match polled {
+            Poll::Pending => _ = state.unwritten.get_or_insert_with(Instant::now),
+            Poll::Ready(_) => state.unwritten = None,
+        }
+    }
+
+    /// As `wrote`. A long response counts as silence from its last bytes on.
+    fn wrote_some(&self, polled: &Poll<io::Result<usize>>) {
+        self.wrote(polled);
+        let mut state = self.state.lock();
+        if polled.is_ready() && state.stage == PulseStage::Silent {
+            state.since = Instant::now();
         }
     }
 
@@ -145,7 +149,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PulsedIo<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_write(context, bytes);
-        this.pulse.wrote(polled.is_pending());
+        this.pulse.wrote_some(&polled);
         polled
     }
 
@@ -156,7 +160,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PulsedIo<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_write_vectored(context, bytes);
-        this.pulse.wrote(polled.is_pending());
+        this.pulse.wrote_some(&polled);
         polled
     }
 
@@ -165,17 +169,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PulsedIo<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS keeps bytes that the socket did not take.
+        // TLS keeps bytes that the socket did not take. A flush is no sign of the peer: there may be nothing to flush.
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_flush(context);
-        this.pulse.wrote(polled.is_pending());
+        this.pulse.wrote(&polled);
         polled
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_shutdown(context);
-        this.pulse.wrote(polled.is_pending());
+        this.pulse.wrote(&polled);
         polled
     }
 }

@@ -95,7 +95,10 @@ async fn heads_and_targets_are_bounded() {
     let refused = RawClient::connect(server.address()).ask(&long, "", b"");
     assert_eq!(refused.error(), (400, "too_long_http_line_exception".to_owned()));
     let header = format!("X-Long: {}\r\n", "x".repeat(70_000));
-    assert_eq!(RawClient::connect(server.address()).ask("GET /", &header, b"").status, 431);
+    let mut client = RawClient::connect(server.address());
+    client.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
+    // The connection is closed with bytes that nobody reads, so the system may drop the response.
+    assert!(client.read(false).is_none_or(|reply| reply.status == 431));
     server.stop().await;
 }
 

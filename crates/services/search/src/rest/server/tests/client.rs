@@ -72,6 +72,9 @@ impl RawClient {
     /// Whether the server closes the connection without another byte.
     pub(super) fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        !matches!(self.0.read(&mut byte), Ok(1))
+        match self.0.read(&mut byte) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
     }
 }
