@@ -39,6 +39,7 @@ pub mod status;
 pub mod stopped;
 pub mod task;
 pub mod timekeeping;
+pub mod tls;
 pub mod trouble;
 
 pub use admission::{Admission, AdmissionStatus, Bounds, Door, DoorStatus, Permit, Policy, Reason};
@@ -51,3 +52,4 @@ pub use maintenance::NodeFolder;
 pub use media::{FarInUse, Media, MediumInUse, ModelInUse};
 pub use opening::NodeStore;
 pub use peers::Network;
+pub use tls::{Renewal, TlsError, TlsOptions};

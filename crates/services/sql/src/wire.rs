@@ -40,8 +40,8 @@ mod tests;
 mod value;
 
 pub use scram::{ScramError, Verifier, new_secret};
-pub use server::{Renewal, Server};
-pub use server_options::{TlsOptions, WireError, WireOptions};
+pub use server::Server;
+pub use server_options::{WireError, WireOptions};
 
 pub(crate) use pgwire::api::results::FieldFormat as Format;
 /// Messages to the client.

@@ -18,8 +18,10 @@ mod maintenance;
 pub mod message;
 mod nodes;
 mod searches;
+pub mod server;
 mod tables;
 mod templates;
 
 pub use api::Api;
 pub use message::{RestBody, RestHandler, RestMethod, RestRequest, RestResponse};
+pub use server::{Authenticate, HttpError, HttpOptions, HttpServer, HttpTimes, LaneBounds};

@@ -89,6 +89,12 @@ impl Verifier {
         let stored = hash(&mac(&salted, b"Client Key"));
         Verifier { iterations, salt, stored, server: mac(&salted, b"Server Key") }
     }
+
+    /// Whether this is the password, for protocols that send it. It hashes as many rounds as the verifier names, which takes
+    /// milliseconds of processor time; the keys are compared in constant time.
+    pub fn check(&self, password: &str) -> bool {
+        same(&Verifier::with(password, self.salt.clone(), self.iterations).stored, &self.stored)
+    }
 }
 
 impl fmt::Display for Verifier {
@@ -351,6 +357,7 @@ mod tests {
         for broken in ["", "secret", "SCRAM-SHA-256$0:AAAA$AAAA:AAAA", &text[..text.len() - 4], &format!("{text}=")] {
             assert_eq!(broken.parse::<Verifier>(), Err(ScramError::Verifier), "{broken}");
         }
+        assert!(pencil().check("pencil") && !pencil().check("pencils") && !pencil().check(""));
         let (one, other) = (Verifier::of("x").expect("allowed"), Verifier::of("x").expect("allowed"));
         assert_ne!(one, other, "each has its own salt");
     }

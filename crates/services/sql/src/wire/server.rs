@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::supervise::caught;
-use node::{Admission, Door, Permit, Policy, Reason, socket};
+use node::{Admission, Door, Permit, Policy, Reason, Renewal, socket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -42,39 +42,11 @@ pub struct Server {
     renewal: Renewal,
 }
 
-/// Renews the certificate of a running server.
-#[derive(Clone)]
-pub struct Renewal {
-    options: WireOptions,
-    certificate: watch::Sender<Option<TlsAcceptor>>,
-}
-
-impl std::fmt::Debug for Renewal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Renewal").finish_non_exhaustive()
-    }
-}
-
-impl Renewal {
-    /// Whether the server uses TLS.
-    pub fn is_needed(&self) -> bool {
-        self.options.tls.is_some()
-    }
-
-    /// Reads certificate and key again. New connections use them after the returned function was called.
-    ///
-    /// Errors: [`WireError::Tls`]; nothing changes.
-    pub fn read(&self) -> Result<impl FnOnce() + Send + use<>, WireError> {
-        let (acceptor, certificate) = (load(&self.options)?, self.certificate.clone());
-        Ok(move || _ = certificate.send_replace(acceptor))
-    }
-}
-
 impl Server {
     /// Starts to listen, on the runtime of the caller.
     pub async fn start(engine: Arc<Engine>, options: WireOptions) -> Result<Server, WireError> {
         options.check()?;
-        let (certificate, renewed) = watch::channel(load(&options)?);
+        let (renewal, renewed) = Renewal::first(options.tls.clone())?;
         let listen = |error| WireError::Listen { address: options.listen, error };
         let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -83,14 +55,14 @@ impl Server {
         let mock = options.mock_secret.map_or_else(Mock::new, |secret| Ok(Mock::of(secret)))?;
         let admission = Arc::clone(&options.admission);
         let door = admission.door("sql", "sql", options.sockets());
-        let (tls, sink) = (options.clone(), engine.store.clone());
+        let sink = engine.store.clone();
         let shared = ServerState { engine, options, registry: Arc::clone(&registry), mock, stop: stopped };
         let listener = tokio::spawn(async move {
             if let Err(why) = caught(accept(listener, door, renewed, Arc::new(shared))).await {
                 sink.fail(&format_args!("the listener of SQL panicked: {why}"));
             }
         });
-        Ok(Server { address, stop, registry, admission, listener, renewal: Renewal { options: tls, certificate } })
+        Ok(Server { address, stop, registry, admission, listener, renewal })
     }
 
     /// The address that it listens on.
@@ -115,10 +87,6 @@ impl Server {
         self.registry.terminate_all();
         let _ = self.listener.await;
     }
-}
-
-fn load(options: &WireOptions) -> Result<Option<TlsAcceptor>, WireError> {
-    Ok(options.tls.as_ref().map(|tls| tls.load()).transpose()?.map(TlsAcceptor::from))
 }
 
 async fn accept(

@@ -2,14 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::{Admission, Bounds, Descriptors};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ServerConfig, crypto};
+use node::{Admission, Bounds, Descriptors, TlsError, TlsOptions};
 
 use super::scram::{ScramError, Verifier};
 
@@ -28,27 +24,11 @@ pub enum WireError {
     #[error("{0}")]
     Options(String),
     /// Certificate or key cannot be used: put another file there.
-    #[error("{}: {problem}", .file.display())]
-    Tls {
-        /// The file.
-        file: PathBuf,
-        /// The fault in it.
-        problem: String,
-    },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system returned no random bytes.
     #[error(transparent)]
     Randomness(#[from] ScramError),
-}
-
-/// TLS of the server. Versions 1.2 and 1.3.
-#[derive(Debug, Clone)]
-pub struct TlsOptions {
-    /// The certificate and the chain to its authority, PEM.
-    pub certificate: PathBuf,
-    /// The certificate's private key, PEM.
-    pub key: PathBuf,
-    /// Whether connections without TLS are refused.
-    pub required: bool,
 }
 
 /// Options of the server.
@@ -144,27 +124,6 @@ impl WireOptions {
             return Err(WireError::Options(text.into()));
         }
         Ok(())
-    }
-}
-
-impl TlsOptions {
-    /// Reads the files.
-    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, WireError> {
-        let unusable = |file: &Path, error: &dyn std::fmt::Display| WireError::Tls {
-            file: file.to_owned(),
-            problem: error.to_string(),
-        };
-        let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect)
-            .map_err(|error| unusable(&self.certificate, &error))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unusable(&self.key, &error))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&self.certificate, &error))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| unusable(&self.certificate, &error))?;
-        Ok(Arc::new(config))
     }
 }
 

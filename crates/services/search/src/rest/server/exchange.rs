@@ -1,0 +1,204 @@
+//! One request: from its head to its response.
+//!
+//! ```text
+//!   head -> target, form -> who -> body -> turn of its class -> thread: unpack, handler, render -> response
+//!     |________________________________________|
+//!                 a refusal at any step; the rest of the body is read and dropped, so that the client can read the refusal
+//! ```
+//!
+//! Invariants: nothing of a body is read for a client that may not send it; a request is cancelled when its client has gone
+//! away (the protocol drops the future) and when the server ends; a panic ends one request.
+//!
+//! A client that sent a part of its next request already is not noticed to be gone before the response: the protocol's library
+//! reads no further then.
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device::supervise::{caught, rehearse, said};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::EXPECT;
+use hyper::http::request::Parts as RequestHead;
+use hyper::{Method, Request};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::timeout;
+
+use super::answer::{self, AnswerForm, HttpResponse};
+use super::body::{ArrivedBody, BodyBudget};
+use super::lanes::{RequestClass, RequestLanes};
+use super::logins::BasicLogins;
+use super::options::HttpOptions;
+use super::pulse::ConnectionPulse;
+use super::target::RequestTarget;
+use crate::error::SearchError;
+use crate::rest::message::{RestHandler, RestMethod, RestRequest, RestResponse};
+
+/// How far the server is with stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StopStage {
+    /// It is not.
+    Serving,
+    /// No more requests are accepted; those that run may end.
+    Ending,
+    /// Those that still run are cancelled.
+    Cancelling,
+}
+
+/// What all connections share.
+pub(super) struct HttpShared {
+    pub(super) handler: Arc<dyn RestHandler>,
+    pub(super) options: HttpOptions,
+    pub(super) lanes: RequestLanes,
+    pub(super) logins: BasicLogins,
+    pub(super) bodies: BodyBudget,
+    pub(super) stop: watch::Receiver<StopStage>,
+}
+
+/// Sets the flag of a request when its future is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A request that may run.
+struct Accepted {
+    request: RestRequest,
+    body: ArrivedBody,
+    turn: OwnedSemaphorePermit,
+}
+
+/// Answers a request.
+pub(super) async fn answer(
+    shared: &HttpShared,
+    peer: SocketAddr,
+    pulse: &Arc<ConnectionPulse>,
+    request: Request<Incoming>,
+) -> HttpResponse {
+    let _busy = pulse.busy();
+    let (head, mut body) = request.into_parts();
+    let mut form = AnswerForm::usual(&head.method);
+    if head.method == Method::OPTIONS {
+        return answer::options();
+    }
+    let refusal = match caught(accept(shared, peer, pulse, &head, &mut body, &mut form)).await {
+        Ok(Ok(accepted)) => return run(shared, accepted, form).await,
+        Ok(Err(refusal)) => refusal,
+        Err(why) => panicked(&why),
+    };
+    // A client that was to wait for our leave to send its body got none.
+    if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
+        node::task::session("search-discard", discard(body, shared.options.clone()));
+    }
+    form.render(refusal)
+}
+
+/// Everything up to the request's turn. Errors: the response with the refusal.
+async fn accept(
+    shared: &HttpShared,
+    peer: SocketAddr,
+    pulse: &ConnectionPulse,
+    head: &RequestHead,
+    body: &mut Incoming,
+    form: &mut AnswerForm,
+) -> Result<Accepted, RestResponse> {
+    let method = method(head)?;
+    let target = RequestTarget::read(&head.uri)?;
+    *form = AnswerForm::read(head, &target.parameters)?;
+    let user = shared.logins.user(&head.headers, peer, head.uri.path()).await?;
+    pulse.proven.notify_one();
+    let body = shared.bodies.read(&head.headers, body, &shared.options.times).await?;
+    if !body.is_empty() {
+        answer::check_content_type(&head.headers)?;
+    }
+    pulse.whole();
+    let class = RequestClass::of(method, &target.path);
+    let Some(turn) = shared.lanes.of(class).turn().await else {
+        let name = class.name();
+        return Err(SearchError::busy(format!("rejected execution: too many {name} requests run and wait")).into());
+    };
+    let RequestTarget { path, parameters } = target;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), user, cancelled };
+    Ok(Accepted { request, body, turn })
+}
+
+fn method(head: &RequestHead) -> Result<RestMethod, RestResponse> {
+    Ok(match head.method {
+        Method::GET => RestMethod::Get,
+        Method::HEAD => RestMethod::Head,
+        Method::POST => RestMethod::Post,
+        Method::PUT => RestMethod::Put,
+        Method::DELETE => RestMethod::Delete,
+        ref other => {
+            let path = head.uri.path();
+            let allowed = answer::METHODS;
+            let reason = format!("Incorrect HTTP method for uri [{path}] and method [{other}], allowed: [{allowed}]");
+            let mut response = answer::refused(405, &reason);
+            response.headers.push(("Allow", allowed.to_owned()));
+            return Err(response);
+        }
+    })
+}
+
+/// Runs a request on a thread. Its turn and the memory of its body are given back when it has ended there.
+async fn run(shared: &HttpShared, accepted: Accepted, form: AnswerForm) -> HttpResponse {
+    let Accepted { mut request, body, turn } = accepted;
+    let cancelled = Arc::clone(&request.cancelled);
+    let _leaving = CancelOnDrop(Arc::clone(&cancelled));
+    let handler = Arc::clone(&shared.handler);
+    let mut work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        let work = || {
+            rehearse("search-request");
+            let (bytes, _memory) = body.unpacked()?;
+            request.body = bytes;
+            Ok(form.render(handler.respond(&request)))
+        };
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(response)) => response,
+            Ok(Err(refusal)) => form.render(SearchError::into(refusal)),
+            Err(payload) => form.render(panicked(&said(&*payload))),
+        }
+    });
+    let mut stop = shared.stop.clone();
+    let ended = tokio::select! {
+        ended = &mut work => Some(ended),
+        _ = stop.wait_for(|stage| *stage == StopStage::Cancelling) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            cancelled.store(true, Ordering::Relaxed);
+            work.await
+        }
+    };
+    // It fails only if the runtime ends, as panics are caught.
+    ended.unwrap_or_else(|error| AnswerForm::default().render(SearchError::internal(error.to_string()).into()))
+}
+
+/// A panic is a fault of this program: it is logged, and the client learns that it happened.
+fn panicked(why: &str) -> RestResponse {
+    tracing::error!(why, "a request of search ended by a panic, and no other; report it");
+    SearchError::internal("the request ended by a fault of the program; its log has the text").into()
+}
+
+/// Reads the rest of a body that was refused, for a while: a connection that is closed before that would lose the response.
+async fn discard(mut body: Incoming, options: HttpOptions) {
+    let all = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if bytes > options.body_bytes_max {
+                break;
+            }
+        }
+    };
+    // In time or not: the connection ends with the rest unread.
+    let _ = timeout(options.times.head, all).await;
+}
