@@ -45,15 +45,12 @@ use tokio_rustls::TlsAcceptor;
 
 use super::message::RestHandler;
 use body::BodyBudget;
-use exchange::{HttpShared, StopStage};
+use exchange::{HEAD_BYTES_MAX, HttpShared, StopStage};
 use lanes::RequestLanes;
 use logins::BasicLogins;
 use pulse::{ConnectionPulse, PulsedIo};
 
 pub use options::{Authenticate, HttpError, HttpOptions, HttpTimes, LaneBounds};
-
-/// Most bytes of the head of a request.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long a cancelled request may go on before the server ends without it.
 const CANCELLED_MAX: Duration = Duration::from_secs(60);
@@ -240,6 +237,8 @@ where
                 served.as_mut().graceful_shutdown();
             }
             () = pulse.proven.notified() => permit.prove(),
+            // A request that is not there yet is not waited for.
+            _ = look.tick(), if is_last && pulse.is_in_head() => return,
             _ = look.tick() => if let Some(reason) = pulse.overdue(&times) {
                 permit.note(reason, &peer.to_string());
                 return;

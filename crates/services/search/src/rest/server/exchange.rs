@@ -36,6 +36,9 @@ use super::target::RequestTarget;
 use crate::error::SearchError;
 use crate::rest::message::{RestHandler, RestMethod, RestRequest, RestResponse};
 
+/// Most bytes of the headers of a request. The protocol's library refuses those that are more than twice as large itself (431).
+pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// How far the server is with stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopStage {
@@ -93,7 +96,7 @@ pub(super) async fn answer(
     };
     // A client that was to wait for our leave to send its body got none.
     if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
-        node::task::session("search-discard", discard(body, shared.options.clone()));
+        node::task::session("search-discard", discard(body, shared.options.clone(), shared.stop.clone()));
     }
     form.render(refusal)
 }
@@ -108,6 +111,10 @@ async fn accept(
     form: &mut AnswerForm,
 ) -> Result<Accepted, RestResponse> {
     let method = method(head)?;
+    if head_bytes(head) > HEAD_BYTES_MAX {
+        let reason = format!("HTTP header is larger than {HEAD_BYTES_MAX} bytes.");
+        return Err(SearchError::new(400, "too_long_http_header_exception", reason).into());
+    }
     let target = RequestTarget::read(&head.uri)?;
     *form = AnswerForm::read(head, &target.parameters)?;
     let user = shared.logins.user(&head.headers, peer, head.uri.path()).await?;
@@ -126,6 +133,10 @@ async fn accept(
     let cancelled = Arc::new(AtomicBool::new(false));
     let request = RestRequest { method, path, parameters, body: bytes::Bytes::new(), user, cancelled };
     Ok(Accepted { request, body, turn })
+}
+
+fn head_bytes(head: &RequestHead) -> usize {
+    head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 fn method(head: &RequestHead) -> Result<RestMethod, RestResponse> {
@@ -189,7 +200,7 @@ fn panicked(why: &str) -> RestResponse {
 }
 
 /// Reads the rest of a body that was refused, for a while: a connection that is closed before that would lose the response.
-async fn discard(mut body: Incoming, options: HttpOptions) {
+async fn discard(mut body: Incoming, options: HttpOptions, mut stop: watch::Receiver<StopStage>) {
     let all = async {
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -200,5 +211,8 @@ async fn discard(mut body: Incoming, options: HttpOptions) {
         }
     };
     // In time or not: the connection ends with the rest unread.
-    let _ = timeout(options.times.head, all).await;
+    tokio::select! {
+        _ = timeout(options.times.head, all) => {}
+        _ = stop.wait_for(|stage| *stage > StopStage::Serving) => {}
+    }
 }

@@ -95,6 +95,11 @@ impl ConnectionPulse {
         BusyPulse(Arc::clone(self))
     }
 
+    /// Whether it waits for the rest of a head.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.state.lock().stage == PulseStage::Head
+    }
+
     /// Why the connection has to end, if it has to.
     pub(super) fn overdue(&self, times: &HttpTimes) -> Option<Reason> {
         let state = self.state.lock();
