@@ -47,10 +47,8 @@ impl TlsOptions {
     /// # Errors
     /// One of them cannot be read, or they do not belong together.
     pub fn load(&self) -> Result<TlsAcceptor, TlsError> {
-        let unusable = |file: &Path, error: &dyn fmt::Display| TlsError {
-            file: file.to_owned(),
-            problem: error.to_string(),
-        };
+        let unusable =
+            |file: &Path, error: &dyn fmt::Display| TlsError { file: file.to_owned(), problem: error.to_string() };
         let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
             .and_then(Iterator::collect)
             .map_err(|error| unusable(&self.certificate, &error))?;

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use store::CheckpointOptions;
 
 use crate::assemble::{MemorySizes, Plan};
-use crate::{cli, sql};
+use crate::{cli, search, sql};
 
 /// The file that is read where none is named.
 const FILE: &str = "terrace.toml";
@@ -75,6 +75,8 @@ pub struct Config {
     media: Option<PathBuf>,
     /// The SQL service. Default: none.
     sql: Option<sql::Settings>,
+    /// The search service. Default: none.
+    search: Option<search::Settings>,
     /// Space that SQL reserves for messages.
     #[serde(skip)]
     bounds: store::SpaceLimits,
@@ -187,6 +189,7 @@ impl Default for Config {
             placement: PlacementSettings::default(),
             media: None,
             sql: None,
+            search: None,
             bounds: store::SpaceLimits::default(),
             transaction_bytes: usize::MAX,
             log: LogLevel::default(),
@@ -217,6 +220,11 @@ impl Config {
         self.bounds = sql.as_ref().map(sql::Settings::bounds).unwrap_or_default();
         self.transaction_bytes = sql.as_ref().map_or(usize::MAX, sql::Settings::transaction_bytes);
         sql
+    }
+
+    /// The search service, taken out.
+    pub fn take_search(&mut self) -> Option<search::Settings> {
+        self.search.take()
     }
 
     /// Log level.

@@ -18,6 +18,11 @@ mod journals;
 mod maintenance;
 mod messages;
 mod productions;
+#[cfg(feature = "search")]
+mod search;
+#[cfg(not(feature = "search"))]
+#[path = "without_search.rs"]
+mod search;
 mod serve;
 mod show;
 #[cfg(feature = "sql")]

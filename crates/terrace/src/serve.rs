@@ -23,11 +23,13 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Descriptors::current().enough()?;
     let mut config = Config::read(args.config.as_deref())?;
     let sql = config.take_sql();
+    let search = config.take_search();
     log(config.log())?;
     let runtime = runtime(config.threads())?;
     let plan = config.plan(args)?;
     // Settings that cannot work are refused before anything is made or listened on.
     sql.as_ref().map(|settings| settings.options(&plan.options().data)).transpose()?;
+    let search = search.map(|settings| settings.options(&plan.options().data, sql.as_ref())).transpose()?;
     let store_only = matches!(plan.options().origin, Origin::StoreOnly(_));
     runtime.block_on(async move {
         let assembled = plan.start().await?;
@@ -42,10 +44,23 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
                 return Err(error);
             }
         };
+        let search = match search.map(|options| options.start(node)).transpose() {
+            Ok(search) => search,
+            Err(error) => {
+                if let Some(sql) = sql {
+                    sql.stop().await;
+                }
+                assembled.stop().await;
+                return Err(error);
+            }
+        };
         node.admission().check(node.outgoing());
         tracing::info!(data = %node.data().display(), "ready");
         until_the_end(node).await?;
         let failure = node.failed().borrow().clone();
+        if let Some(search) = search {
+            search.stop().await;
+        }
         if let Some(sql) = sql {
             sql.stop().await;
         }

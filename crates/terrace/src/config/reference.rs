@@ -46,6 +46,7 @@ const SECTIONS: &[(&str, Of, &[&str], &str)] = &[
     ("[placement]", Of::Terrace, &["placement"], ""),
     ("[sql]", Of::Terrace, &["sql"], ""),
     ("[sql.users]", Of::Terrace, &["sql", "users"], ""),
+    ("[search]", Of::Terrace, &["search"], ""),
     ("production.toml", Of::Production, &[], ""),
     ("A service over MLLP", Of::Service, &[], ""),
     ("[tls] of a service", Of::Service, &["tls"], "A service over MLLP"),
@@ -192,10 +193,12 @@ fn node(file: &Path) -> anyhow::Result<String> {
     let args = cli::ServeArgs { config: None, data: None, production: None, bodies: None };
     let mut config = Config::read(Some(file))?;
     let sql = config.take_sql();
+    let search = config.take_search();
     let (log, threads) = (config.log(), config.threads());
     let plan = config.plan(&args)?;
+    let search = search.map(|search| search.options(&plan.options().data, sql.as_ref())).transpose()?;
     let sql = sql.map(|sql| sql.options(&plan.options().data)).transpose()?;
-    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?}")))
+    Ok(without_times(&format!("{log} {threads} {plan:?} {sql:?} {search:?}")))
 }
 
 /// Without the moments at which things were made.

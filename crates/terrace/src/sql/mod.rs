@@ -26,11 +26,11 @@ use anyhow::Context;
 use interop::InteropError;
 use interop::production::units::{Bytes, Span};
 use interop::running::{Renewed, RunningProduction};
+use node::{Renewal, TlsOptions};
 use serde::Deserialize;
 use sql::engine::SpillOptions;
 pub use sql::engine::TableReport;
 pub use sql::repair::give_up;
-use node::{Renewal, TlsOptions};
 use sql::wire::{Server, Verifier, WireOptions};
 use sql::{Engine, EngineOptions, VirtualTable};
 use store::{SpaceLimit, SpaceLimits};
@@ -130,6 +130,14 @@ impl Settings {
     /// Memory of a transaction's changes, in bytes: a part of the memory of all statements.
     pub fn transaction_bytes(&self) -> usize {
         self.memory.map_or(EngineOptions::default().query_bytes, Bytes::as_usize) / TRANSACTION_OF
+    }
+
+    /// Whether a user has a password; none if there are no users. Errors: a verifier that is none.
+    #[cfg(feature = "search")]
+    pub fn passwords(&self) -> anyhow::Result<Option<search::rest::Authenticate>> {
+        let users = self.wire()?.users;
+        let check = move |user: &str, password: &str| users.get(user).is_some_and(|verifier| verifier.check(password));
+        Ok((!self.users.is_empty()).then(|| Arc::new(check) as search::rest::Authenticate))
     }
 
     fn wire(&self) -> anyhow::Result<WireOptions> {

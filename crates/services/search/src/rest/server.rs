@@ -237,11 +237,15 @@ where
                 served.as_mut().graceful_shutdown();
             }
             () = pulse.proven.notified() => permit.prove(),
-            // A request that is not there yet is not waited for.
-            _ = look.tick(), if is_last && pulse.is_in_head() => return,
-            _ = look.tick() => if let Some(reason) = pulse.overdue(&times) {
-                permit.note(reason, &peer.to_string());
-                return;
+            _ = look.tick() => {
+                // At the end a request that is not there yet is not waited for.
+                if is_last && pulse.is_in_head() {
+                    return;
+                }
+                if let Some(reason) = pulse.overdue(&times) {
+                    permit.note(reason, &peer.to_string());
+                    return;
+                }
             }
         }
     }
