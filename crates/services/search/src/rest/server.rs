@@ -238,12 +238,12 @@ where
             }
             () = pulse.proven.notified() => permit.prove(),
             _ = look.tick() => {
-                // At the end a request that is not there yet is not waited for.
-                if is_last && pulse.is_in_head() {
-                    return;
-                }
                 if let Some(reason) = pulse.overdue(&times) {
                     permit.note(reason, &peer.to_string());
+                    return;
+                }
+                // A request that is not there yet is not waited for.
+                if is_last && pulse.is_in_head() {
                     return;
                 }
             }

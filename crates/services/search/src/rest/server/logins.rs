@@ -226,19 +226,19 @@ mod tests {
         let options = HttpOptions { authenticate: Some(authenticate), ..HttpOptions::default() };
         let logins = BasicLogins::new(&options).expect("there is randomness");
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let ask = async |text: &str| {
+        let log_in = async |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, format!("Basic {}", BASE64.encode(text)).parse().expect("a header"));
             logins.user(&headers, peer, "/").await.map_err(|refused| refused.status)
         };
         for _ in 0..3 {
-            assert_eq!(ask("ann:secret").await, Ok(Some("ann".to_owned())));
+            assert_eq!(log_in("ann:secret").await, Ok(Some("ann".to_owned())));
         }
         assert_eq!(checks.load(Ordering::Relaxed), 1);
-        assert_eq!((ask("ann:wrong").await, ask("ann:wrong").await), (Err(401), Err(401)));
+        assert_eq!((log_in("ann:wrong").await, log_in("ann:wrong").await), (Err(401), Err(401)));
         assert_eq!(checks.load(Ordering::Relaxed), 3);
         logins.known.lock().values_mut().for_each(|used| *used = used.checked_sub(KNOWN).expect("it is later"));
-        assert!(ask("ann:secret").await.is_ok());
+        assert!(log_in("ann:secret").await.is_ok());
         assert_eq!(checks.load(Ordering::Relaxed), 4);
         assert_eq!(logins.user(&HeaderMap::new(), peer, "/").await.map_err(|refused| refused.status), Err(401));
     }

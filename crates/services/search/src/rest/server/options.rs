@@ -155,9 +155,6 @@ impl HttpOptions {
     }
 
     /// Refuses options with which anyone from other machines could use the service, or nobody could.
-    ///
-    /// # Errors
-    /// [`HttpError::Options`], with what to change.
     pub fn check(&self) -> Result<(), HttpError> {
         let refused = |text: &str| Err(HttpError::Options(text.to_owned()));
         if !self.listen.ip().is_loopback() && self.authenticate.is_none() {

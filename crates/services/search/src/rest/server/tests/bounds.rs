@@ -23,7 +23,7 @@ async fn large_bodies_are_refused_declared_or_in_chunks_or_unpacked() {
     client.send(format!("POST /x HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 100001\r\n\r\n"));
     assert_eq!(client.read(false).expect("a response").error(), too_large);
     let mut client = RawClient::connect(server.address());
-    assert_eq!(client.ask("POST /x", JSON, &[b' '; 100_000]).status, 200);
+    assert_eq!(client.request("POST /x", JSON, &[b' '; 100_000]).status, 200);
     client.send(format!("POST /x HTTP/1.1\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n"));
     for _ in 0..11 {
         client.send(format!("2710\r\n{}\r\n", " ".repeat(10_000)));
@@ -33,7 +33,7 @@ async fn large_bodies_are_refused_declared_or_in_chunks_or_unpacked() {
     packed.write_all(&[b' '; 1_000_000]).expect("memory");
     let packed = packed.finish().expect("memory");
     let mut client = RawClient::connect(server.address());
-    assert_eq!(client.ask("POST /x", &format!("{JSON}Content-Encoding: gzip\r\n"), &packed).error(), too_large);
+    assert_eq!(client.request("POST /x", &format!("{JSON}Content-Encoding: gzip\r\n"), &packed).error(), too_large);
     server.stop().await;
 }
 
@@ -59,10 +59,10 @@ async fn bodies_of_all_requests_share_their_memory() {
     ));
     until("it runs", || runs.load(Ordering::Relaxed));
     let mut other = RawClient::connect(server.address());
-    assert_eq!(other.ask("POST /x", JSON, &[b' '; 90_000]).error(), (429, "circuit_breaking_exception".to_owned()));
+    assert_eq!(other.request("POST /x", JSON, &[b' '; 90_000]).error(), (429, "circuit_breaking_exception".to_owned()));
     go.send(()).expect("it waits");
     assert_eq!(slow.read(false).expect("a response").status, 200);
-    assert_eq!(other.ask("POST /x", JSON, &[b' '; 90_000]).status, 200);
+    assert_eq!(other.request("POST /x", JSON, &[b' '; 90_000]).status, 200);
     server.stop().await;
 }
 
@@ -80,7 +80,7 @@ async fn slow_heads_bodies_and_silence_have_their_own_times() {
     assert_eq!(slow_body.read(false).expect("a response").status, 408);
     let mut silent = RawClient::connect(server.address());
     let began = Instant::now();
-    assert_eq!(silent.ask("GET /", "", b"").status, 200);
+    assert_eq!(silent.request("GET /", "", b"").status, 200);
     assert!(silent.is_closed() && began.elapsed() > ms(800), "{:?}", began.elapsed());
     let status = server.admission().status();
     let ended: u64 = status.doors[0].ended.values().sum();
@@ -92,7 +92,7 @@ async fn slow_heads_bodies_and_silence_have_their_own_times() {
 async fn heads_and_targets_are_bounded() {
     let server = started(options(), echo).await;
     let long = format!("GET /{}", "x".repeat(5000));
-    let refused = RawClient::connect(server.address()).ask(&long, "", b"");
+    let refused = RawClient::connect(server.address()).request(&long, "", b"");
     assert_eq!(refused.error(), (400, "too_long_http_line_exception".to_owned()));
     for bytes in [66_000, 300_000] {
         let mut client = RawClient::connect(server.address());
@@ -153,10 +153,10 @@ async fn a_full_class_refuses_and_the_others_go_on() {
         std::thread::sleep(Duration::from_millis(50));
         probe.read(false).is_some_and(|reply| reply.status == 429)
     });
-    let refused = other.ask("POST /x/_search", "", b"").error();
+    let refused = other.request("POST /x/_search", "", b"").error();
     assert_eq!(refused, (429, "es_rejected_execution_exception".to_owned()));
-    assert_eq!(other.ask("GET /", "", b"").status, 200, "the node is observable");
-    assert_eq!(other.ask("PUT /x", "", b"").status, 200, "writes have turns of their own");
+    assert_eq!(other.request("GET /", "", b"").status, 200, "the node is observable");
+    assert_eq!(other.request("PUT /x", "", b"").status, 200, "writes have turns of their own");
     // The server ends: what runs is cancelled, and has ended when the server has.
     server.stop().await;
     assert_eq!(ended.load(Ordering::Relaxed), runs.load(Ordering::Relaxed));

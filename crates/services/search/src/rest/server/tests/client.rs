@@ -62,7 +62,7 @@ impl RawClient {
     }
 
     /// A request with some header lines and a body.
-    pub(super) fn ask(&mut self, line: &str, headers: &str, body: &[u8]) -> Reply {
+    pub(super) fn request(&mut self, line: &str, headers: &str, body: &[u8]) -> Reply {
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         self.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{length}{headers}\r\n"));
         self.send(body);

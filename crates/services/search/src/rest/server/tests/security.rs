@@ -32,15 +32,15 @@ async fn users_prove_who_they_are() {
     let checks = Arc::new(AtomicUsize::new(0));
     let server = started(HttpOptions { authenticate: Some(ann(&checks)), ..options() }, echo).await;
     let mut client = RawClient::connect(server.address());
-    let refused = client.ask("GET /", "", b"");
+    let refused = client.request("GET /", "", b"");
     assert_eq!(refused.error(), (401, "security_exception".to_owned()));
     assert_eq!(refused.headers["www-authenticate"], "Basic realm=\"terrace\"");
     for wrong in ["ann:wrong", "bob:secret", "ann"] {
-        assert_eq!(client.ask("GET /", &basic(wrong), b"").status, 401, "{wrong}");
+        assert_eq!(client.request("GET /", &basic(wrong), b"").status, 401, "{wrong}");
     }
     let before = checks.load(Ordering::Relaxed);
     for _ in 0..3 {
-        assert_eq!(client.ask("GET /", &basic("ann:secret"), b"").json()["user"], "ann");
+        assert_eq!(client.request("GET /", &basic("ann:secret"), b"").json()["user"], "ann");
     }
     assert_eq!(checks.load(Ordering::Relaxed), before + 1, "a right password is checked once");
     server.stop().await;
@@ -48,9 +48,9 @@ async fn users_prove_who_they_are() {
     let trusting = HttpOptions { authenticate: Some(ann(&checks)), trust: true, ..options() };
     let server = started(trusting, echo).await;
     let mut client = RawClient::connect(server.address());
-    assert_eq!(client.ask("GET /", "", b"").status, 200);
-    assert_eq!(client.ask("GET /", &basic("ann:wrong"), b"").status, 401);
-    assert_eq!(client.ask("GET /", "Origin: https://page.example\r\n", b"").status, 403);
+    assert_eq!(client.request("GET /", "", b"").status, 200);
+    assert_eq!(client.request("GET /", &basic("ann:wrong"), b"").status, 401);
+    assert_eq!(client.request("GET /", "Origin: https://page.example\r\n", b"").status, 403);
     server.stop().await;
 }
 
@@ -108,7 +108,7 @@ async fn tls_is_served_beside_none_or_alone_and_its_certificate_is_renewed() {
     let both = HttpOptions { tls: Some(TlsOptions { required: false, ..tls.clone() }), ..options() };
     let server = started(both, echo).await;
     assert_eq!(over_tls(server.address(), &connector).await.expect("TLS"), "HTTP/1.1 200 OK");
-    assert_eq!(RawClient::connect(server.address()).ask("GET /", "", b"").status, 200);
+    assert_eq!(RawClient::connect(server.address()).request("GET /", "", b"").status, 200);
     server.stop().await;
     let server = started(HttpOptions { tls: Some(tls), ..options() }, echo).await;
     assert!(over_tls(server.address(), &connector).await.is_ok());
